@@ -1,0 +1,27 @@
+"""Fused ML ops as plans over raw CUDA: Descriptor → `Plan.select` → `can_implement` → `run`.
+
+Every name is imported when it is first used; importing the package loads no GPU library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ._exports import EXPORTS
+
+__version__ = "0.1.0"
+__all__ = ["__version__", *EXPORTS]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    module = EXPORTS.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

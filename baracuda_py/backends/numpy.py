@@ -1,0 +1,93 @@
+"""The NumPy backend: a page's reference, float64 inside, rounded once into the caller's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import config
+from ..core.args import Args, Operand, arrays_of, operands_of
+from ..core.element import ElementKind, cast, decode
+from ..core.errors import InvalidProblemError
+from ..interop.arrays import to_numpy
+
+if TYPE_CHECKING:
+    from ..core.plan import Plan
+
+
+def run_reference(plan: Plan, args: Args) -> None:
+    """Run a validated call: evaluate, then write outputs and in-outs."""
+    held = {spec.name: _hold(getattr(args, spec.name)) for spec in operands_of(type(args))}
+    if config.get("BARACUDA_CHECK"):
+        wrong = plan.check_values(plan.desc, held)
+        if wrong:
+            raise InvalidProblemError(f"{plan.op}: {wrong}; {plan.value_policy}")
+    results = evaluate(type(plan), plan.desc, held)
+    for spec in arrays_of(type(args)):
+        if spec.writes and held[spec.name] is not None:
+            _store(spec, plan.desc, held[spec.name], results[spec.name])
+
+
+def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64) -> dict[str, Any]:
+    """The reference on stored arrays, floats handed over in `compute`; every in-out is in the result.
+
+    Outputs appear in `arrays` as the buffers wanted (None: not wanted); their contents are not read.
+    """
+    given: dict[str, Any] = {}
+    for spec in operands_of(plan.args):
+        value = arrays.get(spec.name)
+        if spec.role == "scalar":
+            given[spec.name] = value
+        elif not spec.reads:
+            given[spec.name] = value is not None
+        elif isinstance(value, list):
+            given[spec.name] = [_load(plan, spec, desc, item, compute) for item in value]
+        else:
+            given[spec.name] = None if value is None else _load(plan, spec, desc, value, compute)
+    wanted = {spec.name: given.pop(spec.name) for spec in arrays_of(plan.args) if spec.role == "out"}
+    optional = {s.name for s in arrays_of(plan.args) if s.role == "out" and s.optional}
+    results = dict(plan.reference(desc, **given, **({"wanted": {n for n in wanted if wanted[n]}} if optional else {})))
+    for spec in arrays_of(plan.args):
+        if spec.role == "inout":
+            results.setdefault(spec.name, given[spec.name])
+    return results
+
+
+def _hold(value: Any) -> Any:
+    if value is None or isinstance(value, (int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [to_numpy(item) for item in value]
+    array = to_numpy(value)
+    return array
+
+
+def _load(plan: type[Plan], spec: Operand, desc: Any, value: np.ndarray, compute: Any) -> np.ndarray:
+    element = _element(spec, desc, value)
+    if plan.raw:
+        return value.copy() if spec.writes else value
+    decoded = decode(value, element)
+    if element.is_float:
+        return np.array(decoded, compute, copy=True) if spec.writes else np.asarray(decoded, compute)
+    return decoded.copy() if spec.writes else decoded
+
+
+def _element(spec: Operand, desc: Any, value: np.ndarray) -> ElementKind:
+    allowed = spec.elements(desc)
+    found = ElementKind.of(value.dtype)
+    return found if found in allowed else allowed[0]
+
+
+def _store(spec: Operand, desc: Any, target: Any, result: Any) -> None:
+    if isinstance(target, list):
+        for one, value in zip(target, result, strict=True):
+            _store(spec, desc, one, value)
+        return
+    element = _element(spec, desc, target)
+    value = np.asarray(result)
+    if value.dtype != target.dtype:
+        value = cast(value, element)
+        value = value.view(target.dtype) if value.dtype != target.dtype else value
+    target[...] = value

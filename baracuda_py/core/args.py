@@ -1,0 +1,162 @@
+"""`Args`: the arrays and scalars of one call, declared field by field.
+
+    @dataclass(slots=True, kw_only=True)
+    class RMSNormArgs(Args):
+        x: Array = operand("*batch_shape *normalized_shape")
+        weight: Array | None = operand("*normalized_shape", optional=True)
+        y: Array = output("*batch_shape *normalized_shape", inplace=("x",))
+
+A shape is a string of dimensions: an integer, a descriptor attribute (`num_heads`), or a tuple
+attribute with a star (`*batch_shape`). `broadcast=True` lets an operand have any shape that
+broadcasts to it. `many="shapes"` makes the field a list of operands whose i-th shape is
+`desc.shapes[i]`. Validation, dispatch, test data and the functional layer all read this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from .descriptor import Descriptor
+from .element import ElementKind
+from .errors import InvalidProblemError
+
+Array: TypeAlias = Any
+"""CuPy, torch, JAX, Numba array, TensorRef, or NumPy array for a CPU plan."""
+
+Scalar: TypeAlias = Any
+"""A Python number or a 0-d device array (float32, float64, int32 or int64)."""
+
+ElementRule: TypeAlias = "str | ElementKind | tuple[ElementKind, ...]"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One field of an Args class."""
+
+    name: str
+    role: str  # in | out | inout | scalar
+    dims: tuple[str, ...] = ()
+    element: ElementRule = "element"
+    optional: bool = False
+    broadcast: bool = False
+    many: str | None = None
+    inplace: tuple[str, ...] = ()
+    needs: str | None = None
+    layout: str = "any"  # any | inner (last axis dense) | dense
+    values: Any = None
+    integer: bool = False
+    doc: str = ""
+
+    @property
+    def writes(self) -> bool:
+        return self.role in ("out", "inout")
+
+    @property
+    def reads(self) -> bool:
+        return self.role in ("in", "inout")
+
+    def shape(self, desc: Descriptor, index: int = 0) -> tuple[int, ...]:
+        """The shape the descriptor asks of this operand (of its `index`-th item for a list)."""
+        if self.many:
+            return tuple(getattr(desc, self.many)[index])
+        result: list[int] = []
+        for dim in self.dims:
+            if dim[0] == "*":
+                result.extend(getattr(desc, dim[1:]))
+            else:
+                result.append(int(dim) if dim[0].isdigit() else getattr(desc, dim))
+        return tuple(result)
+
+    def elements(self, desc: Descriptor) -> tuple[ElementKind, ...]:
+        """The elements the descriptor allows for this operand."""
+        rule = self.element
+        if isinstance(rule, tuple):
+            return rule
+        if isinstance(rule, ElementKind):
+            return (rule,)
+        kind = getattr(desc, rule)
+        return kind if isinstance(kind, tuple) else (kind,)
+
+
+def _declare(role: str, shape: str, *, optional: bool = False, **facts: Any) -> Any:
+    spec = Operand("", role, tuple(shape.split()), optional=optional, **facts)
+    default = None if optional else dataclasses.MISSING
+    return dataclasses.field(default=default, metadata={"operand": spec})
+
+
+def operand(shape: str = "", *, element: ElementRule = "element", optional: bool = False, broadcast: bool = False,
+            many: str | None = None, layout: str = "any", values: Any = None, doc: str = "") -> Any:  # fmt: skip
+    """An input.
+
+    `values` is for tests: (low, high) bounds integers (descriptor attributes by name; high is exclusive), a
+    function (rng, desc, shape) makes anything else; floats are standard normal by default.
+    """
+    return _declare("in", shape, element=element, optional=optional, broadcast=broadcast, many=many, layout=layout,
+                    values=values, doc=doc)  # fmt: skip
+
+
+def output(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,
+           inplace: tuple[str, ...] = (), needs: str | None = None, layout: str = "any", doc: str = "") -> Any:  # fmt: skip
+    """An output. `inplace` names operands it may be an identical view of; `needs` the optional input it goes with."""
+    return _declare("out", shape, element=element, optional=optional, many=many, inplace=inplace, needs=needs,
+                    layout=layout, doc=doc)  # fmt: skip
+
+
+def inout(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,
+          layout: str = "any", values: Any = None, doc: str = "") -> Any:  # fmt: skip
+    """An operand updated in place."""
+    return _declare("inout", shape, element=element, optional=optional, many=many, layout=layout, values=values, doc=doc)
+
+
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, doc: str = "") -> Any:  # type: ignore[assignment]
+    """A number that may change per call without a new plan: a Python number or a 0-d device array."""
+    spec = Operand("", "scalar", integer=integer, doc=doc)
+    return dataclasses.field(default=default, metadata={"operand": spec})
+
+
+@dataclass(slots=True, kw_only=True)
+class Args:
+    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`."""
+
+
+@lru_cache(maxsize=None)
+def operands_of(cls: type[Args]) -> tuple[Operand, ...]:
+    """The declared operands of an Args class, in field order."""
+    return tuple(
+        dataclasses.replace(f.metadata["operand"], name=f.name)
+        for f in dataclasses.fields(cls)
+        if "operand" in f.metadata
+    )
+
+
+@lru_cache(maxsize=None)
+def arrays_of(cls: type[Args]) -> tuple[Operand, ...]:
+    """The array operands (not scalars)."""
+    return tuple(o for o in operands_of(cls) if o.role != "scalar")
+
+
+@lru_cache(maxsize=None)
+def scalars_of(cls: type[Args]) -> tuple[Operand, ...]:
+    """The scalar operands."""
+    return tuple(o for o in operands_of(cls) if o.role == "scalar")
+
+
+def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether `shape` broadcasts to `target` by NumPy's rule."""
+    if len(shape) > len(target):
+        return False
+    return all(a in (1, b) for a, b in zip(reversed(shape), reversed(target), strict=False))
+
+
+def expect_shape(spec: Operand, desc: Descriptor, shape: tuple[int, ...], index: int = 0) -> None:
+    """Raise InvalidProblemError unless `shape` is what the descriptor asks."""
+    want = spec.shape(desc, index)
+    if shape == want or (spec.broadcast and broadcasts_to(shape, want)):
+        return
+    where = f"{spec.name}[{index}]" if spec.many else spec.name
+    said = " ".join(spec.dims) or f"{spec.many}[{index}]"
+    how = "broadcast to" if spec.broadcast else "have"
+    raise InvalidProblemError(f"{where} must {how} shape {want} ({said}), got {shape}")

@@ -1,0 +1,156 @@
+"""Every environment variable, in one table. Each is read when used, so a change takes effect without a new process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from baracuda_py.core.errors import InvalidProblemError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One row: `parse` turns the text into the value and raises ValueError on text it does not take."""
+
+    name: str
+    default: Callable[[], Any]
+    parse: Callable[[str], Any]
+    accepts: str
+    doc: str
+    default_text: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row as `table()` shows it: the variable and the value in force now."""
+
+    name: str
+    value: Any
+    is_set: bool
+    default: str
+    accepts: str
+    doc: str
+
+
+def _default_cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the XDG specification says to ignore relative paths
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    if base.startswith("~"):  # a user with no home directory
+        base = os.path.join(tempfile.gettempdir(), f"uid-{os.getuid()}")
+    return Path(base, "baracuda_py")
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(text)
+        return text.lower()
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    return _one_of("0", "1")(text) == "1"
+
+
+_TABLE = {
+    v.name: v
+    for v in (
+        Variable(
+            "BARACUDA_CACHE_DIR", _default_cache_dir, _path, "a directory, made when first written",
+            "where compiled kernels are kept", "$XDG_CACHE_HOME/baracuda_py or ~/.cache/baracuda_py",
+        ),
+        Variable(
+            "BARACUDA_JIT", lambda: "on", _one_of("on", "cached", "off"), "on, cached or off",
+            "cached and off never compile: a kernel missing from the cache is an error that names it", "on",
+        ),
+        Variable(
+            "BARACUDA_JIT_JOBS", lambda: 0, _count, "a number of threads; 0 means one a CPU",
+            "how many kernels are compiled at once", "0",
+        ),
+        Variable(
+            "BARACUDA_NVRTC", lambda: None, _path, "the path of libnvrtc.so.N",
+            "the NVRTC library to use in place of the one found", "found",
+        ),
+        Variable(
+            "BARACUDA_CUDA_HOME", lambda: None, _path, "a toolkit root, holding include/cuda_fp16.h",
+            "where CUDA headers are looked for first", "found",
+        ),
+        Variable(
+            "BARACUDA_CHECK", lambda: False, _flag, "0 or 1",
+            "1 runs checked kernels: a bad index on the device raises after the launch", "0",
+        ),
+        Variable(
+            "BARACUDA_BACKEND", lambda: "", _one_of("numpy"), "numpy, or empty for the device's own",
+            "the backend that select() takes when no device is named", "",
+        ),
+        Variable(
+            "BARACUDA_LOG", lambda: None, _one_of("debug", "info", "warning", "error"),
+            "debug, info, warning or error", "log level of this package, written to stderr", "left alone",
+        ),
+    )
+}  # fmt: skip
+
+
+@overload
+def get(name: Literal["BARACUDA_CACHE_DIR"]) -> Path: ...
+@overload
+def get(name: Literal["BARACUDA_NVRTC", "BARACUDA_CUDA_HOME"]) -> Path | None: ...
+@overload
+def get(name: Literal["BARACUDA_JIT", "BARACUDA_BACKEND"]) -> str: ...
+@overload
+def get(name: Literal["BARACUDA_JIT_JOBS"]) -> int: ...
+@overload
+def get(name: Literal["BARACUDA_CHECK"]) -> bool: ...
+@overload
+def get(name: Literal["BARACUDA_LOG"]) -> str | None: ...
+@overload
+def get(name: str) -> Any: ...
+def get(name: str) -> Any:
+    """The value of a variable, parsed; its default where it is unset or empty."""
+    variable = _TABLE[name]
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return variable.default()
+    try:
+        return variable.parse(text)
+    except ValueError:
+        raise InvalidProblemError(f"{name}: got {text!r}; it takes {variable.accepts}") from None
+
+
+def table() -> list[Setting]:
+    """Every variable with its value, for `python -m baracuda_py env` and the documentation."""
+    return [
+        Setting(v.name, get(v.name), bool(os.environ.get(v.name, "").strip()), v.default_text, v.accepts, v.doc)
+        for v in _TABLE.values()
+    ]
+
+
+def apply_log_level() -> None:
+    """Let BARACUDA_LOG set this package's level; without it logging stays as the application configured it."""
+    level = get("BARACUDA_LOG")
+    if level is None:
+        return
+    logger = logging.getLogger("baracuda_py")
+    logger.setLevel(level.upper())
+    if not logging.getLogger().handlers and not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)

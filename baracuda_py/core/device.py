@@ -1,0 +1,115 @@
+"""Devices: the real ones, the CPU, and fake ones for choosing and compiling without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from . import config
+from .errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
+
+_SMEM = {(8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99, (12, 1): 99}
+_SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
+
+
+@dataclass(frozen=True)
+class Device:
+    """What dispatch knows of a device. `smem` is the most dynamic shared memory a block may ask, in bytes."""
+
+    kind: str  # "cpu" | "cuda"
+    ordinal: int = -1
+    cc: tuple[int, int] = (0, 0)
+    smem: int = 0
+    sms: int = 0
+    name: str = "cpu"
+    fake: bool = False
+
+    def __str__(self) -> str:
+        return "cpu" if self.kind == "cpu" else f"cuda:{self.ordinal}"
+
+    @property
+    def target(self) -> str:
+        """The NVRTC target: the device's own architecture, with its specific features on 9.0."""
+        return "sm_90a" if self.cc == (9, 0) else f"sm_{self.cc[0]}{self.cc[1]}"
+
+
+CPU = Device("cpu")
+
+
+def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
+    """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
+    pair = cc if isinstance(cc, tuple) else (int(cc), round(cc * 10) % 10)
+    smem = _SMEM.get(pair, 99) * 1024
+    return Device("cuda", ordinal, pair, smem, _SMS.get(pair, 100), f"fake sm_{pair[0]}{pair[1]}", fake=True)
+
+
+_INSTALL = 'pip install "baracuda_py[cu12]" (or [cu13], by your driver)'
+
+
+@lru_cache(maxsize=None)
+def _driver_device_count() -> int:
+    """Devices the driver reports, without CuPy and without creating a context; 0 with no driver."""
+    import ctypes
+
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        count = ctypes.c_int(0)
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+            return count.value
+    return 0
+
+
+@lru_cache(maxsize=None)
+def cuda_device(ordinal: int) -> Device:
+    """The CUDA device `ordinal`; raises when it, or CuPy, is not there."""
+    count = _driver_device_count()
+    if count == 0:
+        raise DeviceMismatchError("a CUDA device was asked for, but the driver reports none; device='cpu' is the NumPy backend")
+    if not 0 <= ordinal < count:
+        raise DeviceMismatchError(f"cuda:{ordinal} was asked for; this machine has cuda:0 … cuda:{count - 1}")
+    try:
+        from cupy.cuda import runtime
+
+        facts = runtime.getDeviceProperties(ordinal)
+    except Exception as error:
+        raise DeviceMismatchError(f"a CUDA device is present but CuPy does not work ({error}); install it: {_INSTALL}") from error
+    return Device(
+        "cuda",
+        ordinal,
+        (facts["major"], facts["minor"]),
+        facts["sharedMemPerBlockOptin"],
+        facts["multiProcessorCount"],
+        facts["name"].decode(),
+    )
+
+
+def resolve_device(device: Any = None) -> Device:
+    """None, an ordinal, "cuda:N", "cuda", "cpu", or a Device.
+
+    None means the current CUDA device when the driver reports one, else the NumPy backend. A GPU
+    whose CuPy is missing or broken raises: NumPy is never taken in its place.
+    """
+    if isinstance(device, Device):
+        chosen = device
+    elif device is None:
+        if config.get("BARACUDA_BACKEND") == "numpy" or _driver_device_count() == 0:
+            return CPU
+        cuda_device(0)
+        from cupy.cuda import runtime
+
+        chosen = cuda_device(runtime.getDevice())
+    elif device == "cpu":
+        return CPU
+    elif isinstance(device, int) and not isinstance(device, bool):
+        chosen = cuda_device(device)
+    elif isinstance(device, str) and (device == "cuda" or device[:5] == "cuda:" and device[5:].isdigit()):
+        chosen = cuda_device(int(device[5:] or 0))
+    else:
+        raise InvalidProblemError(f"device must be None, an ordinal, 'cuda:N', 'cpu' or a Device, got {device!r}")
+    if chosen.kind == "cuda" and chosen.cc < (8, 0):
+        raise UnsupportedError(f"{chosen.name} has compute capability {chosen.cc[0]}.{chosen.cc[1]}; 8.0 or newer is needed")
+    return chosen

@@ -1,0 +1,187 @@
+"""Dispatch: validate a call against its declaration, walk the rows, say why.
+
+`read_args` turns arrays into views and raises the typed error of whatever is wrong; `choose` takes the
+first row whose geometry fits. Both run on the host alone and work for fake devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..interop.arrays import read
+from .args import Args, Operand, arrays_of, expect_shape
+from .descriptor import Descriptor
+from .device import Device
+from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, UnsupportedError
+from .preference import PlanPreference, arch_allowed
+from .sku import BackendKind, KernelSku
+from .tensor import View, dense_strides, shares_memory
+from .variant import Geometry, Problem, Step, Variant
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `can_implement` answers: truthy with the exact SKU, or falsy with the error `run` would raise."""
+
+    sku: KernelSku | None = None
+    error: BaracudaError | None = None
+
+    def __bool__(self) -> bool:
+        return self.error is None
+
+    @property
+    def reason(self) -> str:
+        return "" if self.error is None else str(self.error)
+
+
+Views = dict[str, "View | tuple[View, ...] | None"]
+
+
+def read_args(plan: type[Plan], desc: Descriptor, device: Device, args: Args) -> Views:
+    """The operands' views, checked: presence, type, device, element, shape, self-overlap, overlap."""
+    if type(args) is not plan.args:
+        raise InvalidProblemError(f"{plan.__name__} takes {plan.args.__name__}, got {type(args).__name__}")
+    views: Views = {}
+    for spec in arrays_of(plan.args):
+        value = getattr(args, spec.name)
+        if value is None:
+            if not spec.optional:
+                raise InvalidProblemError(f"{spec.name} is required, got None")
+            views[spec.name] = None
+        elif spec.many:
+            count = len(getattr(desc, spec.many))
+            if not isinstance(value, (list, tuple)) or len(value) != count:
+                got = len(value) if isinstance(value, (list, tuple)) else type(value).__name__
+                raise InvalidProblemError(f"{spec.name} must be a list of {count} arrays, got {got}")
+            views[spec.name] = tuple(_read_one(spec, desc, device, item, i) for i, item in enumerate(value))
+        else:
+            views[spec.name] = _read_one(spec, desc, device, value)
+    for spec in arrays_of(plan.args):
+        if spec.needs and views[spec.name] is not None and views[spec.needs] is None:
+            raise InvalidProblemError(f"{spec.name} is wanted but {spec.needs} is None")
+    _check_overlap(arrays_of(plan.args), views)
+    plan.check(desc, views)
+    return views
+
+
+def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index: int = 0) -> View:
+    where = f"{spec.name}[{index}]" if spec.many else spec.name
+    got = read(value, where)
+    if device.kind == "cpu" and got.device >= 0:
+        raise DeviceMismatchError(f"{where} is on cuda:{got.device}, the plan is on the CPU; select it with device={got.device}")
+    if device.kind == "cuda" and got.device != device.ordinal:
+        place = "host memory" if got.device < 0 else f"cuda:{got.device}"
+        raise DeviceMismatchError(f"{where} is in {place}, the plan is on {device}; copy the array there first")
+    allowed = spec.elements(desc)
+    if got.element not in allowed and not any(a.carrier == got.element.dtype and a.carrier != a.dtype for a in allowed):
+        raise InvalidProblemError(f"{where} must be {' or '.join(map(str, allowed))}, got {got.element}")
+    element = got.element if got.element in allowed else allowed[0]
+    expect_shape(spec, desc, got.shape, index)
+    view = View(got.ptr, got.shape, got.strides, element)
+    if (spec.layout == "inner" and not view.inner_dense) or (spec.layout == "dense" and not view.dense):
+        wanted = "be dense (row-major)" if spec.layout == "dense" else "have stride 1 on its last axis"
+        raise UnsupportedError(f"{where} must {wanted}, got shape {view.shape} strides {view.strides}; copy it to a dense array")
+    if spec.writes:
+        if got.readonly:
+            raise InvalidProblemError(f"{where} is read-only and cannot be an output; give a writable array")
+        if _overlaps_itself(view):
+            raise InvalidProblemError(f"{where} overlaps itself (strides {view.strides}) and cannot be an output; give a dense array")
+    return view
+
+
+def _overlaps_itself(view: View) -> bool:
+    reach = 0
+    for stride, extent in sorted((abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1):
+        if stride <= reach:
+            return view.size > 0
+        reach += (extent - 1) * stride
+    return False
+
+
+def _check_overlap(specs: Sequence[Operand], views: Views) -> None:
+    spans: list[tuple[int, int, Operand, View]] = []
+    for spec in specs:
+        value = views[spec.name]
+        for view in value if isinstance(value, tuple) else (value,):
+            if view is not None and view.size:
+                spans.append((view.ptr + view.span[0], view.ptr + view.span[1], spec, view))
+    spans.sort(key=lambda s: s[0])
+    for i, (_, high, spec, view) in enumerate(spans):
+        for low, _, other, seen in spans[i + 1 :]:
+            if low >= high:
+                break
+            if (spec.writes or other.writes) and shares_memory(view, seen):
+                _allow_alias(spec, view, other, seen)
+
+
+def _allow_alias(a: Operand, view: View, b: Operand, seen: View) -> None:
+    same = (view.ptr, view.shape, view.strides, view.element) == (seen.ptr, seen.shape, seen.strides, seen.element)
+    safe = b.name in a.inplace or a.name in b.inplace
+    if same and safe:
+        return
+    out, other = (a, b) if a.writes else (b, a)
+    hint = "only an identical view may be shared" if safe else "give it memory of its own"
+    raise InvalidProblemError(f"{out.name} overlaps {other.name}; {hint}")
+
+
+def refuse_row(plan: type[Plan], variant: Variant, desc: Any, device: Device, preference: PlanPreference) -> str | None:
+    """Why this row cannot serve the descriptor on this device at all, or None."""
+    kind = getattr(desc, "kind", None) if plan.kinds else None
+    if not variant.serves(kind, desc.element):
+        return f"not for {desc.element}" if variant.kinds is None or kind in variant.kinds else f"not for {kind}"
+    if preference.prefer_backend not in (None, variant.backend):
+        return f"backend {preference.prefer_backend.value} was asked for"  # type: ignore[union-attr]
+    if (device.kind == "cpu") != (variant.backend is BackendKind.NUMPY):
+        return f"does not run on {device.kind}"
+    if device.kind == "cuda" and not variant.design.runs_on(device.cc):
+        return f"{variant.design.value} design, device is {device.cc[0]}.{device.cc[1]}"
+    if not arch_allowed(preference, variant.design):
+        return f"{variant.design.value} is newer than max_arch"
+    if preference.deterministic and not variant.guarantee.deterministic:
+        return "not deterministic; ask PlanPreference(deterministic=False)"
+    return None
+
+
+def fit(variant: Variant, problem: Problem, preference: PlanPreference) -> Geometry | str:
+    """The row's geometry for a layout, or why not."""
+    geometry = variant.geometry(problem)
+    if isinstance(geometry, str):
+        return geometry
+    for step in geometry.steps:
+        if isinstance(step, Step) and step.smem > problem.device.smem:
+            return f"needs {step.smem} bytes of shared memory, the device has {problem.device.smem}"
+    limit = preference.max_workspace_bytes
+    if limit is not None and geometry.workspace > limit:
+        return f"needs {geometry.workspace} bytes of workspace, the preference allows {limit}"
+    return geometry
+
+
+def choose(rows: Iterable[Variant], problem: Problem, preference: PlanPreference) -> tuple[Variant, Geometry]:
+    """The first row that takes this layout; UnsupportedError tells why each did not."""
+    reasons = []
+    for variant in rows:
+        geometry = fit(variant, problem, preference)
+        if not isinstance(geometry, str):
+            return variant, geometry
+        reasons.append(f"{variant.name}: {geometry}")
+    layouts = ", ".join(f"{n} {v.shape} strides {v.strides}" for n, v in problem.views.items() if isinstance(v, View))
+    raise UnsupportedError("no row takes this layout (" + layouts + ")\n  " + "\n  ".join(reasons))
+
+
+def dense_problem(plan: type[Plan], desc: Any, device: Device, optional: bool = False) -> Problem:
+    """The problem with dense, aligned operands: what a plan's own SKU describes."""
+    views: Views = {}
+    for spec in arrays_of(plan.args):
+        if spec.optional and not optional:
+            views[spec.name] = None
+            continue
+        kind = spec.elements(desc)[0]
+        shapes = [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+        made = tuple(View(0, shape, dense_strides(shape), kind) for shape in shapes)
+        views[spec.name] = made if spec.many else made[0]
+    return Problem(desc, device, views)

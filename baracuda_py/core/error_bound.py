@@ -1,0 +1,76 @@
+"""How far a result may be from the truth: pure data, declared by rows and checked by `baracuda_py.testing.tolerance`.
+
+The tiers, tightest first. "Truth" is the reference in float64 (longdouble for float64 results), never rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The truth rounded once, bit for bit; every NaN equals every other, and -0 equals +0 unless `signed_zero`."""
+
+    signed_zero: bool = False
+
+    @property
+    def looseness(self) -> tuple[int, float]:
+        """Orders bounds from the tightest to the loosest."""
+        return (0, float(not self.signed_zero))
+
+    def __str__(self) -> str:
+        return "exact"
+
+
+@dataclass(frozen=True)
+class Ulp:
+    """|y - truth| <= n ulp of the element at the truth; a correctly rounded result has n = 0.5."""
+
+    n: float
+
+    @property
+    def looseness(self) -> tuple[int, float]:
+        """Orders bounds from the tightest to the loosest."""
+        return (1, self.n)
+
+    def __str__(self) -> str:
+        return f"{self.n:g} ulp"
+
+
+@dataclass(frozen=True)
+class Relative:
+    """At most `k` times the worst error, and `mean` times the mean error, of the same formula in the op's own dtypes.
+
+    Rounding the result itself is allowed for: 1 ulp at each element, half an ulp on average.
+    """
+
+    k: float = 2.0
+    mean: float = 1.5
+
+    @property
+    def looseness(self) -> tuple[int, float]:
+        """Orders bounds from the tightest to the loosest."""
+        return (3, self.k)
+
+    def __str__(self) -> str:
+        return f"{self.k:g}x the error of its own dtypes"
+
+
+@dataclass(frozen=True)
+class Forward:
+    """|y - truth| <= c eps(acc) S + eps(element) |truth|: S the reference on absolute values, c the sum's depth."""
+
+    c: float
+
+    @property
+    def looseness(self) -> tuple[int, float]:
+        """Orders bounds from the tightest to the loosest."""
+        return (2, self.c)
+
+    def __str__(self) -> str:
+        return f"{self.c:g} eps(acc) of the absolute sum"
+
+
+ErrorBound: TypeAlias = Exact | Ulp | Relative | Forward

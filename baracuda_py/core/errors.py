@@ -1,0 +1,74 @@
+"""The errors a user meets: typed, to be caught, and pickle-safe, so that worker processes can send them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def _rebuild(cls: type[BaracudaError], args: tuple[Any, ...], state: dict[str, Any]) -> BaracudaError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class BaracudaError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are normally rebuilt by calling the class with `args` (the message), which fails for
+        # the subclasses whose constructor takes anything else.
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+class InvalidProblemError(BaracudaError, ValueError):
+    """A wrong shape, dtype or value, or a missing operand: the problem makes no sense on any device."""
+
+
+class UnsupportedError(BaracudaError):
+    """An element, layout or feature that no row of the dispatch table takes; `table` says why, row by row."""
+
+    def __init__(self, message: str, table: str = "") -> None:
+        super().__init__(f"{message}\n{table}" if table else message)
+        self.table = table
+
+
+class MisalignedOperandError(BaracudaError):
+    """A pointer or pitch lies off the alignment that the kernel's loads need."""
+
+
+class WorkspaceTooSmallError(BaracudaError):
+    """The workspace given holds fewer bytes than `workspace_size(args)`."""
+
+    def __init__(self, needed: int, got: int) -> None:
+        super().__init__(f"workspace: needs {needed} bytes, got {got}; allocate plan.workspace_size(args) bytes")
+        self.needed = needed
+        self.got = got
+
+
+class BufferTooSmallError(BaracudaError):
+    """A `TensorRef` whose shape and strides reach beyond the bytes it says it owns."""
+
+    def __init__(self, needed: int, got: int, operand: str = "") -> None:
+        super().__init__(f"{operand or 'buffer'}: shape and strides reach {needed} bytes, nbytes is {got}")
+        self.needed = needed
+        self.got = got
+        self.operand = operand
+
+
+class DeviceMismatchError(BaracudaError):
+    """An operand on another device, a host array given to a CUDA plan, or a plan used in a forked child."""
+
+
+class NotPreparedError(BaracudaError):
+    """A layout not seen before arrived under graph capture, where nothing may be compiled or loaded."""
+
+
+class CompileError(BaracudaError):
+    """A kernel could not be compiled; `log` is the compiler's, `source_path` the flattened source it was given."""
+
+    def __init__(self, message: str, log: str = "", source_path: Path | None = None) -> None:
+        super().__init__(message)
+        self.log = log
+        self.source_path = source_path

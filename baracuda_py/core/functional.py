@@ -1,0 +1,249 @@
+"""The functional layer: `y = bc.rms_norm(x, weight)`; outputs made in the caller's package, plan found in a cache.
+
+`functional(RMSNormPlan)` generates a function from the declarations: in and in-out operands positional, then by
+keyword descriptor attributes, scalars, `return_<optional output>`, `out=`, `stream=`, `preference=`. The descriptor is
+*solved* by unifying the arrays' shapes with the declared ones, once per distinct (shapes, dtypes, attributes);
+afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..interop.arrays import package_name, read
+from .args import Operand, arrays_of, operands_of, scalars_of
+from .descriptor import Descriptor
+from .element import ElementKind
+from .errors import InvalidProblemError
+from .plan import Plan
+
+_CAPACITY = 4096
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "…"
+
+
+UNSET: Any = _Unset()
+
+
+@dataclasses.dataclass
+class Entry:
+    """What one distinct call needs: its plan, and a maker per output that it returns."""
+
+    plan: Plan
+    makers: Mapping[str, Callable[[], Any]]
+
+
+def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, ElementKind], given: Mapping[str, Any]) -> Descriptor:
+    """The descriptor whose declared shapes are those of the arrays; `given` are the attributes already known."""
+    facts = dict(given)
+    fields = {f.name for f in dataclasses.fields(plan.descriptor)}
+    plan.infer(shapes, facts)
+    pending = [s for s in arrays_of(plan.args) if shapes.get(s.name) is not None]
+    for spec in pending:
+        if spec.many:
+            facts.setdefault(spec.many, tuple(shapes[spec.name]))
+    rest = [s for s in pending if not s.many and not s.broadcast]
+    while rest:
+        later = [s for s in rest if not _unify(s, tuple(shapes[s.name]), facts, fields)]
+        if len(later) == len(rest):
+            break
+        rest = later
+    if "element" in fields and "element" not in facts:
+        lead = next((s for s in pending if s.element == "element"), None)
+        if lead is not None:
+            facts["element"] = elements[lead.name]
+    for spec in pending:
+        if isinstance(spec.element, str) and spec.element in fields and spec.element not in facts:
+            facts[spec.element] = elements[spec.name]
+    return plan.descriptor(**{k: v for k, v in facts.items() if k in fields})
+
+
+def _unify(spec: Operand, shape: tuple[int, ...], facts: dict[str, Any], fields: set[str]) -> bool:
+    """Bind the unknown dimensions of one operand; False when more than one star is unknown."""
+    widths = [_width(dim, facts) for dim in spec.dims]
+    if widths.count(None) > 1:
+        return False
+    known = sum(w for w in widths if w is not None)
+    if None not in widths and known != len(shape) or known > len(shape):
+        raise InvalidProblemError(f"{spec.name} must have shape ({' '.join(spec.dims)}), got {shape}")
+    at = 0
+    for dim, width in zip(spec.dims, widths, strict=True):
+        stop = at + (len(shape) - known if width is None else width)
+        name = dim.lstrip("*")
+        if name in fields and facts.get(name) is None:
+            facts[name] = shape[at:stop] if dim[0] == "*" else shape[at]
+        at = stop
+    return True
+
+
+def _width(dim: str, facts: Mapping[str, Any]) -> int | None:
+    if dim[0] != "*":
+        return 1
+    bound = facts.get(dim[1:])
+    return None if bound is None else len(bound)
+
+
+def functional(plan: type[Plan], name: str | None = None, doc: str | None = None, **fixed: Any) -> Callable[..., Any]:
+    """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind)."""
+    name = name or plan.op.partition(".")[2]
+    fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
+    inputs = [s for s in arrays_of(plan.args) if s.reads]
+    optional = [s for s in arrays_of(plan.args) if s.role == "out" and s.optional]
+    backward = plan.direction == "backward"
+    head = [s.name for s in inputs if not s.optional] + [f"{s.name}=None" for s in inputs if s.optional]
+    defaults = {f.name: UNSET if f.default is dataclasses.MISSING else f.default for f in fields}
+    scalars = {f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}}
+    keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults]
+    keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
+    keywords += [f"return_{s.name}={backward}" for s in optional]
+    keywords += ["element=UNSET", "out=None", "stream=None", "preference=None"]
+    keys = ", ".join(_key(s) for s in inputs) + "".join(f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional)))
+    wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
+    gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
+    attributes = "{" + ", ".join(f"{f!r}: {f}" for f in defaults) + ", 'element': element}"
+    returns = "{" + ", ".join(f"{s.name!r}: return_{s.name}" for s in optional) + "}"
+    passed = ", ".join(f"{s.name}={s.name}" for s in operands_of(plan.args) if s.role != "out")
+    made = ", ".join(f"{s.name}=outs.get({s.name!r})" for s in wanted)
+    lines = [
+        f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
+        f"    key = ({keys}, element, preference)",
+        "    entry = CACHE.get(key)",
+        f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        "    outs = MAKE(entry, stream) if out is None else GIVEN(entry, out)",
+        f"    entry.plan.run(ARGS({passed}{', ' if made else ''}{made}), None, stream)",
+        "    return RESULT(outs)" if wanted else f"    return {', '.join(s.name for s in inputs if s.role == 'inout')}",
+    ]
+    cache: dict[Any, Entry] = {}
+
+    def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
+        entry = _entry(plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference)
+        if len(cache) >= _CAPACITY:
+            cache.clear()
+        cache[key] = entry
+        return entry
+
+    names: dict[str, Any] = {
+        "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "MAKE": _make,
+        "GIVEN": _given, "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result,
+    }  # fmt: skip
+    exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
+    function = names[name]
+    function.__module__ = plan.__module__
+    function.__qualname__ = name
+    function.__doc__ = doc or plan.__doc__
+    function.plan = plan
+    function.fixed = fixed
+    return function  # type: ignore[no-any-return]
+
+
+def _key(spec: Operand) -> str:
+    n = spec.name
+    if spec.many:
+        one = f"tuple([(a.shape, a.dtype) for a in {n}]), ORDINAL({n}[0]), type({n}[0])"
+    else:
+        one = f"{n}.shape, {n}.dtype, ORDINAL({n}), type({n})"
+    return f"(None if {n} is None else ({one}))" if spec.optional else f"({one})"
+
+
+def _cupy_ordinal(array: Any) -> int:
+    return array.data.device_id  # type: ignore[no-any-return]
+
+
+_ORDINALS: dict[type, Callable[[Any], int]] = {}
+
+
+def ordinal(array: Any) -> int:
+    """The CUDA ordinal of an array, -1 on the host."""
+    getter = _ORDINALS.get(type(array))
+    if getter is None:
+        package = package_name(type(array))
+        known: dict[str, Callable[[Any], int]] = {"cupy": _cupy_ordinal, "numpy": lambda a: -1, "torch": lambda a: int(a.get_device())}
+        getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
+    return getter(array)
+
+
+def _entry(plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any) -> Entry:
+    readings: dict[str, Any] = {}
+    for name, value in arrays.items():
+        if value is not None:
+            readings[name] = [read(v, name) for v in value] if isinstance(value, (list, tuple)) else read(value, name)
+    shapes = {n: [r.shape for r in v] if isinstance(v, list) else v.shape for n, v in readings.items()}
+    elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items()}
+    desc = solve(plan, shapes, elements, given)
+    first = next(n for n, v in arrays.items() if v is not None)
+    lead = arrays[first][0] if isinstance(arrays[first], (list, tuple)) else arrays[first]
+    device = readings[first][0].device if isinstance(readings[first], list) else readings[first].device
+    chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
+    makers: dict[str, Callable[[], Any]] = {}
+    for spec in arrays_of(plan.args):
+        if spec.role != "out":
+            continue
+        asked = returns.get(spec.name, True)
+        if asked and spec.needs and arrays.get(spec.needs) is None:
+            asked = False
+        if asked:
+            kind = elements.get(spec.name, spec.elements(desc)[0])
+            shapes_wanted = [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+            many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
+            makers[spec.name] = (lambda many=many: [m() for m in many]) if spec.many else many[0]
+    return Entry(chosen, makers)
+
+
+def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
+    """A callable that makes an empty array in the package of `like`."""
+    package = package_name(type(like))
+    shape = tuple(shape)
+    if package == "torch":
+        torch = sys.modules["torch"]
+        dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))
+        return lambda: torch.empty(shape, dtype=dtype, device=like.device)
+    if device < 0:
+        import numpy as np
+
+        return lambda: np.empty(shape, kind.carrier)
+    import cupy
+
+    if package == "baracuda_py":
+        raise InvalidProblemError("TensorRef operands need out=: they name no package to allocate from")
+
+    def make() -> Any:
+        if cupy.cuda.runtime.getDevice() == device:
+            return cupy.empty(shape, kind.carrier)
+        with cupy.cuda.Device(device):
+            return cupy.empty(shape, kind.carrier)
+
+    return make
+
+
+def _make(entry: Entry, stream: Any) -> dict[str, Any]:
+    if stream is None or entry.plan.device.kind == "cpu":
+        return {name: make() for name, make in entry.makers.items()}
+    from ..jit.launch import on_stream
+    from .runner import stream_pointer
+
+    with on_stream(stream_pointer(stream)):
+        return {name: make() for name, make in entry.makers.items()}
+
+
+def _given(entry: Entry, out: Any) -> dict[str, Any]:
+    names = list(entry.makers)
+    if isinstance(out, Mapping):
+        unknown = set(out) - set(names)
+        if unknown:
+            raise InvalidProblemError(f"out= names {sorted(unknown)}; the outputs are {names}")
+        return {name: out[name] if name in out else make() for name, make in entry.makers.items()}
+    values = list(out) if isinstance(out, (list, tuple)) else [out]
+    if len(values) != len(names):
+        raise InvalidProblemError(f"out= must give {len(names)} arrays ({', '.join(names)}), got {len(values)}")
+    return dict(zip(names, values, strict=True))
+
+
+def _result(outs: dict[str, Any]) -> Any:
+    values = tuple(outs.values())
+    return values[0] if len(values) == 1 else values

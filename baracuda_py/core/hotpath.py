@@ -1,0 +1,118 @@
+"""The steady state of `run`: straight-line code generated once per (Args class, array package).
+
+Shapes, strides and dtypes are one flat key into the plan's prepared layouts; then devices, pointer alignment
+and overlapping spans are checked, and each step packs its pointers and launches. Whatever is not known leaves
+through the runner. `print(source(RMSNormArgs, "cupy"))` shows the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from .args import Args, Operand, arrays_of, scalars_of
+
+PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
+    "cupy": ("{a}.shape", "{a}.strides", "{a}.dtype", "{a}.data.ptr", "{a}.data.device_id"),
+    "torch": ("{a}.shape", "{a}.stride()", "{a}.dtype", "{a}.data_ptr()", "{a}.get_device()"),
+    "ref": ("{a}.shape", "{a}.strides", "{a}.element", "{a}.ptr", "{a}.device"),
+}
+
+
+@lru_cache(maxsize=None)
+def generated(cls: type[Args], package: str, kind: type) -> Callable[..., None]:
+    """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`."""
+    from .runner import current_stream, scalar_value, stream_pointer
+
+    names: dict[str, Any] = {
+        "KIND": kind,
+        "SCALAR": scalar_value,
+        "SPECS": {s.name: s for s in scalars_of(cls)},
+        "POINTER": stream_pointer,
+        "CURRENT": current_stream,
+    }
+    exec(compile(source(cls, package), f"<run {cls.__name__} on {package}>", "exec"), names)
+    return names["run"]  # type: ignore[no-any-return]
+
+
+def source(cls: type[Args], package: str) -> str:
+    """The generated Python, for reading and for `generated`."""
+    plain = [spec for spec in arrays_of(cls) if not spec.many]
+    lists = [spec for spec in arrays_of(cls) if spec.many]
+    names = [spec.name for spec in arrays_of(cls)]
+    scalars = [spec.name for spec in scalars_of(cls)]
+    flat = ", ".join([f"*p_{s.name}" if s.many else f"p_{s.name}" for s in arrays_of(cls)] + [f"p_{n}" for n in scalars])
+    values = "(" + "".join(f"{n}, " for n in scalars) + ")"
+    body = ["ordinal = runner.ordinal", "runtime = runner.runtime"]
+    body.append("if runtime.current_device() != ordinal: return runner.on_device(args, workspace, stream)")
+    for spec in arrays_of(cls):
+        body += _read_list(spec, package) if spec.many else _read_one(spec, package)
+    for spec in scalars_of(cls):
+        n, exact = spec.name, "int" if spec.integer else "float"
+        body += [f"{n} = args.{n}; p_{n} = 0", f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}])"]
+    current = "CURRENT('torch', runner.device)" if package == "torch" else "runtime.current_stream()"
+    low = " | ".join([f"p_{s.name}" for s in plain] or ["0"])
+    each = "".join(f"*[p & 15 for p in p_{s.name}], " if s.many else f"p_{s.name} & 15, " for s in arrays_of(cls))
+    body += [
+        f"stream = {current} if stream is None else POINTER(stream)",
+        f"key = ({', '.join(f'k_{n}' for n in names)},)",
+        f"layout = runner.layouts[{package!r}].get(key)",
+        f"low = ({low}) & 15",
+        *(f"for p in p_{s.name}: low |= p & 15" for s in lists),
+        f"alignment = ({each}) if low else ()",
+        "prepared = None if layout is None else layout.by_alignment.get(alignment)",
+        f"if prepared is None: return runner.slow({package!r}, key, alignment, args, workspace, stream)",
+    ]
+    body += [f"runner.check_spans(args, ({flat},), layout.spans)"] if lists else _overlap(plain)
+    body += [
+        "if prepared.workspace:",
+        "    memory = runner.workspace(workspace, prepared.workspace, stream)",
+        f"    prepared.call(({flat}, memory.ptr, 0, 0), {values}, stream)",
+        "else:",
+        f"    prepared.call(({flat}, 0, 0, 0), {values}, stream)",
+    ]
+    return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def _read_one(spec: Operand, package: str) -> list[str]:
+    n = spec.name
+    shape, strides, dtype, pointer, device = (form.format(a=n) for form in PACKAGES[package])
+    read = [
+        f"if type({n}) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
+        f"k_{n} = ({shape}, {strides}, {dtype}); p_{n} = {pointer}",
+    ]
+    if package == "ref":
+        read[0] = f"if {device} != ordinal: runner.overlap(args)"
+    if not spec.optional:
+        return [f"{n} = args.{n}", *read]
+    return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = 0", "else:", *(f"    {line}" for line in read)]
+
+
+def _read_list(spec: Operand, package: str) -> list[str]:
+    n = spec.name
+    shape, strides, dtype, pointer, device = (form.format(a="a") for form in PACKAGES[package])
+    read = [
+        f"for a in {n}:",
+        f"    if type(a) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
+        f"k_{n} = tuple([({shape}, {strides}, {dtype}) for a in {n}]); p_{n} = [{pointer} for a in {n}]",
+    ]
+    if package == "ref":
+        read[1] = f"    if {device} != ordinal: runner.overlap(args)"
+    if not spec.optional:
+        return [f"{n} = args.{n}", *read]
+    return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]
+
+
+def _overlap(plain: list[Operand]) -> list[str]:
+    """Byte spans of every written operand against every other; the runner looks closer where they meet."""
+    tests = [
+        f"(p_{a.name} + l_{a.name} < p_{b.name} + h_{b.name} and p_{b.name} + l_{b.name} < p_{a.name} + h_{a.name})"
+        for i, a in enumerate(plain)
+        for b in plain[i + 1 :]
+        if a.writes or b.writes
+    ]
+    if not tests:
+        return []
+    unpack = ", ".join(f"l_{s.name}, h_{s.name}" for s in plain)
+    return [f"{unpack} = layout.spans", f"if {' or '.join(tests)}: runner.overlap(args)"]

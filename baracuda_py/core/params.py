@@ -1,0 +1,119 @@
+"""Kernel parameters: one struct by value, declared on the page, written into the unit as C++.
+
+`Params("RmsNormParams", x="ptr", cols="i64", eps="f64")` fixes both sides: the C++ struct, with a
+static_assert on its size, and the bytes Python packs. Fields are ordered by kind (pointers, 64-bit,
+32-bit), so there is no implicit padding. Kinds: `ptr` (an operand of the same name; null = absent),
+`workspace` (a pointer into the plan's workspace), `status` (null, or the word a checked run sets),
+`scalar` / `iscalar` (a scalar operand: pointer and value, read by the generated `name()`),
+`i64 u64 f64 i32 u32 f32`; any of them with extents, as `i64[3][8]`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LIMIT = 4096
+_KIND = re.compile(r"([a-z0-9]+)((?:\[\d+\])*)$")
+_C = {"u64": "unsigned long long", "i64": "long long", "f64": "double", "u32": "unsigned int", "i32": "int", "f32": "float"}
+_PACK = {"u64": "Q", "i64": "q", "f64": "d", "u32": "I", "i32": "i", "f32": "f"}
+_GROUPS = (("ptr", "workspace", "status"), ("i64", "u64"), ("f64",), ("i32", "u32"), ("f32",))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One C++ field: its name, kind, array extents and byte offset."""
+
+    name: str
+    kind: str
+    extents: tuple[int, ...]
+    offset: int
+
+    @property
+    def count(self) -> int:
+        total = 1
+        for extent in self.extents:
+            total *= extent
+        return total
+
+
+class Params:
+    """A parameter struct; see the module's page for the kinds."""
+
+    def __init__(self, name: str, /, **fields: str) -> None:
+        self.name = name
+        self.scalars = {f: k == "iscalar" for f, k in fields.items() if k in ("scalar", "iscalar")}
+        flat: list[tuple[str, str, tuple[int, ...]]] = []
+        for field, declared in fields.items():
+            kind, dims = _KIND.match(declared).groups()  # type: ignore[union-attr]
+            if field in self.scalars:
+                flat.append((f"{field}_ptr", "ptr", ()))
+                flat.append((f"{field}_value", "i64" if self.scalars[field] else "f64", ()))
+            else:
+                flat.append((field, kind, tuple(int(d) for d in re.findall(r"\d+", dims))))
+        self.slots: dict[str, Slot] = {}
+        offset = 0
+        for group in _GROUPS:
+            for field, kind, extents in (f for f in flat if f[1] in group):
+                slot = Slot(field, kind, extents, offset)
+                self.slots[field] = slot
+                offset += slot.count * (4 if kind in ("i32", "u32", "f32") else 8)
+        if len(self.slots) != len(flat):
+            raise TypeError(f"{name}: unknown kind or repeated field in {fields}")
+        self.size = max(8, -(-offset // 8) * 8)
+        if self.size > _LIMIT:
+            raise TypeError(f"{name} is {self.size} bytes; kernel parameters end at {_LIMIT}")
+        self.pointers = tuple(s for s in self.slots.values() if s.kind in ("ptr", "workspace", "status"))
+        self.pointer_struct = struct.Struct(f"<{sum(s.count for s in self.pointers)}Q")
+
+    def cpp(self) -> str:
+        """The C++ struct and its check; fields of one size stand together, so a size without gaps fixes every offset."""
+        lines = [f"struct {self.name} {{"]
+        for slot in self.slots.values():
+            dims = "".join(f"[{e}]" for e in slot.extents)
+            ctype = "unsigned int*" if slot.kind == "status" else _C.get(slot.kind, "void*")
+            lines.append(f"  {ctype} {slot.name}{dims};")
+        for name, is_int in self.scalars.items():
+            ctype, load = ("i64", "load_scalar_i") if is_int else ("double", "load_scalar_f")
+            lines.append(f"  __device__ {ctype} {name}() const {{ return {load}({name}_ptr, {name}_value); }}")
+        used = sum(s.count * (4 if s.kind in ("i32", "u32", "f32") else 8) for s in self.slots.values())
+        if used < self.size:
+            lines.append(f"  char padding_[{self.size - used}];")
+        lines.append("};")
+        lines.append(f'static_assert(sizeof({self.name}) == {self.size}, "{self.name} and its page disagree");')
+        return "\n".join(lines)
+
+    def template(self, values: Mapping[str, Any]) -> bytearray:
+        """The struct's bytes with every constant field set and every pointer null."""
+        image = bytearray(self.size)
+        for name, value in values.items():
+            slot = self.slots.get(name)
+            if slot is None or slot.kind not in _PACK:
+                continue
+            flat = list(_flatten(value))
+            if len(flat) > slot.count:
+                raise TypeError(f"{self.name}.{name} holds {slot.count} values, got {len(flat)}")
+            if slot.kind == "f32":
+                struct.pack_into(f"<{len(flat)}f", image, slot.offset, *flat)
+            else:
+                cast = float if slot.kind == "f64" else int
+                struct.pack_into(f"<{len(flat)}{_PACK[slot.kind]}", image, slot.offset, *map(cast, flat))
+        missing = [s.name for s in self.slots.values() if s.kind in _PACK and s.name not in values and not self._is_scalar(s)]
+        unknown = [n for n in values if n not in self.slots]
+        if missing or unknown:
+            raise TypeError(f"{self.name}: geometry left {missing} unset and gave unknown {unknown}")
+        return image
+
+    def _is_scalar(self, slot: Slot) -> bool:
+        return slot.name.endswith("_value") and slot.name[:-6] in self.scalars
+
+
+def _flatten(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flatten(item)
+    else:
+        yield value

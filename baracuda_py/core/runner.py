@@ -1,0 +1,342 @@
+"""The CUDA side of a plan: layouts made ready (compiled, loaded), launched, bound, checked.
+
+The steady state is the code `hotpath` generates; whatever it does not know comes here, is validated in full,
+and raises the typed error or is prepared once. Nothing is memoised on array identity.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..interop.arrays import package_name, read
+from ..jit.compiler import compile_unit
+from ..jit.launch import Launch, Runtime, runtime_for
+from .args import Args, Operand, arrays_of, operands_of, scalars_of
+from .device import Device
+from .errors import BaracudaError, InvalidProblemError, MisalignedOperandError, NotPreparedError, WorkspaceTooSmallError
+from .hotpath import PACKAGES, generated
+from .tensor import TensorRef, View
+from .variant import Geometry, LibraryStep, Step, Variant
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+class Prepared:
+    """A layout made ready: its steps, and what `run` has to check for it."""
+
+    __slots__ = ("call", "steps", "workspace")
+
+    def __init__(self, steps: list[Any], workspace: int) -> None:
+        self.steps = steps
+        self.workspace = workspace
+        self.call: Callable[..., None] = steps[0] if len(steps) == 1 else self._all
+
+    def _all(self, flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
+        for step in self.steps:
+            step(flat, values, stream)
+
+
+class Layout:
+    """What shapes, strides and dtypes fix: byte spans, and one `Prepared` per pointer alignment modulo 16 (() = all aligned)."""
+
+    __slots__ = ("by_alignment", "spans")
+
+    def __init__(self, spans: tuple[int, ...]) -> None:
+        self.spans = spans
+        self.by_alignment: dict[tuple[int, ...], Prepared] = {}
+
+
+class Runner:
+    """Prepared layouts of one plan and its `run`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.device = plan.device
+        self.ordinal = plan.device.ordinal
+        self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
+        self.first = next(o for o in arrays_of(plan.args) if not o.optional)
+        self._by_type: dict[type, Callable[..., None]] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """Launching needs a driver; choosing and compiling do not."""
+        return runtime_for(self.device)
+
+    def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
+        """Run on the current stream of the operands' package, or on `stream`."""
+        lead = getattr(args, self.first.name)
+        kind = type(lead[0]) if type(lead) is list and lead else type(lead)
+        try:
+            run = self._by_type[kind]
+        except KeyError:
+            run = self._by_type[kind] = self._runner(kind)
+        run(self, args, workspace, stream)
+
+    def _runner(self, kind: type) -> Callable[..., None]:
+        if self.plan.checked:
+            return _run_checked
+        package = package_name(kind)
+        if package == "cupy" or package == "torch":
+            return generated(self.plan.args, package, kind)
+        return Runner.run_any
+
+    def run_any(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
+        """Operands of any package, or of several: as TensorRefs through the same generated code."""
+        held, refs = self._refs(args)
+        generated(self.plan.args, "ref", TensorRef)(self, refs, workspace, self.stream_of(args, stream))
+        del held
+
+    def _refs(self, args: Args) -> tuple[list[Any], Args]:
+        held: list[Any] = []
+        given: dict[str, Any] = {}
+        for spec in operands_of(self.plan.args):
+            value = getattr(args, spec.name)
+            if spec.role == "scalar" or value is None:
+                given[spec.name] = value
+            elif isinstance(value, (list, tuple)):
+                given[spec.name] = [_ref(item, spec, held) for item in value]
+            else:
+                given[spec.name] = _ref(value, spec, held)
+        return held, self.plan.args(**given)
+
+    # -- preparing -------------------------------------------------------------------------------------
+
+    def prepare(self, args: Args) -> None:
+        """Validate, choose, compile and load this layout."""
+        self._prepare(args)
+
+    def _prepare(self, args: Args) -> tuple[Prepared, Layout]:
+        variant, geometry, views = self.plan.plan_layout(args)
+        flat_views: list[View | None] = []
+        starts: dict[str, int] = {}
+        for spec in arrays_of(self.plan.args):
+            value = views[spec.name]
+            starts[spec.name] = len(flat_views)
+            flat_views.extend(value if isinstance(value, tuple) else (value,))
+        scalars = scalars_of(self.plan.args)
+        for spec in scalars:
+            starts[spec.name] = len(flat_views) + scalars.index(spec)
+        starts["@workspace"] = len(flat_views) + len(scalars)
+        starts["@status"] = starts["@workspace"] + 1
+        steps = [self._step(variant, step, starts, geometry) for step in geometry.steps]
+        spans = tuple(b for view in flat_views for b in (view.span if view is not None else (0, 0)))
+        return Prepared(steps, geometry.workspace), Layout(spans)
+
+    def _step(self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry) -> Any:
+        if isinstance(step, LibraryStep):
+            return _library_call(step.prepare(self.device), starts, geometry.workspace)
+        kernel = variant.kernel(step.kernel)
+        function = load_function(self.plan, variant, step)
+        scalar_names = [s.name for s in scalars_of(self.plan.args)]
+        picks: list[tuple[int, int]] = []
+        for slot in kernel.params.pointers:
+            given = step.params.get(slot.name)
+            if slot.kind == "workspace":
+                picks.append((starts["@workspace"], int(given or 0)))
+            elif slot.kind == "status":
+                picks.append((starts["@status"], 0))
+            elif slot.extents:
+                name, start, stop = given  # type: ignore[misc]
+                base = starts[name]
+                picks.extend((base + i, 0) for i in range(start, stop))
+                picks.extend((starts["@status"] + 1, 0) for _ in range(slot.count - (stop - start)))
+            elif slot.name.endswith("_ptr") and slot.name[:-4] in kernel.params.scalars:
+                picks.append((starts[slot.name[:-4]], 0))
+            elif given is None:
+                picks.append((starts[slot.name], 0))
+            else:
+                name, shift = given if isinstance(given, tuple) else (given, 0)
+                picks.append((starts[name], shift))
+        scalars = [
+            (scalar_names.index(name), kernel.params.slots[f"{name}_value"].offset, whole)
+            for name, whole in kernel.params.scalars.items()
+        ]
+        image = kernel.params.template({k: v for k, v in step.params.items() if k not in {s.name for s in kernel.params.pointers}})
+        return Launch(self.runtime, function, step.grid, step.block, step.smem, kernel.params, image, picks, scalars)
+
+    def slow(self, package: str, key: Any, alignment: tuple[int, ...], args: Args, workspace: Any, stream: int) -> None:
+        """First sight of a layout (or of an alignment of it): prepare it, remember it, run it."""
+        if self.runtime.capturing(stream):
+            raise NotPreparedError(f"{self.plan.op}: this layout was not prepared before capture; call plan.prepare(args) first")
+        with self._lock:
+            prepared, layout = self._prepare(args)
+            self.layouts[package].setdefault(key, layout).by_alignment[alignment] = prepared
+        self.run(args, workspace, stream)
+
+    def overlap(self, args: Args) -> None:
+        """Spans met: the full check, which allows identical in-place views and raises on the rest."""
+        self.plan.plan_layout(args)
+
+    def check_spans(self, args: Args, flat: tuple[int, ...], spans: tuple[int, ...]) -> None:
+        """The same for lists of operands: neighbours in address order."""
+        lows, highs = spans[::2], spans[1::2]
+        ordered = sorted((p + low, p + high) for p, low, high in zip(flat, lows, highs, strict=False) if high > low)
+        if any(high > low for (_, high), (low, _) in itertools.pairwise(ordered)):
+            self.overlap(args)
+
+    def on_device(self, args: Args, workspace: Any, stream: Any) -> None:
+        """Another device is current: run on the plan's, then restore."""
+        previous = self.runtime.current_device()
+        self.runtime.use_device(self.ordinal)
+        try:
+            self.run(args, workspace, stream)
+        finally:
+            self.runtime.use_device(previous)
+
+    def workspace(self, given: Any, needed: int, stream: int) -> Any:
+        """The caller's workspace, checked, or memory from the pool; never under capture."""
+        if given is None:
+            if self.runtime.capturing(stream):
+                raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
+            return self.runtime.allocate(needed, stream)
+        view = read(given, "workspace")
+        size = view.element.itemsize
+        for extent in view.shape:
+            size *= extent
+        if size < needed:
+            raise WorkspaceTooSmallError(needed, size)
+        if view.ptr % 256:
+            raise MisalignedOperandError(f"workspace must be 256-byte aligned, got address {view.ptr:#x}")
+        return TensorRef(view.ptr, (size,), None, "uint8", None, view.device)
+
+    def stream_of(self, args: Args, stream: Any) -> int:
+        """The caller's stream as a pointer, or the current one of the operands' package."""
+        if stream is not None:
+            return stream_pointer(stream)
+        lead = getattr(args, self.first.name)
+        kind = type(lead[0]) if isinstance(lead, list) and lead else type(lead)
+        return current_stream(package_name(kind), self.device)
+
+    def bind(self, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
+        """Everything fixed; see `Plan.bind`."""
+        held, refs = self._refs(args)
+        prepared, _ = self._prepare(refs)
+        at = None if stream is None else stream_pointer(stream)
+        memory = self.workspace(workspace, prepared.workspace, at or 0) if prepared.workspace else None
+        flat, values = flatten(self.plan.args, refs, 0 if memory is None else memory.ptr)
+        calls = [s.fixed(flat, values) if isinstance(s, Launch) else (lambda at, s=s: s(flat, values, at)) for s in prepared.steps]
+        current = self.runtime.current_stream
+        keep = (args, held, memory)
+
+        if len(calls) == 1:
+            single = calls[0]
+            return lambda _keep=keep: single(current() if at is None else at)
+
+        def call(_keep: Any = keep) -> None:
+            where = current() if at is None else at
+            for one in calls:
+                one(where)
+
+        return call
+
+
+def _library_call(call: Callable[..., None], starts: dict[str, int], nbytes: int) -> Callable[..., None]:
+    workspace = starts["@workspace"]
+
+    def run(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
+        pointers = flat[:workspace]
+        count = workspace - len(values)
+        call(pointers[:count], tuple(zip(pointers[count:], values, strict=True)), flat[workspace], nbytes, stream)
+
+    return run
+
+
+def load_function(plan: Plan, variant: Variant, step: Step) -> Any:
+    """Compile (or find) the unit of a step and load its kernel on the plan's device."""
+    kernel = variant.kernel(step.kernel)
+    element = plan.desc.element  # type: ignore[attr-defined]
+    instance = variant.instance(plan.op, element, plan.kind, kernel, {a: step.axes[a] for a in kernel.axes_for(element)})
+    return _load(plan.op, variant, element, plan.kind, kernel.name, tuple(instance.axes.items()), plan.device, step.smem)
+
+
+@lru_cache(maxsize=None)
+def _load(op: str, variant: Variant, element: Any, kind: Any, name: str, axes: tuple[tuple[str, Any], ...], device: Device, smem: int) -> Any:
+    kernel = variant.kernel(name)
+    chosen = dict(axes)
+    unit, _ = variant.unit(op, element, kind, kernel, {a: chosen[a] for a in kernel.split})
+    symbol = variant.instance(op, element, kind, kernel, chosen).symbol
+    if symbol not in unit.symbols:
+        raise BaracudaError(f"{symbol} is not an instance of its unit: its geometry chose {chosen}")
+    return runtime_for(device).load(device, compile_unit(unit, device.target), symbol, smem)
+
+
+def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
+    if isinstance(value, TensorRef):
+        return value
+    view = read(value, spec.name)
+    held.append(view.owner if view.owner is not None else value)
+    if spec.writes and view.readonly:
+        raise InvalidProblemError(f"{spec.name} is read-only and cannot be an output; give a writable array")
+    return TensorRef(view.ptr, view.shape, view.strides, view.element, None, view.device)
+
+
+def scalar_value(value: Any, spec: Operand) -> tuple[int, Any]:
+    """A scalar operand as (device pointer or 0, value); with a pointer the value is its type tag."""
+    if isinstance(value, (int, float)):
+        return 0, int(value) if spec.integer else float(value)
+    view = read(value, spec.name)
+    tag = {"float32": 0, "float64": 1, "int64": 2, "int32": 3}.get(str(view.element))
+    if view.shape not in ((), (1,)) or tag is None:
+        raise InvalidProblemError(f"{spec.name} must be a number or a 0-d float32, float64, int32 or int64 array, got {view.element}{view.shape}")
+    if view.device < 0:
+        import numpy as np
+
+        return scalar_value(np.asarray(value).item(), spec)
+    return view.ptr, tag if spec.integer else float(tag)
+
+
+def flatten(cls: type[Args], refs: Args, workspace: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """All pointers of a call in `Launch` order, and the scalars' values."""
+    flat: list[int] = []
+    for spec in arrays_of(cls):
+        value = getattr(refs, spec.name)
+        flat.extend([0] if value is None else [v.ptr for v in value] if isinstance(value, list) else [value.ptr])
+    pairs = [scalar_value(getattr(refs, spec.name), spec) for spec in scalars_of(cls)]
+    return (*flat, *(p for p, _ in pairs), workspace, 0, 0), tuple(v for _, v in pairs)
+
+
+def stream_pointer(stream: Any) -> int:
+    """A stream of any package, or an integer, as a pointer."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("ptr", "cuda_stream"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    raise InvalidProblemError(f"stream must be a CuPy or torch stream, an object with __cuda_stream__, or an int, got {stream!r}")
+
+
+def current_stream(package: str, device: Device) -> int:
+    """The current stream of a package: torch's own for torch tensors, else CuPy's."""
+    if package == "torch":
+        import torch
+
+        getter = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return int(getter(device.ordinal)) if getter else int(torch.cuda.current_stream(device.ordinal).cuda_stream)
+    return runtime_for(device).current_stream()
+
+
+def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any = None) -> None:
+    """BARACUDA_CHECK=1: give the kernels a status word, wait, raise if one was set."""
+    held, refs = runner._refs(args)
+    at = runner.stream_of(args, stream)
+    prepared, _ = runner._prepare(refs)
+    memory = runner.workspace(workspace, prepared.workspace, at) if prepared.workspace else None
+    flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr)
+    import cupy
+
+    with cupy.cuda.Device(runner.device.ordinal):
+        status = cupy.zeros(1, cupy.uint32)
+        cupy.cuda.runtime.streamSynchronize(at)
+        prepared.call((*flat[:-2], status.data.ptr, 0), values, at)
+        cupy.cuda.runtime.streamSynchronize(at)
+        found = int(status[0])
+    del held
+    if found:
+        raise InvalidProblemError(f"{runner.plan.op}: a value on the device is out of range; {runner.plan.value_policy}")

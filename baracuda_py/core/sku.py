@@ -1,0 +1,109 @@
+"""What a kernel is (`KernelSku`) and what it promises (`PrecisionGuarantee`)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from .element import ElementKind
+from .error_bound import ErrorBound, Exact
+
+
+class OpCategory(enum.Enum):
+    """The family of an op, by the reference system's names."""
+
+    GEMM = "gemm"
+    ELEMENTWISE = "elementwise"
+    GATED_ACTIVATION = "gated_activation"
+    NORMALIZATION = "normalization"
+    SOFTMAX = "softmax"
+    ATTENTION = "attention"
+    EMBEDDING = "embedding"
+    LOSS = "loss"
+    REDUCTION = "reduction"
+    RANDOM = "random"
+    SHAPE_LAYOUT = "shape_layout"
+    OPTIMIZER = "optimizer"
+
+
+class ArchSku(enum.Enum):
+    """The design of a row; the compile target is always the device's own sm_XY."""
+
+    ANY = "any"
+    SM80 = "sm80"
+    SM89 = "sm89"
+    SM90A = "sm90a"
+
+    @property
+    def target(self) -> str:
+        """The target a row of this design is compiled for when no device says otherwise."""
+        return "sm_" + self.value[2:] if self is not ArchSku.ANY else "any"
+
+    def runs_on(self, cc: tuple[int, int]) -> bool:
+        """Whether a device of compute capability `cc` runs rows of this design."""
+        if self is ArchSku.SM90A:
+            return cc == (9, 0)
+        return cc >= {"any": (0, 0), "sm80": (8, 0), "sm89": (8, 9)}[self.value]
+
+
+class BackendKind(enum.Enum):
+    """Who implements a row."""
+
+    BESPOKE = "bespoke"
+    CUBLAS = "cublas"
+    NUMPY = "numpy"
+
+
+@dataclass(frozen=True)
+class PrecisionGuarantee:
+    """The numerical contract of a row; every field has a generated test.
+
+    `math_precision` and `accumulator` are element names; `error` is the bound against the float64
+    reference; `subnormals` says whether they are kept.
+    """
+
+    math_precision: str
+    accumulator: str
+    bit_stable_on_same_hardware: bool = True
+    deterministic: bool = True
+    batch_invariant: bool = False
+    subnormals: bool = True
+    error: ErrorBound = Exact()
+
+    def weakest(self, other: PrecisionGuarantee) -> PrecisionGuarantee:
+        """What holds whichever of two rows is taken."""
+        wider = max((self, other), key=lambda g: g.error.looseness)
+        return PrecisionGuarantee(
+            wider.math_precision,
+            wider.accumulator,
+            self.bit_stable_on_same_hardware and other.bit_stable_on_same_hardware,
+            self.deterministic and other.deterministic,
+            self.batch_invariant and other.batch_invariant,
+            self.subnormals and other.subnormals,
+            wider.error,
+        )
+
+
+@dataclass(frozen=True)
+class KernelSku:
+    """The identity of a chosen kernel; `str()` is stable and used in logs, caches and benchmarks."""
+
+    category: OpCategory
+    op: str
+    variant: str
+    element: ElementKind
+    layout: str
+    arch: ArchSku
+    backend: BackendKind
+    precision_guarantee: PrecisionGuarantee
+    kind: str | None = None
+    aux_element: ElementKind | None = None
+    epilogue: str | None = None
+
+    def __str__(self) -> str:
+        kind = f"[{self.kind}]" if self.kind else ""
+        elements = str(self.element) + (f"_{self.aux_element}" if self.aux_element else "")
+        return (
+            f"{self.op}{kind}/{self.variant}/{elements}.{self.precision_guarantee.accumulator}"
+            f"/{self.layout}/{self.arch.value}/{self.backend.value}"
+        )

@@ -1,0 +1,170 @@
+"""Views without data: what validation and dispatch know of an array (pointer, shape, strides)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .element import ElementKind
+from .errors import BufferTooSmallError, InvalidProblemError
+
+Shape = tuple[int, ...]
+
+
+def dense_strides(shape: Sequence[int]) -> Shape:
+    """Row-major strides, in elements."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class View:
+    """A typed strided view. Strides are in elements; `ptr` is 0 when only the shape is known."""
+
+    ptr: int
+    shape: Shape
+    strides: Shape
+    element: ElementKind
+    span: tuple[int, int] = field(init=False)  # byte offsets [low, high) touched, relative to ptr
+
+    def __post_init__(self) -> None:
+        low = high = 0
+        if self.size:
+            for extent, stride in zip(self.shape, self.strides, strict=True):
+                reach = (extent - 1) * stride
+                low, high = low + min(reach, 0), high + max(reach, 0)
+            size = self.element.itemsize
+            low, high = low * size, (high + 1) * size
+        object.__setattr__(self, "span", (low, high))
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.element.itemsize
+
+    @property
+    def dense(self) -> bool:
+        """Row-major without gaps (axes of extent 1 are free)."""
+        step = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent == 0:
+                return True
+            if extent != 1 and stride != step:
+                return False
+            step *= extent
+        return True
+
+    @property
+    def inner_dense(self) -> bool:
+        """The last axis has stride 1 (or extent 1)."""
+        return not self.shape or self.shape[-1] <= 1 or self.strides[-1] == 1
+
+    @property
+    def wide_index(self) -> bool:
+        """Whether offsets pass 32 bits: Σ (n−1)·|stride| ≥ 2³¹."""
+        return sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True) if n) >= 2**31
+
+    def aligned(self, nbytes: int = 16) -> bool:
+        """Whether the pointer and every stride but the last are multiples of `nbytes` bytes."""
+        size = self.element.itemsize
+        pitches = zip(self.shape[:-1], self.strides[:-1], strict=True)
+        return self.ptr % nbytes == 0 and all(n <= 1 or (s * size) % nbytes == 0 for n, s in pitches)
+
+    def broadcast_to(self, shape: Shape) -> View:
+        """The same memory seen with `shape`, broadcast axes with stride 0."""
+        lead = len(shape) - len(self.shape)
+        strides = (0,) * lead + tuple(
+            0 if n == 1 and m != 1 else s for n, m, s in zip(self.shape, shape[lead:], self.strides, strict=True)
+        )
+        return View(self.ptr, tuple(shape), strides, self.element)
+
+    def reshaped(self, shape: Shape) -> View | None:
+        """The same memory seen with `shape`, or None where that needs a copy."""
+        probe = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), self.shape, self.strides)
+        try:
+            probe = np.reshape(probe, shape, copy=False)
+        except ValueError:
+            return None
+        return View(self.ptr, tuple(shape), probe.strides, self.element)
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """Raw device (or host) memory as an operand: pointer, shape, strides in elements, element, bytes owned.
+
+    `nbytes`, when given, is checked against the view's reach (BufferTooSmallError). `device` is the
+    CUDA ordinal, -1 for host memory.
+    """
+
+    ptr: int
+    shape: Shape
+    strides: Shape | None = None
+    element: ElementKind | str = ElementKind.F32
+    nbytes: int | None = None
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "element", ElementKind.of(self.element))
+        strides = dense_strides(self.shape) if self.strides is None else tuple(self.strides)
+        if len(strides) != len(self.shape):
+            raise InvalidProblemError(f"TensorRef has {len(self.shape)} extents but {len(strides)} strides")
+        object.__setattr__(self, "strides", strides)
+        needed = View(self.ptr, self.shape, strides, self.element).span[1]  # type: ignore[arg-type]
+        if self.nbytes is not None and self.nbytes < needed:
+            raise BufferTooSmallError(needed, self.nbytes)
+
+
+def merge_axes(shape: Shape, strides: Iterable[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
+    """Merge neighbouring axes that every operand steps through evenly, drop extent-1 axes.
+
+    Takes a shape common to all operands and each operand's strides; order of elements is kept.
+    """
+    operands = [list(s) for s in strides]
+    merged: list[int] = []
+    kept: list[list[int]] = [[] for _ in operands]
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        here = [s[axis] for s in operands]
+        if merged and all(k[-1] == extent * h for k, h in zip(kept, here, strict=True)):
+            merged[-1] *= extent
+            for k, h in zip(kept, here, strict=True):
+                k[-1] = h
+        else:
+            merged.append(extent)
+            for k, h in zip(kept, here, strict=True):
+                k.append(h)
+    return tuple(merged), tuple(tuple(k) for k in kept)
+
+
+def shares_memory(a: View, b: View) -> bool:
+    """Whether two views touch a common byte: spans first, then NumPy's exact test on pointer-only views."""
+    if a.ptr + a.span[0] >= b.ptr + b.span[1] or b.ptr + b.span[0] >= a.ptr + a.span[1]:
+        return False
+    return np.shares_memory(_pointer_view(a), _pointer_view(b))
+
+
+class _Memory:
+    def __init__(self, view: View) -> None:
+        size = view.element.itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (view.ptr, True),
+            "shape": view.shape,
+            "strides": tuple(s * size for s in view.strides),
+            "typestr": f"|V{size}",
+        }
+
+
+def _pointer_view(view: View) -> np.ndarray:
+    return np.asarray(_Memory(view))

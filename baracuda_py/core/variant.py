@@ -1,0 +1,250 @@
+"""Rows of a dispatch table (`Variant`), the kernels they instantiate, and the geometry they choose.
+
+A page's `variants` tuple is read top-down. A row's `geometry(problem)` looks at the operands' views and
+returns a `Geometry` (what to launch) or a string: why the row does not take this layout.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..jit.source import Unit
+from .element import FLOATS, ElementKind
+from .error_bound import ErrorBound, Exact
+from .params import Params
+from .sku import ArchSku, BackendKind, PrecisionGuarantee
+
+if TYPE_CHECKING:
+    from .device import Device
+    from .tensor import View
+
+Axes = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A template and the finite axes it is instantiated over.
+
+    template: the call, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the element
+    and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
+    the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
+    size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own.
+    """
+
+    name: str
+    template: str
+    params: Params
+    axes: Axes | Callable[[ElementKind], Axes] = field(default_factory=dict)
+    threads: int | str = 256
+    min_blocks: int = 0
+    split: tuple[str, ...] = ()
+    max_registers: int = 255
+    spills: bool = False
+
+    def axes_for(self, element: ElementKind) -> Axes:
+        return self.axes(element) if callable(self.axes) else self.axes
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch: which kernel and instance, its grid, block and dynamic shared memory, its constant parameters.
+
+    `params` gives every non-pointer field of the kernel's Params. A `workspace` field takes a byte offset,
+    a `ptr[...]` field a slice (operand name, start, stop) of a list operand. A `ptr` field named after an
+    operand needs nothing; another name takes the operand's name, or (operand name, byte offset).
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    params: Mapping[str, Any]
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    block: int = 256
+    smem: int = 0
+
+
+@dataclass(frozen=True)
+class LibraryStep:
+    """A call into a library: `prepare(device)` does all that may allocate or search, once a layout.
+
+    It returns `call(pointers, scalars, workspace, nbytes, stream)`, where `pointers` and `scalars` follow the
+    Args class's arrays and scalars; a scalar is (device pointer or 0, value).
+    """
+
+    prepare: Callable[[Device], Callable[..., None]]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a row does with a layout: its steps in order, workspace bytes, and the layout class for the SKU."""
+
+    steps: tuple[Step | LibraryStep, ...]
+    workspace: int = 0
+    layout: str = "contiguous"
+
+
+class Problem:
+    """What a geometry function sees: `desc`, `device`, and one attribute per array operand.
+
+    An attribute is a View, None when the optional operand is absent, or a tuple of Views for a list.
+    """
+
+    def __init__(self, desc: Any, device: Device, views: Mapping[str, View | tuple[View, ...] | None]) -> None:
+        self.desc = desc
+        self.device = device
+        self.views = views
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.views[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def wide_index(self) -> bool:
+        """Whether some operand's offsets pass 32 bits."""
+        return any(v.wide_index for v in self.flat())
+
+    def flat(self) -> Iterator[View]:
+        """Every view present, lists unrolled."""
+        for view in self.views.values():
+            if isinstance(view, tuple):
+                yield from view
+            elif view is not None:
+                yield view
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A row's promise before its element is known; `of(element)` fills in precisions.
+
+    error: a bound, or element → bound (a mapping or function). exact math in the element itself
+    (`native=True`, for moves and integer ops) keeps the element as accumulator.
+    """
+
+    error: ErrorBound | Mapping[ElementKind, ErrorBound] | Callable[[ElementKind, Any], ErrorBound] = Exact()
+    deterministic: bool = True
+    batch_invariant: bool = False
+    bit_stable: bool = True
+    math: str | None = None
+    native: bool = False
+
+    def of(self, element: ElementKind, kind: Any = None) -> PrecisionGuarantee:
+        bound = self.error
+        if isinstance(bound, Mapping):
+            bound = bound[element]
+        elif not isinstance(bound, ErrorBound):
+            bound = bound(element, kind)
+        acc = str(element if self.native else element.acc)
+        return PrecisionGuarantee(
+            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, True, bound
+        )
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One extern "C" kernel of a unit."""
+
+    symbol: str
+    kernel: Kernel
+    axes: Mapping[str, Any]
+    call: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of a dispatch table.
+
+    source: the kernel file under kernels/ (none for a library row). elements: those the row serves, or
+    kind → those. kinds: those the row serves (None: all). guarantee: see `Guarantee`. fmad: let the compiler
+    contract a*b+c (then the guarantee must not rest on bits being equal across load widths).
+    """
+
+    name: str
+    geometry: Callable[[Problem], Geometry | str]
+    source: str | None = None
+    kernels: tuple[Kernel, ...] = ()
+    elements: tuple[ElementKind, ...] | Callable[[Any], tuple[ElementKind, ...]] = FLOATS
+    design: ArchSku = ArchSku.SM80
+    backend: BackendKind = BackendKind.BESPOKE
+    guarantee: Guarantee = Guarantee()
+    kinds: tuple[Any, ...] | None = None
+    fmad: bool = False
+
+    def elements_for(self, kind: Any) -> tuple[ElementKind, ...]:
+        return self.elements(kind) if callable(self.elements) else self.elements
+
+    def serves(self, kind: Any, element: ElementKind) -> bool:
+        return (self.kinds is None or kind in self.kinds) and element in self.elements_for(kind)
+
+    def kernel(self, name: str) -> Kernel:
+        return next(k for k in self.kernels if k.name == name)
+
+    def units(self, op: str, element: ElementKind, kind: Any = None) -> tuple[tuple[Unit, tuple[Instance, ...]], ...]:
+        """The compile units of this row for an element: one per kernel and combination of its split axes."""
+        return tuple(
+            self.unit(op, element, kind, kernel, dict(zip(kernel.split, values, strict=True)))
+            for kernel in self.kernels
+            for values in itertools.product(*(kernel.axes_for(element)[a] for a in kernel.split))
+        )
+
+    def unit(
+        self, op: str, element: ElementKind, kind: Any, kernel: Kernel, fixed: Mapping[str, Any]
+    ) -> tuple[Unit, tuple[Instance, ...]]:
+        """The unit that holds `kernel` for the given values of its split axes."""
+        axes = kernel.axes_for(element)
+        names = list(axes)
+        spans = [(fixed[a],) if a in kernel.split else axes[a] for a in names]
+        instances = tuple(
+            self.instance(op, element, kind, kernel, dict(zip(names, values, strict=True)))
+            for values in itertools.product(*spans)
+        )
+        suffix = "".join(f"_{label(fixed[a])}" for a in kernel.split)
+        name = f"{_tag(op, kind)}__{kernel.name}__{element}{suffix}"
+        return Unit(name, self._text(kernel, instances), ("-fmad=true",) if self.fmad else (), tuple(i.symbol for i in instances)), instances
+
+    def instance(self, op: str, element: ElementKind, kind: Any, kernel: Kernel, axes: Mapping[str, Any]) -> Instance:
+        """One instantiation: its symbol and the C++ call."""
+        names = {name: _cpp(value) for name, value in axes.items()}
+        kind_name = "" if kind is None else _cpp(kind)
+        call = kernel.template.format(T=element.ctype, A=element.acc.ctype, KIND=kind_name, **names)
+        suffix = "_".join(label(v) for v in axes.values())
+        return Instance(f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call)
+
+    def _text(self, kernel: Kernel, instances: Sequence[Instance]) -> str:
+        lines = [
+            "#include <baracuda/types.cuh>",
+            "#include <baracuda/scalar.cuh>",
+            "namespace baracuda {",
+            kernel.params.cpp(),
+            "}  // namespace baracuda",
+            f'#include "{self.source}"',
+        ]
+        for instance in instances:
+            threads = kernel.threads if isinstance(kernel.threads, int) else instance.axes[kernel.threads]
+            bounds = f"{threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{threads}"
+            lines.append(
+                f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
+                f"(const __grid_constant__ baracuda::{kernel.params.name} p) {{ baracuda::{instance.call}(p); }}"
+            )
+        return "\n".join(lines) + "\n"
+
+
+def label(value: Any) -> str:
+    """An axis value as part of a symbol."""
+    return str(value).lower().replace(".", "_").replace("-", "m")
+
+
+def _tag(op: str, kind: Any) -> str:
+    name = op.split(".")[-1]
+    return name if kind is None else f"{name}_{kind.value}"
+
+
+def _cpp(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, ElementKind):
+        return value.ctype
+    return str(getattr(value, "cpp", value))

@@ -1,0 +1,142 @@
+"""Host cost of a call, in microseconds, next to the launches of others, interleaved in one run.
+
+    python benchmarks/host.py [--csv FILE]
+
+Every row launches a kernel of next to no work on the same small tensors; rows are timed in turn, many rounds,
+and the median round is printed. `prepacked launch` is the floor: the public driver binding with ready parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cupy as cp
+
+import baracuda_py as bc
+
+ROUNDS, CALLS = 30, 400
+
+
+def rows() -> dict[str, Callable[[], Any]]:
+    """Name → a call."""
+    from cuda.bindings import driver
+
+    x = cp.random.standard_normal((4, 256), dtype=cp.float32)
+    weight, y = cp.ones(256, cp.float32), cp.empty_like(x)
+    plan = bc.RMSNormPlan.select(bc.RMSNormDescriptor(batch_shape=4, normalized_shape=256, element="float32"))
+    args = bc.RMSNormArgs(x=x, weight=weight, y=y)
+    plan.run(args)
+    bound = plan.bind(args)
+    kernel = cp.RawKernel('extern "C" __global__ void nothing(const float* a, float* b, long long n) {}', "nothing")
+    kernel((1,), (32,), (x, y, 1))
+    function, buffer = prepacked(kernel, x, y)
+    stream = cp.cuda.get_current_stream().ptr
+    found: dict[str, Callable[[], Any]] = {
+        "prepacked launch": lambda: driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, buffer, 0),
+        "bind (3 operands)": bound,
+        "run (3 operands)": lambda: plan.run(args),
+        "functional rms_norm, out=": lambda: bc.rms_norm(x, weight, out=y),
+        "functional rms_norm": lambda: bc.rms_norm(x, weight),
+        "cupy.RawKernel (3 args)": lambda: kernel((1,), (32,), (x, y, 1)),
+        "cupy.add": lambda: cp.add(x, x, out=y),
+    }
+    if hasattr(bc, "add"):
+        found["functional add"] = lambda: bc.add(x, x)
+    if hasattr(bc, "FlashDecodingPlan"):
+        found["run (5 operands)"] = five_operands()
+    found.update(torch_rows())
+    return found
+
+
+def five_operands() -> Callable[[], Any]:
+    """layer_norm with weight, bias, y, mean: five arrays."""
+    x = cp.random.standard_normal((2, 2, 2, 256), dtype=cp.float32)
+    y, weight, bias = cp.empty_like(x), cp.ones(256, cp.float32), cp.zeros(256, cp.float32)
+    mean = cp.empty((2, 2, 2), cp.float32)
+    plan = bc.LayerNormPlan.select(bc.LayerNormDescriptor(batch_shape=(2, 2, 2), normalized_shape=256, element="float32"))
+    args = bc.LayerNormArgs(x=x, weight=weight, bias=bias, y=y, mean=mean)
+    plan.run(args)
+    return lambda: plan.run(args)
+
+
+def prepacked(kernel: Any, x: Any, y: Any) -> tuple[int, int]:
+    """A driver function and the address of its packed arguments."""
+    import ctypes
+
+    values = (ctypes.c_uint64 * 3)(x.data.ptr, y.data.ptr, 1)
+    pointers = (ctypes.c_void_p * 3)(*(ctypes.addressof(values) + 8 * i for i in range(3)))
+    prepacked.keep = (values, pointers)  # type: ignore[attr-defined]
+    return int(kernel.kernel.ptr), ctypes.addressof(pointers)
+
+
+def torch_rows() -> dict[str, Callable[[], Any]]:
+    """torch eager and Triton, where torch is installed."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    x = torch.randn(4, 256, device="cuda")
+    weight, y = torch.ones(256, device="cuda"), torch.empty_like(x)
+    plan = bc.RMSNormPlan.select(bc.RMSNormDescriptor(batch_shape=4, normalized_shape=256, element="float32"))
+    args = bc.RMSNormArgs(x=x, weight=weight, y=y)
+    plan.run(args)
+    found: dict[str, Callable[[], Any]] = {
+        "run (3 torch operands)": lambda: plan.run(args),
+        "functional rms_norm on torch": lambda: bc.rms_norm(x, weight),
+        "torch.add": lambda: torch.add(x, x),
+        "torch.nn.functional.rms_norm": lambda: torch.nn.functional.rms_norm(x, (256,), weight),
+        "torch.nn.functional.layer_norm": lambda: torch.nn.functional.layer_norm(x, (256,), weight),
+    }
+    if hasattr(bc, "add"):
+        found["functional add on torch"] = lambda: bc.add(x, x)
+    try:
+        import triton
+        import triton.language as tl
+    except ImportError:
+        return found
+
+    @triton.jit
+    def nothing(a, b, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        tl.store(b + tl.arange(0, BLOCK), tl.load(a + tl.arange(0, BLOCK)))
+
+    found["Triton (3 args)"] = lambda: nothing[(1,)](x, y, 1, BLOCK=32)
+    return found
+
+
+def measure(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median microseconds a call over interleaved rounds; the queue is drained outside the clock."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(20):
+            call()
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            cp.cuda.Device().synchronize()
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            samples[name].append((time.perf_counter() - start) / CALLS * 1e6)
+    cp.cuda.Device().synchronize()
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--csv", help="write the table here")
+    options = parser.parse_args()
+    table = measure(rows())
+    floor = table["prepacked launch"]
+    for name, value in table.items():
+        print(f"{name:<34} {value:7.2f} µs   {value - floor:+6.2f} over the prepacked launch")
+    if options.csv:
+        with open(options.csv, "w", newline="") as file:
+            csv.writer(file).writerows([("call", "us", "over_prepacked_us"), *((n, f"{v:.2f}", f"{v - floor:.2f}") for n, v in table.items())])
+
+
+if __name__ == "__main__":
+    main()

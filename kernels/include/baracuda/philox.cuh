@@ -1,0 +1,55 @@
+#pragma once
+// philox     Philox4x32-10, the counter-based generator of Random123 (Salmon, Moraes, Dror, Shaw, SC 2011).
+//
+// The library's convention, equal bit for bit in NumPy: key = (seed lo, seed hi); counter = (i lo, i hi, offset lo,
+// offset hi); element e, the logical row-major index and never the thread, is word e % 4 of block i = e / 4; a uniform
+// is (word >> 8) * 2^-24, in [0, 1). The three vectors of Random123's kat_vectors for philox4x32 10 are tested.
+#include <baracuda/types.cuh>
+
+namespace baracuda {
+
+struct Philox4 {
+  u32 x, y, z, w;
+};
+
+BARACUDA_HD constexpr Philox4 philox4x32_10(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u64 p0 = static_cast<u64>(0xD2511F53u) * c0;
+    const u64 p1 = static_cast<u64>(0xCD9E8D57u) * c2;
+    c0 = static_cast<u32>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<u32>(p1);
+    c2 = static_cast<u32>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<u32>(p0);
+    k0 += 0x9E3779B9u;  // golden ratio
+    k1 += 0xBB67AE85u;  // sqrt(3) - 1
+  }
+  return {c0, c1, c2, c3};
+}
+
+// Words of elements 4 * block … 4 * block + 3. Prefer this form: one call serves four elements.
+BARACUDA_HD constexpr Philox4 philox_block(u64 seed, u64 offset, u64 block) {
+  return philox4x32_10(static_cast<u32>(block), static_cast<u32>(block >> 32), static_cast<u32>(offset),
+                       static_cast<u32>(offset >> 32), static_cast<u32>(seed), static_cast<u32>(seed >> 32));
+}
+
+// By selection, not by index: registers have no address.
+BARACUDA_HD constexpr u32 philox_word(const Philox4& p, u32 lane) {
+  const u32 low = lane & 1 ? p.y : p.x, high = lane & 1 ? p.w : p.z;
+  return lane & 2 ? high : low;
+}
+
+BARACUDA_HD constexpr u32 philox_bits(u64 seed, u64 offset, u64 element) {
+  return philox_word(philox_block(seed, offset, element >> 2), static_cast<u32>(element & 3));
+}
+
+// Both steps are exact, so any IEEE machine agrees.
+BARACUDA_HD constexpr float uniform_from_bits(u32 bits) {
+  return static_cast<float>(bits >> 8) * 5.9604644775390625e-8f;
+}
+
+BARACUDA_HD constexpr float philox_uniform(u64 seed, u64 offset, u64 element) {
+  return uniform_from_bits(philox_bits(seed, offset, element));
+}
+
+}  // namespace baracuda
