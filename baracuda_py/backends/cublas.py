@@ -267,7 +267,8 @@ class _Lease:
     """A handle lent to one thread, and to the next when that thread ends. None is destroyed: that may synchronise."""
 
     def __init__(self, device: Device) -> None:
-        free = _free_handles.setdefault((os.getpid(), device.ordinal), deque())
+        _watch_forks()
+        free = _free_handles.setdefault(device.ordinal, deque())
         try:
             self.handle = free.pop()
         except IndexError:
@@ -277,23 +278,31 @@ class _Lease:
 
 class _Leases(threading.local):
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.by_ordinal: dict[int, _Lease] = {}
 
 
-_free_handles: dict[tuple[int, int], deque[c_void_p]] = {}  # by process too: a forked child cannot use its parent's
+_free_handles: dict[int, deque[c_void_p]] = {}
 _leases = _Leases()
 
 
 def _handle(device: Device) -> c_void_p:
     """This thread's handle for the device."""
-    leases = _leases
-    if leases.pid != os.getpid():
-        leases.pid, leases.by_ordinal = os.getpid(), {}
-    lease = leases.by_ordinal.get(device.ordinal)
+    lease = _leases.by_ordinal.get(device.ordinal)
     if lease is None:
-        lease = leases.by_ordinal[device.ordinal] = _Lease(device)
+        lease = _leases.by_ordinal[device.ordinal] = _Lease(device)
     return lease.handle
+
+
+@functools.cache
+def _watch_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forget_handles)
+
+
+def _forget_handles() -> None:
+    """In a forked child, which cannot use its parent's."""
+    global _free_handles, _leases
+    _free_handles, _leases = {}, _Leases()
 
 
 def _create(device: Device) -> c_void_p:

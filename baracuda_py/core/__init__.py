@@ -4,6 +4,9 @@ from .args import Args, Array, Scalar, inout, operand, output, scalar
 from .descriptor import Descriptor, choice, element, extent, extents, flag, integer, number, shapes
 from .element import FLOATS, ElementKind
 from .error_bound import Exact, Forward, Relative, Ulp
+from .errors import (
+    BaracudaError, BufferTooSmallError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, UnsupportedError,
+)  # fmt: skip
 from .functional import functional
 from .params import Params
 from .plan import Plan, Vjp
@@ -13,7 +16,8 @@ from .tensor import TensorRef, View
 from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant
 
 __all__ = [
-    "FLOATS", "ArchSku", "Args", "Array", "BackendKind", "Descriptor", "ElementKind", "Exact", "Forward", "Geometry",
+    "FLOATS", "ArchSku", "Args", "Array", "BackendKind", "BaracudaError", "BufferTooSmallError", "DeviceMismatchError",
+    "InvalidProblemError", "MisalignedOperandError", "UnsupportedError", "Descriptor", "ElementKind", "Exact", "Forward", "Geometry",
     "Guarantee", "Kernel", "KernelSku", "LibraryStep", "OpCategory", "Params", "Plan", "PlanPreference",
     "PrecisionGuarantee", "Problem", "Relative", "Scalar", "Step", "TensorRef", "Ulp", "Variant", "View", "Vjp",
     "choice", "element", "extent", "extents", "flag", "functional", "inout", "integer", "number", "operand", "output",

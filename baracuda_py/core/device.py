@@ -48,7 +48,7 @@ _INSTALL = 'pip install "baracuda_py[cu12]" (or [cu13], by your driver)'
 
 
 @lru_cache(maxsize=None)
-def _driver_device_count() -> int:
+def driver_device_count() -> int:
     """Devices the driver reports, without CuPy and without creating a context; 0 with no driver."""
     import ctypes
 
@@ -66,7 +66,7 @@ def _driver_device_count() -> int:
 @lru_cache(maxsize=None)
 def cuda_device(ordinal: int) -> Device:
     """The CUDA device `ordinal`; raises when it, or CuPy, is not there."""
-    count = _driver_device_count()
+    count = driver_device_count()
     if count == 0:
         raise DeviceMismatchError("a CUDA device was asked for, but the driver reports none; device='cpu' is the NumPy backend")
     if not 0 <= ordinal < count:
@@ -96,7 +96,7 @@ def resolve_device(device: Any = None) -> Device:
     if isinstance(device, Device):
         chosen = device
     elif device is None:
-        if config.get("BARACUDA_BACKEND") == "numpy" or _driver_device_count() == 0:
+        if config.get("BARACUDA_BACKEND") == "numpy" or driver_device_count() == 0:
             return CPU
         cuda_device(0)
         from cupy.cuda import runtime

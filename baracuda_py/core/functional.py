@@ -36,7 +36,8 @@ class Entry:
     """What one distinct call needs: its plan, and a maker per output that it returns."""
 
     plan: Plan
-    makers: Mapping[str, Callable[[], Any]]
+    names: tuple[str, ...]  # of the outputs returned
+    makers: tuple[Callable[[], Any], ...]  # one per declared output; `_nothing` for those not wanted
 
 
 def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, ElementKind], given: Mapping[str, Any]) -> Descriptor:
@@ -59,7 +60,7 @@ def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, El
         if lead is not None:
             facts["element"] = elements[lead.name]
     for spec in pending:
-        if isinstance(spec.element, str) and spec.element in fields and spec.element not in facts:
+        if isinstance(spec.element, str) and spec.element in fields and facts.get(spec.element) is None:
             facts[spec.element] = elements[spec.name]
     return plan.descriptor(**{k: v for k, v in facts.items() if k in fields})
 
@@ -104,20 +105,27 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     keywords += [f"return_{s.name}={backward}" for s in optional]
     keywords += ["element=UNSET", "out=None", "stream=None", "preference=None"]
     keys = ", ".join(_key(s) for s in inputs) + "".join(f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional)))
+    keys += f", ORDINAL({inputs[0].name}{'[0]' if inputs[0].many else ''})" if inputs else ""
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
     attributes = "{" + ", ".join(f"{f!r}: {f}" for f in defaults) + ", 'element': element}"
     returns = "{" + ", ".join(f"{s.name!r}: return_{s.name}" for s in optional) + "}"
     passed = ", ".join(f"{s.name}={s.name}" for s in operands_of(plan.args) if s.role != "out")
-    made = ", ".join(f"{s.name}=outs.get({s.name!r})" for s in wanted)
+    outs = [s.name for s in wanted]
+    makers = ", ".join(f"make_{n}" for n in outs)
+    result = ", ".join(outs) if outs else ", ".join(s.name for s in inputs if s.role == "inout")
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         f"    key = ({keys}, element, preference)",
         "    entry = CACHE.get(key)",
         f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
-        "    outs = MAKE(entry, stream) if out is None else GIVEN(entry, out)",
-        f"    entry.plan.run(ARGS({passed}{', ' if made else ''}{made}), None, stream)",
-        "    return RESULT(outs)" if wanted else f"    return {', '.join(s.name for s in inputs if s.role == 'inout')}",
+        *([f"    {makers}, = entry.makers"] if outs else []),
+        "    if out is not None: " + (f"{', '.join(outs)}, = GIVEN(entry, out)" if outs else "raise NO_OUT"),
+        "    elif stream is None or entry.plan.device.kind == 'cpu': " + ("; ".join(f"{n} = make_{n}()" for n in outs) or "pass"),
+        "    else:",
+        "        with ON_STREAM(stream): " + ("; ".join(f"{n} = make_{n}()" for n in outs) or "pass"),
+        f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        f"    return {result}" if len(outs) <= 1 else f"    return RESULT(({result}), entry)",
     ]
     cache: dict[Any, Entry] = {}
 
@@ -129,8 +137,9 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
         return entry
 
     names: dict[str, Any] = {
-        "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "MAKE": _make,
-        "GIVEN": _given, "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result,
+        "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
+        "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream,
+        "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
     function = names[name]
@@ -145,10 +154,10 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
 def _key(spec: Operand) -> str:
     n = spec.name
     if spec.many:
-        one = f"tuple([(a.shape, a.dtype) for a in {n}]), ORDINAL({n}[0]), type({n}[0])"
+        one = f"tuple([(a.shape, a.dtype) for a in {n}]), type({n}[0])"
     else:
-        one = f"{n}.shape, {n}.dtype, ORDINAL({n}), type({n})"
-    return f"(None if {n} is None else ({one}))" if spec.optional else f"({one})"
+        one = f"{n}.shape, {n}.dtype, type({n})"
+    return f"(None if {n} is None else ({one}))" if spec.optional else one
 
 
 def _cupy_ordinal(array: Any) -> int:
@@ -180,19 +189,27 @@ def _entry(plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any]
     lead = arrays[first][0] if isinstance(arrays[first], (list, tuple)) else arrays[first]
     device = readings[first][0].device if isinstance(readings[first], list) else readings[first].device
     chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
-    makers: dict[str, Callable[[], Any]] = {}
+    makers: list[Callable[[], Any]] = []
+    names: list[str] = []
     for spec in arrays_of(plan.args):
         if spec.role != "out":
             continue
         asked = returns.get(spec.name, True)
         if asked and spec.needs and arrays.get(spec.needs) is None:
             asked = False
-        if asked:
+        if not asked:
+            makers.append(_nothing)
+        else:
             kind = elements.get(spec.name, spec.elements(desc)[0])
             shapes_wanted = [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
             many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
-            makers[spec.name] = (lambda many=many: [m() for m in many]) if spec.many else many[0]
-    return Entry(chosen, makers)
+            makers.append((lambda many=many: [m() for m in many]) if spec.many else many[0])
+            names.append(spec.name)
+    return Entry(chosen, tuple(names), tuple(makers))
+
+
+def _nothing() -> None:
+    return None
 
 
 def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
@@ -212,38 +229,47 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Ca
     if package == "baracuda_py":
         raise InvalidProblemError("TensorRef operands need out=: they name no package to allocate from")
 
+    from cupy.cuda.runtime import getDevice
+
+    dtype, array = kind.carrier, cupy.ndarray
+
     def make() -> Any:
-        if cupy.cuda.runtime.getDevice() == device:
-            return cupy.empty(shape, kind.carrier)
+        if getDevice() == device:
+            return array(shape, dtype)
         with cupy.cuda.Device(device):
-            return cupy.empty(shape, kind.carrier)
+            return array(shape, dtype)
 
     return make
 
 
-def _make(entry: Entry, stream: Any) -> dict[str, Any]:
-    if stream is None or entry.plan.device.kind == "cpu":
-        return {name: make() for name, make in entry.makers.items()}
+def _on_stream(stream: Any) -> Any:
     from ..jit.launch import on_stream
     from .runner import stream_pointer
 
-    with on_stream(stream_pointer(stream)):
-        return {name: make() for name, make in entry.makers.items()}
+    return on_stream(stream_pointer(stream))
 
 
-def _given(entry: Entry, out: Any) -> dict[str, Any]:
-    names = list(entry.makers)
+def _given(entry: Entry, out: Any) -> list[Any]:
+    """The caller's outputs, in declaration order; a mapping may leave some to be made."""
     if isinstance(out, Mapping):
-        unknown = set(out) - set(names)
+        unknown = set(out) - set(entry.names)
         if unknown:
-            raise InvalidProblemError(f"out= names {sorted(unknown)}; the outputs are {names}")
-        return {name: out[name] if name in out else make() for name, make in entry.makers.items()}
-    values = list(out) if isinstance(out, (list, tuple)) else [out]
-    if len(values) != len(names):
-        raise InvalidProblemError(f"out= must give {len(names)} arrays ({', '.join(names)}), got {len(values)}")
-    return dict(zip(names, values, strict=True))
+            raise InvalidProblemError(f"out= names {sorted(unknown)}; the outputs are {list(entry.names)}")
+        given = {name: out[name] for name in entry.names if name in out}
+    else:
+        values = list(out) if isinstance(out, (list, tuple)) else [out]
+        if len(values) != len(entry.names):
+            raise InvalidProblemError(f"out= must give {len(entry.names)} arrays ({', '.join(entry.names)}), got {len(values)}")
+        given = dict(zip(entry.names, values, strict=True))
+    names = iter(entry.names)
+    result = []
+    for make in entry.makers:
+        name = None if make is _nothing else next(names)
+        result.append(given[name] if name in given else make())
+    return result
 
 
-def _result(outs: dict[str, Any]) -> Any:
-    values = tuple(outs.values())
-    return values[0] if len(values) == 1 else values
+def _result(values: tuple[Any, ...], entry: Entry) -> Any:
+    if len(entry.names) == 1:
+        return next(v for v in values if v is not None)
+    return tuple(v for v in values if v is not None)

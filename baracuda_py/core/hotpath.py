@@ -23,14 +23,14 @@ PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
 @lru_cache(maxsize=None)
 def generated(cls: type[Args], package: str, kind: type) -> Callable[..., None]:
     """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`."""
-    from .runner import current_stream, scalar_value, stream_pointer
+    from .runner import raw_stream_getter, scalar_value, stream_pointer
 
     names: dict[str, Any] = {
         "KIND": kind,
         "SCALAR": scalar_value,
         "SPECS": {s.name: s for s in scalars_of(cls)},
         "POINTER": stream_pointer,
-        "CURRENT": current_stream,
+        "CURRENT": raw_stream_getter() if package == "torch" else None,
     }
     exec(compile(source(cls, package), f"<run {cls.__name__} on {package}>", "exec"), names)
     return names["run"]  # type: ignore[no-any-return]
@@ -38,25 +38,26 @@ def generated(cls: type[Args], package: str, kind: type) -> Callable[..., None]:
 
 def source(cls: type[Args], package: str) -> str:
     """The generated Python, for reading and for `generated`."""
-    plain = [spec for spec in arrays_of(cls) if not spec.many]
-    lists = [spec for spec in arrays_of(cls) if spec.many]
-    names = [spec.name for spec in arrays_of(cls)]
+    arrays = arrays_of(cls)
+    plain = [spec for spec in arrays if not spec.many]
+    lists = [spec for spec in arrays if spec.many]
     scalars = [spec.name for spec in scalars_of(cls)]
-    flat = ", ".join([f"*p_{s.name}" if s.many else f"p_{s.name}" for s in arrays_of(cls)] + [f"p_{n}" for n in scalars])
+    flat = ", ".join([f"*p_{s.name}" if s.many else f"p_{s.name}" for s in arrays] + [f"p_{n}" for n in scalars])
     values = "(" + "".join(f"{n}, " for n in scalars) + ")"
-    body = ["ordinal = runner.ordinal", "runtime = runner.runtime"]
-    body.append("if runtime.current_device() != ordinal: return runner.on_device(args, workspace, stream)")
-    for spec in arrays_of(cls):
+    body = ["ordinal = runner.ordinal"]
+    for spec in arrays:
         body += _read_list(spec, package) if spec.many else _read_one(spec, package)
     for spec in scalars_of(cls):
         n, exact = spec.name, "int" if spec.integer else "float"
         body += [f"{n} = args.{n}; p_{n} = 0", f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}])"]
-    current = "CURRENT('torch', runner.device)" if package == "torch" else "runtime.current_stream()"
+    current = "CURRENT(ordinal)" if package == "torch" else "runner.runtime.current_stream()"
+    key = ", ".join(f"k_{s.name}" if s.many else f"k_{s.name}, s_{s.name}, e_{s.name}" for s in arrays)
     low = " | ".join([f"p_{s.name}" for s in plain] or ["0"])
-    each = "".join(f"*[p & 15 for p in p_{s.name}], " if s.many else f"p_{s.name} & 15, " for s in arrays_of(cls))
+    each = "".join(f"*[p & 15 for p in p_{s.name}], " if s.many else f"p_{s.name} & 15, " for s in arrays)
     body += [
+        "if runner.several and runner.runtime.current_device() != ordinal: return runner.on_device(args, workspace, stream)",
         f"stream = {current} if stream is None else POINTER(stream)",
-        f"key = ({', '.join(f'k_{n}' for n in names)},)",
+        f"key = ({key},)",
         f"layout = runner.layouts[{package!r}].get(key)",
         f"low = ({low}) & 15",
         *(f"for p in p_{s.name}: low |= p & 15" for s in lists),
@@ -76,25 +77,27 @@ def source(cls: type[Args], package: str) -> str:
 
 
 def _read_one(spec: Operand, package: str) -> list[str]:
+    """Locals of one operand: k_ shape, s_ strides, e_ dtype, p_ pointer."""
     n = spec.name
     shape, strides, dtype, pointer, device = (form.format(a=n) for form in PACKAGES[package])
     read = [
-        f"if type({n}) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
-        f"k_{n} = ({shape}, {strides}, {dtype}); p_{n} = {pointer}",
+        f"if type({n}) is not KIND or {device} != ordinal: return runner.other(args, workspace, stream)",
+        f"k_{n} = {shape}; s_{n} = {strides}; e_{n} = {dtype}; p_{n} = {pointer}",
     ]
     if package == "ref":
         read[0] = f"if {device} != ordinal: runner.overlap(args)"
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
-    return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = 0", "else:", *(f"    {line}" for line in read)]
+    return [f"{n} = args.{n}", f"if {n} is None: k_{n} = s_{n} = e_{n} = None; p_{n} = 0", "else:", *(f"    {line}" for line in read)]
 
 
 def _read_list(spec: Operand, package: str) -> list[str]:
+    """Locals of a list operand: k_ (shape, strides, dtype) of each item, p_ pointers."""
     n = spec.name
     shape, strides, dtype, pointer, device = (form.format(a="a") for form in PACKAGES[package])
     read = [
         f"for a in {n}:",
-        f"    if type(a) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
+        f"    if type(a) is not KIND or {device} != ordinal: return runner.other(args, workspace, stream)",
         f"k_{n} = tuple([({shape}, {strides}, {dtype}) for a in {n}]); p_{n} = [{pointer} for a in {n}]",
     ]
     if package == "ref":

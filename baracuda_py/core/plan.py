@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
 from .variant import Geometry, Guarantee, Problem, Variant
 
 _CACHED_PLANS = 4096
+_log = logging.getLogger("baracuda_py.sku")
 
 
 class Plan:
@@ -52,6 +54,7 @@ class Plan:
         self.preference = preference
         self.device = device
         self.checked = checked
+        self._announced = False
         self.kind = getattr(desc, "kind", None) if self.kinds else None
         self._refused = {v.name: refuse_row(type(self), v, desc, device, preference) for v in self.table()}
         self.rows = tuple(v for v in self.table() if self._refused[v.name] is None)
@@ -104,8 +107,16 @@ class Plan:
         """Run on the current stream (or `stream`), asynchronously. Raises the typed error of `can_implement`."""
         from ..backends.numpy import run_reference
 
-        self.plan_layout(args)
+        variant, geometry, _ = self.plan_layout(args)
+        if not self._announced:
+            self._announced = True
+            self.announce(variant, geometry)
         run_reference(self, args)
+
+    def announce(self, variant: Variant, geometry: Geometry) -> None:
+        """Log the SKU of a layout seen for the first time (logger `baracuda_py.sku`, level INFO)."""
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", self._sku(variant, geometry.layout))
 
     def __call__(self, *, workspace: Any = None, stream: Any = None, **arrays: Any) -> None:
         """`run` with the operands as keywords."""

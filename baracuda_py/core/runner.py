@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name, read
-from ..jit.compiler import compile_unit
 from ..jit.launch import Launch, Runtime, runtime_for
 from .args import Args, Operand, arrays_of, operands_of, scalars_of
 from .device import Device
@@ -33,11 +32,11 @@ class Prepared:
     def __init__(self, steps: list[Any], workspace: int) -> None:
         self.steps = steps
         self.workspace = workspace
-        self.call: Callable[..., None] = steps[0] if len(steps) == 1 else self._all
+        self.call: Callable[..., None] = steps[0].call if len(steps) == 1 else self._all
 
     def _all(self, flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
         for step in self.steps:
-            step(flat, values, stream)
+            step.call(flat, values, stream)
 
 
 class Layout:
@@ -59,7 +58,6 @@ class Runner:
         self.ordinal = plan.device.ordinal
         self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
         self.first = next(o for o in arrays_of(plan.args) if not o.optional)
-        self._by_type: dict[type, Callable[..., None]] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -67,23 +65,46 @@ class Runner:
         """Launching needs a driver; choosing and compiling do not."""
         return runtime_for(self.device)
 
+    @cached_property
+    def several(self) -> bool:
+        """Whether another device can be current."""
+        return self.runtime.device_count() > 1
+
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
-        """Run on the current stream of the operands' package, or on `stream`."""
-        lead = getattr(args, self.first.name)
-        kind = type(lead[0]) if type(lead) is list and lead else type(lead)
-        try:
-            run = self._by_type[kind]
-        except KeyError:
-            run = self._by_type[kind] = self._runner(kind)
+        """The first run; later ones go straight to the code generated for the arrays' package."""
+        run = self._runner(args)
+        if run is not Runner.run_any:
+            self.plan.run = partial(run, self)  # type: ignore[method-assign]
         run(self, args, workspace, stream)
 
-    def _runner(self, kind: type) -> Callable[..., None]:
+    def other(self, args: Args, workspace: Any, stream: Any) -> None:
+        """Not the package that `plan.run` was last generated for, or several: generated code of their own."""
+        run = self._runner(args)
+        if run is Runner.run_any or any(type(a) is not self._kind(args) for a in self._arrays(args)):
+            self.run_any(args, workspace, stream)
+        elif any(read(a, "").device != self.ordinal for a in self._arrays(args)):
+            self.overlap(args)
+        else:
+            run(self, args, workspace, stream)
+
+    def _runner(self, args: Args) -> Callable[..., None]:
         if self.plan.checked:
             return _run_checked
+        kind = self._kind(args)
         package = package_name(kind)
-        if package == "cupy" or package == "torch":
-            return generated(self.plan.args, package, kind)
-        return Runner.run_any
+        return generated(self.plan.args, package, kind) if package in ("cupy", "torch") else Runner.run_any
+
+    def _kind(self, args: Args) -> type:
+        lead = getattr(args, self.first.name)
+        return type(lead[0]) if isinstance(lead, (list, tuple)) and lead else type(lead)
+
+    def _arrays(self, args: Args) -> Iterator[Any]:
+        for spec in arrays_of(self.plan.args):
+            value = getattr(args, spec.name)
+            if isinstance(value, (list, tuple)):
+                yield from value
+            elif value is not None:
+                yield value
 
     def run_any(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Operands of any package, or of several: as TensorRefs through the same generated code."""
@@ -112,6 +133,7 @@ class Runner:
 
     def _prepare(self, args: Args) -> tuple[Prepared, Layout]:
         variant, geometry, views = self.plan.plan_layout(args)
+        self.plan.announce(variant, geometry)
         flat_views: list[View | None] = []
         starts: dict[str, int] = {}
         for spec in arrays_of(self.plan.args):
@@ -129,7 +151,7 @@ class Runner:
 
     def _step(self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry) -> Any:
         if isinstance(step, LibraryStep):
-            return _library_call(step.prepare(self.device), starts, geometry.workspace)
+            return LibraryLaunch(step.prepare(self.device), starts, geometry.workspace)
         kernel = variant.kernel(step.kernel)
         function = load_function(self.plan, variant, step)
         scalar_names = [s.name for s in scalars_of(self.plan.args)]
@@ -166,7 +188,7 @@ class Runner:
         with self._lock:
             prepared, layout = self._prepare(args)
             self.layouts[package].setdefault(key, layout).by_alignment[alignment] = prepared
-        self.run(args, workspace, stream)
+        generated(self.plan.args, package, TensorRef if package == "ref" else self._kind(args))(self, args, workspace, stream)
 
     def overlap(self, args: Args) -> None:
         """Spans met: the full check, which allows identical in-place views and raises on the rest."""
@@ -208,9 +230,9 @@ class Runner:
         """The caller's stream as a pointer, or the current one of the operands' package."""
         if stream is not None:
             return stream_pointer(stream)
-        lead = getattr(args, self.first.name)
-        kind = type(lead[0]) if isinstance(lead, list) and lead else type(lead)
-        return current_stream(package_name(kind), self.device)
+        if package_name(self._kind(args)) == "torch":
+            return raw_stream_getter()(self.ordinal)
+        return self.runtime.current_stream()
 
     def bind(self, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
         """Everything fixed; see `Plan.bind`."""
@@ -219,31 +241,36 @@ class Runner:
         at = None if stream is None else stream_pointer(stream)
         memory = self.workspace(workspace, prepared.workspace, at or 0) if prepared.workspace else None
         flat, values = flatten(self.plan.args, refs, 0 if memory is None else memory.ptr)
-        calls = [s.fixed(flat, values) if isinstance(s, Launch) else (lambda at, s=s: s(flat, values, at)) for s in prepared.steps]
-        current = self.runtime.current_stream
+        calls = [step.fixed(flat, values) for step in prepared.steps]
+        current = partial(self.stream_of, args, None) if package_name(self._kind(args)) == "torch" else self.runtime.current_stream
         keep = (args, held, memory)
-
-        if len(calls) == 1:
-            single = calls[0]
-            return lambda _keep=keep: single(current() if at is None else at)
 
         def call(_keep: Any = keep) -> None:
             where = current() if at is None else at
             for one in calls:
                 one(where)
 
-        return call
+        if len(calls) != 1:
+            return call
+        single = calls[0]
+        return lambda _keep=keep: single(current() if at is None else at)
 
 
-def _library_call(call: Callable[..., None], starts: dict[str, int], nbytes: int) -> Callable[..., None]:
-    workspace = starts["@workspace"]
+class LibraryLaunch:
+    """A library call as a step: pointers and scalars by declaration order, then workspace and stream."""
 
-    def run(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
-        pointers = flat[:workspace]
-        count = workspace - len(values)
-        call(pointers[:count], tuple(zip(pointers[count:], values, strict=True)), flat[workspace], nbytes, stream)
+    def __init__(self, run: Callable[..., None], starts: dict[str, int], nbytes: int) -> None:
+        workspace = starts["@workspace"]
 
-    return run
+        def call(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
+            arrays = workspace - len(values)
+            run(flat[:arrays], tuple(zip(flat[arrays:workspace], values, strict=True)), flat[workspace], nbytes, stream)
+
+        self.call = call
+
+    def fixed(self, flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
+        """The call with everything but the stream given."""
+        return partial(self.call, flat, values)
 
 
 def load_function(plan: Plan, variant: Variant, step: Step) -> Any:
@@ -262,7 +289,7 @@ def _load(op: str, variant: Variant, element: Any, kind: Any, name: str, axes: t
     symbol = variant.instance(op, element, kind, kernel, chosen).symbol
     if symbol not in unit.symbols:
         raise BaracudaError(f"{symbol} is not an instance of its unit: its geometry chose {chosen}")
-    return runtime_for(device).load(device, compile_unit(unit, device.target), symbol, smem)
+    return runtime_for(device).load(device, unit, symbol, smem)
 
 
 def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
@@ -312,14 +339,12 @@ def stream_pointer(stream: Any) -> int:
     raise InvalidProblemError(f"stream must be a CuPy or torch stream, an object with __cuda_stream__, or an int, got {stream!r}")
 
 
-def current_stream(package: str, device: Device) -> int:
-    """The current stream of a package: torch's own for torch tensors, else CuPy's."""
-    if package == "torch":
-        import torch
+def raw_stream_getter() -> Callable[[int], int]:
+    """torch's current stream of a device as a pointer; the public object costs 5 µs a call."""
+    import torch
 
-        getter = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        return int(getter(device.ordinal)) if getter else int(torch.cuda.current_stream(device.ordinal).cuda_stream)
-    return runtime_for(device).current_stream()
+    getter = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return getter or (lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream))
 
 
 def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any = None) -> None:

@@ -12,23 +12,26 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Protocol
 
 from ..core.device import Device
 from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
-from .compiler import Cubin
+from .compiler import compile_unit
+from .source import Unit
 
 
 class Runtime(Protocol):
     """What the runner needs of a CUDA runtime."""
 
-    def load(self, device: Device, cubin: Cubin, symbol: str, smem: int) -> Any: ...
+    def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> Any: ...
     def launch(self, function: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
                params: int, extra: int) -> Any: ...  # fmt: skip
     def current_stream(self) -> int: ...
     def current_device(self) -> int: ...
     def use_device(self, ordinal: int) -> None: ...
+    def device_count(self) -> int: ...
     def capturing(self, stream: int) -> bool: ...
     def allocate(self, nbytes: int, stream: int) -> Any: ...
 
@@ -48,9 +51,11 @@ class Cuda:
         self.current_stream = _current_stream_getter(cupy)
         self.current_device = runtime.getDevice
         self.use_device = runtime.setDevice
+        self.device_count = runtime.getDeviceCount
 
-    def load(self, device: Device, cubin: Cubin, symbol: str, smem: int) -> int:
-        """The driver's function handle, on the device, allowed its dynamic shared memory."""
+    def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> int:
+        """The driver's function handle: compiled or found, on the device, allowed its dynamic shared memory."""
+        cubin = compile_unit(unit, device.target)
         with self._cupy.cuda.Device(device.ordinal), cubin.load_path() as path:
             kernel = self._cupy.RawModule(path=str(path)).get_function(symbol)
             if smem > 48 * 1024:
@@ -148,34 +153,38 @@ class Launch:
 
     def __init__(self, runtime: Runtime, function: Any, grid: tuple[int, int, int], block: int, smem: int, params: Params,
                  image: bytes, picks: Sequence[tuple[int, int]], scalars: Sequence[tuple[int, int, bool]]) -> None:  # fmt: skip
-        self.image = bytes(image)
-        self.fill = _filler(params, picks, scalars)
+        image = bytes(image)
+        fill = _filler(params, picks, scalars)
+        free: deque[_Buffer] = deque()
+        take, give = free.pop, free.append
         gx, gy, gz = grid
         launch = runtime.launch
 
-        def fire(address: int, stream: int) -> None:
-            status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)
+        def call(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
+            try:
+                buffer = take()
+            except IndexError:
+                buffer = _Buffer(image)
+            fill(buffer.memory, flat, values)
+            status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, buffer.address, 0)
+            give(buffer)
             if status[0]:
                 raise BaracudaError(f"kernel launch failed: {getattr(status[0], 'name', status[0])}")
 
-        self.fire = fire
-        self._free: deque[_Buffer] = deque()
+        def fixed(flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
+            buffer = _Buffer(image)
+            fill(buffer.memory, flat, values)
+            address = buffer.address
 
-    def __call__(self, flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
-        try:
-            buffer = self._free.pop()
-        except IndexError:
-            buffer = _Buffer(self.image)
-        self.fill(buffer.memory, flat, values)
-        self.fire(buffer.address, stream)
-        self._free.append(buffer)
+            def fire(stream: int, _keep: _Buffer = buffer) -> None:
+                status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)
+                if status[0]:
+                    raise BaracudaError(f"kernel launch failed: {getattr(status[0], 'name', status[0])}")
 
-    def fixed(self, flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
-        """A launch whose pointers and scalars are packed once; takes the stream."""
-        buffer = _Buffer(self.image)
-        self.fill(buffer.memory, flat, values)
-        fire = self.fire
-        return lambda stream: fire(buffer.address, stream)
+            return fire
+
+        self.call = call
+        self.fixed = fixed
 
 
 Fill = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
@@ -185,16 +194,16 @@ def _filler(params: Params, picks: Sequence[tuple[int, int]], scalars: Sequence[
     """The straight-line packer for a launch's pointers and scalars."""
     pack = params.pointer_struct.pack_into
     order = [index for index, _ in picks]
-    count = len(order)
     if any(shift for _, shift in picks):
 
         def fill(memory: Any, flat: tuple[int, ...], values: tuple[Any, ...]) -> None:
             pack(memory, 0, *[flat[i] + s if flat[i] else 0 for i, s in picks])
 
-    elif order == list(range(count)):
+    elif len(order) > 1:
+        select = itemgetter(*order)
 
         def fill(memory: Any, flat: tuple[int, ...], values: tuple[Any, ...]) -> None:
-            pack(memory, 0, *flat[:count])
+            pack(memory, 0, *select(flat))
 
     else:
 

@@ -90,7 +90,24 @@ class FakeCublas:
         return self.heuristic_status
 
     def cublasLtMatmul(self, *args: Any) -> int:
-        names = "handle op alpha a a_layout b b_layout beta c c_layout d d_layout algo workspace nbytes stream".split()
+        names = [
+            "handle",
+            "op",
+            "alpha",
+            "a",
+            "a_layout",
+            "b",
+            "b_layout",
+            "beta",
+            "c",
+            "c_layout",
+            "d",
+            "d_layout",
+            "algo",
+            "workspace",
+            "nbytes",
+            "stream",
+        ]
         call = SimpleNamespace(**dict(zip(names, args, strict=True)))
         for name in ("op", "a_layout", "b_layout", "c_layout", "d_layout"):
             setattr(call, name, dict(self.live[getattr(call, name).value]))
@@ -193,7 +210,9 @@ def test_describe_reads_a_vector_along_its_contiguous_axis_unless_told() -> None
 
 
 @pytest.mark.parametrize(
-    "strides", [(0, 1), (16, 2), (-8, 1), (3, 1), (1, 1)], ids=["repeated", "stepped", "reversed", "overlapping", "hankel"]
+    "strides",
+    [(0, 1), (16, 2), (-8, 1), (3, 1), (1, 1)],
+    ids=["repeated", "stepped", "reversed", "overlapping", "hankel"],
 )
 def test_describe_refuses(strides: tuple[int, int]) -> None:
     assert describe((4, 8), strides) is None
@@ -207,7 +226,7 @@ def test_descriptors_and_call(lib: FakeCublas, trans_d: bool) -> None:
     problem = GemmProblem(
         m=2, n=3, k=5, batch=4, compute="tf32", max_workspace=1 << 20,
         a=Matrix("float16", False, 6, 20, alignment=2), b=Matrix("bfloat16", True, 7, 0, alignment=4),
-        c=Matrix("float32", trans_d, 9, 30, alignment=8), d=Matrix("float32", trans_d, 10, 40, alignment=16))  # fmt: skip
+        c=Matrix("float32", trans_d, 9, 30, alignment=8), d=Matrix("float32", trans_d, 10, 40))  # fmt: skip
     gemm = prepare(problem, DEVICE)
     run(gemm, a=1, b=2, c=3, d=4, alpha=0.5, beta=0.25)
     (call,) = lib.calls
@@ -344,15 +363,21 @@ def test_one_handle_a_thread_and_device_made_with_the_device_current(lib: FakeCu
     assert len(lib.handles) == 4, "a thread takes over the handle of one that ended"
 
 
-def test_a_forked_child_makes_its_own_handle(lib: FakeCublas, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_makes_its_own_handle(lib: FakeCublas) -> None:
     gemm = prepare(square(), DEVICE)
-    parent = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    done = threading.Thread(target=run, args=(gemm,))
+    done.start()
+    done.join()  # leaves a free handle behind, which the child must not take either
+    child = os.fork()
+    if not child:
+        run(gemm)
+        mine = lib.calls[-1].handle.value
+        os._exit(0 if len(lib.handles) == 3 and mine == lib.handles[2] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     run(gemm)
-    assert len(lib.handles) == 2 and lib.calls[-1].handle.value == lib.handles[1]
-    del gemm
-    gc.collect()
-    assert (parent + 1, 0) in cublas._free_handles and not cublas._free_handles[parent + 1, 0]
+    assert lib.calls[-1].handle.value == lib.handles[0]
 
 
 # --- errors
@@ -368,7 +393,7 @@ def test_workspace_too_small(lib: FakeCublas) -> None:
 @pytest.mark.parametrize("status, offers", [(0, []), (7, []), (15, [])])
 def test_no_algorithm_is_unsupported(lib: FakeCublas, status: int, offers: list[int]) -> None:
     lib.heuristic_status, lib.offers = status, offers
-    with pytest.raises(UnsupportedError, match="no algorithm.*m=8"):
+    with pytest.raises(UnsupportedError, match=r"no algorithm.*m=8"):
         prepare(square(), DEVICE)
 
 
@@ -383,8 +408,17 @@ def test_statuses_are_typed_errors(lib: FakeCublas) -> None:
         run(gemm)
 
 
-@pytest.mark.parametrize("change", [{"k": 0}, {"m": 0}, {"batch": 0}, {"batch": 1 << 31, "d": Matrix("float32", False, 8, 64)},
-                                    {"c": Matrix("float16", False, 8)}, {"c": Matrix("float32", True, 8)}])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"k": 0},
+        {"m": 0},
+        {"batch": 0},
+        {"batch": 1 << 31, "d": Matrix("float32", False, 8, 64)},
+        {"c": Matrix("float16", False, 8)},
+        {"c": Matrix("float32", True, 8)},
+    ],
+)
 def test_unsupported(lib: FakeCublas, change: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match="cuBLAS"):
         prepare(square(**change), DEVICE)
@@ -435,7 +469,11 @@ def _located(monkeypatch: pytest.MonkeyPatch, path: str | Exception, major: int 
         ("/opt/x/libcublasLt.so.13", 13, ""),
         ("/opt/x/libcublasLt.so.12", None, ""),
         ("/opt/x/libcublasLt.so.12", 13, r'CUDA 13, but .*so.12 is of CUDA 12; install it with: pip .*\[cu13\]"'),
-        (RuntimeError("No such file\nmore"), 12, r'cublasLt was not found \(No such file\); .*pip install ".*\[cu12\]"'),
+        (
+            RuntimeError("No such file\nmore"),
+            12,
+            r'cublasLt was not found \(No such file\); .*pip install ".*\[cu12\]"',
+        ),
     ],
 )
 @pytest.mark.usefixtures("fresh_search")

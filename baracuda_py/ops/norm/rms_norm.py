@@ -1,4 +1,4 @@
-"""rms_norm: x / sqrt(mean(x²) + eps) · weight over the trailing axes (Zhang and Sennrich 2019)."""
+"""rms_norm: h = x + residual, y = h / sqrt(mean(h²) + eps) · weight over the trailing axes (Zhang and Sennrich 2019)."""
 
 from __future__ import annotations
 
@@ -9,64 +9,76 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
-    Variant, element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, Vjp, element, extents,
+    functional, number, operand, output,
 )  # fmt: skip
-from ...schedules.rows import merge_rows, row_params
+from ...core.element import cast
+from ...schedules.norms import (
+    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_case,
+    settle_weight_element,
+)  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
-THREADS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class RMSNormDescriptor(Descriptor):
-    """x has shape (*batch_shape, *normalized_shape); the mean is over normalized_shape."""
+    """x has shape (*batch_shape, *normalized_shape); the mean is over normalized_shape.
+
+    weight_element: the element (default), or float32 beside float16 and bfloat16 activations.
+    """
 
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
     eps: float = number(1e-6, minimum=0.0)
+    weight_element: ElementKind | None = element(default=None)
     element: ElementKind = element()
+
+    def validate(self) -> None:
+        """The default of weight_element, and the pairs that exist."""
+        settle_weight_element(self)
+
+    @property
+    def aux_element(self) -> ElementKind | None:
+        """The weight's element where it is another one."""
+        return None if self.weight_element is self.element else self.weight_element
 
 
 @dataclass(slots=True, kw_only=True)
 class RMSNormArgs(Args):
-    """`rstd` = 1 / sqrt(mean(x²) + eps), in the accumulator's element, is what the backward takes."""
+    """`h` = x + residual rounded to the element is what is normalised, what the backward takes as its x.
+
+    `rstd` = 1 / sqrt(mean(h²) + eps) is in the accumulator's element (float32; float64 for float64).
+    """
 
     x: Array = operand(_X)
-    weight: Array | None = operand("*normalized_shape", optional=True)
-    y: Array = output(_X, inplace=("x",))
+    weight: Array | None = operand("*normalized_shape", element="weight_element", optional=True)
+    residual: Array | None = operand(_X, optional=True)
+    y: Array = output(_X, inplace=("x", "residual"))
+    h: Array | None = output(_X, optional=True, inplace=("x", "residual"), needs="residual")
     rstd: Array | None = output("*batch_shape", element="acc", optional=True, layout="dense")
 
 
-def reference(desc: RMSNormDescriptor, *, x: Any, weight: Any, wanted: set[str]) -> Mapping[str, Any]:
-    """NumPy in the dtype x comes in."""
-    axes = tuple(range(len(desc.batch_shape), x.ndim))
-    rstd = 1 / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + x.dtype.type(desc.eps))
-    y = x * rstd if weight is None else x * rstd * weight
-    return {"y": y, "rstd": rstd.reshape(desc.batch_shape)}
+def reference(desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wanted: set[str]) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in; only h is rounded to the element, as it is stored."""
+    h = x if residual is None else cast(x + residual, desc.element).astype(x.dtype)
+    axes = tuple(range(len(desc.batch_shape), h.ndim))
+    count = h.dtype.type(int(np.prod(desc.normalized_shape)))
+    with np.errstate(all="ignore"):
+        rstd = 1 / np.sqrt(np.sum(h * h, axis=axes, keepdims=True) / count + h.dtype.type(desc.eps))
+        y = h * rstd if weight is None else h * rstd * weight
+    return {"y": y, "h": h, "rstd": rstd.reshape(desc.batch_shape)}
 
 
-PARAMS = Params("RMSNormParams", x="ptr", weight="ptr", y="ptr", rstd="ptr", rstd_stride="i64", eps="f64", **row_params(3))
-
-
-def _axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"THREADS": (THREADS,), "VEC": (16 // kind.itemsize,), "DENSE": (True, False), "WIDE": (True, False)}
-
-
-def _geometry(p: Problem) -> Geometry | str:
-    split = len(p.desc.batch_shape)
-    weight = None if p.weight is None else p.weight.broadcast_to(p.x.shape)
-    rows = merge_rows((p.x, weight, p.y), split)
-    if isinstance(rows, str):
-        return rows
-    width = 16 // p.desc.element.itemsize
-    axes = {"THREADS": THREADS, "VEC": width, "DENSE": rows.dense, "WIDE": rows.dense and rows.vector() == width}
-    step = Step("rms_norm", (rows.rows, 1, 1), {**rows.params(), "eps": p.desc.eps, "rstd_stride": 1}, axes, THREADS)
-    return Geometry((step,), layout=rows.layout)
+PARAMS = forward_params("RMSNormParams", x="ptr", weight="ptr", residual="ptr", y="ptr", h="ptr", rstd="ptr")
 
 
 class RMSNormPlan(Plan):
-    """y = x / sqrt(mean(x², over normalized_shape) + eps) · weight (torch.nn.functional.rms_norm)."""
+    """y = h / sqrt(mean(h², over normalized_shape) + eps) · weight with h = x + residual (torch.nn.functional.rms_norm).
+
+    x, residual, y, h (*batch_shape, *normalized_shape); weight (*normalized_shape); rstd (*batch_shape). Float16 and
+    bfloat16 rows take float32 weights too. y may be written over x or residual, and h over the other.
+    """
 
     op = "norm.rms_norm"
     category = OpCategory.NORMALIZATION
@@ -75,22 +87,23 @@ class RMSNormPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "row", _geometry, source="norm/rms_norm.cu",
-            kernels=(Kernel("rms_norm", "rms_norm<{T}, {THREADS}, {VEC}, {DENSE}, {WIDE}>", PARAMS, _axes, threads="THREADS"),),
+            "rows", forward_geometry, source="norm/rms_norm.cu", kernels=forward_kernels("rms_norm", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
+    vjp = Vjp("RMSNormBackwardPlan", saves={"h": "x"}, grads={"x": "dx", "residual": "dx", "weight": "dweight"})
 
     @staticmethod
     def case(draw: Any) -> RMSNormDescriptor:
+        batch, normalized = norm_case(draw)
         return RMSNormDescriptor(
-            batch_shape=draw.shape(0, 3, 0, 5), normalized_shape=draw.sizes(1, 7, 64, 1000, 4099),
-            eps=draw.number(1e-8, 1e-2), element=draw.element,
+            batch_shape=batch, normalized_shape=normalized, eps=draw.number(1e-8, 1e-2), element=draw.element,
+            weight_element=draw.choice(affine_elements(draw.element)),
         )  # fmt: skip
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        facts.setdefault("normalized_shape", shapes["weight"] if "weight" in shapes else shapes["x"][-1:])
+        infer_normalized_shape(shapes, facts)
 
 
 rms_norm = functional(RMSNormPlan)

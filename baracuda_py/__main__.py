@@ -1,0 +1,149 @@
+"""`python -m baracuda_py`: env · ops · explain · warm · cache."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .core.errors import BaracudaError, CompileError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; bad use ends in one line on stderr and a non-zero exit."""
+    parser = argparse.ArgumentParser(prog="python -m baracuda_py", description="Fused ML ops as plans over raw CUDA.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(run=run)
+        return made
+
+    command("env", _env, "what is installed, what is loaded, driver, GPU, NVRTC, headers, cache").add_argument(
+        "--json", action="store_true"
+    )
+    command("ops", _ops, "every op with its rows, elements and guarantees").add_argument("--json", action="store_true")
+    explain = command("explain", _explain, "the dispatch table of an op for a problem, with each row's verdict")
+    explain.add_argument("op", help="a plan or op name, such as RMSNormPlan or rms_norm")
+    explain.add_argument("fields", nargs="*", metavar="field=value", help="descriptor fields, such as batch_shape=8,128")
+    explain.add_argument("--device", default=None, help="cpu, cuda:N, or a compute capability such as 8.6 (no GPU needed)")
+    warm = command("warm", _warm, "compile every variant into the cache; needs NVRTC, no GPU")
+    warm.add_argument("ops", nargs="*", help="plan or op names (default: all)")
+    warm.add_argument("--arch", nargs="+", metavar="sm_XX", help="targets (default: each row's own design)")
+    warm.add_argument("--jobs", type=int, default=None, help="compiles at once (default: the cores)")
+    cache = command("cache", _cache, "the cubin cache")
+    action = cache.add_mutually_exclusive_group(required=True)
+    action.add_argument("--stats", action="store_true", help="where it is, how many entries, how large")
+    action.add_argument("--clear", action="store_true", help="remove every entry")
+    options = parser.parse_args(argv)
+    try:
+        return int(options.run(options))
+    except BaracudaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _env(options: argparse.Namespace) -> int:
+    from .core.report import environment, render
+
+    facts = environment()
+    print(json.dumps(facts, indent=2) if options.json else render(facts))
+    return 0
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from .core.report import operations
+
+    rows = operations()
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    for row in rows:
+        kinds = f"  {len(row['kinds'])} kinds" if row["kinds"] else ""
+        print(f"{row['family']:<16} {row['plan']:<32} {row['direction']:<9} {' '.join(row['elements'])}{kinds}")
+        for variant in row["variants"]:
+            print(f"    {variant['name']:<20} {variant['backend']:<8} {variant['arch']:<6} {variant['layout']}")
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from .core import registry
+    from .core.device import fake_device
+
+    plan = registry.plan(options.op)
+    device = options.device
+    if device is not None and device.replace(".", "", 1).isdigit() and "." in device:
+        device = fake_device(float(device))
+    fields = {}
+    for item in options.fields:
+        name, equals, text = item.partition("=")
+        if not equals:
+            raise BaracudaError(f"{item!r} is not field=value; {plan.descriptor.__name__} has {_fields(plan)}")
+        fields[name] = _value(text)
+    try:
+        desc = plan.descriptor(**fields)
+    except TypeError as error:
+        raise BaracudaError(f"{error}; the fields are {_fields(plan)}") from None
+    print(plan.select(desc, device=device).explain())
+    return 0
+
+
+def _fields(plan: Any) -> str:
+    import dataclasses
+
+    return ", ".join(f.name for f in dataclasses.fields(plan.descriptor))
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _warm(options: argparse.Namespace) -> int:
+    from .core import registry
+    from .core.warm import warm
+
+    plans = [registry.plan(name) for name in options.ops] or None
+    start, shown = time.perf_counter(), [0.0]
+
+    def progress(done: int, total: int, name: str) -> None:
+        now = time.perf_counter()
+        if sys.stderr.isatty() and (now - shown[0] > 0.1 or done == total):
+            shown[0] = now
+            print(f"\r{done}/{total} {name:<70.70}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+    results = warm(plans, options.arch, workers=options.jobs, progress=progress)
+    failures = [result for _, _, result in results if isinstance(result, CompileError)]
+    kernels = [info for _, _, result in results if not isinstance(result, CompileError) for info in result.kernels.values()]
+    cached = sum(1 for _, _, result in results if not isinstance(result, CompileError) and result.cached)
+    for failure in failures:
+        print(f"error: {failure}", file=sys.stderr)
+    spills = sum(1 for k in kernels if k.spill_stores or k.spill_loads)
+    print(
+        f"{len(kernels)} kernels in {len(results)} units ({cached} from the cache), {time.perf_counter() - start:.1f} s; "
+        f"registers up to {max((k.registers for k in kernels), default=0)}, {spills} kernels spill, {len(failures)} units failed"
+    )
+    if not results:
+        print("error: no row is compiled for these targets", file=sys.stderr)
+    return 1 if failures or not results else 0
+
+
+def _cache(options: argparse.Namespace) -> int:
+    from .jit import cache
+
+    found = cache.clear() if options.clear else cache.stats()
+    print(f"{found.dir}: {'removed ' if options.clear else ''}{found.entries} entries, {found.bytes / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

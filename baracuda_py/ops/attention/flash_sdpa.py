@@ -1,0 +1,271 @@
+"""flash_sdpa: softmax(scale · q kᵀ) v without the score matrix in memory (Dao 2023, FlashAttention-2).
+
+The table's last row is plain multiply-adds and takes every element; rows above it may use tensor cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan,
+    Problem, Relative, Step, Variant, View, Vjp, choice, element, extent, flag, functional, integer, number, operand,
+    output,
+)  # fmt: skip
+from ...core.errors import InvalidProblemError
+from .layouts import is_swapped, swap, swapped_call
+
+ALIGNMENTS = ("top_left", "bottom_right")
+HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+THREADS = 128
+_CHUNK = 2**23  # scores the reference holds at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashSdpaDescriptor(Descriptor):
+    """Attention of `query_len` queries to `key_len` keys; `scale` None is 1 / √d_k.
+
+    Query i sees key j where j <= i (causal, "top_left", as torch) or j <= i + key_len - query_len ("bottom_right", as
+    FlashAttention). `num_kv_heads` None is `num_heads`; fewer are shared by consecutive query heads (GQA, MQA).
+    """
+
+    batch_size: int = extent()
+    num_heads: int = extent()
+    query_len: int = extent()
+    key_len: int = extent()
+    d_k: int = extent()
+    d_v: int = extent()
+    scale: float = number(None)
+    is_causal: bool = flag(False)
+    causal_alignment: str = choice(ALIGNMENTS, "top_left")
+    num_kv_heads: int = integer(None, minimum=0)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.scale is None:
+            object.__setattr__(self, "scale", 1.0 / math.sqrt(max(self.d_k, 1)))
+        if self.num_kv_heads is None:
+            object.__setattr__(self, "num_kv_heads", self.num_heads)
+        if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
+            raise InvalidProblemError(
+                f"num_heads must be a multiple of num_kv_heads, got {self.num_heads} and {self.num_kv_heads}"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key and value head."""
+        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
+
+    @property
+    def shift(self) -> int:
+        """A causal query i sees the keys j <= i + shift."""
+        return self.key_len - self.query_len if self.causal_alignment == "bottom_right" else 0
+
+    @property
+    def pairs(self) -> int:
+        """(query, key) pairs that are not masked, of one head."""
+        if not self.is_causal:
+            return self.query_len * self.key_len
+        first, last = self.shift + 1, self.shift + self.query_len  # keys seen by the first and the last query
+        rising = range(max(first, 0), min(last, self.key_len) + 1)
+        full = max(0, last - max(self.key_len, first - 1))
+        return len(rising) * (rising[0] + rising[-1]) // 2 + full * self.key_len if rising else full * self.key_len
+
+
+@dataclass(slots=True, kw_only=True)
+class FlashSdpaArgs(Args):
+    """`lse` = log Σ exp(scale · q kᵀ) over the keys (natural logarithm, accumulator's element) is what the backward takes."""
+
+    q: Array = operand("batch_size num_heads query_len d_k", layout="inner")
+    k: Array = operand("batch_size num_kv_heads key_len d_k", layout="inner")
+    v: Array = operand("batch_size num_kv_heads key_len d_v", layout="inner")
+    y: Array = output("batch_size num_heads query_len d_v", layout="inner")
+    lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
+
+
+def visible(desc: FlashSdpaDescriptor) -> np.ndarray | None:
+    """The causal mask [query_len, key_len], True where a key is seen; None where nothing is masked."""
+    if not desc.is_causal or desc.shift + 1 >= desc.key_len:
+        return None
+    return np.arange(desc.key_len) <= np.arange(desc.query_len)[:, None] + desc.shift
+
+
+def batches(desc: FlashSdpaDescriptor) -> Iterator[slice]:
+    """Slices of the batch whose scores fit the reference's working set."""
+    step = max(1, _CHUNK // max(1, desc.num_heads * desc.query_len * desc.key_len))
+    for start in range(0, desc.batch_size, step):
+        yield slice(start, start + step)
+
+
+def grouped(x: np.ndarray, desc: FlashSdpaDescriptor) -> np.ndarray:
+    """[b, num_heads, rows, d] as [b, num_kv_heads, group · rows, d]: one matrix a key head."""
+    if desc.group == 1:
+        return x
+    return x.reshape(x.shape[0], desc.num_kv_heads, desc.group * x.shape[2], x.shape[3])
+
+
+def masked_scores(desc: FlashSdpaDescriptor, q: np.ndarray, k: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """scale · q kᵀ as [b, num_heads, query_len, key_len], -inf where masked."""
+    scores = grouped(q * q.dtype.type(desc.scale), desc) @ k.swapaxes(-1, -2)
+    scores = scores.reshape(q.shape[0], desc.num_heads, desc.query_len, desc.key_len)
+    if mask is not None:
+        np.copyto(scores, -np.inf, where=~mask)
+    return scores
+
+
+def weighted(desc: FlashSdpaDescriptor, p: np.ndarray, v: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """p v. A masked key adds nothing, be its v infinite or NaN."""
+    odd = None if mask is None or np.isfinite(v).all() else ~np.isfinite(v)
+    y = (grouped(p, desc) @ (v if odd is None else np.where(odd, 0, v))).reshape(*p.shape[:3], v.shape[-1])
+    if odd is not None and mask is not None:
+        for key in np.flatnonzero(odd.any(axis=(0, 1, 3))):
+            value = np.repeat(np.where(odd[:, :, key], v[:, :, key], 0), desc.group, axis=1)[:, :, None]
+            y += np.where(mask[:, key, None] & (value != 0), p[..., key, None] * value, 0)
+    return y
+
+
+def reference(desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, wanted: set[str]) -> Mapping[str, Any]:
+    """NumPy in the dtype q comes in, a few batches at a time."""
+    y = np.empty((*q.shape[:3], desc.d_v), q.dtype)
+    lse = np.empty(q.shape[:3], q.dtype)
+    mask = visible(desc)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for b in batches(desc):
+            p = masked_scores(desc, q[b], k[b], mask)
+            top = p.max(axis=-1, initial=-np.inf)
+            base = np.where(top == -np.inf, 0, top).astype(q.dtype)
+            p -= base[..., None]
+            np.exp(p, out=p)
+            total = p.sum(axis=-1)
+            y[b] = weighted(desc, p, v[b], mask) / np.where(total == 0, 1, total)[..., None]
+            lse[b] = base + np.log(total)
+    return {"y": y, "lse": lse}
+
+
+PARAMS = Params(
+    "FlashSdpaParams", q="ptr", k="ptr", v="ptr", y="ptr", lse="ptr", stride="i64[4][3]", query_len="i64", key_len="i64",
+    shift="i64", tiles="i64", scale="f64", sign="f64", num_heads="i32", group="i32", d_k="i32", d_v="i32", causal="i32",
+    wide="i32",
+)  # fmt: skip
+
+
+def head_dim(desc: Any) -> int | str:
+    """The template's head_dim, or why there is none."""
+    widest = max(desc.d_k, desc.d_v)
+    return next((d for d in HEAD_DIMS if widest <= d), f"head_dim {widest} is beyond {HEAD_DIMS[-1]}")
+
+
+def strides(*views: View | None) -> list[tuple[int, ...]]:
+    """Every operand's strides but the inner one; zeros for an absent operand."""
+    return [v.strides[:-1] if v is not None else (0, 0, 0) for v in views]
+
+
+def wide(*views: View | None) -> int:
+    """A bit for each operand whose rows all start 16-byte aligned."""
+    return sum(1 << n for n, v in enumerate(views) if v is not None and v.aligned(16))
+
+
+def layout(*views: View | None) -> str:
+    """The layout class for the SKU."""
+    return "contiguous" if all(v.dense for v in views if v is not None) else "inner_contiguous"
+
+
+def split_scale(desc: Any) -> dict[str, float]:
+    """|scale| and its sign. A scale that vanishes in float32 becomes sign 0 and magnitude 1: -inf stays -inf under it."""
+    size = abs(desc.scale)
+    if size < 2.0**-120:
+        return {"scale": 1.0, "sign": 0.0}
+    return {"scale": size, "sign": math.copysign(1.0, desc.scale)}
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc, d = p.desc, head_dim(p.desc)
+    if isinstance(d, str):
+        return d
+    wide_acc = desc.element is ElementKind.F64
+    rows = 32 if wide_acc else 64
+    stage = 32 if wide_acc or d % 64 else 64
+    size, pad = (8, 2) if wide_acc else (4, 4)
+    values = rows_of_values(d, size)
+    smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
+    tiles = -(-desc.query_len // rows)
+    params = {
+        "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift,
+        "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k,
+        "d_v": desc.d_v, "causal": int(desc.is_causal), "wide": wide(p.q, p.k, p.v, p.y),
+    }  # fmt: skip
+    grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
+    return Geometry((Step("flash_sdpa", grid, params, {"D": d}, THREADS, smem),), layout=layout(p.q, p.k, p.v, p.y))
+
+
+def rows_of_values(d: int, size: int) -> int:
+    """Rows of d accumulators that fit 16 KB, a power of two up to 64 (`value_rows` in attention.cuh)."""
+    return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
+
+
+class FlashSdpaPlan(Plan):
+    """y = softmax(scale · q kᵀ) v, causal or not (torch.nn.functional.scaled_dot_product_attention).
+
+    A query that sees no key (key_len 0, or bottom_right with query_len > key_len) gives zeros and lse -inf.
+    """
+
+    op = "attention.flash_sdpa"
+    category = OpCategory.ATTENTION
+    descriptor = FlashSdpaDescriptor
+    args = FlashSdpaArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "simt", _geometry, source="attention/flash_sdpa.cu",
+            kernels=(Kernel("flash_sdpa", "flash_sdpa<{T}, {D}>", PARAMS, {"D": HEAD_DIMS}, threads=THREADS, split=("D",)),),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    vjp = Vjp("FlashSdpaBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
+
+    @staticmethod
+    def case(draw: Any) -> FlashSdpaDescriptor:
+        return FlashSdpaDescriptor(**attention_case(draw))
+
+    @classmethod
+    def flops(cls, desc: FlashSdpaDescriptor) -> int:
+        return 2 * desc.batch_size * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
+
+
+def attention_case(draw: Any) -> dict[str, Any]:
+    """Descriptor fields for tests: sizes round the tiles, primes, empty axes, grouped heads."""
+    kv_heads = draw.integer(1, 2)
+    return {
+        "batch_size": draw.integer(0, 2), "num_heads": kv_heads * draw.integer(1, 3), "num_kv_heads": kv_heads,
+        "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97),
+        "d_k": draw.sizes(1, 8, 17, 32, 64, 80), "d_v": draw.sizes(1, 8, 19, 32, 72), "scale": draw.choice((None, 0.3, -0.5)),
+        "is_causal": draw.flag(), "causal_alignment": draw.choice(ALIGNMENTS), "element": draw.element,
+    }  # fmt: skip
+
+
+_call = functional(FlashSdpaPlan)
+
+
+def flash_sdpa(
+    q: Any, k: Any, v: Any, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
+    layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """softmax(scale · q kᵀ) v; with return_lse also log Σ exp, [batch, heads, queries] in either layout.
+
+    layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], read and written without a copy.
+    """
+    facts = {"scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "return_lse": return_lse}
+    if not is_swapped(layout):
+        return _call(q, k, v, **facts, out=out, stream=stream, preference=preference)
+    names = ("y", "lse") if return_lse else ("y",)
+    shapes = {"y": (*q.shape[:3], v.shape[3])}
+    return swapped_call(_call, [swap(a) for a in (q, k, v)], facts, names, shapes, out, stream, preference)
+
+
+flash_sdpa.plan = FlashSdpaPlan  # type: ignore[attr-defined]
+flash_sdpa.fixed = {}  # type: ignore[attr-defined]

@@ -1,0 +1,71 @@
+"""The functional layer's `layout=`: plans take [batch, heads, sequence, d]; "bshd" passes views with the axes swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from ...core import TensorRef
+from ...core.errors import InvalidProblemError
+from ...core.functional import maker
+from ...interop.arrays import read
+
+LAYOUTS = ("bhsd", "bshd")
+
+
+def is_swapped(layout: str) -> bool:
+    """Whether the caller's arrays are [batch, sequence, heads, d]."""
+    if layout not in LAYOUTS:
+        raise InvalidProblemError(f"layout must be one of {list(LAYOUTS)}, got {layout!r}")
+    return layout == "bshd"
+
+
+def swap(array: Any) -> Any:
+    """Axes 1 and 2 exchanged, over the same memory."""
+    if array is None:
+        return None
+    if isinstance(array, TensorRef):
+        (a, b, c, d), (p, q, r, s) = array.shape, array.strides or ()
+        return TensorRef(array.ptr, (a, c, b, d), (p, r, q, s), array.element, array.nbytes, array.device)
+    return array.swapaxes(1, 2)
+
+
+def swapped_call(
+    function: Callable[..., Any], operands: Sequence[Any], facts: Mapping[str, Any], names: Sequence[str],
+    shapes: Mapping[str, tuple[int, ...]], out: Any, stream: Any, preference: Any,
+) -> Any:  # fmt: skip
+    """Call the plan's function with outputs made in the caller's layout.
+
+    `names` are the outputs asked for, in order; `shapes` those to swap, with their shapes in the caller's layout.
+    """
+    given = dict(out) if isinstance(out, Mapping) else dict(zip(names, _several(out, len(names)), strict=True))
+    with _current(operands[0], stream):
+        for name, shape in shapes.items():
+            if given.get(name) is None:
+                like = read(operands[0])
+                given[name] = maker(operands[0], shape, like.element, like.device)()
+        views = {name: swap(array) if name in shapes else array for name, array in given.items() if array is not None}
+        result = function(*operands, **facts, out=views, stream=stream, preference=preference)
+    results = dict(zip(names, result if len(names) > 1 else (result,), strict=True))
+    values = tuple(given[name] if name in shapes else value for name, value in results.items())
+    return values[0] if len(values) == 1 else values
+
+
+def _several(out: Any, count: int) -> Sequence[Any]:
+    if out is None:
+        return (None,) * count
+    values = list(out) if isinstance(out, (list, tuple)) else [out]
+    if len(values) != count:
+        raise InvalidProblemError(f"out= must give {count} arrays, got {len(values)}")
+    return values
+
+
+def _current(like: Any, stream: Any) -> Any:
+    """Outputs come from the pool of the stream they are written on."""
+    if stream is None or read(like).device < 0:
+        return nullcontext()
+    from ...core.runner import stream_pointer
+    from ...jit.launch import on_stream
+
+    return on_stream(stream_pointer(stream))

@@ -1,0 +1,135 @@
+"""global_norm: the 2-norm of a list of tensors taken as one vector, and the factor that clips it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Scalar,
+    Step, Ulp, Variant, element, functional, operand, output, scalar, shapes,
+)  # fmt: skip
+from ...schedules.multi_tensor import chunk_counts, groups, merge
+
+CHUNK = 16384  # elements a block sums; a constant, so that the order of the sum depends on the shapes alone
+CAPACITY = 160  # tensors a launch; 24 bytes each in the parameter struct
+THREADS = 256
+FINISH_THREADS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalNormDescriptor(Descriptor):
+    """A list of tensors of the given shapes."""
+
+    shapes: tuple[tuple[int, ...], ...] = shapes()
+    element: ElementKind = element()
+
+
+@dataclass(slots=True, kw_only=True)
+class GlobalNormArgs(Args):
+    """`clip_factor` = min(1, max_norm / (norm + 1e-6)) is what `adam_step` takes as `grad_scale`, without a host sync."""
+
+    tensors: list[Array] = operand(many="shapes")
+    norm: Array = output(element="acc")
+    clip_factor: Array | None = output(element="acc", optional=True)
+    max_norm: Scalar = scalar(1.0)
+
+
+def reference(desc: GlobalNormDescriptor, *, tensors: Any, max_norm: Any, wanted: set[str]) -> Mapping[str, Any]:
+    """NumPy in the dtype the tensors come in."""
+    dtype = tensors[0].dtype.type if tensors else np.float64
+    norm = np.sqrt(sum((np.sum(np.square(t), dtype=dtype) for t in tensors), dtype(0)))
+    factor = np.minimum(dtype(max_norm) / (norm + dtype(1e-6)), dtype(1))
+    return {"norm": norm, "clip_factor": factor}
+
+
+PARAMS = Params(
+    "GlobalNormParams", tensors=f"ptr[{CAPACITY}]", partials="workspace", sizes=f"i64[{CAPACITY}]",
+    first=f"i32[{CAPACITY}]", slot=f"i32[{CAPACITY}]", count="i32",
+)  # fmt: skip
+STRIDED = Params(
+    "GlobalNormStridedParams", tensors="ptr[1]", partials="workspace", size="i64", shape="i64[8]", strides="i64[1][8]",
+    slot="i64", rank="i32",
+)  # fmt: skip
+FINISH = Params("GlobalNormFinishParams", partials="workspace", norm="ptr", clip_factor="ptr", count="i64", max_norm="scalar")
+
+
+def _bound(kind: ElementKind, _: Any) -> Ulp | Forward:
+    # Squares and sums of one 16-byte vector in the accumulator (1 + log2 of its elements roundings, halved by the
+    # root), then float64, rounded once. A float64 sum has 32 terms a thread, 8 tree steps and the second pass.
+    return Forward(128) if kind is ElementKind.F64 else Ulp(3)
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    counts = chunk_counts([view.size for view in p.tensors], CHUNK)
+    slots = list(itertools.accumulate(counts, initial=0))
+    total = slots.pop()
+    if total >= 2**31:
+        return f"{total} chunks of {CHUNK} elements; a launch holds 2^31 - 1"
+    steps, strided = [], []
+    layout = "contiguous"
+    for i, view in enumerate(p.tensors):
+        merged = merge((view,), reorder=False)
+        if isinstance(merged, str):
+            return f"tensors[{i}]: {merged}"
+        if view.size and not merged.dense:
+            layout = "strided"
+            params = {"tensors": ("tensors", i, i + 1), "size": view.size, "slot": slots[i], **merged.padded()}
+            strided.append(Step("global_norm_strided", (counts[i], 1, 1), params, {}, THREADS))
+            counts[i] = 0
+    for group in groups(counts, CAPACITY):
+        at = slice(group.start, group.stop)
+        params = {
+            "tensors": ("tensors", group.start, group.stop), "sizes": [v.size for v in p.tensors[at]],
+            "first": group.first, "slot": slots[at], "count": group.stop - group.start,
+        }  # fmt: skip
+        steps.append(Step("global_norm_chunks", (group.blocks, 1, 1), params, {}, THREADS))
+    finish = Step("global_norm_finish", (1, 1, 1), {"count": total}, {}, FINISH_THREADS)
+    return Geometry((*steps, *strided, finish), workspace=-(-total * 8 // 256) * 256, layout=layout)
+
+
+class GlobalNormPlan(Plan):
+    """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6)).
+
+    torch.nn.utils.clip_grad_norm_ without the scaling pass and without a host sync: give `clip_factor` to
+    `AdamStepPlan` as `grad_scale`. tensors: any strides. norm, clip_factor: [] float32, float64 for float64.
+
+    A 16-byte vector of squares is summed in the accumulator, everything after it in float64, in an order that depends on
+    the shapes alone. So float16, bfloat16 and float32 norms cannot overflow as a sum; a single |x| above 1.8e19 does
+    overflow (its square leaves float32), and one below 1e-23 counts as 0. NaN gives NaN, an infinity gives norm inf
+    and factor 0, as torch does. No tensors, or empty ones, have norm 0 and factor min(1, max_norm / 1e-6).
+    """
+
+    op = "optimizer.global_norm"
+    category = OpCategory.OPTIMIZER
+    descriptor = GlobalNormDescriptor
+    args = GlobalNormArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "two_pass", _geometry, source="optimizer/global_norm.cu",
+            kernels=(
+                Kernel("global_norm_chunks", f"global_norm_chunks<{{T}}, {THREADS}, {CHUNK}>", PARAMS, threads=THREADS),
+                Kernel("global_norm_strided", f"global_norm_strided<{{T}}, {THREADS}, {CHUNK}>", STRIDED, threads=THREADS),
+                Kernel("global_norm_finish", f"global_norm_finish<{{A}}, {FINISH_THREADS}>", FINISH, threads=FINISH_THREADS),
+            ),
+            guarantee=Guarantee(_bound),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> GlobalNormDescriptor:
+        count = draw.integer(1, 5)
+        return GlobalNormDescriptor(shapes=tuple(draw.shape(0, 3, 0, 33) for _ in range(count)), element=draw.element)
+
+    @classmethod
+    def flops(cls, desc: GlobalNormDescriptor) -> int:
+        return 2 * sum(math.prod(shape) for shape in desc.shapes)
+
+
+global_norm = functional(GlobalNormPlan)

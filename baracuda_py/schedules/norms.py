@@ -1,0 +1,262 @@
+"""The schedules of norms over trailing axes: forward a ladder of row kernels, backward a persistent pipeline.
+
+A row is cut into chunks of 16 bytes of x; chunk c of a row belongs to thread c % lanes. Which kernel runs, and with it
+the order of every sum along a row, follows from the number of columns alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step
+from ..core.tensor import View
+from .rows import Rows, merge_rows, row_params
+
+HALVES = (ElementKind.F16, ElementKind.BF16)
+_GRID = 2**31 - 1
+_WORKSPACE_ALIGN = 256
+
+
+def affine_elements(kind: ElementKind) -> tuple[ElementKind, ...]:
+    """What weight and bias may be: the element of x, or float32 beside 16-bit activations."""
+    return (kind, ElementKind.F32) if kind in HALVES else (kind,)
+
+
+def settle_weight_element(desc: Any) -> None:
+    """In `validate`: the default of `weight_element` is the element; check the pair."""
+    if desc.weight_element is None:
+        object.__setattr__(desc, "weight_element", desc.element)
+    allowed = affine_elements(desc.element)
+    if desc.weight_element not in allowed:
+        names = " or ".join(map(str, allowed))
+        raise InvalidProblemError(f"weight_element must be {names} with element {desc.element}, got {desc.weight_element}")
+
+
+def infer_normalized_shape(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+    """Functional layer: an int is one axis; the default is the shape of the weight (or bias), else the last axis."""
+    given = facts.get("normalized_shape")
+    if given is None:
+        given = next((shapes[n] for n in ("weight", "bias") if n in shapes), shapes["x"][-1:])
+    facts["normalized_shape"] = (given,) if isinstance(given, int) else tuple(given)
+
+
+def norm_case(draw: Any) -> tuple[Any, Any]:
+    """Tests: (batch_shape, normalized_shape) over every rung, the loop, tails, several axes and empty extents."""
+    if draw.flag():
+        return draw.shape(0, 3, 0, 6), draw.shape(0, 3, 0, 12)
+    cols = draw.sizes(1, 2, 7, 8, 31, 64, 100, 128, 255, 256, 500, 512, 1000, 1024, 2048, 4099, 5120, 9000, 20011, 40000)
+    if cols >= 4000:
+        return draw.shape(0, 1, 0, 3), cols
+    return draw.shape(0, 2, 0, 5 if cols > 300 else 14), cols
+
+
+def _axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"W": affine_elements(kind), "WIDE": (True, False)}
+
+
+def _chunks(desc: Any, cols: int) -> int:
+    return -(-cols // (16 // desc.element.itemsize))
+
+
+def _row_view(view: View | None, shape: tuple[int, ...]) -> View | None:
+    """A view of the normalised axes alone, as seen from every row."""
+    return None if view is None else view.broadcast_to(shape)
+
+
+def _wide(rows: Rows, desc: Any) -> bool:
+    return rows.dense and rows.vector() == 16 // desc.element.itemsize
+
+
+# ---- forward --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A forward kernel for rows of at most `lanes * chunks` chunks: each group of lanes holds `rows` rows at a time."""
+
+    lanes: int
+    chunks: int
+    rows: int = 1
+
+    @property
+    def threads(self) -> int:
+        return max(self.lanes, 128) if self.lanes <= 32 else self.lanes
+
+    @property
+    def name(self) -> str:
+        return f"row_{self.lanes * self.chunks}"
+
+
+# 64 bytes of x per thread in flight, and registers that leave 1024 threads or more on a multiprocessor.
+LADDER = (
+    Rung(8, 1, 4), Rung(16, 1, 4), Rung(32, 1, 4), Rung(32, 2, 2), Rung(32, 4), Rung(64, 4), Rung(128, 4), Rung(256, 4),
+    Rung(512, 4), Rung(512, 8),
+)  # fmt: skip
+LOOP_THREADS = 512
+
+FORWARD_OPERANDS = ("x", "residual", "weight", "bias", "y", "h")
+
+
+def forward_params(name: str, **fields: str) -> Params:
+    """The parameter struct of a forward norm; operands absent from its Args are left out by the page."""
+    return Params(name, eps="f64", **fields, **row_params(len(FORWARD_OPERANDS)))
+
+
+def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
+    """The ladder and the loop of `kernels/norm/<op>.cu`."""
+    rungs = tuple(
+        Kernel(r.name, f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {{WIDE}}>", params, _axes,
+               threads=r.threads)
+        for r in LADDER
+    )  # fmt: skip
+    loop = Kernel("loop", f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {{WIDE}}>", params, _axes, threads=LOOP_THREADS)
+    return (*rungs, loop)
+
+
+def forward_geometry(p: Problem) -> Geometry | str:
+    """The rung that holds a row, or the loop."""
+    desc, shape = p.desc, p.x.shape
+    inner = {n: _row_view(p.views.get(n), shape) for n in ("weight", "bias")}
+    views = tuple(inner[n] if n in inner else p.views.get(n) for n in FORWARD_OPERANDS)
+    rows = merge_rows(views, len(desc.batch_shape))
+    if isinstance(rows, str):
+        return rows
+    axes = {"W": desc.weight_element, "WIDE": _wide(rows, desc)}
+    params = {**rows.params(), "eps": desc.eps}
+    chunks = _chunks(desc, rows.cols)
+    rung = next((r for r in LADDER if chunks <= r.lanes * r.chunks), None)
+    if rung is None:
+        step = Step("loop", (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
+    else:
+        blocks = -(-rows.rows // (rung.threads // rung.lanes * rung.rows))
+        step = Step(rung.name, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
+    return Geometry((step,), layout=rows.layout)
+
+
+# ---- backward -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """A fused backward kernel: blocks that stay, rows that stream through a ring of `stages` in shared memory."""
+
+    lanes: int
+    chunks: int
+    rows: int
+    stages: int
+    blocks: int  # per multiprocessor
+
+    @property
+    def threads(self) -> int:
+        return max(self.lanes, 256) if self.lanes <= 32 else self.lanes
+
+    @property
+    def name(self) -> str:
+        return f"pipe_{self.lanes * self.chunks}_{self.stages}"
+
+    def smem(self, operands: int) -> int:
+        return self.stages * operands * self.rows * self.chunks * self.threads * 16
+
+    @property
+    def tile(self) -> int:
+        return self.threads // self.lanes * self.rows
+
+
+# The first pipe that holds a row and whose ring fits the device is taken; the shorter ring of 1024 chunks is for devices
+# with 99 KB (and for a third streamed operand there).
+PIPES = (
+    Pipe(8, 1, 2, 3, 4), Pipe(16, 1, 2, 3, 4), Pipe(32, 1, 2, 3, 4), Pipe(32, 2, 1, 3, 3), Pipe(64, 2, 1, 3, 8),
+    Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 2, 1),
+)  # fmt: skip
+COLUMN_THREADS = 256
+COMBINE_THREADS = 1024
+_COLUMN_BLOCKS = 4  # per multiprocessor
+
+BACKWARD_OPERANDS = ("dy", "x", "weight", "dh", "dx")
+
+
+def backward_params(name: str, **fields: str) -> Params:
+    """The parameter struct of a backward norm's main kernels."""
+    return Params(
+        name, dy="ptr", x="ptr", rstd="ptr", weight="ptr", dh="ptr", dx="ptr", **fields, dweight_sums="workspace",
+        dbias_sums="workspace", pitch="i64", want="i32", **row_params(len(BACKWARD_OPERANDS)),
+    )  # fmt: skip
+
+
+def combine_params(name: str, **fields: str) -> Params:
+    """The parameter struct of the kernel that adds the blocks' sums."""
+    return Params(
+        name, **fields, dweight_sums="workspace", dbias_sums="workspace", pitch="i64", parts="i64", **row_params(2)
+    )
+
+
+def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, ...]:
+    """The kernels of `kernels/norm/<op>_backward.cu`."""
+    pipes = tuple(
+        Kernel(r.name, f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {{WIDE}}>",
+               params, _axes, threads=r.threads)
+        for r in PIPES
+    )  # fmt: skip
+    loop = Kernel("loop", f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {{WIDE}}>", params, _axes, threads=LOOP_THREADS)
+    columns = Kernel(
+        "columns", f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {{WIDE}}>", params,
+        {"WIDE": (True, False)}, threads=COLUMN_THREADS,
+    )  # fmt: skip
+    last = Kernel(
+        "combine", f"{op}_backward_combine<{{T}}, {{W}}, {COMBINE_THREADS}>", combine,
+        lambda kind: {"W": affine_elements(kind)}, threads=COMBINE_THREADS,
+    )  # fmt: skip
+    return (*pipes, loop, columns, last)
+
+
+def backward_geometry(p: Problem) -> Geometry | str:
+    """The pipe that holds a row and fits the device, else sums by columns and then dx row by row; last the sums."""
+    desc = p.desc
+    weight = _row_view(p.weight, p.x.shape)
+    rows = merge_rows((p.dy, p.x, weight, p.dh, p.dx), len(desc.batch_shape))
+    if isinstance(rows, str):
+        return rows
+    dweight, dbias = p.dweight, p.views.get("dbias")
+    want = (dweight is not None) + 2 * (dbias is not None)
+    if not want and p.dx is None:
+        return Geometry((), layout=rows.layout)
+    chunks = _chunks(desc, rows.cols)
+    width = 16 // desc.element.itemsize
+    operands = 2 if p.dh is None else 3
+    axes = {"W": desc.weight_element, "WIDE": _wide(rows, desc)}
+    pipe = next((r for r in PIPES if chunks <= r.lanes * r.chunks and r.smem(operands) <= p.device.smem), None)
+    pitch = chunks * width
+    if pipe is not None:
+        parts = max(1, min(-(-rows.rows // pipe.tile), p.device.sms * pipe.blocks))
+    else:
+        tiles = -(-chunks // COLUMN_THREADS)
+        parts = max(1, min(rows.rows, p.device.sms * _COLUMN_BLOCKS // tiles, 65535))
+    nbytes = -(-parts * pitch * desc.acc.itemsize // _WORKSPACE_ALIGN) * _WORKSPACE_ALIGN
+    sums = {"dweight_sums": 0, "dbias_sums": nbytes if want == 3 else 0, "pitch": pitch}
+    params = {**rows.params(), **sums, "want": want}
+    steps: list[Step] = []
+    if pipe is not None:
+        steps.append(Step(pipe.name, (parts, 1, 1), params, axes, pipe.threads, pipe.smem(operands)))
+    else:
+        if want:  # before dx, which may be written over dy or x
+            steps.append(Step("columns", (tiles, parts, 1), params, {"WIDE": axes["WIDE"]}, COLUMN_THREADS))
+        if p.dx is not None and p.dx.size:
+            steps.append(Step("loop", (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS))
+    if want and rows.cols:
+        outs = merge_rows((dweight, dbias), 0)
+        if isinstance(outs, str):
+            return outs
+        last = {**outs.params(), **sums, "parts": parts}
+        grid = (-(-rows.cols // 32), 2 if want & 2 else 1, 1)
+        steps.append(Step("combine", grid, last, {"W": desc.weight_element}, COMBINE_THREADS))
+    return Geometry(tuple(steps), nbytes * ((want & 1) + (want >> 1)), layout=rows.layout)
+
+
+def backward_bytes(desc: Any, sums: int) -> int:
+    """dy and x read, dx written; a row of weights read and `sums` written; `sums` statistics a row."""
+    rows, cols = math.prod(desc.batch_shape), math.prod(desc.normalized_shape)
+    affine = cols * (1 + sums) * desc.weight_element.itemsize
+    return 3 * rows * cols * desc.element.itemsize + affine + rows * sums * int(desc.acc.itemsize)

@@ -1,0 +1,115 @@
+"""Rows along one axis, a group of threads each: softmax and cross entropy, forward and backward.
+
+A row of `cols` elements is cut into chunks of 16 bytes; chunk c belongs to thread c % group. Group, chunks a thread
+and rows a group depend on `cols` and the element alone, so a row's bits depend on nothing else.
+`kernels/softmax/row_groups.cuh` is the device side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.element import ElementKind
+from ..core.params import Params
+from ..core.tensor import View, merge_axes
+from ..core.variant import Kernel
+from .rows import AXES
+
+GROUPS = ((8, 1, 4), (32, 1, 4), (32, 4, 1), (128, 4, 1), (512, 4, 1))
+"""(threads of a group, chunks a thread, rows a group takes at once), by growing row."""
+
+BLOCK = 128
+LONG = 512
+SLAB = LONG * 16
+WIDE, STRIDED, TILE = 0, 1, 2
+"""How a row is read: 16 bytes at a time, element by element through its stride, from a tile in shared memory."""
+
+
+def group_of(cols: int, element: ElementKind) -> tuple[int, int, int] | None:
+    """The row of GROUPS that holds `cols` elements in registers; None for a long row."""
+    chunks = -(-cols * element.itemsize // 16)
+    return next((g for g in GROUPS if chunks <= g[0] * g[1]), None)
+
+
+def slabs(cols: int, element: ElementKind, smem: int, arrays: int = 1) -> int:
+    """How many slabs (one chunk of every thread) of a long row stay in shared memory, two blocks a multiprocessor."""
+    return min(-(-cols * element.itemsize // SLAB), (smem // 2 - 512) // (SLAB * arrays))
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """Merged rows of `full` operands (batch axes and the row, stride `step` along it) and of `per_row` ones."""
+
+    rows: int
+    cols: int
+    outer_shape: tuple[int, ...]
+    outer: tuple[tuple[int, ...], ...]
+    step: tuple[int, ...]
+    wide: bool
+    layout: str
+
+    def params(self) -> dict[str, Any]:
+        """The constant fields that `group_params` declares."""
+        return {
+            "rows": self.rows, "cols": self.cols, "outer_shape": _pad(self.outer_shape),
+            "outer": [_pad(s) for s in self.outer], "step": list(self.step), "outer_rank": len(self.outer_shape),
+        }  # fmt: skip
+
+
+def group_params(full: int, per_row: int = 0) -> dict[str, str]:
+    """Params fields for the operands of `group_rows`."""
+    return {
+        "rows": "i64", "cols": "i64", "outer_shape": "i64[8]", "outer": f"i64[{full + per_row}][8]",
+        "step": f"i64[{max(full, 1)}]", "outer_rank": "i32",
+    }  # fmt: skip
+
+
+def group_rows(full: Sequence[View | None], per_row: Sequence[View | None] = ()) -> GroupRows | str:
+    """Merge the batch axes of operands whose last axis is the row and of operands with one element a row."""
+    present = [v for v in full if v is not None]
+    first = present[0]
+    shape, cols = first.shape[:-1], first.shape[-1]
+    strides = [(0,) * len(shape) if v is None else v.strides[: len(shape)] for v in (*full, *per_row)]
+    outer_shape, outer = merge_axes(shape, strides)
+    if len(outer_shape) > AXES:
+        return f"more than {AXES} axes remain after merging"
+    step = tuple(0 if v is None else 1 if cols == 1 else v.strides[-1] for v in full)
+    rows = 1
+    for extent in shape:
+        rows *= extent
+    dense = all(v is None or s == 1 for v, s in zip(full, step, strict=True))
+    size = first.element.itemsize
+    aligned = all(v.ptr % 16 == 0 for v in present) and all(
+        s * size % 16 == 0 for v, o in zip(full, outer, strict=False) if v is not None for s in o
+    )
+    layout = "contiguous" if all(v.dense for v in present) else "inner_contiguous" if dense else "strided"
+    return GroupRows(rows, cols, outer_shape, outer, step, dense and aligned, layout)
+
+
+def group_kernels(template: str, params: Params, axes: Any) -> tuple[Kernel, ...]:
+    """One kernel, and so one compile unit, per row of GROUPS; `template` holds {GROUP} for its three numbers."""
+    return tuple(
+        Kernel(f"rows_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {r}"), params, axes, threads=max(g, BLOCK))
+        for g, k, r in GROUPS
+    )
+
+
+def launch(rows: int, group: tuple[int, int, int]) -> tuple[str, int, int]:
+    """The name of a group's kernel, its block, and the number of blocks."""
+    g, k, r = group
+    block = max(g, BLOCK)
+    return f"rows_{g}x{k}", block, -(-rows // (block // g * r))
+
+
+def row_axis_last(view: View | None, axis: int) -> View | None:
+    """The view with `axis` moved to the end."""
+    if view is None:
+        return None
+    order = (*range(axis), *range(axis + 1, len(view.shape)), axis)
+    return View(view.ptr, tuple(view.shape[i] for i in order), tuple(view.strides[i] for i in order), view.element)
+
+
+def _pad(values: Sequence[int]) -> list[int]:
+    return [*values, *(0,) * (AXES - len(values))]

@@ -1,0 +1,256 @@
+"""Random problems: `Draw`, what a page's `case(draw)` picks from, and the operands that go with a descriptor.
+
+Descriptors are drawn value by value, so that hypothesis can shrink them (`HypothesisDraw`); contents are not: an
+array is one NumPy seed, because drawing elements is slow and shrinks badly. `SeededDraw` needs no hypothesis and
+gives the same problem for the same seed, for batches on a GPU and for benchmarks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.args import Operand, arrays_of, scalars_of
+from ..core.element import ElementKind, cast
+from ..core.plan import Plan
+
+
+class Draw:
+    """What `case(draw)` sees; `element` and `kind` are given, everything else is picked."""
+
+    def __init__(self, element: ElementKind, kind: Any = None) -> None:
+        self.element = element
+        self.kind = kind
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer in [low, high]."""
+        raise TypeError(f"{type(self).__name__} must define integer()")
+
+    def number(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        raise TypeError(f"{type(self).__name__} must define number()")
+
+    def choice(self, values: Sequence[Any]) -> Any:
+        """One of `values`, the first being the simplest."""
+        items = tuple(values)
+        return items[self.integer(0, len(items) - 1)]
+
+    def flag(self) -> bool:
+        """False or True."""
+        return self.integer(0, 1) == 1
+
+    def sizes(self, *values: int) -> int:
+        """One of the sizes worth testing: tails, primes, powers of two."""
+        return int(self.choice(values))
+
+    def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
+        """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""
+        rank = self.integer(min_rank, max_rank)
+        return tuple(self.integer(min_extent, max_extent) for _ in range(rank))
+
+    def seed(self) -> np.random.Generator:
+        """The source of array contents."""
+        return np.random.default_rng(self.integer(0, 2**32 - 1))
+
+
+class SeededDraw(Draw):
+    """Draws from NumPy: one seed, one problem."""
+
+    def __init__(self, seed: int, element: ElementKind, kind: Any = None) -> None:
+        super().__init__(element, kind)
+        self._rng = np.random.default_rng(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer in [low, high]."""
+        return int(self._rng.integers(low, high, endpoint=True))
+
+    def number(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        return float(self._rng.uniform(low, high))
+
+
+class HypothesisDraw(Draw):
+    """Draws from hypothesis' `data`, so that a failing problem is shrunk."""
+
+    def __init__(self, data: Any, element: ElementKind, kind: Any = None) -> None:
+        super().__init__(element, kind)
+        self._draw = data.draw
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer in [low, high]."""
+        from hypothesis import strategies
+
+        return int(self._draw(strategies.integers(low, high)))
+
+    def number(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        from hypothesis import strategies
+
+        return float(self._draw(strategies.floats(low, high, allow_nan=False, allow_infinity=False, width=32)
+                                if _float32(low) and _float32(high) else strategies.floats(low, high)))  # fmt: skip
+
+
+def _float32(value: float) -> bool:
+    return float(np.float32(value)) == value
+
+
+def combinations(plan: type[Plan]) -> list[tuple[Any, ElementKind]]:
+    """(kind, element) pairs a plan serves: all of them up to 32, else every kind and every element at least once."""
+    pairs = []
+    for kind in plan.kinds or (None,):
+        served = {e for v in plan.variants if v.kinds is None or kind in v.kinds for e in v.elements_for(kind)}
+        pairs.append([(kind, e) for e in ElementKind if e in served])
+    if sum(map(len, pairs)) <= 32:
+        return [pair for row in pairs for pair in row]
+    return [row[(i + j * 5) % len(row)] for i, row in enumerate(pairs) if row for j in range(2)]
+
+
+@dataclasses.dataclass
+class Case:
+    """One problem with its operands as NumPy arrays in their stored dtype (lists for list operands).
+
+    `arrays` has inputs, in-outs and scalars, None where an optional operand is absent; `wanted` names the outputs.
+    """
+
+    plan: type[Plan]
+    desc: Any
+    arrays: dict[str, Any]
+    wanted: frozenset[str]
+    kind: Any = None
+
+    def __str__(self) -> str:
+        def show(value: Any) -> str:
+            if isinstance(value, list):
+                return "[" + ", ".join(map(show, value)) + "]"
+            return f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else repr(value)
+
+        operands = ", ".join(f"{name}={show(value)}" for name, value in self.arrays.items())
+        return f"{self.plan.__name__}: {self.desc}; {operands}; wants {', '.join(sorted(self.wanted))}"
+
+
+def make_case(plan: type[Plan], draw: Draw, *, special: bool = False, plain: bool = False) -> Case:
+    """A drawn descriptor with drawn operands, optional ones present or absent.
+
+    special: floats may be NaN, infinite, signed zero and subnormal. plain: no broadcast or repeated values, every
+    optional input present.
+    """
+    desc = plan.case(draw)
+    present = {s.name: plain or draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional}
+    return fill(plan, desc, draw.seed(), present, special=special, plain=plain, kind=draw.kind)
+
+
+def fill(
+    plan: type[Plan],
+    desc: Any,
+    rng: np.random.Generator,
+    present: Mapping[str, bool] | None = None,
+    *,
+    special: bool = False,
+    plain: bool = True,
+    kind: Any = None,
+) -> Case:
+    """Operands for a descriptor; `present` says which optional ones are given (default: all)."""
+    present = present or {}
+    arrays: dict[str, Any] = {}
+    for spec in arrays_of(plan.args):
+        if not spec.reads:
+            continue
+        if spec.optional and not present.get(spec.name, True):
+            arrays[spec.name] = None
+            continue
+        kinds = spec.elements(desc)
+        element = kinds[int(rng.integers(len(kinds)))]
+        made = [_contents(spec, desc, shape, element, rng, special) for shape in shapes_of(spec, desc)]
+        if not plain:
+            made = [_repeat(spec, one, rng) for one in made]
+        arrays[spec.name] = made if spec.many else made[0]
+    for spec in scalars_of(plan.args):
+        default = _default(plan, spec)
+        arrays[spec.name] = (1 if spec.integer else 0.5) if default is dataclasses.MISSING else default
+    plan.complete(desc, arrays)
+    wanted = {
+        s.name
+        for s in arrays_of(plan.args)
+        if s.role == "out"
+        and present.get(s.name, True)
+        and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
+    }
+    return Case(plan, desc, arrays, frozenset(wanted), kind)
+
+
+def shapes_of(spec: Operand, desc: Any) -> list[tuple[int, ...]]:
+    """The shapes of an operand: one, or one per list item."""
+    if spec.many:
+        return [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
+    return [spec.shape(desc)]
+
+
+def _default(plan: type[Plan], spec: Operand) -> Any:
+    return next(f.default for f in dataclasses.fields(plan.args) if f.name == spec.name)
+
+
+def _contents(
+    spec: Operand, desc: Any, shape: tuple[int, ...], element: ElementKind, rng: np.random.Generator, special: bool
+) -> np.ndarray:
+    if callable(spec.values):
+        return stored(np.asarray(spec.values(rng, desc, shape)).reshape(shape), element)
+    if spec.values is not None:
+        low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values)
+        if element.is_float:
+            return stored(rng.uniform(low, high, shape), element)
+        return stored(rng.integers(low, max(high, low + 1), shape), element)
+    if element.bits < 8 or element is ElementKind.E8M0:
+        low, high = (120, 134) if element is ElementKind.E8M0 else (0, 256)
+        return rng.integers(low, high, shape).astype(np.uint8)
+    if element is ElementKind.BOOL:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if element.is_integer:
+        low, high = int(max(element.limits.min, -100)), int(min(element.limits.max, 100))
+        return rng.integers(low, high, shape, endpoint=True).astype(element.dtype)
+    values: Any = rng.standard_normal(shape)
+    if element.is_complex:
+        return stored(values + 1j * rng.standard_normal(shape), element)
+    if special and values.size:
+        values = _with_specials(values, element, rng)
+    return stored(values, element)
+
+
+def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator) -> Any:
+    """A few elements replaced by what kernels get wrong: signed zeros, subnormals, and (half the time) infinities, NaN."""
+    tiny = element.limits.tiny
+    choices = [0.0, -0.0, tiny, -3 * tiny, 2.0**element.limits.min_exponent]
+    if rng.integers(2):
+        choices += [np.inf, -np.inf, np.nan]
+    values = np.array(values)
+    flat = values.reshape(-1)
+    count = int(rng.integers(1, max(2, flat.size // 8)))
+    flat[rng.integers(0, flat.size, count)] = rng.choice(choices, count)
+    return values
+
+
+def stored(values: Any, element: ElementKind) -> np.ndarray:
+    """Values as an array in the element's carrier dtype."""
+    array = np.asarray(values)
+    if array.dtype == element.carrier and element.carrier != element.dtype:
+        return np.array(array)
+    made = np.array(cast(array, element))
+    return made if made.dtype == element.carrier else made.view(element.carrier)
+
+
+def _repeat(spec: Operand, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Sometimes a shape that only broadcasts to the declared one, or values equal along an axis (a stride-0 view)."""
+    if spec.role != "in" or not array.ndim or rng.integers(3):
+        return array
+    axis = int(rng.integers(array.ndim))
+    if array.shape[axis] == 0:
+        return array
+    one = np.take(array, [0], axis)
+    if spec.broadcast and rng.integers(2):
+        lead = int(rng.integers(array.ndim + 1)) if axis == 0 else 0
+        return np.array(one[(0,) * lead] if all(n == 1 for n in one.shape[:lead]) and lead <= 1 else one)
+    if callable(spec.values):
+        return array  # contents that belong together: offsets, permutations
+    return np.ascontiguousarray(np.broadcast_to(one, array.shape))

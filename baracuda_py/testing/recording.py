@@ -1,0 +1,169 @@
+"""A CUDA runtime that records: fake devices prepare, bind and run, and every launch is kept instead of made.
+
+    with recording() as record:
+        plan = RMSNormPlan.select(desc, device=fake_device(9.0))
+        plan.run(args)                       # CuPy arrays over host memory: see `pointer_view`
+    record.launches[0].grid, record.launches[0].fields(params)
+
+Nothing is compiled. Kernels that launch are those the compile unit names; the parameter struct is read back from the
+pointer the driver would get.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..core.device import Device
+from ..core.params import Params
+from ..jit.launch import install_fake
+from ..jit.source import Unit
+from .layouts import aligned_bytes
+
+STREAM = 0x5EED  # what the recorder says the current stream is
+_SIZE = re.compile(r"static_assert\(sizeof\((\w+)\) == (\d+)")
+_FORMATS = {"i64": "q", "u64": "Q", "f64": "d", "i32": "i", "u32": "I", "f32": "f"}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel the recorder "loaded"."""
+
+    symbol: str
+    unit: Unit
+    device: Device
+    smem: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch: what the driver would have been given."""
+
+    function: Function
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem: int
+    stream: int
+    image: bytes
+    thread: int
+
+    def fields(self, params: Params) -> dict[str, Any]:
+        """The parameter struct, unpacked: a number per field, a flat tuple per array."""
+        result: dict[str, Any] = {}
+        for slot in params.slots.values():
+            values = struct.unpack_from(f"<{slot.count}{_FORMATS.get(slot.kind, 'Q')}", self.image, slot.offset)
+            result[slot.name] = values if slot.extents else values[0]
+        return result
+
+
+@dataclass
+class Memory:
+    """Host memory standing for device memory."""
+
+    bytes: np.ndarray
+
+    @property
+    def ptr(self) -> int:
+        """Its address."""
+        return int(self.bytes.ctypes.data)
+
+
+@dataclass
+class Record:
+    """What happened inside one `recording()`; `capturing` makes the runtime say that a graph is being captured."""
+
+    launches: list[Launched] = field(default_factory=list)
+    loads: list[Function] = field(default_factory=list)
+    allocations: list[Memory] = field(default_factory=list)
+    capturing: bool = False
+
+
+class Recorder:
+    """The runtime that fake devices run on; see `baracuda_py.jit.launch.Runtime`."""
+
+    def __init__(self) -> None:
+        self.record = Record()
+        self.device = 0
+
+    def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> Function:
+        """A handle for a kernel that its unit names."""
+        if symbol not in unit.symbols:
+            raise AssertionError(f"{symbol} is not among the kernels of {unit.name}: {', '.join(unit.symbols)}")
+        sizes = {int(size) for _, size in _SIZE.findall(unit.text)}
+        if len(sizes) != 1:
+            raise AssertionError(f"{unit.name} declares {len(sizes)} parameter structs, expected one")
+        function = Function(symbol, unit, device, smem, sizes.pop())
+        self.record.loads.append(function)
+        return function
+
+    def launch(self, function: Function, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
+               params: int, extra: int) -> tuple[int]:  # fmt: skip
+        """Read the struct behind `params` and keep it."""
+        address = ctypes.c_void_p.from_address(params).value
+        image = ctypes.string_at(address, function.size)  # type: ignore[arg-type]
+        self.record.launches.append(
+            Launched(function, (gx, gy, gz), (bx, by, bz), smem, stream, image, threading.get_ident())
+        )
+        return (0,)
+
+    def current_stream(self) -> int:
+        """The same made-up stream on every thread."""
+        return STREAM
+
+    def current_device(self) -> int:
+        """The device last used."""
+        return self.device
+
+    def use_device(self, ordinal: int) -> None:
+        """Make a device current."""
+        self.device = ordinal
+
+    def capturing(self, stream: int) -> bool:
+        """What the record says."""
+        return self.record.capturing
+
+    def allocate(self, nbytes: int, stream: int) -> Memory:
+        """Poisoned host memory, kept with the record."""
+        memory = Memory(aligned_bytes(nbytes))
+        memory.bytes[:] = 0xFF
+        self.record.allocations.append(memory)
+        return memory
+
+
+_RECORDER = Recorder()  # one object: plans are cached, and keep the runtime they met first
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Record]:
+    """Fake devices run on the recorder while the context lasts."""
+    outer, record = _RECORDER.record, Record()
+    previous = install_fake(_RECORDER)
+    _RECORDER.record = record
+    try:
+        yield record
+    finally:
+        _RECORDER.record = outer
+        install_fake(previous)
+
+
+def pointer_view(array: np.ndarray, device: int = 0) -> Any:
+    """A real `cupy.ndarray` whose pointer is that of host memory: shape, strides and address are what code reads.
+
+    No GPU is needed to make one; nothing may be computed with it.
+    """
+    import cupy
+
+    address = array.__array_interface__["data"][0]
+    low = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s < 0 and n)
+    high = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s > 0 and n) + array.itemsize
+    memory = cupy.cuda.UnownedMemory(address + low, high - low, array, device)
+    return cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, -low), array.strides)

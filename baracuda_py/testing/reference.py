@@ -1,0 +1,114 @@
+"""A page's reference, called for a case: in float64 (the truth), in the op's own dtypes, or on absolute values.
+
+This is not the NumPy backend's code path on purpose: the two are compared with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core.args import Operand, arrays_of, operands_of, scalars_of
+from ..core.element import ElementKind, cast, decode
+from ..core.plan import Plan
+from .draw import Case
+
+Change = Callable[[np.ndarray], np.ndarray]
+
+
+def element_of(spec: Operand, desc: Any, array: np.ndarray) -> ElementKind:
+    """What a stored array holds: its own dtype where the declaration allows it, else the tag of its carrier."""
+    allowed = spec.elements(desc)
+    own = ElementKind.of(array.dtype)
+    return own if own in allowed else allowed[0]
+
+
+def values(case: Case, compute: Any = np.float64, change: Change | None = None) -> dict[str, Any]:
+    """The operands as the reference gets them: floats in `compute` (complex in its complex twin), copies throughout."""
+    given: dict[str, Any] = {}
+    for spec in arrays_of(case.plan.args):
+        if spec.reads:
+            held = case.arrays[spec.name]
+            if isinstance(held, list):
+                given[spec.name] = [_value(case, spec, item, compute, change) for item in held]
+            else:
+                given[spec.name] = None if held is None else _value(case, spec, held, compute, change)
+    return given | {spec.name: case.arrays[spec.name] for spec in scalars_of(case.plan.args)}
+
+
+def _value(case: Case, spec: Operand, array: np.ndarray, compute: Any, change: Change | None) -> np.ndarray:
+    if case.plan.raw:
+        return np.array(array)
+    element = element_of(spec, case.desc, array)
+    found: np.ndarray = np.array(decode(array, element))
+    if element.is_float:
+        found = found.astype(compute)
+    elif element.is_complex:
+        found = found.astype(np.result_type(compute, np.complex64))
+    else:
+        return found
+    return found if change is None else change(found)
+
+
+def call(plan: type[Plan], desc: Any, given: Mapping[str, Any], wanted: frozenset[str]) -> dict[str, Any]:
+    """`plan.reference` on values; the result holds every wanted output and every in-out."""
+    extra = {"wanted": set(wanted)} if any(s.role == "out" and s.optional for s in arrays_of(plan.args)) else {}
+    with np.errstate(all="ignore"):
+        results = dict(plan.reference(desc, **given, **extra))
+    for spec in arrays_of(plan.args):
+        if spec.role == "inout" and given[spec.name] is not None:
+            results.setdefault(spec.name, given[spec.name])
+    missing = {n for n in wanted if results.get(n) is None}
+    if missing:
+        raise AssertionError(f"{plan.__name__}: the reference returned no {', '.join(sorted(missing))}")
+    known = {s.name for s in operands_of(plan.args) if s.writes}
+    if set(results) - known:
+        raise AssertionError(f"{plan.__name__}: the reference returned unknown {sorted(set(results) - known)}")
+    return results
+
+
+def evaluate(case: Case, compute: Any = np.float64, change: Change | None = None) -> dict[str, Any]:
+    """The reference's results for a case, not rounded."""
+    return call(case.plan, case.desc, values(case, compute, change), case.wanted)
+
+
+def rounded(result: Any, like: np.ndarray, element: ElementKind) -> np.ndarray:
+    """A result as an array of `like`'s dtype that holds `element`, rounded once."""
+    value = np.asarray(result)
+    if value.dtype != like.dtype:
+        value = cast(value, element)
+    made: np.ndarray = np.ascontiguousarray(value).reshape(value.shape)
+    return made if made.dtype == like.dtype else made.view(like.dtype)
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal shapes and values, where any NaN equals any other and -0 differs from +0."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes():
+        return True
+    with np.errstate(all="ignore"):
+        both = (a != a) & (b != b)
+    parts = [(a, b)] if a.dtype.kind != "c" else [(a.real, b.real), (a.imag, b.imag)]
+    for x, y in parts:
+        if not bool(((x == y) & (np.signbit(_plain(x)) == np.signbit(_plain(y))) | both).all()):
+            return False
+    return True
+
+
+def _plain(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.kind in "fiu" else x.astype(np.float32)
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> str:
+    """Where and by how much two arrays of one dtype differ."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"got {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
+    with np.errstate(all="ignore"):
+        wrong = ~((a == b) | ((a != a) & (b != b)))
+    if not wrong.any():
+        return "the signs of zeros differ"
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {a.size} differ, the first at {at}: got {a[at]}, expected {b[at]}"

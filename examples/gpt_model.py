@@ -1,0 +1,262 @@
+"""A Llama-style decoder whose forward, backward, optimizer and generation are baracuda_py calls and nothing else.
+
+Activations have shape [batch, context, …] or its flat view [tokens, …]; weights are [in, out]. Master weights,
+moments and gradients are float32; `compute` (float32 or bfloat16) is what activations and matrix products use.
+Arrays come from `xp`: NumPy on the CPU, CuPy on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import baracuda_py as bc
+
+Weights = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Model and training recipe."""
+
+    d: int
+    layers: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    context: int
+    batch: int
+    steps: int
+    learning_rate: float
+    compute: str
+    eval_batches: int
+    warmup: int = 50
+    vocab: int = 256
+    eps: float = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        return self.d // self.heads
+
+    @property
+    def qkv(self) -> int:
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    def parameters(self) -> int:
+        """Number of weights."""
+        layer = self.d * (self.qkv + self.d + 3 * self.ffn + 2)
+        return 2 * self.vocab * self.d + self.layers * layer + self.d
+
+    def memory(self, on_cpu: bool) -> int:
+        """Rough peak bytes of a training step: weights, moments, gradients, saved activations, temporaries."""
+        tokens = self.batch * self.context
+        width = 4 if self.compute == "float32" else 2
+        saved = tokens * self.layers * (8 * self.d + self.qkv + 3 * self.ffn) * width
+        working = tokens * (6 * self.ffn + 4 * self.d + 2 * self.vocab) * width
+        if on_cpu:  # the reference works in float64 and materialises the scores
+            working = working * 2 + 3 * 8 * self.batch * self.heads * self.context**2
+        return self.parameters() * (16 + width) + saved + working
+
+
+PRESETS = {
+    "cpu": Preset(
+        d=128, layers=2, heads=4, kv_heads=2, ffn=352, context=128, batch=16, steps=450,
+        learning_rate=3e-3, compute="float32", eval_batches=8,
+    ),
+    "gpu": Preset(
+        d=512, layers=8, heads=8, kv_heads=4, ffn=1408, context=1024, batch=32, steps=1740,
+        learning_rate=1.5e-3, compute="bfloat16", eval_batches=8,
+    ),
+}  # fmt: skip
+
+
+class Decoder:
+    """Weights, their AdamW state, and the model's passes."""
+
+    def __init__(self, preset: Preset, xp: Any, seed: int = 0) -> None:
+        self.preset, self.xp = preset, xp
+        rng = np.random.default_rng(seed)
+        p = preset
+
+        def matrix(rows: int, cols: int, scale: float = 1.0) -> Any:
+            return xp.asarray(rng.normal(0.0, 0.02 * scale, (rows, cols)).astype(np.float32))
+
+        residual = (2 * p.layers) ** -0.5  # keeps the residual stream's variance independent of depth
+        self.matrices: Weights = {"embedding": matrix(p.vocab, p.d), "head": matrix(p.d, p.vocab)}
+        self.norms: Weights = {"final": xp.ones(p.d, np.float32)}
+        for i in range(p.layers):
+            self.matrices[f"qkv{i}"] = matrix(p.d, p.qkv)
+            self.matrices[f"out{i}"] = matrix(p.d, p.d, residual)
+            self.matrices[f"up{i}"] = matrix(p.d, 2 * p.ffn)
+            self.matrices[f"down{i}"] = matrix(p.ffn, p.d, residual)
+            self.norms[f"attention{i}"] = xp.ones(p.d, np.float32)
+            self.norms[f"mlp{i}"] = xp.ones(p.d, np.float32)
+        self.copies = None if p.compute == "float32" else {k: bc.cast(w, p.compute) for k, w in self.matrices.items()}
+        self.moments = {k: (xp.zeros_like(w), xp.zeros_like(w)) for k, w in (self.matrices | self.norms).items()}
+
+    @property
+    def weights(self) -> Weights:
+        """The matrices in the compute element."""
+        return self.copies or self.matrices
+
+    # -- training --------------------------------------------------------------------------------------
+
+    def forward(self, tokens: Any) -> tuple[Any, Weights]:
+        """Logits [tokens, vocab] and what the backward pass needs."""
+        p, w, saved = self.preset, self.weights, {}
+        flat = (tokens.size, p.d)
+        branch, stream = bc.embedding(tokens, w["embedding"]).reshape(flat), None
+        for i in range(p.layers):
+            branch, stream = self._norm(f"attention{i}", branch, stream, saved)
+            branch = bc.matmul(self._attention(i, branch, tokens.shape, saved), w[f"out{i}"])
+            branch, stream = self._norm(f"mlp{i}", branch, stream, saved)
+            packed = saved[f"packed{i}"] = bc.matmul(branch, w[f"up{i}"])
+            hidden = saved[f"hidden{i}"] = bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :])
+            branch = bc.matmul(hidden, w[f"down{i}"])
+        branch, _ = self._norm("final", branch, stream, saved)
+        return bc.matmul(branch, w["head"]), saved
+
+    def _norm(self, name: str, branch: Any, stream: Any, saved: Weights) -> tuple[Any, Any]:
+        """stream += branch, then its RMSNorm; keeps (stream, rstd, result)."""
+        y, rstd, h = rms_norm(branch, self.norms[name], stream, self.preset.eps)
+        saved[name] = (h, rstd, y)
+        return y, h
+
+    def _attention(self, i: int, x: Any, shape: tuple[int, int], saved: Weights) -> Any:
+        p = self.preset
+        qkv = bc.matmul(x, self.weights[f"qkv{i}"])
+        q, k, v = self._heads(qkv, shape)
+        bc.rope(q, out=q)
+        bc.rope(k, out=k)
+        y = self.xp.empty((*shape, p.heads, p.head_dim), qkv.dtype)
+        _, lse = bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})
+        saved[f"sdpa{i}"] = (q, k, v, y, lse)
+        return y.reshape(x.shape)
+
+    def _heads(self, qkv: Any, shape: tuple[int, int]) -> tuple[Any, Any, Any]:
+        """q, k, v as [batch, heads, context, head_dim] views of the packed projection."""
+        p = self.preset
+        packed = qkv.reshape(*shape, p.heads + 2 * p.kv_heads, p.head_dim).transpose(0, 2, 1, 3)
+        return packed[:, : p.heads], packed[:, p.heads : p.heads + p.kv_heads], packed[:, p.heads + p.kv_heads :]
+
+    def loss(self, tokens: Any, targets: Any) -> Any:
+        """Mean cross-entropy in nats, a 0-d array."""
+        logits, _ = self.forward(tokens)
+        return bc.cross_entropy(logits, targets.reshape(-1))
+
+    def loss_and_gradients(self, tokens: Any, targets: Any) -> tuple[Any, Weights]:
+        """The loss and float32 gradients of every weight."""
+        p, w = self.preset, self.weights
+        logits, saved = self.forward(tokens)
+        loss, dlogits = bc.cross_entropy(logits, targets.reshape(-1), return_dlogits=True)
+        grads: Weights = {"head": product(saved["final"][2].T, dlogits)}
+        dstream = self._norm_backward("final", bc.matmul(dlogits, w["head"].T), None, saved, grads)
+        for i in reversed(range(p.layers)):
+            grads[f"down{i}"] = product(saved[f"hidden{i}"].T, dstream)
+            dhidden = bc.matmul(dstream, w[f"down{i}"].T)
+            packed = saved[f"packed{i}"]
+            dpacked = self.xp.empty_like(packed)
+            bc.swiglu_backward(
+                dhidden, packed[:, : p.ffn], packed[:, p.ffn :],
+                out={"dgate": dpacked[:, : p.ffn], "dup": dpacked[:, p.ffn :]},
+            )  # fmt: skip
+            grads[f"up{i}"] = product(saved[f"mlp{i}"][2].T, dpacked)
+            dstream = self._norm_backward(f"mlp{i}", bc.matmul(dpacked, w[f"up{i}"].T), dstream, saved, grads)
+            dbranch = self._attention_backward(i, dstream, tokens.shape, saved, grads)
+            dstream = self._norm_backward(f"attention{i}", dbranch, dstream, saved, grads)
+        dweight = bc.embedding_backward(dstream.reshape(*tokens.shape, p.d), tokens, num_embeddings=p.vocab)
+        grads["embedding"] = dweight if p.compute == "float32" else bc.cast(dweight, "float32")
+        return loss, grads
+
+    def _norm_backward(self, name: str, dy: Any, dstream: Any, saved: Weights, grads: Weights) -> Any:
+        h, rstd, _ = saved[name]
+        dx, grads[name] = bc.rms_norm_backward(dy, h, rstd, self.norms[name], dstream)
+        return dx
+
+    def _attention_backward(self, i: int, dstream: Any, shape: tuple[int, int], saved: Weights, grads: Weights) -> Any:
+        p = self.preset
+        q, k, v, y, lse = saved[f"sdpa{i}"]
+        grads[f"out{i}"] = product(y.reshape(dstream.shape).T, dstream)
+        dy = bc.matmul(dstream, self.weights[f"out{i}"].T).reshape(y.shape)
+        dqkv = self.xp.empty((dstream.shape[0], p.qkv), dy.dtype)
+        dq, dk, dv = self._heads(dqkv, shape)
+        heads_first = (0, 2, 1, 3)
+        bc.flash_sdpa_backward(
+            q, k, v, y.transpose(heads_first), lse, dy.transpose(heads_first), is_causal=True, out=(dq, dk, dv)
+        )
+        bc.rope_backward(dq, out=dq)
+        bc.rope_backward(dk, out=dk)
+        grads[f"qkv{i}"] = product(saved[f"attention{i}"][2].T, dqkv)
+        return bc.matmul(dqkv, self.weights[f"qkv{i}"].T)
+
+    def update(self, grads: Weights, step: int, learning_rate: float) -> None:
+        """Clip the global gradient norm to 1 and take an AdamW step; only matrices decay."""
+        names = list(grads)
+        _, clip = bc.global_norm([grads[n] for n in names], max_norm=1.0, return_clip_factor=True)
+        for group, decay in ((self.matrices, 0.1), (self.norms, 0.0)):
+            bc.adam_step(
+                list(group.values()),
+                [grads[n] for n in group],
+                [self.moments[n][0] for n in group],
+                [self.moments[n][1] for n in group],
+                lr=learning_rate, step=step, grad_scale=clip, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=decay,
+                **({"out": [self.copies[n] for n in group]} if self.copies and group is self.matrices else {}),
+            )  # fmt: skip
+
+    # -- generation ------------------------------------------------------------------------------------
+
+    def cache(self, batch: int, length: int) -> list[tuple[Any, Any]]:
+        """Key and value caches, one pair a layer: [batch, kv_heads, length, head_dim]."""
+        p = self.preset
+        shape = (batch, p.kv_heads, length, p.head_dim)
+        element = self.weights["head"].dtype
+        return [(self.xp.zeros(shape, element), self.xp.zeros(shape, element)) for _ in range(p.layers)]
+
+    def decode(self, tokens: Any, position: int, cache: list[tuple[Any, Any]]) -> Any:
+        """Logits [batch, vocab] for the token at `position` of every sequence; extends the caches."""
+        p, w, xp = self.preset, self.weights, self.xp
+        batch = tokens.size
+        offsets = xp.full(batch, position, np.int64)
+        lengths = xp.full(batch, position + 1, np.int64)
+        branch, stream = bc.embedding(tokens, w["embedding"]), None
+        for i, (keys, values) in enumerate(cache):
+            branch, _, stream = rms_norm(branch, self.norms[f"attention{i}"], stream, p.eps)
+            q, k, v = self._heads(bc.matmul(branch, w[f"qkv{i}"]), (batch, 1))
+            bc.rope(q, out=q, offset=position)
+            bc.rope(k, out=k, offset=position)
+            bc.kv_cache_append(k, v, offsets, keys, values)
+            y = bc.flash_decoding(q[:, :, 0], keys, values, lengths)
+            branch = bc.matmul(y.reshape(batch, p.d), w[f"out{i}"])
+            branch, _, stream = rms_norm(branch, self.norms[f"mlp{i}"], stream, p.eps)
+            packed = bc.matmul(branch, w[f"up{i}"])
+            branch = bc.matmul(bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :]), w[f"down{i}"])
+        branch, _, _ = rms_norm(branch, self.norms["final"], stream, p.eps)
+        return bc.matmul(branch, w["head"])
+
+    def generate(self, prompt: bytes, count: int, *, temperature: float, top_k: int, seed: int) -> bytes:
+        """`count` bytes after the prompt, one token a step over the KV cache."""
+        xp = self.xp
+        cache = self.cache(1, len(prompt) + count)
+        tokens = list(prompt)
+        for position in range(len(prompt) + count - 1):
+            logits = self.decode(xp.asarray([tokens[position]], np.int64), position, cache)
+            if position >= len(prompt) - 1:
+                chosen = bc.sample(logits, temperature=temperature, top_k=top_k, seed=seed, offset=position)
+                tokens.append(int(chosen[0]))
+        return bytes(tokens)
+
+
+def rms_norm(x: Any, weight: Any, residual: Any, eps: float) -> tuple[Any, Any, Any]:
+    """RMSNorm of x + residual: (result, rstd, sum)."""
+    if residual is None:
+        y, rstd = bc.rms_norm(x, weight, eps=eps, return_rstd=True)
+        return y, rstd, x
+    y, rstd, h = bc.rms_norm(x, weight, residual, eps=eps, return_rstd=True, return_h=True)
+    return y, rstd, h
+
+
+def product(a: Any, b: Any) -> Any:
+    """a @ b accumulated and returned in float32: a weight's gradient."""
+    return bc.matmul(a, b, out_element="float32")

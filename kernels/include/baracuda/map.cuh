@@ -1,0 +1,154 @@
+#pragma once
+// map        y = f(x0, x1, …) element by element over operands of one shape; geometry in schedules/map.py.
+//
+// A thread takes UNROLL chunks of VEC elements, THREADS chunks apart: all their loads are issued before the first use.
+//   Flat<VEC, UNROLL>   every operand dense; chunk c holds elements c * VEC …; the last block does the count % VEC left.
+//   Strided<VEC, I>     chunk numbers are split into coordinates over up to 8 merged axes. VEC > 1 where every operand
+//                       moves along the last axis by 1 (one wide access) or by 0 (one element for the whole chunk).
+// P holds the fields of `schedules/map.py: map_params`; strides and splat bits are in the order outputs, inputs.
+//
+// f(in, out) gets arrays of Vec<In, N>, Vec<Out, N> and must treat each element alone, whatever N is: then neither
+// layout nor alignment changes a bit. An output may be the same view as an input: a chunk is read before it is written,
+// by the thread that writes it. Beyond the last chunk threads read it again, for nothing, rather than branch.
+#include <baracuda/index.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda {
+
+constexpr int map_threads = 256;
+
+template <int VEC, int UNROLL> struct Flat {
+  static constexpr int vec = VEC, unroll = UNROLL;
+  static constexpr bool flat = true;
+  using index = i64;
+};
+template <int VEC, class I> struct Strided {
+  static constexpr int vec = VEC, unroll = VEC > 1 ? 2 : 4;
+  static constexpr bool flat = false;
+  using index = I;
+};
+
+// at[u][n]: element offset of chunk c[u] in operand n.
+template <class I, int U, int N, class P> BARACUDA_D void map_offsets(const P& p, const I (&c)[U], I (&at)[U][N]) {
+  using W = conditional<sizeof(I) == 4, u32, u64>;
+  W rest[U];
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    rest[u] = static_cast<W>(c[u]);
+#pragma unroll
+    for (int n = 0; n < N; ++n) at[u][n] = 0;
+  }
+#pragma unroll 1
+  for (int axis = p.rank - 1; axis >= 0; --axis) {
+    W coordinate[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      if (axis == 0) {  // uniform; the outermost extent is never divided by
+        coordinate[u] = rest[u];
+      } else if constexpr (sizeof(I) == 4) {
+        const DivMod d{p.dividers[axis][0], p.dividers[axis][1], p.dividers[axis][2]};
+        rest[u] = d.divmod(rest[u], coordinate[u]);
+      } else {
+        rest[u] = divmod(rest[u], static_cast<u64>(p.shape[axis]), coordinate[u]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const I stride = static_cast<I>(p.strides[n][axis]);
+#pragma unroll
+      for (int u = 0; u < U; ++u) at[u][n] += static_cast<I>(coordinate[u]) * stride;
+    }
+  }
+}
+
+template <class L, class P, class Out, int NO, class In, int NI, class F>
+BARACUDA_D void map(const P& p, Out* const (&y)[NO], const In* const (&x)[NI], const F& f) {
+  using I = typename L::index;
+  constexpr int V = L::vec, U = L::unroll;
+  constexpr Access access = L::flat ? Access::streaming : Access::plain;  // strided operands may share cache lines
+  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
+  if (first < p.chunks) {
+    I c[U], at[U][NO + NI];
+    Vec<In, V> in[U][NI];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const I here = static_cast<I>(first) + u * map_threads, last = static_cast<I>(p.chunks) - 1;
+      c[u] = here < last ? here : last;
+    }
+    if constexpr (!L::flat) map_offsets<I, U, NO + NI>(p, c, at);
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+#pragma unroll
+      for (int i = 0; i < NI; ++i) {
+        if constexpr (L::flat) {
+          in[u][i] = load<V, access>(x[i] + c[u] * V);
+        } else {
+          const In* const from = x[i] + at[u][NO + i];
+          if (V > 1 && (p.splat >> (NO + i) & 1)) {
+            const In one = *from;
+#pragma unroll
+            for (int k = 0; k < V; ++k) in[u][i][k] = one;
+          } else {
+            in[u][i] = load<V, access>(from);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      Vec<Out, V> out[NO];
+      f(in[u], out);
+      if (first + u * map_threads < p.chunks) {
+#pragma unroll
+        for (int o = 0; o < NO; ++o) {
+          if (NO > 1 && y[o] == nullptr) continue;  // of several outputs one may be unwanted
+          if constexpr (L::flat) store<Access::streaming>(y[o] + c[u] * V, out[o]);
+          else store<access>(y[o] + at[u][o], out[o]);
+        }
+      }
+    }
+  }
+  if constexpr (L::flat && V > 1) {
+    const i64 e = p.chunks * V + threadIdx.x;
+    if (blockIdx.x == gridDim.x - 1 && e < p.count) {
+      Vec<In, 1> in[NI];
+      Vec<Out, 1> out[NO];
+#pragma unroll
+      for (int i = 0; i < NI; ++i) in[i][0] = x[i][e];
+      f(in, out);
+#pragma unroll
+      for (int o = 0; o < NO; ++o) {
+        if (NO > 1 && y[o] == nullptr) continue;
+        y[o][e] = out[o][0];
+      }
+    }
+  }
+}
+
+// ---- what elements are computed in ----------------------------------------------------------------------------------
+
+// Floats in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: mod 2^n arithmetic of
+// a wider type, cut to n bits, is that of n bits, and unsigned overflow is defined.
+template <class T> struct compute_of {
+  using type = conditional<is_floating<T>, acc_t<T>,
+                           conditional<sizeof(T) == 8, conditional<is_signed_int<T>, i64, u64>,
+                                       conditional<is_signed_int<T>, i32, u32>>>;
+};
+template <class T> using compute_t = typename compute_of<T>::type;
+
+// out[k] = f(a[k], …) with every operand widened to A and the result rounded once.
+template <class A, class F, class Out, class In, int N, int NI>
+BARACUDA_D void map_elements(const F& f, const Vec<In, N> (&in)[NI], Vec<Out, N>& out) {
+  Vec<A, N> wide[NI], result;
+#pragma unroll
+  for (int i = 0; i < NI; ++i) wide[i] = cast_vec<A>(in[i]);
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    if constexpr (NI == 1) result[k] = f(wide[0][k]);
+    else if constexpr (NI == 2) result[k] = f(wide[0][k], wide[1][k]);
+    else result[k] = f(wide[0][k], wide[1][k], wide[2][k]);
+  }
+  out = cast_vec<Out>(result);
+}
+
+}  // namespace baracuda
