@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,22 +47,31 @@ def load(folder: str | None, context: int) -> Corpus:
     Files are taken in path order; every tenth is held out.
     """
     root = Path(folder) if folder else Path(sysconfig.get_paths()["stdlib"])
-    if not root.is_dir():
-        raise TextError(f"{root} is not a folder that can be read")
-    parts = []
     try:
-        for path in sorted(root.rglob("*" if folder else "*.py")):
-            if path.is_file() and not _LEFT_OUT & set(path.relative_to(root).parts):
-                parts.append(path.read_bytes())
+        if not root.is_dir():
+            raise TextError(f"{root} is not a folder that can be read")
+        texts = [text for path in _files(root, "" if folder else ".py") if (text := path.read_bytes()) and b"\0" not in text]
     except OSError as error:
         raise TextError(f"cannot read {error.filename}: {error.strerror}") from error
-    texts = [text for text in parts if text and b"\0" not in text]
     held_out = b"".join(texts[9::10])
     train = b"".join(text for i, text in enumerate(texts) if i % 10 != 9)
     need = context + 2
     if len(train) < need or len(held_out) < need:
         raise TextError(
-            f"{root} holds too little text: {len(texts)} files, {len(train)} bytes to train on and {len(held_out)} held out "
-            f"(every tenth file); at least {need} bytes of each are needed"
+            f"{root} holds too little text: {len(texts)} files, {len(train)} bytes to train on and {len(held_out)} "
+            f"held out (every tenth file); at least {need} bytes of each are needed"
         )
     return Corpus(np.frombuffer(train, np.uint8), np.frombuffer(held_out, np.uint8), str(root))
+
+
+def _files(root: Path, suffix: str) -> list[Path]:
+    """Regular files under root, in path order; an unreadable folder is an error, not an omission."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    found = []
+    for at, folders, names in os.walk(root, onerror=refuse):
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        found += [path for name in names if name.endswith(suffix) and (path := Path(at, name)).is_file()]
+    return sorted(found)

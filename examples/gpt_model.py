@@ -120,16 +120,24 @@ class Decoder:
 
     def _norm(self, name: str, branch: Any, stream: Any, saved: Weights) -> tuple[Any, Any]:
         """stream += branch, then its RMSNorm; keeps (stream, rstd, result)."""
-        y, rstd, h = rms_norm(branch, self.norms[name], stream, self.preset.eps)
+        y, rstd, h = self._rms_norm(name, branch, stream)
         saved[name] = (h, rstd, y)
         return y, h
+
+    def _rms_norm(self, name: str, branch: Any, stream: Any) -> tuple[Any, Any, Any]:
+        """(result, rstd, sum) of the RMSNorm of stream + branch; the first branch starts the stream."""
+        weight, eps = self.norms[name], self.preset.eps
+        if stream is None:
+            y, rstd = bc.rms_norm(branch, weight, eps=eps, return_rstd=True)
+            return y, rstd, branch
+        y, h, rstd = bc.rms_norm(branch, weight, stream, eps=eps, return_h=True, return_rstd=True)
+        return y, rstd, h
 
     def _attention(self, i: int, x: Any, shape: tuple[int, int], saved: Weights) -> Any:
         p = self.preset
         qkv = bc.matmul(x, self.weights[f"qkv{i}"])
         q, k, v = self._heads(qkv, shape)
-        bc.rope(q, out=q)
-        bc.rope(k, out=k)
+        rotate(q, k, 0)
         y = self.xp.empty((*shape, p.heads, p.head_dim), qkv.dtype)
         _, lse = bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})
         saved[f"sdpa{i}"] = (q, k, v, y, lse)
@@ -186,8 +194,7 @@ class Decoder:
         bc.flash_sdpa_backward(
             q, k, v, y.transpose(heads_first), lse, dy.transpose(heads_first), is_causal=True, out=(dq, dk, dv)
         )
-        bc.rope_backward(dq, out=dq)
-        bc.rope_backward(dk, out=dk)
+        bc.rope_backward(dq, dy2=dk, out=(dq, dk))
         grads[f"qkv{i}"] = product(saved[f"attention{i}"][2].T, dqkv)
         return bc.matmul(dqkv, self.weights[f"qkv{i}"].T)
 
@@ -201,8 +208,8 @@ class Decoder:
                 [grads[n] for n in group],
                 [self.moments[n][0] for n in group],
                 [self.moments[n][1] for n in group],
+                [self.copies[n] for n in group] if self.copies and group is self.matrices else None,
                 lr=learning_rate, step=step, grad_scale=clip, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=decay,
-                **({"out": [self.copies[n] for n in group]} if self.copies and group is self.matrices else {}),
             )  # fmt: skip
 
     # -- generation ------------------------------------------------------------------------------------
@@ -222,17 +229,16 @@ class Decoder:
         lengths = xp.full(batch, position + 1, np.int64)
         branch, stream = bc.embedding(tokens, w["embedding"]), None
         for i, (keys, values) in enumerate(cache):
-            branch, _, stream = rms_norm(branch, self.norms[f"attention{i}"], stream, p.eps)
+            branch, _, stream = self._rms_norm(f"attention{i}", branch, stream)
             q, k, v = self._heads(bc.matmul(branch, w[f"qkv{i}"]), (batch, 1))
-            bc.rope(q, out=q, offset=position)
-            bc.rope(k, out=k, offset=position)
+            rotate(q, k, position)
             bc.kv_cache_append(k, v, offsets, keys, values)
             y = bc.flash_decoding(q[:, :, 0], keys, values, lengths)
             branch = bc.matmul(y.reshape(batch, p.d), w[f"out{i}"])
-            branch, _, stream = rms_norm(branch, self.norms[f"mlp{i}"], stream, p.eps)
+            branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
             packed = bc.matmul(branch, w[f"up{i}"])
             branch = bc.matmul(bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :]), w[f"down{i}"])
-        branch, _, _ = rms_norm(branch, self.norms["final"], stream, p.eps)
+        branch, _, _ = self._rms_norm("final", branch, stream)
         return bc.matmul(branch, w["head"])
 
     def generate(self, prompt: bytes, count: int, *, temperature: float, top_k: int, seed: int) -> bytes:
@@ -248,13 +254,9 @@ class Decoder:
         return bytes(tokens)
 
 
-def rms_norm(x: Any, weight: Any, residual: Any, eps: float) -> tuple[Any, Any, Any]:
-    """RMSNorm of x + residual: (result, rstd, sum)."""
-    if residual is None:
-        y, rstd = bc.rms_norm(x, weight, eps=eps, return_rstd=True)
-        return y, rstd, x
-    y, rstd, h = bc.rms_norm(x, weight, residual, eps=eps, return_rstd=True, return_h=True)
-    return y, rstd, h
+def rotate(q: Any, k: Any, position: int) -> None:
+    """RoPE of queries and keys in place, the first of them at `position`."""
+    bc.rope(q, x2=k, offset=position, return_y2=True, out=(q, k))
 
 
 def product(a: Any, b: Any) -> Any:

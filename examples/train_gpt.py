@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import logging
 import os
 import sys
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gpt_data import Corpus, TextError, load
@@ -30,33 +30,41 @@ class UsageError(Exception):
     """A request that cannot be served; the message is the one line the user reads."""
 
 
+class Parser(argparse.ArgumentParser):
+    """Bad options are one line, like every other bad request."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see --help)")
+
+
 class SkuLog(logging.Handler):
     """Collects the SKU that each plan logs when it first runs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: Counter[str] = Counter()
+        self.seen: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.seen[record.getMessage()] += 1
+        self.seen.add(record.getMessage())
 
 
 def options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """The command line, checked."""
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=sorted(PRESETS), help="default: gpu on a CUDA device, else cpu")
     parser.add_argument("--device", help="cpu or cuda:N (default: a CUDA device if there is one)")
     parser.add_argument("--steps", type=int, help="training steps (default: the preset's)")
     parser.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
     parser.add_argument("--out", metavar="FOLDER", default="out", help="where the loss curve goes (default: out)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sample", type=int, default=256, metavar="BYTES", help="bytes to generate (default: 256)")
+    parser.add_argument("--sample", type=int, metavar="BYTES", help="bytes to generate (default: what the context holds)")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40)
     parsed = parser.parse_args(argv)
-    for name, low in (("steps", 1), ("sample", 0), ("temperature", 0), ("top_k", 0)):
+    for name, low in (("steps", 1), ("sample", 0), ("temperature", 0), ("top_k", 0), ("seed", 0)):
         value = getattr(parsed, name)
-        if value is not None and not low <= value < float("inf"):
-            parser.error(f"--{name.replace('_', '-')} must be at least {low}, got {value}")
+        if value is not None and not low <= value < 2**31:
+            parser.error(f"--{name.replace('_', '-')} must be at least {low} and below 2^31, got {value}")
     return parsed
 
 
@@ -64,10 +72,7 @@ def choose_device(name: str | None) -> tuple[Any, Any]:
     """The device and its array package."""
     from baracuda_py.core.device import resolve_device
 
-    try:
-        device = resolve_device(name)
-    except bc.BaracudaError as error:
-        raise UsageError(str(error)) from error
+    device = resolve_device(name)
     if device.kind == "cpu":
         return device, np
     import cupy
@@ -76,13 +81,38 @@ def choose_device(name: str | None) -> tuple[Any, Any]:
     return device, cupy
 
 
-def check_memory(preset: Preset, device: Any, xp: Any) -> None:
-    """Refuse a preset that would not fit before anything is allocated."""
-    on_cpu = device.kind == "cpu"
-    need = preset.memory(on_cpu)
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if on_cpu else xp.cuda.runtime.memGetInfo()[0]
+def describe(device: Any) -> str:
+    """Backend and device, for the report."""
+    return "the NumPy backend" if device.kind == "cpu" else f"{device} ({device.name})"
+
+
+def free_memory(device: Any) -> int:
+    """Bytes that can still be allocated."""
+    if device.kind == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    from cupy.cuda import runtime
+
+    return int(runtime.memGetInfo()[0])
+
+
+def prepare(asked: argparse.Namespace) -> tuple[Preset, Any, Any, Corpus]:
+    """Preset, device, array package and text; refuses before anything large is allocated."""
+    missing = [name for name in ("tqdm", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"this example needs {' and '.join(missing)}: pip install 'baracuda_py[examples]'")
+    device, xp = choose_device(asked.device)
+    name = asked.preset or ("cpu" if device.kind == "cpu" else "gpu")
+    preset = PRESETS[name]
+    if asked.steps:
+        preset = dataclasses.replace(preset, steps=asked.steps)
+    need, free = preset.memory(device.kind == "cpu"), free_memory(device)
     if need > free:
-        raise UsageError(f"this preset needs about {need / 2**30:.1f} GiB, {device} has {free / 2**30:.1f} GiB free; try --preset cpu")
+        instead = "" if name == "cpu" else "; try --preset cpu"
+        raise UsageError(
+            f"preset {name} needs about {need / 2**30:.1f} GiB, {device} has {free / 2**30:.1f} GiB free{instead}"
+        )
+    Path(asked.out).mkdir(parents=True, exist_ok=True)
+    return preset, device, xp, load(asked.text, preset.context)
 
 
 def learning_rate(preset: Preset, step: int) -> float:
@@ -137,7 +167,6 @@ def plot(losses: list[float], held_out: float, path: Path) -> None:
     axes.axhline(held_out, color="tab:orange", linestyle="--", label=f"held out {held_out:.3f}")
     axes.set(xlabel="step", ylabel="nats per byte", title="train_gpt")
     axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
@@ -145,39 +174,37 @@ def plot(losses: list[float], held_out: float, path: Path) -> None:
 def run(argv: list[str] | None = None) -> dict[str, Any]:
     """Train, evaluate, sample, report; returns the figures."""
     asked = options(argv)
-    device, xp = choose_device(asked.device)
-    preset = PRESETS[asked.preset or ("cpu" if device.kind == "cpu" else "gpu")]
-    if asked.steps:
-        preset = dataclasses.replace(preset, steps=asked.steps)
-    check_memory(preset, device, xp)
-    corpus = load(asked.text, preset.context)
+    preset, device, xp, corpus = prepare(asked)
     log = SkuLog()
     logger = logging.getLogger("baracuda_py.sku")
     logger.setLevel(logging.INFO)
     logger.addHandler(log)
-    print(f"{preset.parameters():,} parameters, {len(corpus.train):,} bytes of {corpus.source}, on {device} ({device.name})")
+    where, prompt = describe(device), b"def "
+    print(f"{preset.parameters():,} parameters, {len(corpus.train):,} bytes of {corpus.source}, on {where}")
     model = Decoder(preset, xp, asked.seed)
     losses, rate = train(model, corpus, asked.seed)
     held_out = held_out_loss(model, corpus)
     curve = Path(asked.out) / "train_gpt.png"
     plot(losses, held_out, curve)
     print(f"held-out loss {held_out:.4f} nats/byte, {rate:,.0f} tokens/s, loss curve in {curve}")
-    if asked.sample:
-        text = model.generate(b"def ", asked.sample, temperature=asked.temperature, top_k=asked.top_k, seed=asked.seed)
+    count = preset.context - len(prompt) if asked.sample is None else asked.sample
+    if count:
+        text = model.generate(prompt, count, temperature=asked.temperature, top_k=asked.top_k, seed=asked.seed)
         print(f"--- sample ---\n{text.decode('utf-8', 'replace')}\n--------------")
     logger.removeHandler(log)
-    print(f"ran on {device} ({device.name}), {len(log.seen)} kernel SKUs:")
+    print(f"ran on {where}, {len(log.seen)} kernel SKUs:")
     for sku in sorted(log.seen):
         print(f"  {sku}")
     return {"held_out": held_out, "tokens_per_second": rate, "losses": losses, "skus": sorted(log.seen)}
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
+    """`run` with one line on stderr, and a non-zero exit, for whatever went wrong."""
     try:
-        run()
+        run(argv)
     except (UsageError, TextError, bc.BaracudaError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     except MemoryError as error:
         print(f"error: out of memory: {error}", file=sys.stderr)
         return 1

@@ -206,6 +206,9 @@ class Gemm:
 
         Pointers are addresses; c may be 0 where the problem has no C. alpha and beta are numbers, or device
         addresses when the problem says so. Where beta is 0, C is not read. Never allocates on the device or waits.
+
+        Where c is d and beta is the number 1, Hopper's kernels add in memory: a 16-bit D is then rounded twice, the
+        product and the sum (cuBLASLt 13.1, H200). With C elsewhere, or device scalars, it is rounded once.
         """
         if workspace_bytes < self.workspace_size:
             raise WorkspaceTooSmallError(self.workspace_size, workspace_bytes)

@@ -48,7 +48,9 @@ def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: An
             given[spec.name] = None if value is None else _load(plan, spec, desc, value, compute)
     wanted = {spec.name: given.pop(spec.name) for spec in arrays_of(plan.args) if spec.role == "out"}
     optional = {s.name for s in arrays_of(plan.args) if s.role == "out" and s.optional}
-    results = dict(plan.reference(desc, **given, **({"wanted": {n for n in wanted if wanted[n]}} if optional else {})))
+    extra = {"wanted": {n for n in wanted if wanted[n]}} if optional else {}
+    with np.errstate(all="ignore"):  # a GPU does not warn of infinities either
+        results = dict(plan.reference(desc, **given, **extra))
     for spec in arrays_of(plan.args):
         if spec.role == "inout":
             results.setdefault(spec.name, given[spec.name])
@@ -69,8 +71,10 @@ def _load(plan: type[Plan], spec: Operand, desc: Any, value: np.ndarray, compute
     if plan.raw:
         return value.copy() if spec.writes else value
     decoded = decode(value, element)
-    if element.is_float:
-        return np.array(decoded, compute, copy=True) if spec.writes else np.asarray(decoded, compute)
+    if element.is_float or element.is_complex:
+        dtype = np.result_type(compute, np.complex64) if element.is_complex else compute
+        # Row-major whatever the layout: NumPy sums along memory, and a view must give the bits of its dense copy.
+        return np.array(decoded, dtype, order="C", copy=True if spec.writes else None)
     return decoded.copy() if spec.writes else decoded
 
 

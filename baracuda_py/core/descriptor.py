@@ -157,6 +157,12 @@ class Descriptor:
         return self.element.acc  # type: ignore[attr-defined, no-any-return]  # every page declares `element`
 
 
+def check_field(cls: type[Descriptor], name: str, value: Any) -> Any:
+    """A value as the descriptor's field would hold it; raises what the field's own check raises."""
+    check = dict(_checks(cls)).get(name)
+    return value if check is None else check(name, value)
+
+
 @lru_cache(maxsize=None)
 def _checks(cls: type[Descriptor]) -> tuple[tuple[str, Check], ...]:
     return tuple((f.name, f.metadata["check"]) for f in dataclasses.fields(cls) if "check" in f.metadata)

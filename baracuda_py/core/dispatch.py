@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..interop.arrays import read
-from .args import Args, Operand, arrays_of, expect_shape
+import numpy as np
+
+from ..interop.arrays import read, to_numpy
+from .args import Args, Operand, arrays_of, expect_shape, scalars_of
 from .descriptor import Descriptor
 from .device import Device
+from .element import ElementKind
 from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, UnsupportedError
 from .preference import PlanPreference, arch_allowed
 from .sku import BackendKind, KernelSku
@@ -64,6 +67,8 @@ def read_args(plan: type[Plan], desc: Descriptor, device: Device, args: Args) ->
     for spec in arrays_of(plan.args):
         if spec.needs and views[spec.name] is not None and views[spec.needs] is None:
             raise InvalidProblemError(f"{spec.name} is wanted but {spec.needs} is None")
+    for spec in scalars_of(plan.args):
+        _check_scalar(spec, device, getattr(args, spec.name))
     _check_overlap(arrays_of(plan.args), views)
     plan.check(desc, views)
     return views
@@ -94,6 +99,43 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
     return view
 
 
+SCALAR_TAGS = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.I64: 2, ElementKind.I32: 3}
+"""What a kernel reads behind a scalar's pointer; `load_scalar_f` and `load_scalar_i` know these."""
+
+
+def host_number(value: Any, spec: Operand) -> int | float | None:
+    """A scalar operand's value where the host knows it, None for a device array; raises where it is neither."""
+    if not isinstance(value, (int, float)):
+        try:
+            view = read(value, spec.name) if not isinstance(value, np.generic) else None
+        except InvalidProblemError:
+            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {value!r}") from None
+        if view is not None and (view.shape not in ((), (1,)) or view.element not in SCALAR_TAGS):
+            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {view.element} of shape {view.shape}")
+        if view is not None and view.device >= 0:
+            return None
+        value = np.asarray(to_numpy(value) if view is not None else value).item()
+        if not isinstance(value, (int, float)):
+            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {value!r}")
+    if not spec.integer:
+        return float(value)
+    if isinstance(value, float) and not value.is_integer():
+        raise InvalidProblemError(f"{spec.name} must be an integer, got {value!r}")
+    if not -(2**63) <= value < 2**64:
+        raise InvalidProblemError(f"{spec.name} must fit 64 bits, got {value!r}")
+    return int(value)
+
+
+_SCALAR = "a number or a 0-d float32, float64, int32 or int64 array"
+
+
+def _check_scalar(spec: Operand, device: Device, value: Any) -> None:
+    if host_number(value, spec) is None:
+        at = read(value, spec.name).device
+        if device.kind == "cpu" or at != device.ordinal:
+            raise DeviceMismatchError(f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there")
+
+
 def _overlaps_itself(view: View) -> bool:
     reach = 0
     for stride, extent in sorted((abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1):
@@ -120,7 +162,9 @@ def _check_overlap(specs: Sequence[Operand], views: Views) -> None:
 
 
 def _allow_alias(a: Operand, view: View, b: Operand, seen: View) -> None:
-    same = (view.ptr, view.shape, view.strides, view.element) == (seen.ptr, seen.shape, seen.strides, seen.element)
+    same = (view.ptr, view.shape, view.element) == (seen.ptr, seen.shape, seen.element) and all(
+        a == b for a, b, n in zip(view.strides, seen.strides, view.shape, strict=True) if n > 1
+    )
     safe = b.name in a.inplace or a.name in b.inplace
     if same and safe:
         return

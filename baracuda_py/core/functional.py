@@ -15,7 +15,7 @@ from typing import Any
 
 from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
-from .descriptor import Descriptor
+from .descriptor import Descriptor, check_field
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .plan import Plan
@@ -42,7 +42,7 @@ class Entry:
 
 def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, ElementKind], given: Mapping[str, Any]) -> Descriptor:
     """The descriptor whose declared shapes are those of the arrays; `given` are the attributes already known."""
-    facts = dict(given)
+    facts = {name: check_field(plan.descriptor, name, value) for name, value in given.items()}
     fields = {f.name for f in dataclasses.fields(plan.descriptor)}
     plan.infer(shapes, facts)
     pending = [s for s in arrays_of(plan.args) if shapes.get(s.name) is not None]
@@ -62,7 +62,12 @@ def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, El
     for spec in pending:
         if isinstance(spec.element, str) and spec.element in fields and facts.get(spec.element) is None:
             facts[spec.element] = elements[spec.name]
-    return plan.descriptor(**{k: v for k, v in facts.items() if k in fields})
+    known = {k: v for k, v in facts.items() if k in fields}
+    open_ = [f.name for f in dataclasses.fields(plan.descriptor) if f.default is dataclasses.MISSING and f.name not in known]
+    if open_:
+        names = ", ".join(f"{name}=" for name in open_)
+        raise InvalidProblemError(f"{plan.op}: the operands' shapes leave {', '.join(open_)} open; pass {names}")
+    return plan.descriptor(**known)
 
 
 def _unify(spec: Operand, shape: tuple[int, ...], facts: dict[str, Any], fields: set[str]) -> bool:
@@ -98,7 +103,8 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     optional = [s for s in arrays_of(plan.args) if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
     head = [s.name for s in inputs if not s.optional] + [f"{s.name}=None" for s in inputs if s.optional]
-    defaults = {f.name: UNSET if f.default is dataclasses.MISSING else f.default for f in fields}
+    solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
+    defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
     scalars = {f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}}
     keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults]
     keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
@@ -116,8 +122,10 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     result = ", ".join(outs) if outs else ", ".join(s.name for s in inputs if s.role == "inout")
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
-        f"    key = ({keys}, element, preference)",
-        "    entry = CACHE.get(key)",
+        "    try:",
+        f"        key = ({keys}, element, preference)",
+        "        entry = CACHE.get(key)",
+        "    except (AttributeError, IndexError, TypeError): key = entry = None",  # no array, or a list for an attribute
         f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *([f"    {makers}, = entry.makers"] if outs else []),
         "    if out is not None: " + (f"{', '.join(outs)}, = GIVEN(entry, out)" if outs else "raise NO_OUT"),
@@ -133,7 +141,8 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
         entry = _entry(plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference)
         if len(cache) >= _CAPACITY:
             cache.clear()
-        cache[key] = entry
+        if key is not None:
+            cache[key] = entry
         return entry
 
     names: dict[str, Any] = {

@@ -21,22 +21,26 @@ PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
 
 
 @lru_cache(maxsize=None)
-def generated(cls: type[Args], package: str, kind: type) -> Callable[..., None]:
-    """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`."""
+def generated(cls: type[Args], package: str, kind: type, prepares: bool = False) -> Callable[..., None]:
+    """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`.
+
+    With `prepares`, the same up to the key and the alignment, which go to `runner.remember`.
+    """
     from .runner import raw_stream_getter, scalar_value, stream_pointer
 
     names: dict[str, Any] = {
         "KIND": kind,
+        "ARGS": cls,
         "SCALAR": scalar_value,
         "SPECS": {s.name: s for s in scalars_of(cls)},
         "POINTER": stream_pointer,
         "CURRENT": raw_stream_getter() if package == "torch" else None,
     }
-    exec(compile(source(cls, package), f"<run {cls.__name__} on {package}>", "exec"), names)
+    exec(compile(source(cls, package, prepares), f"<run {cls.__name__} on {package}>", "exec"), names)
     return names["run"]  # type: ignore[no-any-return]
 
 
-def source(cls: type[Args], package: str) -> str:
+def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     """The generated Python, for reading and for `generated`."""
     arrays = arrays_of(cls)
     plain = [spec for spec in arrays if not spec.many]
@@ -44,24 +48,30 @@ def source(cls: type[Args], package: str) -> str:
     scalars = [spec.name for spec in scalars_of(cls)]
     flat = ", ".join([f"*p_{s.name}" if s.many else f"p_{s.name}" for s in arrays] + [f"p_{n}" for n in scalars])
     values = "(" + "".join(f"{n}, " for n in scalars) + ")"
-    body = ["ordinal = runner.ordinal"]
+    body = ["ordinal = runner.ordinal", "if type(args) is not ARGS: runner.overlap(args)"]
     for spec in arrays:
         body += _read_list(spec, package) if spec.many else _read_one(spec, package)
     for spec in scalars_of(cls):
         n, exact = spec.name, "int" if spec.integer else "float"
-        body += [f"{n} = args.{n}; p_{n} = 0", f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}])"]
+        body += [f"{n} = args.{n}; p_{n} = 0", f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)"]
     current = "CURRENT(ordinal)" if package == "torch" else "runner.runtime.current_stream()"
     key = ", ".join(f"k_{s.name}" if s.many else f"k_{s.name}, s_{s.name}, e_{s.name}" for s in arrays)
     low = " | ".join([f"p_{s.name}" for s in plain] or ["0"])
     each = "".join(f"*[p & 15 for p in p_{s.name}], " if s.many else f"p_{s.name} & 15, " for s in arrays)
-    body += [
-        "if runner.several and runner.runtime.current_device() != ordinal: return runner.on_device(args, workspace, stream)",
-        f"stream = {current} if stream is None else POINTER(stream)",
+    locate = [
         f"key = ({key},)",
-        f"layout = runner.layouts[{package!r}].get(key)",
         f"low = ({low}) & 15",
         *(f"for p in p_{s.name}: low |= p & 15" for s in lists),
         f"alignment = ({each}) if low else ()",
+    ]
+    if prepares:
+        body += [*locate, f"runner.remember({package!r}, key, alignment, args)"]
+        return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
+    body += [
+        "if runner.several and runner.runtime.current_device() != ordinal: return runner.on_device(args, workspace, stream)",
+        f"stream = {current} if stream is None else POINTER(stream)",
+        *locate,
+        f"layout = runner.layouts[{package!r}].get(key)",
         "prepared = None if layout is None else layout.by_alignment.get(alignment)",
         f"if prepared is None: return runner.slow({package!r}, key, alignment, args, workspace, stream)",
     ]
@@ -96,12 +106,13 @@ def _read_list(spec: Operand, package: str) -> list[str]:
     n = spec.name
     shape, strides, dtype, pointer, device = (form.format(a="a") for form in PACKAGES[package])
     read = [
+        f"if type({n}) is not list and type({n}) is not tuple: return runner.other(args, workspace, stream)",
         f"for a in {n}:",
         f"    if type(a) is not KIND or {device} != ordinal: return runner.other(args, workspace, stream)",
         f"k_{n} = tuple([({shape}, {strides}, {dtype}) for a in {n}]); p_{n} = [{pointer} for a in {n}]",
     ]
     if package == "ref":
-        read[1] = f"    if {device} != ordinal: runner.overlap(args)"
+        read[:3] = [f"for a in {n}:", f"    if {device} != ordinal: runner.overlap(args)"]
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
     return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]

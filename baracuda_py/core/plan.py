@@ -63,7 +63,8 @@ class Plan:
         if device.kind == "cuda":
             from .runner import Runner
 
-            self.run = Runner(self).run  # type: ignore[method-assign]
+            self._runner = Runner(self)
+            self.run = self._runner.run  # type: ignore[method-assign]
 
     # -- the three steps -------------------------------------------------------------------------------
 
@@ -92,14 +93,14 @@ class Plan:
     def prepare(self, args: Args) -> None:
         """Compile and load what `run(args)` needs, without launching."""
         if self.device.kind == "cuda":
-            self.run.__self__.prepare(args)  # type: ignore[attr-defined]
+            self._runner.prepare(args)
         else:
             self.plan_layout(args)
 
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
         """A callable with everything fixed: one launch a call, on `stream` (default: current at each call)."""
         if self.device.kind == "cuda":
-            return self.run.__self__.bind(args, workspace, stream)  # type: ignore[attr-defined, no-any-return]
+            return self._runner.bind(args, workspace, stream)
         self.plan_layout(args)
         return lambda: self.run(args)
 
@@ -111,7 +112,8 @@ class Plan:
         if not self._announced:
             self._announced = True
             self.announce(variant, geometry)
-        run_reference(self, args)
+        if geometry.layout != "empty":
+            run_reference(self, args)
 
     def announce(self, variant: Variant, geometry: Geometry) -> None:
         """Log the SKU of a layout seen for the first time (logger `baracuda_py.sku`, level INFO)."""

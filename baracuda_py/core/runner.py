@@ -16,7 +16,10 @@ from ..interop.arrays import package_name, read
 from ..jit.launch import Launch, Runtime, runtime_for
 from .args import Args, Operand, arrays_of, operands_of, scalars_of
 from .device import Device
-from .errors import BaracudaError, InvalidProblemError, MisalignedOperandError, NotPreparedError, WorkspaceTooSmallError
+from .dispatch import SCALAR_TAGS, host_number
+from .errors import (
+    BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, NotPreparedError, WorkspaceTooSmallError,
+)  # fmt: skip
 from .hotpath import PACKAGES, generated
 from .tensor import TensorRef, View
 from .variant import Geometry, LibraryStep, Step, Variant
@@ -88,11 +91,22 @@ class Runner:
             run(self, args, workspace, stream)
 
     def _runner(self, args: Args) -> Callable[..., None]:
+        self._check_form(args)
         if self.plan.checked:
             return _run_checked
         kind = self._kind(args)
         package = package_name(kind)
         return generated(self.plan.args, package, kind) if package in ("cupy", "torch") else Runner.run_any
+
+    def _check_form(self, args: Args) -> None:
+        """What generated code takes for granted: the Args class, required operands, lists where lists are declared."""
+        if type(args) is self.plan.args:
+            values = [(spec, getattr(args, spec.name)) for spec in arrays_of(self.plan.args)]
+            if all(
+                isinstance(v, (list, tuple)) == bool(spec.many) if v is not None else spec.optional for spec, v in values
+            ):
+                return
+        self.plan.plan_layout(args)  # says what is wrong
 
     def _kind(self, args: Args) -> type:
         lead = getattr(args, self.first.name)
@@ -113,6 +127,7 @@ class Runner:
         del held
 
     def _refs(self, args: Args) -> tuple[list[Any], Args]:
+        self._check_form(args)
         held: list[Any] = []
         given: dict[str, Any] = {}
         for spec in operands_of(self.plan.args):
@@ -128,8 +143,21 @@ class Runner:
     # -- preparing -------------------------------------------------------------------------------------
 
     def prepare(self, args: Args) -> None:
-        """Validate, choose, compile and load this layout."""
-        self._prepare(args)
+        """Validate, choose, compile and load this layout, and remember it where `run` will look."""
+        self.plan.plan_layout(args)
+        kind = self._kind(args)
+        package, held = package_name(kind), None
+        if package not in ("cupy", "torch") or any(type(a) is not kind for a in self._arrays(args)):
+            held, args = self._refs(args)
+            package, kind = "ref", TensorRef
+        generated(self.plan.args, package, kind, True)(self, args)
+        del held
+
+    def remember(self, package: str, key: Any, alignment: tuple[int, ...], args: Args) -> None:
+        """Prepare a layout under the key that generated code finds it by."""
+        with self._lock:
+            prepared, layout = self._prepare(args)
+            self.layouts[package].setdefault(key, layout).by_alignment[alignment] = prepared
 
     def _prepare(self, args: Args) -> tuple[Prepared, Layout]:
         variant, geometry, views = self.plan.plan_layout(args)
@@ -185,9 +213,7 @@ class Runner:
         """First sight of a layout (or of an alignment of it): prepare it, remember it, run it."""
         if self.runtime.capturing(stream):
             raise NotPreparedError(f"{self.plan.op}: this layout was not prepared before capture; call plan.prepare(args) first")
-        with self._lock:
-            prepared, layout = self._prepare(args)
-            self.layouts[package].setdefault(key, layout).by_alignment[alignment] = prepared
+        self.remember(package, key, alignment, args)
         generated(self.plan.args, package, TensorRef if package == "ref" else self._kind(args))(self, args, workspace, stream)
 
     def overlap(self, args: Args) -> None:
@@ -217,6 +243,9 @@ class Runner:
                 raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
             return self.runtime.allocate(needed, stream)
         view = read(given, "workspace")
+        if view.device != self.ordinal:
+            place = "host memory" if view.device < 0 else f"cuda:{view.device}"
+            raise DeviceMismatchError(f"workspace is in {place}, the plan is on {self.device}; allocate it there")
         size = view.element.itemsize
         for extent in view.shape:
             size *= extent
@@ -240,7 +269,7 @@ class Runner:
         prepared, _ = self._prepare(refs)
         at = None if stream is None else stream_pointer(stream)
         memory = self.workspace(workspace, prepared.workspace, at or 0) if prepared.workspace else None
-        flat, values = flatten(self.plan.args, refs, 0 if memory is None else memory.ptr)
+        flat, values = flatten(self.plan.args, refs, 0 if memory is None else memory.ptr, self.ordinal)
         calls = [step.fixed(flat, values) for step in prepared.steps]
         current = partial(self.stream_of, args, None) if package_name(self._kind(args)) == "torch" else self.runtime.current_stream
         keep = (args, held, memory)
@@ -302,34 +331,31 @@ def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
     return TensorRef(view.ptr, view.shape, view.strides, view.element, None, view.device)
 
 
-def scalar_value(value: Any, spec: Operand) -> tuple[int, Any]:
+def scalar_value(value: Any, spec: Operand, ordinal: int) -> tuple[int, Any]:
     """A scalar operand as (device pointer or 0, value); with a pointer the value is its type tag."""
-    if isinstance(value, (int, float)):
-        return 0, int(value) if spec.integer else float(value)
+    plain = host_number(value, spec)
+    if plain is not None:
+        return 0, plain
     view = read(value, spec.name)
-    tag = {"float32": 0, "float64": 1, "int64": 2, "int32": 3}.get(str(view.element))
-    if view.shape not in ((), (1,)) or tag is None:
-        raise InvalidProblemError(f"{spec.name} must be a number or a 0-d float32, float64, int32 or int64 array, got {view.element}{view.shape}")
-    if view.device < 0:
-        import numpy as np
-
-        return scalar_value(np.asarray(value).item(), spec)
+    if view.device != ordinal:
+        raise DeviceMismatchError(f"{spec.name} is on cuda:{view.device}, the plan is on cuda:{ordinal}; copy it there")
+    tag = SCALAR_TAGS[view.element]
     return view.ptr, tag if spec.integer else float(tag)
 
 
-def flatten(cls: type[Args], refs: Args, workspace: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+def flatten(cls: type[Args], refs: Args, workspace: int, ordinal: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """All pointers of a call in `Launch` order, and the scalars' values."""
     flat: list[int] = []
     for spec in arrays_of(cls):
         value = getattr(refs, spec.name)
         flat.extend([0] if value is None else [v.ptr for v in value] if isinstance(value, list) else [value.ptr])
-    pairs = [scalar_value(getattr(refs, spec.name), spec) for spec in scalars_of(cls)]
+    pairs = [scalar_value(getattr(refs, spec.name), spec, ordinal) for spec in scalars_of(cls)]
     return (*flat, *(p for p, _ in pairs), workspace, 0, 0), tuple(v for _, v in pairs)
 
 
 def stream_pointer(stream: Any) -> int:
     """A stream of any package, or an integer, as a pointer."""
-    if isinstance(stream, int):
+    if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
     for name in ("ptr", "cuda_stream"):
         if hasattr(stream, name):
@@ -353,7 +379,7 @@ def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any 
     at = runner.stream_of(args, stream)
     prepared, _ = runner._prepare(refs)
     memory = runner.workspace(workspace, prepared.workspace, at) if prepared.workspace else None
-    flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr)
+    flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr, runner.ordinal)
     import cupy
 
     with cupy.cuda.Device(runner.device.ordinal):

@@ -53,11 +53,11 @@ class View:
 
     @property
     def dense(self) -> bool:
-        """Row-major without gaps (axes of extent 1 are free)."""
+        """Row-major without gaps (axes of extent 1 are free); an empty view is dense."""
         step = 1
+        if 0 in self.shape:
+            return True
         for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent == 0:
-                return True
             if extent != 1 and stride != step:
                 return False
             step *= extent
@@ -71,7 +71,8 @@ class View:
     @property
     def wide_index(self) -> bool:
         """Whether offsets pass 32 bits: Σ (n−1)·|stride| ≥ 2³¹."""
-        return sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True) if n) >= 2**31
+        reach = sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
+        return reach >= 2**31 and 0 not in self.shape
 
     def aligned(self, nbytes: int = 16) -> bool:
         """Whether the pointer and every stride but the last are multiples of `nbytes` bytes."""
@@ -101,8 +102,8 @@ class View:
 class TensorRef:
     """Raw device (or host) memory as an operand: pointer, shape, strides in elements, element, bytes owned.
 
-    `nbytes`, when given, is checked against the view's reach (BufferTooSmallError). `device` is the
-    CUDA ordinal, -1 for host memory.
+    `nbytes`, when given, is what is owned from `ptr` on, and is checked against the view's reach
+    (BufferTooSmallError). `device` is the CUDA ordinal, -1 for host memory.
     """
 
     ptr: int
@@ -119,9 +120,9 @@ class TensorRef:
         if len(strides) != len(self.shape):
             raise InvalidProblemError(f"TensorRef has {len(self.shape)} extents but {len(strides)} strides")
         object.__setattr__(self, "strides", strides)
-        needed = View(self.ptr, self.shape, strides, self.element).span[1]  # type: ignore[arg-type]
-        if self.nbytes is not None and self.nbytes < needed:
-            raise BufferTooSmallError(needed, self.nbytes)
+        low, high = View(self.ptr, self.shape, strides, self.element).span  # type: ignore[arg-type]
+        if self.nbytes is not None and (self.nbytes < high or low < 0):
+            raise BufferTooSmallError(high - low, self.nbytes if low == 0 else 0)
 
 
 def merge_axes(shape: Shape, strides: Iterable[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
@@ -151,7 +152,13 @@ def shares_memory(a: View, b: View) -> bool:
     """Whether two views touch a common byte: spans first, then NumPy's exact test on pointer-only views."""
     if a.ptr + a.span[0] >= b.ptr + b.span[1] or b.ptr + b.span[0] >= a.ptr + a.span[1]:
         return False
-    return np.shares_memory(_pointer_view(a), _pointer_view(b))
+    try:
+        return np.shares_memory(_pointer_view(a), _pointer_view(b), max_work=_WORK)
+    except (np.exceptions.TooHardError, ValueError):
+        return True  # too hard, or larger than an address space: better refused than raced
+
+
+_WORK = 100_000  # the exact test is exponential in the worst case; this is about a millisecond
 
 
 class _Memory:

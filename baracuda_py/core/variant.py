@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Axes = Mapping[str, Sequence[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity: axes may be a dict
 class Kernel:
     """A template and the finite axes it is instantiated over.
 
@@ -153,7 +153,7 @@ class Instance:
     call: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, as `Kernel`
 class Variant:
     """A row of a dispatch table.
 

@@ -166,6 +166,8 @@ def to_numpy(array: Any) -> np.ndarray:
 
         view = read(array)
         element = view.element
+        if 0 in view.shape:
+            return np.empty(view.shape, element.carrier)
         low = min(0, sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if s < 0)) * element.itemsize
         high = sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if s > 0) * element.itemsize
         raw = (ctypes.c_char * (high - low + element.itemsize)).from_address(view.ptr + low)

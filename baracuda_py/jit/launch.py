@@ -8,6 +8,7 @@ of `testing.recording`), so the packed bytes and geometry are testable without a
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from ..core.device import Device
-from ..core.errors import BaracudaError, NotPreparedError
+from ..core.errors import BaracudaError, DeviceMismatchError, NotPreparedError
 from ..core.params import Params
 from .compiler import compile_unit
 from .source import Unit
@@ -58,8 +59,8 @@ class Cuda:
         cubin = compile_unit(unit, device.target)
         with self._cupy.cuda.Device(device.ordinal), cubin.load_path() as path:
             kernel = self._cupy.RawModule(path=str(path)).get_function(symbol)
-            if smem > 48 * 1024:
-                kernel.max_dynamic_shared_size_bytes = smem
+            if smem > 48 * 1024:  # all a block may have: another layout of this kernel may need more, on the same handle
+                kernel.max_dynamic_shared_size_bytes = device.smem - cubin.kernels[symbol].static_smem
             self._kept.append(kernel)
             return int(kernel.kernel.ptr)
 
@@ -115,17 +116,48 @@ def _cuda() -> Cuda:
         raise BaracudaError(f'running on a GPU needs CuPy and cuda-bindings ({error}): pip install "baracuda_py[cu12]" or [cu13]') from error
 
 
+_given: list[Runtime] = []  # every runtime that a plan may hold
+_forked = False
+
+
 def runtime_for(device: Device) -> Runtime:
     """The runtime of a device; a fake one without a recorder cannot load."""
-    if not device.fake:
-        return _cuda()
-    if _fake is None:
+    if _forked:
+        raise _fork_error()
+    if device.fake and _fake is None:
         raise NotPreparedError(f"{device.name} is not a real device: it chooses and compiles, but cannot load or run")
-    return _fake
+    runtime: Runtime = _fake if device.fake and _fake is not None else _cuda()
+    if runtime not in _given:
+        _given.append(runtime)
+    return runtime
+
+
+def _fork_error(*_: Any) -> DeviceMismatchError:
+    return DeviceMismatchError(
+        "this process was forked from one that used CUDA, and CUDA does not work in it; start it by spawn or forkserver"
+    )
+
+
+def _refuse(*_: Any) -> Any:
+    raise _fork_error()
+
+
+def _forget_parent() -> None:
+    """In a forked child every runtime of the parent refuses: nothing on the hot path has to ask."""
+    global _forked
+    _forked = _forked or bool(_given)
+    for runtime in _given:
+        for name in ("load", "current_stream", "current_device", "use_device", "capturing", "allocate"):
+            setattr(runtime, name, _refuse)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 _DOUBLE = struct.Struct("<d")
-_LONG = struct.Struct("<q")
+_LONG = struct.Struct("<Q")
+_MASK = 2**64 - 1  # two's complement, so that a seed may be unsigned
 
 
 class _Buffer:
@@ -141,6 +173,10 @@ class _Buffer:
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.memory))
         self.address = ctypes.addressof(pointers)
         self.keep = (raw, pointers)
+
+
+def _launch_error(status: Any) -> BaracudaError:
+    return _fork_error() if _forked else BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
 
 
 class Launch:
@@ -169,7 +205,7 @@ class Launch:
             status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, buffer.address, 0)
             give(buffer)
             if status[0]:
-                raise BaracudaError(f"kernel launch failed: {getattr(status[0], 'name', status[0])}")
+                raise _launch_error(status[0])
 
         def fixed(flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
             buffer = _Buffer(image)
@@ -179,7 +215,7 @@ class Launch:
             def fire(stream: int, _keep: _Buffer = buffer) -> None:
                 status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)
                 if status[0]:
-                    raise BaracudaError(f"kernel launch failed: {getattr(status[0], 'name', status[0])}")
+                    raise _launch_error(status[0])
 
             return fire
 
@@ -212,11 +248,14 @@ def _filler(params: Params, picks: Sequence[tuple[int, int]], scalars: Sequence[
 
     if not scalars:
         return fill
-    slots = [(position, offset, _LONG.pack_into if whole else _DOUBLE.pack_into) for position, offset, whole in scalars]
+    integer, double = _LONG.pack_into, _DOUBLE.pack_into
 
     def fill_all(memory: Any, flat: tuple[int, ...], values: tuple[Any, ...]) -> None:
         fill(memory, flat, values)
-        for position, offset, put in slots:
-            put(memory, offset, values[position])
+        for position, offset, whole in scalars:
+            if whole:
+                integer(memory, offset, values[position] & _MASK)
+            else:
+                double(memory, offset, values[position])
 
     return fill_all

@@ -47,7 +47,7 @@ def map_kernels(template: str, params: Params, partner: ElementKind | None = Non
     def strided(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": options(kind), "I": ("i32", "i64")}
 
-    dense, any_layout = (template.replace("{LAYOUT}", policy) for policy in ("Flat<{VEC}, {UNROLL}>", "Strided<{VEC}, {I}>"))
+    dense, any_layout = (template.replace("{LAYOUT}", policy) for policy in ("baracuda::Flat<{VEC}, {UNROLL}>", "baracuda::Strided<{VEC}, baracuda::{I}>"))
     return (
         Kernel("flat" + suffix, dense, params, flat, threads=THREADS),
         Kernel("strided" + suffix, any_layout, params, strided, threads=THREADS, split=("VEC",)),

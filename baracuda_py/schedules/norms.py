@@ -54,7 +54,11 @@ def norm_case(draw: Any) -> tuple[Any, Any]:
 
 
 def _axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"W": affine_elements(kind), "WIDE": (True, False)}
+    return {"W": affine_elements(kind)}
+
+
+def _named(kernel: str, wide: bool) -> str:
+    return kernel if wide else f"{kernel}_any"
 
 
 def _chunks(desc: Any, cols: int) -> int:
@@ -67,7 +71,10 @@ def _row_view(view: View | None, shape: tuple[int, ...]) -> View | None:
 
 
 def _wide(rows: Rows, desc: Any) -> bool:
-    return rows.dense and rows.vector() == 16 // desc.element.itemsize
+    """Whole aligned 16-byte chunks everywhere, and rows along at most two axes (`rows.cuh`)."""
+    width = 16 // desc.element.itemsize
+    simple = len(rows.outer_shape) <= 2 and rows.rows < 2**32
+    return rows.dense and simple and rows.cols % width == 0 and rows.vector() == width
 
 
 # ---- forward --------------------------------------------------------------------------------------------------------
@@ -106,14 +113,15 @@ def forward_params(name: str, **fields: str) -> Params:
 
 
 def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
-    """The ladder and the loop of `kernels/norm/<op>.cu`."""
-    rungs = tuple(
-        Kernel(r.name, f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {{WIDE}}>", params, _axes,
-               threads=r.threads)
-        for r in LADDER
-    )  # fmt: skip
-    loop = Kernel("loop", f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {{WIDE}}>", params, _axes, threads=LOOP_THREADS)
-    return (*rungs, loop)
+    """The ladder and the loop of `kernels/norm/<op>.cu`: one kernel for dense rows, one for any strides."""
+    made = []
+    for wide in (True, False):
+        for r in LADDER:
+            call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {str(wide).lower()}>"
+            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=1024 // r.threads))
+        call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {str(wide).lower()}>"
+        made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS, min_blocks=2))
+    return tuple(made)
 
 
 def forward_geometry(p: Problem) -> Geometry | str:
@@ -124,15 +132,15 @@ def forward_geometry(p: Problem) -> Geometry | str:
     rows = merge_rows(views, len(desc.batch_shape))
     if isinstance(rows, str):
         return rows
-    axes = {"W": desc.weight_element, "WIDE": _wide(rows, desc)}
+    axes, wide = {"W": desc.weight_element}, _wide(rows, desc)
     params = {**rows.params(), "eps": desc.eps}
     chunks = _chunks(desc, rows.cols)
     rung = next((r for r in LADDER if chunks <= r.lanes * r.chunks), None)
     if rung is None:
-        step = Step("loop", (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
+        step = Step(_named("loop", wide), (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
     else:
         blocks = -(-rows.rows // (rung.threads // rung.lanes * rung.rows))
-        step = Step(rung.name, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
+        step = Step(_named(rung.name, wide), (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout)
 
 
@@ -195,21 +203,18 @@ def combine_params(name: str, **fields: str) -> Params:
 
 def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, ...]:
     """The kernels of `kernels/norm/<op>_backward.cu`."""
-    pipes = tuple(
-        Kernel(r.name, f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {{WIDE}}>",
-               params, _axes, threads=r.threads)
-        for r in PIPES
-    )  # fmt: skip
-    loop = Kernel("loop", f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {{WIDE}}>", params, _axes, threads=LOOP_THREADS)
-    columns = Kernel(
-        "columns", f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {{WIDE}}>", params,
-        {"WIDE": (True, False)}, threads=COLUMN_THREADS,
-    )  # fmt: skip
-    last = Kernel(
-        "combine", f"{op}_backward_combine<{{T}}, {{W}}, {COMBINE_THREADS}>", combine,
-        lambda kind: {"W": affine_elements(kind)}, threads=COMBINE_THREADS,
-    )  # fmt: skip
-    return (*pipes, loop, columns, last)
+    made = []
+    for wide in (True, False):
+        tail = f"{str(wide).lower()}>"
+        for r in PIPES:
+            call = f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {tail}"
+            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=r.blocks))
+        call = f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}"
+        made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS))
+        call = f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {tail}"
+        made.append(Kernel(_named("columns", wide), call, params, threads=COLUMN_THREADS))
+    call = f"{op}_backward_combine<{{T}}, {{W}}, {COMBINE_THREADS}>"
+    return (*made, Kernel("combine", call, combine, _axes, threads=COMBINE_THREADS))
 
 
 def backward_geometry(p: Problem) -> Geometry | str:
@@ -226,7 +231,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
     chunks = _chunks(desc, rows.cols)
     width = 16 // desc.element.itemsize
     operands = 2 if p.dh is None else 3
-    axes = {"W": desc.weight_element, "WIDE": _wide(rows, desc)}
+    axes, wide = {"W": desc.weight_element}, _wide(rows, desc)
     pipe = next((r for r in PIPES if chunks <= r.lanes * r.chunks and r.smem(operands) <= p.device.smem), None)
     pitch = chunks * width
     if pipe is not None:
@@ -239,12 +244,12 @@ def backward_geometry(p: Problem) -> Geometry | str:
     params = {**rows.params(), **sums, "want": want}
     steps: list[Step] = []
     if pipe is not None:
-        steps.append(Step(pipe.name, (parts, 1, 1), params, axes, pipe.threads, pipe.smem(operands)))
+        steps.append(Step(_named(pipe.name, wide), (parts, 1, 1), params, axes, pipe.threads, pipe.smem(operands)))
     else:
         if want:  # before dx, which may be written over dy or x
-            steps.append(Step("columns", (tiles, parts, 1), params, {"WIDE": axes["WIDE"]}, COLUMN_THREADS))
+            steps.append(Step(_named("columns", wide), (tiles, parts, 1), params, {}, COLUMN_THREADS))
         if p.dx is not None and p.dx.size:
-            steps.append(Step("loop", (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS))
+            steps.append(Step(_named("loop", wide), (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS))
     if want and rows.cols:
         outs = merge_rows((dweight, dbias), 0)
         if isinstance(outs, str):

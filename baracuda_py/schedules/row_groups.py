@@ -27,10 +27,10 @@ WIDE, STRIDED, TILE = 0, 1, 2
 """How a row is read: 16 bytes at a time, element by element through its stride, from a tile in shared memory."""
 
 
-def group_of(cols: int, element: ElementKind) -> tuple[int, int, int] | None:
-    """The row of GROUPS that holds `cols` elements in registers; None for a long row."""
+def group_of(cols: int, element: ElementKind, most: int = 4) -> tuple[int, int, int] | None:
+    """The row of GROUPS that holds `cols` elements in registers, at most `most` rows at once; None for a long row."""
     chunks = -(-cols * element.itemsize // 16)
-    return next((g for g in GROUPS if chunks <= g[0] * g[1]), None)
+    return next(((g, k, min(r, most)) for g, k, r in GROUPS if chunks <= g * k), None)
 
 
 def slabs(cols: int, element: ElementKind, smem: int, arrays: int = 1) -> int:
@@ -48,6 +48,7 @@ class GroupRows:
     outer: tuple[tuple[int, ...], ...]
     step: tuple[int, ...]
     wide: bool
+    aligned: bool
     layout: str
 
     def params(self) -> dict[str, Any]:
@@ -81,19 +82,26 @@ def group_rows(full: Sequence[View | None], per_row: Sequence[View | None] = ())
         rows *= extent
     dense = all(v is None or s == 1 for v, s in zip(full, step, strict=True))
     size = first.element.itemsize
-    aligned = all(v.ptr % 16 == 0 for v in present) and all(
-        s * size % 16 == 0 for v, o in zip(full, outer, strict=False) if v is not None for s in o
-    )
+    aligned = all(v.ptr % 16 == 0 for v in present)
+    pitches = all(s * size % 16 == 0 for v, o in zip(full, outer, strict=False) if v is not None for s in o)
     layout = "contiguous" if all(v.dense for v in present) else "inner_contiguous" if dense else "strided"
-    return GroupRows(rows, cols, outer_shape, outer, step, dense and aligned, layout)
+    return GroupRows(rows, cols, outer_shape, outer, step, dense and aligned and pitches, aligned, layout)
 
 
-def group_kernels(template: str, params: Params, axes: Any) -> tuple[Kernel, ...]:
-    """One kernel, and so one compile unit, per row of GROUPS; `template` holds {GROUP} for its three numbers."""
+def group_kernels(
+    template: str, params: Params, axes: Any, split: tuple[str, ...] = (), most: int = 4, threads: int = 1024
+) -> tuple[Kernel, ...]:
+    """One kernel, and so at least one compile unit, per row of GROUPS; `template` holds {GROUP} for its three numbers.
+
+    threads: how many a multiprocessor should hold at least.
+    """
     return tuple(
-        Kernel(f"rows_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {r}"), params, axes, threads=max(g, BLOCK))
+        Kernel(
+            f"rows_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {min(r, most)}"), params, axes, threads=max(g, BLOCK),
+            min_blocks=threads // max(g, BLOCK), split=split,
+        )
         for g, k, r in GROUPS
-    )
+    )  # fmt: skip
 
 
 def launch(rows: int, group: tuple[int, int, int]) -> tuple[str, int, int]:
@@ -101,6 +109,44 @@ def launch(rows: int, group: tuple[int, int, int]) -> tuple[str, int, int]:
     g, k, r = group
     block = max(g, BLOCK)
     return f"rows_{g}x{k}", block, -(-rows // (block // g * r))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Neighbouring rows that a block brings to shared memory together, because the row's own axis is strided."""
+
+    size: int
+    count: int
+    axis_rows: int
+    pitch: int
+    smem: int
+    blocks: int
+    wide: bool
+
+    def params(self) -> dict[str, Any]:
+        """The constant fields tile (rows a block), tiles (of one axis), axis_rows, pitch (elements), tile_wide."""
+        return {
+            "tile": self.size, "tiles": self.count, "axis_rows": self.axis_rows, "pitch": self.pitch,
+            "tile_wide": int(self.wide),
+        }  # fmt: skip
+
+
+def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Tile | None:
+    """A tile for rows whose neighbours along the last batch axis are adjacent in memory; None where there is none."""
+    if not rows.outer_shape or abs(rows.step[0]) <= 1 or any(o[-1] != 1 for o in rows.outer) or rows.outer_shape[-1] < 8:
+        return None
+    width = 16 // element.itemsize
+    chunks = -(-rows.cols // width)
+    pitch = (chunks + 1 - chunks % 2) * width  # an odd number of chunks spreads the rows over the banks
+    for size in (64 // element.itemsize, 32 // element.itemsize):
+        needed = size * pitch * element.itemsize * inputs
+        if needed <= smem // (2 if size * element.itemsize == 64 else 1):
+            axis_rows = rows.outer_shape[-1]
+            count = -(-axis_rows // size)
+            pitches = (*rows.step, *(s for o in rows.outer for s in o[:-1]))
+            wide = rows.aligned and axis_rows % width == 0 and all(s % width == 0 for s in pitches)
+            return Tile(size, count, axis_rows, pitch, needed, count * (rows.rows // axis_rows), wide)
+    return None
 
 
 def row_axis_last(view: View | None, axis: int) -> View | None:

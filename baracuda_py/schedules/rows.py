@@ -59,8 +59,8 @@ class Rows:
         """The constant fields that `row_params` declares."""
         return {
             "rows": self.rows, "cols": self.cols,
-            "outer_shape": _pad(self.outer_shape), "outer": [_pad(s) for s in self.outer_strides],
-            "inner_shape": _pad(self.inner_shape), "inner": [_pad(s) for s in self.inner_strides],
+            "outer_shape": pad(self.outer_shape), "outer": [pad(s) for s in self.outer_strides],
+            "inner_shape": pad(self.inner_shape), "inner": [pad(s) for s in self.inner_strides],
             "outer_rank": len(self.outer_shape), "inner_rank": len(self.inner_shape),
         }  # fmt: skip
 
@@ -93,5 +93,5 @@ def merge_rows(views: Sequence[View | None], split: int) -> Rows | str:
     return Rows(rows, cols, outer_shape, outer, inner_shape, inner, tuple(views))
 
 
-def _pad(values: Sequence[int]) -> list[int]:
+def pad(values: Sequence[int]) -> list[int]:
     return [*values, *(0,) * (AXES - len(values))]

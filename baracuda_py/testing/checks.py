@@ -183,3 +183,7 @@ CHECKS: tuple[Check, ...] = (
     check_layouts, check_dtypes, check_inputs_kept, check_inplace, check_errors, check_zero_size, check_gradients,
     check_devices, check_launches, check_launch_errors, check_zero_launches,
 )  # fmt: skip
+
+check_inplace.applies = lambda plan: any(s.inplace for s in arrays_of(plan.args))  # type: ignore[attr-defined]
+check_dtypes.applies = lambda plan: not plan.raw  # type: ignore[attr-defined]
+check_gradients.applies = lambda plan: plan.vjp is not None  # type: ignore[attr-defined]

@@ -70,6 +70,13 @@ class Operands:
         return f"{self.case}; {places}"
 
 
+_STRICTNESS = ("any", "inner", "dense")
+
+
+def _tighter(own: str, rule: str | None) -> str:
+    return max(own, rule or "any", key=_STRICTNESS.index)
+
+
 def operands(case: Case, draw: Draw | None = None, poison: int = 0xFF, rule: str | None = None) -> Operands:
     """Lay a case out: dense without `draw`, else each operand as its rule (or the tighter `rule`) lets the draw choose."""
     laid: dict[str, Any] = {}
@@ -86,7 +93,7 @@ def operands(case: Case, draw: Draw | None = None, poison: int = 0xFF, rule: str
         fill = None if spec.reads else poison
 
         def one(array: np.ndarray, spec: Operand = spec, fill: int | None = fill) -> Laid:
-            where = Placement() if draw is None else place(draw, array, rule or spec.layout, reads_only=not spec.writes)
+            where = Placement() if draw is None else place(draw, array, _tighter(spec.layout, rule), reads_only=not spec.writes)
             return lay_out(array, where, fill)
 
         laid[spec.name] = None if given is None else [one(a) for a in given] if isinstance(given, list) else one(given)

@@ -42,7 +42,7 @@ def _value(case: Case, spec: Operand, array: np.ndarray, compute: Any, change: C
     if case.plan.raw:
         return np.array(array)
     element = element_of(spec, case.desc, array)
-    found: np.ndarray = np.array(decode(array, element))
+    found: np.ndarray = np.array(decode(array, element), order="C")
     if element.is_float:
         found = found.astype(compute)
     elif element.is_complex:

@@ -160,14 +160,25 @@ def head_dim(desc: Any) -> int | str:
     return next((d for d in HEAD_DIMS if widest <= d), f"head_dim {widest} is beyond {HEAD_DIMS[-1]}")
 
 
+def head_dim_kernels(name: str, template: str, params: Params, narrow: int = 64, blocks: int = 3) -> tuple[Kernel, ...]:
+    """A kernel of one unit a head_dim, with registers for `blocks` blocks a multiprocessor up to `narrow`, for 2 beyond."""
+    facts: dict[str, Any] = {"threads": THREADS, "split": ("D",)}
+    low, high = (tuple(d for d in HEAD_DIMS if (d <= narrow) == side) for side in (True, False))
+    return (
+        Kernel(name, template, params, {"D": low}, min_blocks=blocks, **facts),
+        Kernel(f"{name}_wide", template, params, {"D": high}, min_blocks=2, **facts),
+    )
+
+
 def strides(*views: View | None) -> list[tuple[int, ...]]:
     """Every operand's strides but the inner one; zeros for an absent operand."""
     return [v.strides[:-1] if v is not None else (0, 0, 0) for v in views]
 
 
 def wide(*views: View | None) -> int:
-    """A bit for each operand whose rows all start 16-byte aligned."""
-    return sum(1 << n for n, v in enumerate(views) if v is not None and v.aligned(16))
+    """A bit for each operand whose rows all start 16-byte aligned and are whole 16-byte pieces."""
+    fits = [v is not None and v.aligned(16) and v.shape[-1] * v.element.itemsize % 16 == 0 for v in views]
+    return sum(1 << n for n, fit in enumerate(fits) if fit)
 
 
 def layout(*views: View | None) -> str:
@@ -200,7 +211,8 @@ def _geometry(p: Problem) -> Geometry | str:
         "d_v": desc.d_v, "causal": int(desc.is_causal), "wide": wide(p.q, p.k, p.v, p.y),
     }  # fmt: skip
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
-    return Geometry((Step("flash_sdpa", grid, params, {"D": d}, THREADS, smem),), layout=layout(p.q, p.k, p.v, p.y))
+    name = "flash_sdpa" if d <= 64 else "flash_sdpa_wide"
+    return Geometry((Step(name, grid, params, {"D": d}, THREADS, smem),), layout=layout(p.q, p.k, p.v, p.y))
 
 
 def rows_of_values(d: int, size: int) -> int:
@@ -222,7 +234,7 @@ class FlashSdpaPlan(Plan):
     variants = (
         Variant(
             "simt", _geometry, source="attention/flash_sdpa.cu",
-            kernels=(Kernel("flash_sdpa", "flash_sdpa<{T}, {D}>", PARAMS, {"D": HEAD_DIMS}, threads=THREADS, split=("D",)),),
+            kernels=head_dim_kernels("flash_sdpa", "flash_sdpa<{T}, {D}>", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -153,8 +153,8 @@ class FlashSdpaBackwardPlan(Plan):
             "simt", _geometry, source="attention/flash_sdpa_backward.cu",
             kernels=(
                 Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=32 * _WARPS),
-                Kernel("dq", "flash_dq<{T}, {D}>", DQ, {"D": HEAD_DIMS}, threads=THREADS, split=("D",)),
-                Kernel("dkv", "flash_dkv<{T}, {D}>", DKV, {"D": HEAD_DIMS}, threads=THREADS, split=("D",)),
+                Kernel("dq", "flash_dq<{T}, {D}>", DQ, {"D": HEAD_DIMS}, threads=THREADS, min_blocks=2, split=("D",)),
+                Kernel("dkv", "flash_dkv<{T}, {D}>", DKV, {"D": HEAD_DIMS}, threads=THREADS, min_blocks=2, split=("D",)),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),

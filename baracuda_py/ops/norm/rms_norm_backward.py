@@ -110,8 +110,8 @@ class RMSNormBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        x = arrays["x"].astype(np.float64).reshape(*desc.batch_shape, -1) if arrays["x"].size else None
-        if x is not None:
+        if arrays["x"].size:
+            x = arrays["x"].astype(np.float64).reshape(*desc.batch_shape, -1)
             arrays["rstd"] = (1 / np.sqrt(np.mean(x * x, axis=-1) + 1e-6)).astype(desc.acc.dtype)
 
     @classmethod

@@ -16,7 +16,7 @@ from ...core import (
 )  # fmt: skip
 from ...schedules.multi_tensor import chunk_counts, groups, merge
 
-CHUNK = 16384  # elements a block sums; a constant, so that the order of the sum depends on the shapes alone
+CHUNK = 32768  # elements a block sums; a constant, so that the order of the sum depends on the shapes alone
 CAPACITY = 160  # tensors a launch; 24 bytes each in the parameter struct
 THREADS = 256
 FINISH_THREADS = 1024
@@ -61,7 +61,7 @@ FINISH = Params("GlobalNormFinishParams", partials="workspace", norm="ptr", clip
 
 def _bound(kind: ElementKind, _: Any) -> Ulp | Forward:
     # Squares and sums of one 16-byte vector in the accumulator (1 + log2 of its elements roundings, halved by the
-    # root), then float64, rounded once. A float64 sum has 32 terms a thread, 8 tree steps and the second pass.
+    # root), then float64, rounded once. A float64 sum has 64 terms a thread, 8 tree steps and the second pass.
     return Forward(128) if kind is ElementKind.F64 else Ulp(3)
 
 

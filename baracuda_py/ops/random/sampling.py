@@ -128,7 +128,7 @@ class SamplingPlan(Plan):
     variants = (
         Variant(
             "row", _geometry, source="random/sampling.cu",
-            kernels=(Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, {"WIDE": (True, False)}, THREADS),),
+            kernels=(Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, {"WIDE": (True, False)}, THREADS, split=("WIDE",)),),
             guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip

@@ -125,6 +125,32 @@ BARACUDA_D void map(const P& p, Out* const (&y)[NO], const In* const (&x)[NI], c
   }
 }
 
+// Every element of y becomes `value`.
+template <class L, class P, class Out> BARACUDA_D void map_write(const P& p, Out* y, Out value) {
+  using I = typename L::index;
+  constexpr int V = L::vec, U = L::unroll;
+  Vec<Out, V> chunk;
+#pragma unroll
+  for (int k = 0; k < V; ++k) chunk[k] = value;
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    const i64 c = static_cast<i64>(blockIdx.x) * (map_threads * U) + u * map_threads + threadIdx.x;
+    if (c >= p.chunks) break;
+    if constexpr (L::flat) {
+      store<Access::streaming>(y + c * V, chunk);
+    } else {
+      const I at[1] = {static_cast<I>(c)};
+      I offset[1][1];
+      map_offsets<I, 1, 1>(p, at, offset);
+      store(y + offset[0][0], chunk);
+    }
+  }
+  if constexpr (L::flat && V > 1) {
+    const i64 e = p.chunks * V + threadIdx.x;
+    if (blockIdx.x == gridDim.x - 1 && e < p.count) y[e] = value;
+  }
+}
+
 // ---- what elements are computed in ----------------------------------------------------------------------------------
 
 // Floats in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: mod 2^n arithmetic of

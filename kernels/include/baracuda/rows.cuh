@@ -1,8 +1,9 @@
 #pragma once
-// rows       addressing for row ops: one row's start in every operand, and elements within a strided row.
+// rows       addressing for row ops: one row's start in every operand, and elements or chunks within a row.
 //
 // P is a parameter struct with the fields of `schedules/rows.py: row_params`.
 #include <baracuda/index.cuh>
+#include <baracuda/vector.cuh>
 
 namespace baracuda {
 
@@ -21,6 +22,71 @@ template <bool DENSE, class P> BARACUDA_D i64 column_offset(const P& p, int n, i
   if constexpr (DENSE) return col;
   else if (p.inner_rank <= 1) return p.inner_rank == 0 ? 0 : col * p.inner[n][0];
   else return offset<i64>(col, p.inner_rank, p.inner_shape, p.inner[n]);
+}
+
+// ---- chunks of columns ----------------------------------------------------------------------------------------------
+
+// WIDE kernels: every operand's rows are dense, of whole aligned chunks, and lie along at most two axes. The others take
+// any strides, and should keep their loops over chunks rolled: the addresses of a chunk are a good deal of code.
+
+// Not inlined: its divisions would otherwise stand in the kernel once for every use.
+static __device__ __noinline__ i64 general_offset(i64 linear, int rank, const i64* shape, const i64* strides) {
+  return offset<i64>(linear, rank, shape, strides);
+}
+
+// Makes the compiler forget what it derived from v. A row of 16-bit elements that several passes read stays packed in its
+// registers; otherwise the first pass's conversions would be kept, in twice as many. No instruction is made.
+template <class T, int N> BARACUDA_D void keep_packed(Vec<T, N>& v) {
+  static_assert(sizeof(v) % 4 == 0, "whole registers");
+#pragma unroll
+  for (int k = 0; k < static_cast<int>(sizeof(v) / 4); ++k) asm volatile("" : "+r"(reinterpret_cast<u32*>(&v)[k]));
+}
+
+// A row by its coordinates along at most two row axes, so that no operand's offset needs a division.
+template <bool WIDE> struct RowAt {
+  u32 outer, inner;
+  template <class P> BARACUDA_D RowAt(const P& p, i64 row) : outer(static_cast<u32>(row)), inner(0) {
+    if (p.outer_rank == 2) outer = divmod(static_cast<u32>(row), static_cast<u32>(p.outer_shape[1]), inner);
+  }
+  template <class P> BARACUDA_D i64 offset(const P& p, int n) const {  // an axis that is not there has stride 0
+    return static_cast<i64>(outer) * p.outer[n][0] + static_cast<i64>(inner) * p.outer[n][1];
+  }
+};
+template <> struct RowAt<false> {
+  i64 row;
+  template <class P> BARACUDA_D RowAt(const P&, i64 r) : row(r) {}
+  template <class P> BARACUDA_D i64 offset(const P& p, int n) const {
+    if (p.outer_rank <= 1) return row * p.outer[n][0];
+    return general_offset(row, p.outer_rank, p.outer_shape, p.outer[n]);
+  }
+};
+
+// Columns col .. col + VEC - 1 of operand `n`, whose row starts at `row`; of them min(VEC, left) exist, the others are
+// zero and not touched.
+template <class T, int VEC, bool WIDE, Access ACCESS = Access::plain, class P, class L>
+BARACUDA_D Vec<T, VEC> load_columns(const P& p, int n, const T* row, i64 col, L left) {
+  if constexpr (WIDE) {
+    return left > 0 ? load<VEC, ACCESS>(row + col) : Vec<T, VEC>{};
+  } else {
+    if (p.inner_rank <= 1) return load_strided<T, VEC, ACCESS>(row + col * p.inner[n][0], p.inner[n][0], left);
+    Vec<T, VEC> out;
+#pragma unroll 1
+    for (int k = 0; k < VEC; ++k)
+      out[k] = k < left ? row[general_offset(col + k, p.inner_rank, p.inner_shape, p.inner[n])] : T{};
+    return out;
+  }
+}
+template <class T, int VEC, bool WIDE, Access ACCESS = Access::plain, class P, class L>
+BARACUDA_D void store_columns(const P& p, int n, T* row, i64 col, const Vec<T, VEC>& x, L left) {
+  if constexpr (WIDE) {
+    if (left > 0) store<ACCESS>(row + col, x);
+  } else if (p.inner_rank <= 1) {
+    store_strided<T, VEC, ACCESS>(row + col * p.inner[n][0], p.inner[n][0], x, left);
+  } else {
+#pragma unroll 1
+    for (int k = 0; k < VEC; ++k)
+      if (k < left) row[general_offset(col + k, p.inner_rank, p.inner_shape, p.inner[n])] = x[k];
+  }
 }
 
 }  // namespace baracuda

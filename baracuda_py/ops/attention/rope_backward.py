@@ -1,0 +1,82 @@
+"""rope_backward: the gradient of rope is the rotation by the negated angle (a rotation's transpose is its inverse)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...core import (
+    Args, Array, Guarantee, OpCategory, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
+)  # fmt: skip
+from ...core.element import INDICES
+from .rope import (
+    FREQUENCIES, X2, RopeDescriptor, X, angles, geometry, kernel, random_case, random_frequencies, rotate,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeBackwardDescriptor(RopeDescriptor):
+    """The forward's fields."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RopeBackwardArgs(Args):
+    """`positions`, `inv_freq` and `offset` are those of the forward call."""
+
+    dy: Array = operand(X)
+    positions: Array | None = operand(
+        "batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000)
+    )
+    inv_freq: Array | None = operand(
+        "num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies
+    )
+    dy2: Array | None = operand(X2, optional=True)
+    dx: Array = output(X, inplace=("dy",))
+    dx2: Array | None = output(X2, optional=True, needs="dy2", inplace=("dy2",))
+    offset: Scalar = scalar(0, integer=True)
+
+
+def reference(
+    desc: RopeBackwardDescriptor, *, dy: Any, positions: Any, inv_freq: Any, dy2: Any, offset: Any, wanted: set[str]
+) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in."""
+    cos, sin = angles(desc, positions, inv_freq, offset, dy.dtype)
+    results = {"dx": rotate(desc, dy, cos, -sin)}
+    if "dx2" in wanted:
+        results["dx2"] = rotate(desc, dy2, cos, -sin)
+    return results
+
+
+class RopeBackwardPlan(Plan):
+    """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j]."""
+
+    op = "attention.rope_backward"
+    category = OpCategory.ATTENTION
+    direction = "backward"
+    descriptor = RopeBackwardDescriptor
+    args = RopeBackwardArgs
+    reference = staticmethod(reference)
+    value_policy = "any position is legal: a negative one turns backwards"
+    variants = (
+        Variant(
+            "rotate", lambda p: geometry(p, ("dy", "dx", "dy2", "dx2"), True), source="attention/rope.cu",
+            kernels=(kernel(),), guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> RopeDescriptor:
+        return random_case(draw, RopeBackwardDescriptor)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        if "dy2" in shapes and len(shapes["dy2"]) == 4:
+            facts["num_heads2"] = shapes["dy2"][1]
+
+    @classmethod
+    def flops(cls, desc: Any) -> int:
+        return 3 * desc.batch_size * desc.num_heads * desc.seq_len * desc.rotary
+
+
+rope_backward = functional(RopeBackwardPlan)

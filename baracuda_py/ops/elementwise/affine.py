@@ -1,0 +1,91 @@
+"""affine: y = alpha x + beta with scalars that may live on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Scalar,
+    Variant, element, extents, functional, operand, output, scalar,
+)  # fmt: skip
+from ...core.element import SIGNED
+from ...core.element import cast as cast_values
+from ...schedules.map import map_geometry, map_kernels, map_params
+
+INTEGERS = (*SIGNED, ElementKind.U8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffineDescriptor(Descriptor):
+    """x and y have shape `shape`."""
+
+    shape: tuple[int, ...] = extents()
+    element: ElementKind = element((*FLOATS, *INTEGERS))
+
+
+@dataclass(slots=True, kw_only=True)
+class AffineArgs(Args):
+    """y may be x itself; both may have any strides."""
+
+    x: Array = operand("*shape", values=(-100, 100))
+    y: Array = output("*shape", inplace=("x",))
+    alpha: Scalar = scalar(1.0)
+    beta: Scalar = scalar(0.0)
+
+
+def reference(desc: AffineDescriptor, *, x: Any, alpha: Any, beta: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in; integers in 64 bits."""
+    if desc.element in INTEGERS:
+        a, b = (cast_values(np.asarray([v], np.float64), "int64") for v in (alpha, beta))
+        return {"y": cast_values(x.astype(np.int64) * a + b, desc.element)}
+    return {"y": x * x.dtype.type(alpha) + x.dtype.type(beta)}
+
+
+PARAMS = Params("AffineParams", y="ptr", x="ptr", alpha="scalar", beta="scalar", **map_params(2))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.y, p.x))
+
+
+class AffinePlan(Plan):
+    """y = alpha x + beta, rounded once after alpha and beta are rounded to the accumulator (f32, f64 for f64).
+
+    Integers take the integer parts of alpha and beta, and wrap.
+    """
+
+    op = "elementwise.affine"
+    category = OpCategory.ELEMENTWISE
+    descriptor = AffineDescriptor
+    args = AffineArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "map", _geometry, source="elementwise/affine.cu", kernels=map_kernels("affine<{T}, {LAYOUT}>", PARAMS),
+            elements=(*FLOATS, *INTEGERS),
+            guarantee=Guarantee(lambda kind, _: Exact() if kind in INTEGERS else Forward(1), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> AffineDescriptor:
+        return AffineDescriptor(shape=draw.shape(0, 4, 0, 17), element=draw.element)
+
+    @classmethod
+    def flops(cls, desc: Any) -> int:
+        return 2 * int(np.prod(desc.shape, dtype=np.int64))
+
+
+_affine = functional(AffinePlan, "affine")
+
+
+def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+    """alpha x + beta; see `AffinePlan`."""
+    return _affine(x, alpha=alpha, beta=beta, out=out, stream=stream, preference=preference)
+
+
+affine.plan = AffinePlan  # type: ignore[attr-defined]

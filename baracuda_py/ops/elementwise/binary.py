@@ -1,0 +1,172 @@
+"""binary: y = f(a, b) with broadcasting, f one of `BinaryKind`, by PyTorch's names; and one function per kind."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant,
+    choice, element, extents, functional, operand, output,
+)  # fmt: skip
+from ...core.element import HALVES, SIGNED
+from ...core.error_bound import ErrorBound
+from ...core.errors import InvalidProblemError, UnsupportedError
+from ...schedules.map import map_geometry, map_kernels, map_params
+
+INTEGERS = (*SIGNED, ElementKind.U8)
+
+
+class BinaryKind(enum.Enum):
+    """y = f(a, b)."""
+
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"
+    POW = "pow"
+    MAXIMUM = "maximum"
+    MINIMUM = "minimum"
+    FMAX = "fmax"
+    FMIN = "fmin"
+    FLOOR_DIVIDE = "floor_divide"
+    REMAINDER = "remainder"
+    FMOD = "fmod"
+    ATAN2 = "atan2"
+    HYPOT = "hypot"
+    COPYSIGN = "copysign"
+
+    @property
+    def cpp(self) -> str:
+        """The functor's name in kernels/elementwise/binary.cu."""
+        return "".join(part.capitalize() for part in self.value.split("_"))
+
+
+K = BinaryKind
+WITH_INTEGERS = (K.ADD, K.SUB, K.MUL, K.MAXIMUM, K.MINIMUM, K.FLOOR_DIVIDE, K.REMAINDER, K.FMOD)
+
+
+def binary_elements(kind: Any) -> tuple[ElementKind, ...]:
+    """Floats, and integers where the result is one."""
+    return (*FLOATS, *INTEGERS) if kind in WITH_INTEGERS else FLOATS
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryDescriptor(Descriptor):
+    """y has shape `shape`; a and b have shapes that broadcast to it."""
+
+    kind: BinaryKind = choice(BinaryKind)
+    shape: tuple[int, ...] = extents()
+    element: ElementKind = element((*FLOATS, *INTEGERS))
+
+    def validate(self) -> None:
+        if self.element not in binary_elements(self.kind):
+            why = "floor_divide is the integer division" if self.kind is K.DIV else "cast both to a float first"
+            raise UnsupportedError(f"{self.kind.value} of {self.element} is not an integer in general; {why}")
+
+
+@dataclass(slots=True, kw_only=True)
+class BinaryArgs(Args):
+    """Any strides; y may be a or b itself where that has y's shape."""
+
+    a: Array = operand("*shape", broadcast=True, values=(-100, 100))
+    b: Array = operand("*shape", broadcast=True, values=(-100, 100))
+    y: Array = output("*shape", inplace=("a", "b"))
+
+
+
+_FORMULAS: Mapping[BinaryKind, Any] = {
+    K.ADD: np.add, K.SUB: np.subtract, K.MUL: np.multiply, K.DIV: np.divide, K.POW: np.power, K.MAXIMUM: np.maximum,
+    K.MINIMUM: np.minimum, K.FMAX: np.fmax, K.FMIN: np.fmin, K.FLOOR_DIVIDE: np.floor_divide,
+    K.REMAINDER: np.remainder, K.FMOD: np.fmod, K.ATAN2: np.arctan2, K.HYPOT: np.hypot, K.COPYSIGN: np.copysign,
+}  # fmt: skip
+
+
+def reference(desc: BinaryDescriptor, *, a: Any, b: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype a and b come in."""
+    with np.errstate(all="ignore"):
+        y = _FORMULAS[desc.kind](a, b)
+    return {"y": np.broadcast_to(np.asarray(y, a.dtype), desc.shape)}
+
+
+_EXACT = (K.MAXIMUM, K.MINIMUM, K.FMAX, K.FMIN, K.FMOD, K.COPYSIGN)
+# The CUDA math library's documented maximum and half an ulp; floor_divide and remainder round twice at most.
+_ULPS = {K.POW: (4.5, 2.5), K.ATAN2: (3.5, 2.5), K.HYPOT: (3.5, 2.5), K.FLOOR_DIVIDE: (2, 2), K.REMAINDER: (1, 1)}
+
+
+def _bound(kind: ElementKind, op: Any) -> ErrorBound:
+    if kind in INTEGERS or op in _EXACT:
+        return Exact()
+    if op in _ULPS:
+        return Ulp(0.51) if kind in HALVES else Ulp(_ULPS[op][kind is ElementKind.F64])
+    # Rounded once. A subnormal bf16 product or quotient is rounded in float first; the truth for double has 64 bits itself.
+    if kind is ElementKind.F64:
+        return Ulp(0.501)
+    return Ulp(0.51) if kind is ElementKind.BF16 and op in (K.MUL, K.DIV) else Exact()
+
+
+PARAMS = Params("BinaryParams", y="ptr", a="ptr", b="ptr", **map_params(3))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.y, p.a.broadcast_to(p.y.shape), p.b.broadcast_to(p.y.shape)))
+
+
+class BinaryPlan(Plan):
+    """y = f(a, b) for the kinds of `BinaryKind` (torch.add, torch.maximum, …), a and b broadcast.
+
+    maximum and minimum propagate NaN, fmax and fmin drop it. floor_divide and remainder round the quotient down
+    (remainder has b's sign, as in Python), fmod rounds it to zero. Integers wrap; with b = 0 their floor_divide,
+    remainder and fmod are 0, as in NumPy.
+    """
+
+    op = "elementwise.binary"
+    category = OpCategory.ELEMENTWISE
+    kinds = BinaryKind
+    descriptor = BinaryDescriptor
+    args = BinaryArgs
+    reference = staticmethod(reference)
+    value_policy = "an integer divided by 0 gives 0"
+    variants = (
+        Variant(
+            "map", _geometry, source="elementwise/binary.cu",
+            kernels=map_kernels("binary<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS), elements=binary_elements,
+            guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> BinaryDescriptor:
+        return BinaryDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        try:
+            facts.setdefault("shape", np.broadcast_shapes(shapes["a"], shapes["b"]))
+        except ValueError:
+            raise InvalidProblemError(f"a {tuple(shapes['a'])} and b {tuple(shapes['b'])} do not broadcast together") from None
+
+
+def _function(kind: BinaryKind) -> Any:
+    return functional(BinaryPlan, kind.value, f"y = {kind.value}(a, b) with broadcasting; see `BinaryPlan`.", kind=kind)
+
+
+add = _function(BinaryKind.ADD)
+sub = _function(BinaryKind.SUB)
+mul = _function(BinaryKind.MUL)
+div = _function(BinaryKind.DIV)
+pow = _function(BinaryKind.POW)
+maximum = _function(BinaryKind.MAXIMUM)
+minimum = _function(BinaryKind.MINIMUM)
+fmax = _function(BinaryKind.FMAX)
+fmin = _function(BinaryKind.FMIN)
+floor_divide = _function(BinaryKind.FLOOR_DIVIDE)
+remainder = _function(BinaryKind.REMAINDER)
+fmod = _function(BinaryKind.FMOD)
+atan2 = _function(BinaryKind.ATAN2)
+hypot = _function(BinaryKind.HYPOT)
+copysign = _function(BinaryKind.COPYSIGN)

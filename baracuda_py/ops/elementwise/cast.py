@@ -1,0 +1,107 @@
+"""cast: y = x in another element, rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant,
+    extents, functional, operand, output,
+)  # fmt: skip
+from ...core import element as element_field
+from ...core.element import INTS
+from ...core.element import cast as cast_values
+from ...schedules.map import map_geometry, map_kernels, map_params
+
+ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CastDescriptor(Descriptor):
+    """x holds `element`, y holds `to_element`; both have shape `shape`."""
+
+    shape: tuple[int, ...] = extents()
+    to_element: ElementKind = element_field(ELEMENTS)
+    element: ElementKind = element_field(ELEMENTS)
+
+    @property
+    def aux_element(self) -> ElementKind:
+        """The second element of the SKU."""
+        return self.to_element
+
+
+def _values(rng: Any, desc: CastDescriptor, shape: tuple[int, ...]) -> Any:
+    """Every magnitude the element has."""
+    kind = desc.element
+    if kind is ElementKind.BOOL:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if kind.is_integer:
+        limits = np.iinfo(kind.dtype)
+        return rng.integers(limits.min, limits.max, shape, kind.dtype, endpoint=True) >> rng.integers(0, kind.bits, shape, kind.dtype)
+    scale = np.exp2(rng.integers(-40, 70, shape))
+    return cast_values(rng.standard_normal(shape) * scale, kind)
+
+
+@dataclass(slots=True, kw_only=True)
+class CastArgs(Args):
+    """y may be x itself where both elements are the same."""
+
+    x: Array = operand("*shape", values=_values)
+    y: Array = output("*shape", element="to_element", inplace=("x",))
+
+
+def reference(desc: CastDescriptor, *, x: Any) -> Mapping[str, Any]:
+    """One rounding of the stored values."""
+    return {"y": np.array(cast_values(x, desc.to_element))}
+
+
+PARAMS = Params("CastParams", y="ptr", x="ptr", **map_params(2))
+_KERNELS = tuple(
+    kernel
+    for to in ELEMENTS
+    for kernel in map_kernels(f"cast_map<{to.ctype}, {{T}}, {{LAYOUT}}>", PARAMS, to, f"_{to}")
+)
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.y, p.x), suffix=f"_{p.desc.to_element}")
+
+
+class CastPlan(Plan):
+    """y = x.to(to_element), between floats, integers and bool.
+
+    To a float: to nearest even, once. Float to integer: toward zero, clamped to the range, NaN to 0. Integer to
+    integer: wraps. To bool: x != 0, so that NaN is True. fp8 and 4-bit elements are casts of their own.
+    """
+
+    op = "elementwise.cast"
+    category = OpCategory.ELEMENTWISE
+    descriptor = CastDescriptor
+    args = CastArgs
+    reference = staticmethod(reference)
+    raw = True
+    variants = (
+        Variant(
+            "map", _geometry, source="elementwise/cast.cu", kernels=_KERNELS, elements=ELEMENTS,
+            guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> CastDescriptor:
+        return CastDescriptor(shape=draw.shape(0, 4, 0, 17), to_element=draw.choice(ELEMENTS), element=draw.element)
+
+
+_cast = functional(CastPlan, "cast")
+
+
+def cast(x: Array, to_element: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+    """x as `to_element` (any dtype-like), rounded once; see `CastPlan`."""
+    return _cast(x, to_element=ElementKind.of(to_element), out=out, stream=stream, preference=preference)
+
+
+cast.plan = CastPlan  # type: ignore[attr-defined]

@@ -1,0 +1,85 @@
+"""fill: every element of an array becomes one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Scalar, Variant,
+    element, extents, functional, inout, scalar,
+)  # fmt: skip
+from ...core.element import INTS
+from ...schedules.map import map_geometry, map_kernels, map_params
+
+ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillDescriptor(Descriptor):
+    """x has shape `shape`."""
+
+    shape: tuple[int, ...] = extents()
+    element: ElementKind = element(ELEMENTS)
+
+
+@dataclass(slots=True, kw_only=True)
+class FillArgs(Args):
+    """x is only written, through any strides."""
+
+    x: Array = inout("*shape")
+    value: Scalar = scalar()
+
+
+def reference(desc: FillDescriptor, *, x: Any, value: Any) -> Mapping[str, Any]:
+    """The value in float64, as the kernel has it."""
+    return {"x": np.full(desc.shape, float(value))}
+
+
+PARAMS = Params("FillParams", x="ptr", value="scalar", **map_params(1))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.x,))
+
+
+class FillPlan(Plan):
+    """x = value (torch.Tensor.fill_), the value being a number or a 0-d device array.
+
+    It travels as float64 and is converted once, as `cast` does: integers beyond 2⁵³ round, and clamp to the element's
+    range.
+    """
+
+    op = "elementwise.fill"
+    category = OpCategory.SHAPE_LAYOUT
+    descriptor = FillDescriptor
+    args = FillArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "map", _geometry, source="elementwise/fill.cu", kernels=map_kernels("fill<{T}, {LAYOUT}>", PARAMS),
+            elements=ELEMENTS, guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> FillDescriptor:
+        return FillDescriptor(shape=draw.shape(0, 4, 0, 17), element=draw.element)
+
+    @classmethod
+    def bytes(cls, desc: Any) -> int:
+        return int(np.prod(desc.shape, dtype=np.int64)) * desc.element.itemsize  # type: ignore[no-any-return]
+
+
+_fill = functional(FillPlan, "fill")
+
+
+def fill(x: Array, value: Scalar, *, stream: Any = None, preference: Any = None) -> Any:
+    """x with every element set to `value`, in place; see `FillPlan`."""
+    return _fill(x, value=value, stream=stream, preference=preference)
+
+
+fill.plan = FillPlan  # type: ignore[attr-defined]

@@ -1,0 +1,152 @@
+"""unary: y = f(x), f one of `UnaryKind`, by PyTorch's definitions; and one function per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, Vjp, choice, element,
+    extents, functional, number, operand, output,
+)  # fmt: skip
+from ...core.errors import InvalidProblemError, UnsupportedError
+from ...schedules.map import map_geometry, map_kernels, map_params
+from .unary_kinds import ALPHA, FORWARD, INTEGERS, UnaryKind, unary_bound, unary_elements
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnaryDescriptor(Descriptor):
+    """x and y have shape `shape`. `alpha` is the coefficient of kinds that have one, by default PyTorch's.
+
+    leaky_relu: slope below 0 (0.01). elu: scale below 0 (1.0). hardshrink, softshrink: threshold (0.5).
+    """
+
+    kind: UnaryKind = choice(UnaryKind)
+    shape: tuple[int, ...] = extents()
+    alpha: float | None = number(None)
+    element: ElementKind = element((*unary_elements(None), *INTEGERS))
+
+    def validate(self) -> None:
+        if self.element not in unary_elements(self.kind):
+            raise UnsupportedError(f"{self.kind.value} of {self.element} is not an integer in general; cast to a float first")
+        if self.alpha is None and self.kind in ALPHA:
+            object.__setattr__(self, "alpha", ALPHA[self.kind])
+        elif self.alpha is not None and self.kind not in ALPHA:
+            raise InvalidProblemError(f"{self.kind.value} has no coefficient; alpha must be None, got {self.alpha}")
+        if self.kind in (UnaryKind.HARDSHRINK, UnaryKind.SOFTSHRINK) and not self.alpha >= 0:  # type: ignore[operator]
+            raise InvalidProblemError(f"{self.kind.value} needs alpha >= 0, got {self.alpha}")
+
+
+@dataclass(slots=True, kw_only=True)
+class UnaryArgs(Args):
+    """y may be x itself; both may have any strides."""
+
+    x: Array = operand("*shape", values=(-100, 100))
+    y: Array = output("*shape", inplace=("x",))
+
+
+def reference(desc: UnaryDescriptor, *, x: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in."""
+    alpha = None if desc.alpha is None else x.dtype.type(desc.alpha)
+    with np.errstate(all="ignore"):
+        return {"y": np.asarray(FORWARD[desc.kind](x, alpha), x.dtype)}
+
+
+PARAMS = Params("UnaryParams", y="ptr", x="ptr", alpha="f64", **map_params(2))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.y, p.x), {"alpha": p.desc.alpha or 0.0})
+
+
+class UnaryPlan(Plan):
+    """y = f(x) for the kinds of `UnaryKind` (torch.exp, torch.nn.functional.gelu, …).
+
+    Special values follow the formula, as PyTorch does: NaN stays NaN except in `sign`, where it gives 0; silu, gelu,
+    mish and hardswish of -inf are NaN. Coefficients are `alpha`. Integers (neg, abs, sign, square, relu) wrap.
+    """
+
+    op = "elementwise.unary"
+    category = OpCategory.ELEMENTWISE
+    kinds = UnaryKind
+    descriptor = UnaryDescriptor
+    args = UnaryArgs
+    reference = staticmethod(reference)
+    vjp = Vjp("UnaryBackwardPlan", grads={"x": "dx"})
+    variants = (
+        Variant(
+            "map", _geometry, source="elementwise/unary.cu",
+            kernels=map_kernels("unary<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS), elements=unary_elements,
+            guarantee=Guarantee(unary_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> UnaryDescriptor:
+        alpha = draw.number(0.0, 2.0) if draw.kind in ALPHA else None
+        return UnaryDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), alpha=alpha, element=draw.element)
+
+
+def _function(kind: UnaryKind) -> Any:
+    doc = f"y = {kind.value}(x) element by element; see `UnaryPlan`."
+    fixed = {} if kind in ALPHA else {"alpha": None}
+    return functional(UnaryPlan, kind.value, doc, kind=kind, **fixed)
+
+
+neg = _function(UnaryKind.NEG)
+abs = _function(UnaryKind.ABS)
+sign = _function(UnaryKind.SIGN)
+reciprocal = _function(UnaryKind.RECIPROCAL)
+square = _function(UnaryKind.SQUARE)
+cube = _function(UnaryKind.CUBE)
+sqrt = _function(UnaryKind.SQRT)
+rsqrt = _function(UnaryKind.RSQRT)
+cbrt = _function(UnaryKind.CBRT)
+exp = _function(UnaryKind.EXP)
+exp2 = _function(UnaryKind.EXP2)
+expm1 = _function(UnaryKind.EXPM1)
+log = _function(UnaryKind.LOG)
+log2 = _function(UnaryKind.LOG2)
+log10 = _function(UnaryKind.LOG10)
+log1p = _function(UnaryKind.LOG1P)
+sin = _function(UnaryKind.SIN)
+cos = _function(UnaryKind.COS)
+tan = _function(UnaryKind.TAN)
+asin = _function(UnaryKind.ASIN)
+acos = _function(UnaryKind.ACOS)
+atan = _function(UnaryKind.ATAN)
+sinh = _function(UnaryKind.SINH)
+cosh = _function(UnaryKind.COSH)
+tanh = _function(UnaryKind.TANH)
+asinh = _function(UnaryKind.ASINH)
+acosh = _function(UnaryKind.ACOSH)
+atanh = _function(UnaryKind.ATANH)
+erf = _function(UnaryKind.ERF)
+erfc = _function(UnaryKind.ERFC)
+floor = _function(UnaryKind.FLOOR)
+ceil = _function(UnaryKind.CEIL)
+round = _function(UnaryKind.ROUND)
+trunc = _function(UnaryKind.TRUNC)
+frac = _function(UnaryKind.FRAC)
+sigmoid = _function(UnaryKind.SIGMOID)
+log_sigmoid = _function(UnaryKind.LOG_SIGMOID)
+logit = _function(UnaryKind.LOGIT)
+relu = _function(UnaryKind.RELU)
+relu6 = _function(UnaryKind.RELU6)
+leaky_relu = _function(UnaryKind.LEAKY_RELU)
+elu = _function(UnaryKind.ELU)
+selu = _function(UnaryKind.SELU)
+gelu = _function(UnaryKind.GELU)
+gelu_tanh = _function(UnaryKind.GELU_TANH)
+silu = _function(UnaryKind.SILU)
+mish = _function(UnaryKind.MISH)
+softplus = _function(UnaryKind.SOFTPLUS)
+softsign = _function(UnaryKind.SOFTSIGN)
+hardtanh = _function(UnaryKind.HARDTANH)
+hardsigmoid = _function(UnaryKind.HARDSIGMOID)
+hardswish = _function(UnaryKind.HARDSWISH)
+hardshrink = _function(UnaryKind.HARDSHRINK)
+softshrink = _function(UnaryKind.SOFTSHRINK)

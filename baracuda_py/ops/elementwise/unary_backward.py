@@ -1,0 +1,145 @@
+"""unary_backward: dx = dy f'(x), for the kinds of `UnaryKind` that have a derivative; and one function per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, choice, element,
+    extents, functional, number, operand, output,
+)  # fmt: skip
+from ...core.errors import InvalidProblemError
+from ...schedules.map import map_geometry, map_kernels, map_params
+from .unary_kinds import ALPHA, SELECTS, SLOPE, UnaryKind, slope_bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnaryBackwardDescriptor(Descriptor):
+    """dy, x and dx have shape `shape`; `alpha` as in `UnaryDescriptor`."""
+
+    kind: UnaryKind = choice(UnaryKind)
+    shape: tuple[int, ...] = extents()
+    alpha: float | None = number(None)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.kind not in SLOPE:
+            raise InvalidProblemError(f"the derivative of {self.kind.value} is 0 wherever there is one; fill dx with 0")
+        if self.alpha is None and self.kind in ALPHA:
+            object.__setattr__(self, "alpha", ALPHA[self.kind])
+        elif self.alpha is not None and self.kind not in ALPHA:
+            raise InvalidProblemError(f"{self.kind.value} has no coefficient; alpha must be None, got {self.alpha}")
+
+
+@dataclass(slots=True, kw_only=True)
+class UnaryBackwardArgs(Args):
+    """x is the forward input, for every kind: f' of a rounded y would be wrong where f is flat."""
+
+    dy: Array = operand("*shape")
+    x: Array = operand("*shape")
+    dx: Array = output("*shape", inplace=("dy", "x"))
+
+
+def reference(desc: UnaryBackwardDescriptor, *, dy: Any, x: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in."""
+    alpha = None if desc.alpha is None else x.dtype.type(desc.alpha)
+    with np.errstate(all="ignore"):
+        slope = SLOPE[desc.kind](x, alpha)
+        dx = np.asarray(dy * slope, x.dtype)
+        return {"dx": np.where(slope == 0, x.dtype.type(0), dx) if desc.kind in _GATES else dx}
+
+
+# These pass dy or nothing, not even NaN or inf.
+_GATES = {*SELECTS, UnaryKind.HARDSIGMOID} - {UnaryKind.ABS}
+
+PARAMS = Params("UnaryBackwardParams", dx="ptr", dy="ptr", x="ptr", alpha="f64", **map_params(3))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.dx, p.dy, p.x), {"alpha": p.desc.alpha or 0.0})
+
+
+class UnaryBackwardPlan(Plan):
+    """dx = dy f'(x), PyTorch's choice of slope at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid."""
+
+    op = "elementwise.unary_backward"
+    category = OpCategory.ELEMENTWISE
+    direction = "backward"
+    kinds = tuple(SLOPE)
+    descriptor = UnaryBackwardDescriptor
+    args = UnaryBackwardArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "map", _geometry, source="elementwise/unary_backward.cu",
+            kernels=map_kernels("unary_backward<baracuda::gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
+            guarantee=Guarantee(slope_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> UnaryBackwardDescriptor:
+        alpha = draw.number(0.0, 2.0) if draw.kind in ALPHA else None
+        return UnaryBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), alpha=alpha, element=draw.element)
+
+
+def _function(kind: UnaryKind) -> Any:
+    name = f"{kind.value}_backward"
+    doc = f"dx = dy {kind.value}'(x) element by element; see `UnaryBackwardPlan`."
+    fixed = {} if kind in ALPHA else {"alpha": None}
+    return functional(UnaryBackwardPlan, name, doc, kind=kind, **fixed)
+
+
+neg_backward = _function(UnaryKind.NEG)
+abs_backward = _function(UnaryKind.ABS)
+reciprocal_backward = _function(UnaryKind.RECIPROCAL)
+square_backward = _function(UnaryKind.SQUARE)
+cube_backward = _function(UnaryKind.CUBE)
+sqrt_backward = _function(UnaryKind.SQRT)
+rsqrt_backward = _function(UnaryKind.RSQRT)
+cbrt_backward = _function(UnaryKind.CBRT)
+exp_backward = _function(UnaryKind.EXP)
+exp2_backward = _function(UnaryKind.EXP2)
+expm1_backward = _function(UnaryKind.EXPM1)
+log_backward = _function(UnaryKind.LOG)
+log2_backward = _function(UnaryKind.LOG2)
+log10_backward = _function(UnaryKind.LOG10)
+log1p_backward = _function(UnaryKind.LOG1P)
+sin_backward = _function(UnaryKind.SIN)
+cos_backward = _function(UnaryKind.COS)
+tan_backward = _function(UnaryKind.TAN)
+asin_backward = _function(UnaryKind.ASIN)
+acos_backward = _function(UnaryKind.ACOS)
+atan_backward = _function(UnaryKind.ATAN)
+sinh_backward = _function(UnaryKind.SINH)
+cosh_backward = _function(UnaryKind.COSH)
+tanh_backward = _function(UnaryKind.TANH)
+asinh_backward = _function(UnaryKind.ASINH)
+acosh_backward = _function(UnaryKind.ACOSH)
+atanh_backward = _function(UnaryKind.ATANH)
+erf_backward = _function(UnaryKind.ERF)
+erfc_backward = _function(UnaryKind.ERFC)
+frac_backward = _function(UnaryKind.FRAC)
+sigmoid_backward = _function(UnaryKind.SIGMOID)
+log_sigmoid_backward = _function(UnaryKind.LOG_SIGMOID)
+logit_backward = _function(UnaryKind.LOGIT)
+relu_backward = _function(UnaryKind.RELU)
+relu6_backward = _function(UnaryKind.RELU6)
+leaky_relu_backward = _function(UnaryKind.LEAKY_RELU)
+elu_backward = _function(UnaryKind.ELU)
+selu_backward = _function(UnaryKind.SELU)
+gelu_backward = _function(UnaryKind.GELU)
+gelu_tanh_backward = _function(UnaryKind.GELU_TANH)
+silu_backward = _function(UnaryKind.SILU)
+mish_backward = _function(UnaryKind.MISH)
+softplus_backward = _function(UnaryKind.SOFTPLUS)
+softsign_backward = _function(UnaryKind.SOFTSIGN)
+hardtanh_backward = _function(UnaryKind.HARDTANH)
+hardsigmoid_backward = _function(UnaryKind.HARDSIGMOID)
+hardswish_backward = _function(UnaryKind.HARDSWISH)
+hardshrink_backward = _function(UnaryKind.HARDSHRINK)
+softshrink_backward = _function(UnaryKind.SOFTSHRINK)

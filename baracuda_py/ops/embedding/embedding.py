@@ -1,0 +1,185 @@
+"""embedding: rows of a table by index (torch.nn.functional.embedding)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step, Variant,
+    View, Vjp, element, extent, extents, functional, integer, operand, output,
+)  # fmt: skip
+from ...core.element import INDICES
+from ...core.errors import InvalidProblemError
+from ...core.tensor import merge_axes
+from ...schedules.map import divider
+
+THREADS = 256
+ROWS = 4  # words a thread has in flight, as in the kernel
+
+
+def random_indices(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """In range; a table without rows has no such index, and yields zero rows."""
+    return rng.integers(0, max(desc.num_embeddings, 1), shape)
+
+
+def out_of_range(desc: Any, arrays: Mapping[str, Any]) -> str | None:
+    """What is wrong with the indices, or None."""
+    indices = np.asarray(arrays["indices"])
+    if ((indices < 0) | (indices >= desc.num_embeddings)).any():
+        return f"indices must lie in [0, {desc.num_embeddings})"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingDescriptor(Descriptor):
+    """A table of num_embeddings rows of embedding_dim elements, looked up at an array of shape index_shape.
+
+    padding_idx, negative counting from the end, changes the gradient only (as in PyTorch): that row gets none.
+    """
+
+    index_shape: tuple[int, ...] = extents()
+    num_embeddings: int = extent()
+    embedding_dim: int = extent()
+    padding_idx: int | None = integer(None)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.padding_idx is not None and not -self.num_embeddings <= self.padding_idx < self.num_embeddings:
+            raise InvalidProblemError(
+                f"padding_idx must lie in [-{self.num_embeddings}, {self.num_embeddings}), got {self.padding_idx}"
+            )
+
+    @property
+    def padding_row(self) -> int:
+        """The row without a gradient; -1 for none."""
+        if self.padding_idx is None:
+            return -1
+        return self.padding_idx + (self.num_embeddings if self.padding_idx < 0 else 0)
+
+    @property
+    def tokens(self) -> int:
+        """How many rows are looked up."""
+        count = 1
+        for n in self.index_shape:
+            count *= n
+        return count
+
+
+@dataclass(slots=True, kw_only=True)
+class EmbeddingArgs(Args):
+    """y[..., :] = weight[indices[...], :]."""
+
+    indices: Array = operand("*index_shape", element=INDICES[::-1], values=random_indices)
+    weight: Array = operand("num_embeddings embedding_dim")
+    y: Array = output("*index_shape embedding_dim")
+
+
+def reference(desc: EmbeddingDescriptor, *, indices: Any, weight: Any) -> Mapping[str, Any]:
+    """NumPy on the stored values."""
+    y = np.zeros((*desc.index_shape, desc.embedding_dim), weight.dtype)
+    found = (indices >= 0) & (indices < desc.num_embeddings)
+    if found.all():
+        np.take(weight, indices, axis=0, out=y)
+    else:
+        y[found] = weight[indices[found]]
+    return {"y": y}
+
+
+PARAMS = Params(
+    "EmbeddingParams", indices="ptr", weight="ptr", y="ptr", status="status", items="i64", row_words="i64",
+    num_embeddings="i64", weight_row="i64", weight_column="i64", y_column="i64", token_shape="i64[8]",
+    token_strides="i64[2][8]", by_row="u32[3]", token_rank="i32", indices_wide="i32",
+)  # fmt: skip
+
+
+def token_axes(indices: View, rows: View) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | str:
+    """The index axes merged over the indices and the rows that go with them: shape and both strides."""
+    shape, strides = merge_axes(indices.shape, (indices.strides, rows.strides[:-1]))
+    return "more than 8 index axes remain after merging" if len(shape) > 8 else (shape, strides)
+
+
+def padded(values: tuple[int, ...]) -> list[int]:
+    """Eight entries, the trailing ones 0."""
+    return [*values, *(0,) * (8 - len(values))]
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    size, columns = desc.element.itemsize, desc.embedding_dim
+    axes = token_axes(p.indices, p.y)
+    if isinstance(axes, str):
+        return axes
+    shape, (index_strides, y_strides) = axes
+    width = 16 if p.weight.inner_dense and p.y.inner_dense else size
+    while width > size and (columns * size % width or not (p.weight.aligned(width) and p.y.aligned(width))):
+        width //= 2
+    scale = width // size
+    words = columns // scale
+    items = desc.tokens * words
+    narrow = items < 2**31 - 2 * THREADS * ROWS and len(shape) <= 1
+    params = {
+        "items": items, "row_words": max(words, 1), "num_embeddings": desc.num_embeddings,
+        "weight_row": p.weight.strides[0] // scale if desc.num_embeddings > 1 else 0,
+        "weight_column": p.weight.strides[1] if scale == 1 else 1, "y_column": p.y.strides[-1] if scale == 1 else 1,
+        "token_shape": padded(shape),
+        "token_strides": [padded(index_strides), padded(tuple(s // scale for s in y_strides))],
+        "by_row": divider(max(words, 1)) if narrow else [1, 0, 0], "token_rank": len(shape),
+        "indices_wide": p.indices.element is ElementKind.I64,
+    }  # fmt: skip
+    grid = max(1, -(-items // (THREADS * ROWS)))
+    step = Step("embedding", (grid, 1, 1), params, {"BYTES": width, "I": "i32" if narrow else "i64"}, THREADS)
+    dense = p.indices.dense and p.weight.dense and p.y.dense
+    inner = p.weight.inner_dense and p.y.inner_dense
+    return Geometry((step,), layout="contiguous" if dense else "inner_contiguous" if inner else "strided")
+
+
+def _axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": tuple(b for b in (2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
+
+
+_KERNEL = Kernel(
+    "embedding", "embedding<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS, split=("BYTES",)
+)
+
+
+class EmbeddingPlan(Plan):
+    """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
+
+    op = "embedding.embedding"
+    category = OpCategory.EMBEDDING
+    descriptor = EmbeddingDescriptor
+    args = EmbeddingArgs
+    raw = True
+    reference = staticmethod(reference)
+    vjp = Vjp("EmbeddingBackwardPlan", grads={"weight": "dweight"})
+    value_policy = "an index outside [0, num_embeddings) yields a row of zeros"
+    variants = (
+        Variant(
+            "words", _geometry, source="embedding/embedding.cu",
+            kernels=(_KERNEL,), guarantee=Guarantee(native=True, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> EmbeddingDescriptor:
+        rows = draw.sizes(1, 2, 17, 300)
+        return EmbeddingDescriptor(
+            index_shape=draw.shape(0, 3, 0, 7), num_embeddings=rows, embedding_dim=draw.sizes(1, 7, 20, 64, 200),
+            element=draw.element,  # without padding_idx: the gradient it leaves out is no derivative
+        )  # fmt: skip
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        return out_of_range(desc, arrays)
+
+    @classmethod
+    def bytes(cls, desc: Any) -> int:
+        rows = desc.tokens + min(desc.tokens, desc.num_embeddings)
+        return 8 * desc.tokens + rows * desc.embedding_dim * desc.element.itemsize
+
+
+embedding = functional(EmbeddingPlan)

@@ -1,0 +1,148 @@
+"""gated_activation: y = act(gate) · up (Dauphin et al. 2017; Shazeer 2020): glu, reglu, swiglu, geglu."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant, Vjp, choice,
+    element, extents, functional, operand, output,
+)  # fmt: skip
+from ...core.element import HALVES
+from ...core.error_bound import ErrorBound
+from ...core.errors import InvalidProblemError
+from ...schedules.map import map_geometry, map_kernels, map_params
+from ..elementwise.unary_kinds import FORWARD, UnaryKind, unary_bound
+
+
+class GatedActivationKind(enum.Enum):
+    """The activation of the gate: sigmoid, relu, silu, gelu (erf), gelu (tanh)."""
+
+    GLU = "glu"
+    REGLU = "reglu"
+    SWIGLU = "swiglu"
+    GEGLU = "geglu"
+    GEGLU_TANH = "geglu_tanh"
+
+    @property
+    def activation(self) -> UnaryKind:
+        """The unary kind that the gate goes through."""
+        return _ACTIVATIONS[self.value]
+
+    @property
+    def cpp(self) -> str:
+        """That kind's functor."""
+        return self.activation.cpp
+
+
+_ACTIVATIONS = {
+    "glu": UnaryKind.SIGMOID, "reglu": UnaryKind.RELU, "swiglu": UnaryKind.SILU, "geglu": UnaryKind.GELU,
+    "geglu_tanh": UnaryKind.GELU_TANH,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedActivationDescriptor(Descriptor):
+    """gate, up and y have shape `shape`."""
+
+    kind: GatedActivationKind = choice(GatedActivationKind)
+    shape: tuple[int, ...] = extents()
+    element: ElementKind = element()
+
+
+@dataclass(slots=True, kw_only=True)
+class GatedActivationArgs(Args):
+    """Any strides: gate and up may be the two halves of one packed projection. y may be either of them itself."""
+
+    gate: Array = operand("*shape")
+    up: Array = operand("*shape")
+    y: Array = output("*shape", inplace=("gate", "up"))
+
+
+def reference(desc: GatedActivationDescriptor, *, gate: Any, up: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype gate comes in."""
+    with np.errstate(all="ignore"):
+        return {"y": np.asarray(FORWARD[desc.kind.activation](gate, None) * up, gate.dtype)}
+
+
+def _bound(kind: ElementKind, gated: Any) -> ErrorBound:
+    of_gate = unary_bound(kind, gated.activation)
+    if not isinstance(of_gate, Ulp):  # relu: the product is rounded once
+        return Ulp(0.51)
+    return of_gate if kind in HALVES else Ulp(2 * of_gate.n + 0.5)  # an ulp may be twice as large a part of the product
+
+
+PARAMS = Params("GatedActivationParams", y="ptr", gate="ptr", up="ptr", **map_params(3))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.y, p.gate, p.up))
+
+
+class GatedActivationPlan(Plan):
+    """y = act(gate) · up; the activation is that of `UnaryPlan`, in the accumulator's precision until the product is rounded."""
+
+    op = "gated.gated_activation"
+    category = OpCategory.GATED_ACTIVATION
+    kinds = GatedActivationKind
+    descriptor = GatedActivationDescriptor
+    args = GatedActivationArgs
+    reference = staticmethod(reference)
+    vjp = Vjp("GatedActivationBackwardPlan", grads={"gate": "dgate", "up": "dup"})
+    variants = (
+        Variant(
+            "map", _geometry, source="gated/gated_activation.cu",
+            kernels=map_kernels("gated_activation<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS),
+            guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> GatedActivationDescriptor:
+        return GatedActivationDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
+
+
+gated_activation = functional(GatedActivationPlan)
+
+
+def halves(x: Array, order: str = "gate_first") -> tuple[Array, Array]:
+    """(gate, up): views of the two halves of x along its last axis.
+
+    order: "gate_first" as language models pack them (LLaMA's gate_up projection), or "gate_last" as
+    torch.nn.functional.glu does, where glu(x) = first · sigmoid(second).
+    """
+    if order not in ("gate_first", "gate_last"):
+        raise InvalidProblemError(f'order must be "gate_first" or "gate_last", got {order!r}')
+    width = x.shape[-1] if len(x.shape) else 0
+    if width % 2 or not len(x.shape):
+        raise InvalidProblemError(f"x must have an even last axis to be split in halves, got shape {tuple(x.shape)}")
+    first, second = x[..., : width // 2], x[..., width // 2 :]
+    return (first, second) if order == "gate_first" else (second, first)
+
+
+def gated_activation_packed(
+    x: Array, *, kind: Any, order: str = "gate_first", out: Any = None, stream: Any = None, preference: Any = None
+) -> Any:
+    """y[..., F] from x[..., 2F], whose halves are gate and up in the given `order` (see `halves`); nothing is copied."""
+    gate, up = halves(x, order)
+    return gated_activation(gate, up, kind=kind, out=out, stream=stream, preference=preference)
+
+
+gated_activation_packed.plan = GatedActivationPlan  # type: ignore[attr-defined]
+
+
+def _function(kind: GatedActivationKind) -> Any:
+    doc = f"y = {kind.activation.value}(gate) · up; see `GatedActivationPlan`. For one packed x: {kind.value}(*halves(x, order))."
+    return functional(GatedActivationPlan, kind.value, doc, kind=kind)
+
+
+glu = _function(GatedActivationKind.GLU)
+reglu = _function(GatedActivationKind.REGLU)
+swiglu = _function(GatedActivationKind.SWIGLU)
+geglu = _function(GatedActivationKind.GEGLU)
+geglu_tanh = _function(GatedActivationKind.GEGLU_TANH)

@@ -1,0 +1,109 @@
+"""gated_activation_backward: dgate = dy · up · act'(gate), dup = dy · act(gate)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Variant, choice,
+    element, extents, functional, operand, output,
+)  # fmt: skip
+from ...core.errors import InvalidProblemError
+from ...schedules.map import map_geometry, map_kernels, map_params
+from ..elementwise.unary_kinds import FORWARD, SLOPE
+from .gated_activation import GatedActivationKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedActivationBackwardDescriptor(Descriptor):
+    """Every operand has shape `shape`."""
+
+    kind: GatedActivationKind = choice(GatedActivationKind)
+    shape: tuple[int, ...] = extents()
+    element: ElementKind = element()
+
+
+@dataclass(slots=True, kw_only=True)
+class GatedActivationBackwardArgs(Args):
+    """Any strides: dgate and dup may be the two halves of one packed gradient, and may overwrite the inputs."""
+
+    dy: Array = operand("*shape")
+    gate: Array = operand("*shape")
+    up: Array = operand("*shape")
+    dgate: Array | None = output("*shape", optional=True, inplace=("dy", "gate", "up"))
+    dup: Array | None = output("*shape", optional=True, inplace=("dy", "gate", "up"))
+
+
+def reference(desc: GatedActivationBackwardDescriptor, *, dy: Any, gate: Any, up: Any, wanted: set[str]) -> Mapping[str, Any]:
+    """NumPy in the dtype gate comes in."""
+    kind, found = desc.kind.activation, {}
+    with np.errstate(all="ignore"):
+        if "dgate" in wanted:
+            slope, product = SLOPE[kind](gate, None), dy * up
+            gradient = np.asarray(product * slope, gate.dtype)
+            # relu passes the gradient or nothing, not even NaN
+            found["dgate"] = np.where(slope == 0, gate.dtype.type(0), gradient) if desc.kind is GatedActivationKind.REGLU else gradient
+        if "dup" in wanted:
+            found["dup"] = np.asarray(dy * FORWARD[kind](gate, None), gate.dtype)
+    return found
+
+
+PARAMS = Params("GatedActivationBackwardParams", dgate="ptr", dup="ptr", dy="ptr", gate="ptr", up="ptr", **map_params(5))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return map_geometry(p, (p.dgate, p.dup, p.dy, p.gate, p.up))
+
+
+class GatedActivationBackwardPlan(Plan):
+    """dgate and dup of y = act(gate) · up; either may be None, and is then free."""
+
+    op = "gated.gated_activation_backward"
+    category = OpCategory.GATED_ACTIVATION
+    direction = "backward"
+    kinds = GatedActivationKind
+    descriptor = GatedActivationBackwardDescriptor
+    args = GatedActivationBackwardArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "map", _geometry, source="gated/gated_activation_backward.cu",
+            kernels=map_kernels(
+                "gated_activation_backward<baracuda::{KIND}, baracuda::gradient::{KIND}, {T}, {LAYOUT}>", PARAMS
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> GatedActivationBackwardDescriptor:
+        return GatedActivationBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        if views["dgate"] is None and views["dup"] is None:
+            raise InvalidProblemError("dgate and dup are both None; give at least one of them")
+
+    @classmethod
+    def bytes(cls, desc: Any) -> int:
+        return 5 * int(np.prod(desc.shape, dtype=np.int64)) * desc.element.itemsize  # type: ignore[no-any-return]
+
+
+gated_activation_backward = functional(GatedActivationBackwardPlan)
+
+
+def _function(kind: GatedActivationKind) -> Any:
+    name = f"{kind.value}_backward"
+    doc = f"(dgate, dup) of {kind.value}(gate, up); see `GatedActivationBackwardPlan`."
+    return functional(GatedActivationBackwardPlan, name, doc, kind=kind)
+
+
+glu_backward = _function(GatedActivationKind.GLU)
+reglu_backward = _function(GatedActivationKind.REGLU)
+swiglu_backward = _function(GatedActivationKind.SWIGLU)
+geglu_backward = _function(GatedActivationKind.GEGLU)
+geglu_tanh_backward = _function(GatedActivationKind.GEGLU_TANH)

@@ -1,0 +1,279 @@
+"""cross_entropy of logits against class indices (torch.nn.functional.cross_entropy), with its gradient on request.
+
+With z = logits - lse, w the class weights (1 without), ε the label smoothing and t the target of row i
+
+    loss_i = -(1 - ε) w[t] z[t] - ε / C Σ_c w[c] z[c]        0 where t is ignore_index
+    mean   = Σ loss_i / Σ w[t]    sum = Σ loss_i             both sums over the rows not ignored
+
+`dlogits` is the gradient for an upstream gradient of 1 and may be the logits' own memory: training then reads the
+logits once. The mean over no rows is NaN, as in PyTorch (its gradient is 0 here). Sums over rows are kept in float64,
+in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
+    Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+)  # fmt: skip
+from ...schedules.row_groups import (
+    LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch, slabs,
+)  # fmt: skip
+
+_LOGITS = "*batch_shape num_classes"
+_FINISH = 8192
+_PREPARE = 32768
+_PARTS = 64
+AT_ONCE = 2
+REDUCTIONS = ("none", "mean", "sum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropyLossDescriptor(Descriptor):
+    """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with "none", batch_shape."""
+
+    batch_shape: tuple[int, ...] = extents()
+    num_classes: int = extent(minimum=1)
+    ignore_index: int = integer(-100)
+    label_smoothing: float = number(0.0, minimum=0.0, maximum=1.0)
+    reduction: str = choice(REDUCTIONS, "mean")
+    element: ElementKind = element()
+
+    @property
+    def loss_shape(self) -> tuple[int, ...]:
+        """One loss a row, or one in all."""
+        return self.batch_shape if self.reduction == "none" else ()
+
+
+def random_weights(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Test data: class weights are positive."""
+    return rng.uniform(0.25, 2.0, shape)
+
+
+@dataclass(slots=True, kw_only=True)
+class CrossEntropyLossArgs(Args):
+    """loss, lse and total_weight are in the accumulator's element: float32, float64 for float64 logits.
+
+    `lse` = log Σ exp(logits) and `total_weight` = Σ w[t] over the rows not ignored are what the backward takes.
+    """
+
+    logits: Array = operand(_LOGITS)
+    targets: Array = operand("*batch_shape", element=(ElementKind.I64, ElementKind.I32), values=(0, "num_classes"))
+    weight: Array | None = operand("num_classes", optional=True, values=random_weights)
+    loss: Array = output("*loss_shape", element="acc")
+    lse: Array | None = output("*batch_shape", element="acc", optional=True)
+    total_weight: Array | None = output(element="acc", optional=True)
+    dlogits: Array | None = output(_LOGITS, optional=True, inplace=("logits",))
+
+
+def target_terms(desc: CrossEntropyLossDescriptor, targets: Any, weight: Any, dtype: Any) -> tuple[Any, Any, Any]:
+    """Per row: whether it counts, its class (0 where it does not), and the weight of that class (0 likewise)."""
+    t = targets.reshape(-1)
+    valid = (t != desc.ignore_index) & (t >= 0) & (t < desc.num_classes)
+    index = np.where(valid, t, 0)
+    own = np.ones(t.shape, dtype) if weight is None else weight[index]
+    return valid, index, np.where(valid, own, np.zeros_like(own))
+
+
+def gradient(
+    desc: CrossEntropyLossDescriptor, p: Any, terms: tuple[Any, Any, Any], weight: Any, scale: Any
+) -> Any:
+    """dlogits of rows with probabilities p, for upstream gradients `scale` (one a row) already divided by the mean's sum."""
+    valid, index, own = terms
+    eps, rows = desc.label_smoothing, np.arange(len(index))
+    hit = (1 - eps) * own * scale
+    spread = hit
+    if eps:
+        total = p.dtype.type(desc.num_classes) if weight is None else weight.sum()
+        spread = ((1 - eps) * own + eps / desc.num_classes * total) * scale
+    g = p * spread[:, None]
+    g[rows, index] -= hit
+    if eps:
+        g -= (eps / desc.num_classes * scale)[:, None] * (np.ones(1, p.dtype) if weight is None else weight)
+    g[~valid] = 0
+    return g.reshape(*desc.batch_shape, desc.num_classes)
+
+
+def reference(desc: CrossEntropyLossDescriptor, *, logits: Any, targets: Any, weight: Any, wanted: set[str]) -> Mapping[str, Any]:
+    """NumPy in the dtype the logits come in."""
+    rows = logits.reshape(-1, desc.num_classes)
+    terms = valid, index, own = target_terms(desc, targets, weight, rows.dtype)
+    eps = desc.label_smoothing
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        top = rows.max(axis=1, keepdims=True)
+        z = rows - top
+        e = np.exp(z)
+        s = e.sum(axis=1, keepdims=True)
+        log_s = np.log(s)
+        loss = (1 - eps) * own * (log_s[:, 0] - z[np.arange(len(index)), index])
+        if eps:
+            z -= log_s
+            loss -= eps / desc.num_classes * (z.sum(axis=1) if weight is None else (z * weight).sum(axis=1))
+        loss[~valid] = 0
+        total = own.sum()
+        results = {"lse": (top + log_s).reshape(desc.batch_shape), "total_weight": total}
+        if desc.reduction == "none":
+            results["loss"] = loss.reshape(desc.batch_shape)
+        else:
+            results["loss"] = loss.sum() / total if desc.reduction == "mean" else loss.sum()
+        if "dlogits" in wanted:
+            scale = np.ones_like(own) / (total if desc.reduction == "mean" else 1)
+            results["dlogits"] = gradient(desc, e / s, terms, weight, scale)
+    return results
+
+
+_COMMON = {"ignore": "i64", "weight_step": "i64", "wide_targets": "i32"}
+PREPARE = Params("CrossEntropyPrepareParams", targets="ptr", weight="ptr", out="workspace", parts="i64", tile="i64",
+                 **_COMMON, **group_params(0, 1))  # fmt: skip
+ROWS = Params(
+    "CrossEntropyParams", logits="ptr", targets="ptr", weight="ptr", loss="ptr", lse="ptr", dlogits="ptr",
+    prepared="workspace", sums="workspace", status="status", smoothing="f64", parts="i64", per_row="i32", mean="i32",
+    keep_sums="i32", stage="i32", wide_weight="i32", **_COMMON, **group_params(2, 3),
+)  # fmt: skip
+FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums="workspace", out="workspace", count="i64",
+                tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
+SPLIT = ("MODE", "SMOOTH")
+PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
+
+
+def row_axes(kind: ElementKind) -> Mapping[str, Any]:
+    """How rows are read, and whether the labels are smoothed: no, evenly, by weight."""
+    return {"MODE": (WIDE, STRIDED), "SMOOTH": (0, 1, 2)}
+
+
+def target_rows(p: Problem, outputs: tuple[View | None, ...]) -> GroupRows | str:
+    """logits, dlogits, and one element a row of targets and `outputs`."""
+    return group_rows((p.logits, p.dlogits), (p.targets, *outputs))
+
+
+def common(p: Problem) -> dict[str, Any]:
+    """The constants of every kernel that reads targets and weights."""
+    return {
+        "ignore": p.desc.ignore_index, "wide_targets": int(p.targets.element is ElementKind.I64),
+        "weight_step": 0 if p.weight is None else p.weight.strides[0],
+    }  # fmt: skip
+
+
+def prepare_step(p: Problem, rows: GroupRows, total: bool) -> tuple[int, Step | None]:
+    """Σ w[t] in parts (0 of them unless `total`), then Σ w if smoothing asks for it; pairs of doubles at offset 0."""
+    tile = max(_PREPARE, -(-rows.rows // _PARTS))
+    parts = max(1, -(-rows.rows // tile)) if total else 0
+    spread = p.desc.label_smoothing > 0 and p.weight is not None
+    if not parts + spread:
+        return 0, None
+    constants = {
+        **common(p), "rows": rows.rows, "cols": rows.cols, "outer_shape": rows.params()["outer_shape"],
+        "outer": [rows.params()["outer"][2]], "step": [0], "outer_rank": len(rows.outer_shape), "out": 0, "parts": parts,
+        "tile": tile,
+    }  # fmt: skip
+    return parts, Step("prepare", (parts + spread, 1, 1), constants, {}, 1024)
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    per_row = desc.reduction == "none"
+    rows = target_rows(p, (p.loss if per_row else None, p.lse))
+    if isinstance(rows, str):
+        return rows
+    mean = desc.reduction == "mean"
+    keep = not per_row or p.total_weight is not None
+    parts, prepare = prepare_step(p, rows, mean and p.dlogits is not None)
+    start = used = _align(16 * (parts + 1)) if prepare else 0
+    mode = WIDE if rows.wide else STRIDED
+    weight = p.weight
+    smooth = 0 if desc.label_smoothing == 0 else 1 if weight is None else 2
+    constants = {
+        **rows.params(), **common(p), "prepared": 0, "sums": start, "smoothing": desc.label_smoothing, "parts": parts,
+        "per_row": int(per_row), "mean": int(mean), "keep_sums": int(keep), "stage": 0,
+        "wide_weight": int(weight is not None and weight.dense and weight.ptr % 16 == 0),
+    }  # fmt: skip
+    group = group_of(desc.num_classes, desc.element, AT_ONCE)
+    if group is None:
+        held = slabs(desc.num_classes, desc.element, p.device.smem) if p.dlogits is not None else 0
+        constants["stage"] = held
+        name, block, blocks, smem = "long", LONG, rows.rows, held * SLAB
+    else:
+        name, block, blocks = launch(rows.rows, group)
+        smem = 0
+    steps = [prepare] if prepare and rows.rows else []
+    if blocks:
+        steps.append(Step(name, (blocks, 1, 1), constants, {"MODE": mode, "SMOOTH": smooth}, block, smem))
+    if keep:
+        used, count = start + _align(16 * blocks), blocks
+        while True:
+            tiles = max(1, -(-count // _FINISH))
+            finish = {"sums": start, "out": used, "count": count, "tile": _FINISH, "last": int(tiles == 1), "mean": int(mean),
+                      "reduced": int(not per_row)}  # fmt: skip
+            steps.append(Step("finish", (tiles, 1, 1), finish, {}, 1024))
+            if tiles == 1:
+                break
+            start, used, count = used, used + _align(16 * tiles), tiles
+    return Geometry(tuple(steps), used, rows.layout)
+
+
+def _align(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+class CrossEntropyLossPlan(Plan):
+    """Cross entropy of logits against class indices, with lse, the weight sum and the gradient on request."""
+
+    op = "loss.cross_entropy"
+    category = OpCategory.LOSS
+    descriptor = CrossEntropyLossDescriptor
+    args = CrossEntropyLossArgs
+    reference = staticmethod(reference)
+    vjp = Vjp("CrossEntropyLossBackwardPlan", grads={"logits": "dlogits"})
+    value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
+    variants = (
+        Variant(
+            "row", _geometry, source="loss/cross_entropy.cu",
+            kernels=(
+                *group_kernels("cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>", ROWS, row_axes, SPLIT, AT_ONCE),
+                Kernel(
+                    "long", "cross_entropy_long<{T}, {MODE}, {SMOOTH}>", ROWS, row_axes, threads=LONG, min_blocks=2, split=SPLIT
+                ),
+                PREPARE_KERNEL,
+                Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024),
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> CrossEntropyLossDescriptor:
+        """Rows of every schedule, every reduction, smoothed or not."""
+        classes = draw.sizes(5, 1, 10, 64, 257, 1000, 4099, 20011)
+        return CrossEntropyLossDescriptor(
+            batch_shape=draw.shape(0, 2 if classes <= 1000 else 1, 0, 7 if classes <= 1000 else 2), num_classes=classes,
+            ignore_index=draw.choice((-100, 0, 3)), label_smoothing=draw.choice((0.0, 0.1)),
+            reduction=draw.choice(REDUCTIONS), element=draw.element,
+        )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: CrossEntropyLossDescriptor, arrays: dict[str, Any]) -> None:
+        """Every fifth row is ignored."""
+        arrays["targets"] = arrays["targets"].copy()
+        arrays["targets"].flat[4::5] = desc.ignore_index
+
+    @classmethod
+    def check_values(cls, desc: CrossEntropyLossDescriptor, arrays: Mapping[str, Any]) -> str | None:
+        """Targets must name a class or be ignore_index."""
+        t = arrays["targets"]
+        bad = (t != desc.ignore_index) & ((t < 0) | (t >= desc.num_classes))
+        return f"{np.count_nonzero(bad)} targets outside [0, {desc.num_classes})" if bad.any() else None
+
+    @classmethod
+    def bytes(cls, desc: CrossEntropyLossDescriptor) -> int:
+        """The logits and int64 targets once, and the losses."""
+        rows = int(np.prod(desc.batch_shape, dtype=np.int64))
+        return rows * (desc.num_classes * desc.element.itemsize + 8) + int(np.prod(desc.loss_shape, dtype=np.int64)) * desc.acc.itemsize
+
+
+cross_entropy = functional(CrossEntropyLossPlan)

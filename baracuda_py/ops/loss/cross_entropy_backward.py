@@ -1,0 +1,132 @@
+"""Gradient of cross_entropy from the saved lse and weight sum (torch's log_softmax and nll_loss backward in one pass).
+
+With p = exp(logits - lse), W = Σ w and g = dloss, divided by total_weight under "mean",
+
+    dlogits = g ((1 - ε) w[t] (p - onehot(t)) + ε / C (W p - w))        0 where t is ignore_index
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Step, Variant, functional,
+    operand, output,
+)  # fmt: skip
+from ...core.element import cast, decode
+from ...schedules.row_groups import GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
+from .cross_entropy import (
+    AT_ONCE, PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step, random_weights,
+    target_rows, target_terms,
+)  # fmt: skip
+from .cross_entropy import reference as forward
+
+_LOGITS = "*batch_shape num_classes"
+
+
+@dataclass(slots=True, kw_only=True)
+class CrossEntropyLossBackwardArgs(Args):
+    """`lse` and `total_weight` are outputs of the forward; without total_weight it is summed again from the targets."""
+
+    dloss: Array = operand("*loss_shape", element="acc")
+    logits: Array = operand(_LOGITS)
+    targets: Array = operand("*batch_shape", element=(ElementKind.I64, ElementKind.I32), values=(0, "num_classes"))
+    lse: Array = operand("*batch_shape", element="acc")
+    weight: Array | None = operand("num_classes", optional=True, values=random_weights)
+    total_weight: Array | None = operand(element="acc", optional=True)
+    dlogits: Array = output(_LOGITS, inplace=("logits",))
+
+
+def reference(
+    desc: CrossEntropyLossDescriptor, *, dloss: Any, logits: Any, targets: Any, lse: Any, weight: Any, total_weight: Any
+) -> Mapping[str, Any]:
+    """NumPy in the dtype the logits come in."""
+    rows = logits.reshape(-1, desc.num_classes)
+    terms = target_terms(desc, targets, weight, rows.dtype)
+    scale = np.broadcast_to(dloss.reshape(-1), terms[2].shape)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        if desc.reduction == "mean":
+            scale = scale / (terms[2].sum() if total_weight is None else total_weight)
+        return {"dlogits": gradient(desc, np.exp(rows - lse.reshape(-1, 1)), terms, weight, scale)}
+
+
+PARAMS = Params(
+    "CrossEntropyBackwardParams", dloss="ptr", logits="ptr", targets="ptr", lse="ptr", weight="ptr", total_weight="ptr",
+    dlogits="ptr", prepared="workspace", status="status", smoothing="f64", parts="i64", segments="i64", ignore="i64",
+    weight_step="i64", wide_targets="i32", mean="i32", wide_weight="i32", **group_params(2, 3),
+)  # fmt: skip
+
+
+def _axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"MODE": (WIDE, STRIDED)}
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    rows = target_rows(p, (p.dloss if desc.reduction == "none" else None, p.lse))
+    if isinstance(rows, str):
+        return rows
+    mean = desc.reduction == "mean"
+    parts, prepare = prepare_step(p, rows, mean and p.total_weight is None)
+    weight = p.weight
+    group = group_of(desc.num_classes, desc.element, AT_ONCE)
+    segments = 1
+    if group is None:
+        group = GROUPS[-1]
+        segments = -(-desc.num_classes * desc.element.itemsize // (group[0] * group[1] * 16))
+    name, block, blocks = launch(rows.rows, group)
+    constants = {
+        **rows.params(), **common(p), "prepared": 0, "smoothing": desc.label_smoothing, "parts": parts, "mean": int(mean),
+        "segments": segments, "wide_weight": int(weight is not None and weight.dense and weight.ptr % 16 == 0),
+    }  # fmt: skip
+    step = Step(name, (blocks * segments, 1, 1), constants, {"MODE": WIDE if rows.wide else STRIDED}, block)
+    steps = (step,) if prepare is None else (prepare, step)
+    return Geometry(steps, -(-16 * (parts + 1) // 256) * 256 if prepare else 0, rows.layout)
+
+
+class CrossEntropyLossBackwardPlan(Plan):
+    """dlogits of cross_entropy."""
+
+    op = "loss.cross_entropy_backward"
+    category = OpCategory.LOSS
+    direction = "backward"
+    descriptor = CrossEntropyLossDescriptor
+    args = CrossEntropyLossBackwardArgs
+    reference = staticmethod(reference)
+    value_policy = CrossEntropyLossPlan.value_policy
+    variants = (
+        Variant(
+            "row", _geometry, source="loss/cross_entropy_backward.cu",
+            kernels=(
+                *group_kernels("cross_entropy_backward<{T}, {GROUP}, {MODE}>", PARAMS, _axes, ("MODE",), AT_ONCE),
+                PREPARE_KERNEL,
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    case = staticmethod(CrossEntropyLossPlan.case)
+    check_values = CrossEntropyLossPlan.check_values
+
+    @classmethod
+    def complete(cls, desc: CrossEntropyLossDescriptor, arrays: dict[str, Any]) -> None:
+        """Some rows are ignored; lse and total_weight become what the forward gives."""
+        CrossEntropyLossPlan.complete(desc, arrays)
+        given = {k: None if arrays[k] is None else decode(arrays[k], desc.element).astype(np.float64) for k in ("logits", "weight")}
+        results = forward(desc, targets=arrays["targets"], wanted=set(), **given)
+        arrays["lse"] = np.array(cast(results["lse"], desc.acc))
+        if arrays["total_weight"] is not None:
+            arrays["total_weight"] = np.array(cast(results["total_weight"], desc.acc))
+
+    @classmethod
+    def bytes(cls, desc: CrossEntropyLossDescriptor) -> int:
+        """The logits read and their gradient written once, with int64 targets and lse."""
+        rows = int(np.prod(desc.batch_shape, dtype=np.int64))
+        return rows * (2 * desc.num_classes * desc.element.itemsize + 8 + desc.acc.itemsize)
+
+
+cross_entropy_backward = functional(CrossEntropyLossBackwardPlan)

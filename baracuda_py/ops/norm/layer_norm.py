@@ -1,0 +1,123 @@
+"""layer_norm: h = x + residual, y = (h - mean) / sqrt(var + eps) · weight + bias (Ba, Kiros, Hinton 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, Vjp, element, extents,
+    functional, number, operand, output,
+)  # fmt: skip
+from ...core.element import cast
+from ...schedules.norms import (
+    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_case,
+    settle_weight_element,
+)  # fmt: skip
+
+_X = "*batch_shape *normalized_shape"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormDescriptor(Descriptor):
+    """x has shape (*batch_shape, *normalized_shape); mean and (biased) variance are over normalized_shape.
+
+    weight_element, of weight and bias: the element (default), or float32 beside float16 and bfloat16 activations.
+    """
+
+    batch_shape: tuple[int, ...] = extents()
+    normalized_shape: tuple[int, ...] = extents()
+    eps: float = number(1e-5, minimum=0.0)
+    weight_element: ElementKind | None = element(default=None)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        """The default of weight_element, and the pairs that exist."""
+        settle_weight_element(self)
+
+    @property
+    def aux_element(self) -> ElementKind | None:
+        """The element of weight and bias where it is another one."""
+        return None if self.weight_element is self.element else self.weight_element
+
+
+@dataclass(slots=True, kw_only=True)
+class LayerNormArgs(Args):
+    """weight and bias are independent. `h` = x + residual rounded to the element is what is normalised.
+
+    `mean` and `rstd` = 1 / sqrt(var + eps) are in the accumulator's element (float32; float64 for float64).
+    """
+
+    x: Array = operand(_X)
+    weight: Array | None = operand("*normalized_shape", element="weight_element", optional=True)
+    bias: Array | None = operand("*normalized_shape", element="weight_element", optional=True)
+    residual: Array | None = operand(_X, optional=True)
+    y: Array = output(_X, inplace=("x", "residual"))
+    h: Array | None = output(_X, optional=True, inplace=("x", "residual"), needs="residual")
+    mean: Array | None = output("*batch_shape", element="acc", optional=True, layout="dense")
+    rstd: Array | None = output("*batch_shape", element="acc", optional=True, layout="dense")
+
+
+def reference(
+    desc: LayerNormDescriptor, *, x: Any, weight: Any, bias: Any, residual: Any, wanted: set[str]
+) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in; only h is rounded to the element, as it is stored."""
+    h = x if residual is None else cast(x + residual, desc.element).astype(x.dtype)
+    axes = tuple(range(len(desc.batch_shape), h.ndim))
+    count = h.dtype.type(int(np.prod(desc.normalized_shape)))
+    with np.errstate(all="ignore"):
+        mean = np.sum(h, axis=axes, keepdims=True) / count
+        y = h - mean
+        rstd = 1 / np.sqrt(np.sum(y * y, axis=axes, keepdims=True) / count + h.dtype.type(desc.eps))
+        y = y * rstd
+        y = y if weight is None else y * weight
+        y = y if bias is None else y + bias
+    return {"y": y, "h": h, "mean": mean.reshape(desc.batch_shape), "rstd": rstd.reshape(desc.batch_shape)}
+
+
+PARAMS = forward_params(
+    "LayerNormParams", x="ptr", weight="ptr", bias="ptr", residual="ptr", y="ptr", h="ptr", mean="ptr", rstd="ptr"
+)
+
+
+class LayerNormPlan(Plan):
+    """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm).
+
+    x, residual, y, h (*batch_shape, *normalized_shape); weight, bias (*normalized_shape); mean, rstd (*batch_shape).
+    The variance is that of the deviations from the mean, so a large mean costs no accuracy. Float16 and bfloat16 rows
+    take float32 weights too. y may be written over x or residual, and h over the other.
+    """
+
+    op = "norm.layer_norm"
+    category = OpCategory.NORMALIZATION
+    descriptor = LayerNormDescriptor
+    args = LayerNormArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "rows", forward_geometry, source="norm/layer_norm.cu", kernels=forward_kernels("layer_norm", PARAMS),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    vjp = Vjp(
+        "LayerNormBackwardPlan", saves={"h": "x"},
+        grads={"x": "dx", "residual": "dx", "weight": "dweight", "bias": "dbias"},
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> LayerNormDescriptor:
+        batch, normalized = norm_case(draw)
+        return LayerNormDescriptor(
+            batch_shape=batch, normalized_shape=normalized, eps=draw.number(1e-8, 1e-2), element=draw.element,
+            weight_element=draw.choice(affine_elements(draw.element)),
+        )  # fmt: skip
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_normalized_shape(shapes, facts)
+
+
+layer_norm = functional(LayerNormPlan)

@@ -1,0 +1,1 @@
+"""Softmax and log-softmax along one axis, forward and backward."""

@@ -1,0 +1,163 @@
+"""softmax and log_softmax along one axis (torch.softmax, torch.log_softmax).
+
+    softmax      y = exp(x - max) / Σ exp(x - max)
+    log_softmax  y = x - max - log Σ exp(x - max)
+
+A row of only -inf, or with NaN or +inf in it, is NaN throughout, as in PyTorch. The sum is online for rows beyond
+32 KB (Milakov and Gimelshein 2018). Any axis and any strides; y may be x itself.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
+    Variant, Vjp, choice, element, extents, functional, integer, operand, output,
+)  # fmt: skip
+from ...core.errors import InvalidProblemError
+from ...schedules.row_groups import (
+    LONG, SLAB, STRIDED, TILE, WIDE, group_kernels, group_of, group_params, group_rows, launch, row_axis_last, slabs,
+    tile_of,
+)  # fmt: skip
+
+
+class SoftmaxKind(enum.Enum):
+    """Which of the two a SoftmaxPlan computes."""
+
+    SOFTMAX = "softmax"
+    LOG_SOFTMAX = "log_softmax"
+
+    @property
+    def cpp(self) -> str:
+        """The template argument LOG."""
+        return "true" if self is SoftmaxKind.LOG_SOFTMAX else "false"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxDescriptor(Descriptor):
+    """x has shape `shape`; the sum is along `axis`, negative counting from the end."""
+
+    kind: SoftmaxKind = choice(SoftmaxKind, SoftmaxKind.SOFTMAX)
+    shape: tuple[int, ...] = extents()
+    axis: int = integer(-1)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        rank = max(len(self.shape), 1)
+        if not -rank <= self.axis < rank:
+            raise InvalidProblemError(f"axis must be in [{-rank}, {rank - 1}] for shape {self.shape}, got {self.axis}")
+
+    @property
+    def row_axis(self) -> int:
+        """`axis` counted from the front."""
+        return self.axis % max(len(self.shape), 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class SoftmaxArgs(Args):
+    """x and y of one shape and element."""
+
+    x: Array = operand("*shape")
+    y: Array = output("*shape", inplace=("x",))
+
+
+def reference(desc: SoftmaxDescriptor, *, x: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in."""
+    rows = x.reshape(desc.shape or (1,))
+    if x.size == 0:
+        return {"y": x}
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        z = rows - rows.max(axis=desc.row_axis, keepdims=True)
+        e = np.exp(z)
+        total = e.sum(axis=desc.row_axis, keepdims=True)
+        y = z - np.log(total) if desc.kind is SoftmaxKind.LOG_SOFTMAX else e / total
+    return {"y": y.reshape(desc.shape)}
+
+
+PARAMS = Params(
+    "SoftmaxParams", x="ptr", y="ptr", tile="i64", tiles="i64", axis_rows="i64", pitch="i64", stage="i32",
+    tile_wide="i32", **group_params(2),
+)  # fmt: skip
+
+
+def modes(kind: ElementKind) -> Mapping[str, Any]:
+    """How a long row is read; the register rows may also stand in a tile."""
+    return {"MODE": (WIDE, STRIDED)}
+
+
+def tile_modes(kind: ElementKind) -> Mapping[str, Any]:
+    """How a row held in registers is read."""
+    return {"MODE": (WIDE, STRIDED, TILE)}
+
+
+def row_steps(p: Problem, full: tuple[Any, ...], inputs: int) -> Geometry | str:
+    """The one launch of a softmax kernel, `full` being its operands (inputs first) with the row axis last."""
+    desc = p.desc
+    rows = group_rows(full)
+    if isinstance(rows, str):
+        return rows
+    constants: dict[str, Any] = {**rows.params(), "tile": 0, "tiles": 0, "axis_rows": 0, "pitch": 0, "stage": 0, "tile_wide": 0}
+    group = group_of(rows.cols, desc.element)
+    if group is None:
+        held = slabs(rows.cols, desc.element, p.device.smem, inputs)
+        mode = WIDE if rows.wide else STRIDED
+        constants["stage"] = held
+        return Geometry((Step("long", (rows.rows, 1, 1), constants, {"MODE": mode}, LONG, held * SLAB * inputs),), layout=rows.layout)
+    name, block, blocks = launch(rows.rows, group)
+    mode, smem = WIDE if rows.wide else STRIDED, 0
+    tile = tile_of(rows, desc.element, p.device.smem, inputs) if mode == STRIDED else None
+    if tile is not None:
+        mode, smem, blocks = TILE, tile.smem, tile.blocks
+        constants |= tile.params()
+    return Geometry((Step(name, (blocks, 1, 1), constants, {"MODE": mode}, block, smem),), layout=rows.layout)
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    if not p.desc.shape:
+        views = tuple(v.reshaped((1,)) for v in (p.x, p.y))
+    else:
+        views = tuple(row_axis_last(v, p.desc.row_axis) for v in (p.x, p.y))
+    return row_steps(p, views, 1)
+
+
+class SoftmaxPlan(Plan):
+    """softmax or log_softmax of x along `axis`."""
+
+    op = "softmax.softmax"
+    category = OpCategory.SOFTMAX
+    descriptor = SoftmaxDescriptor
+    args = SoftmaxArgs
+    kinds = SoftmaxKind
+    reference = staticmethod(reference)
+    vjp = Vjp("SoftmaxBackwardPlan", grads={"x": "dx"})
+    variants = (
+        Variant(
+            "row", _geometry, source="softmax/softmax.cu",
+            kernels=(
+                *group_kernels("softmax_rows<{T}, {KIND}, {GROUP}, {MODE}>", PARAMS, tile_modes),
+                Kernel("long", "softmax_long<{T}, {KIND}, {MODE}>", PARAMS, modes, threads=LONG, min_blocks=2),
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> SoftmaxDescriptor:
+        """Rows of every schedule, along any axis."""
+        cols = draw.sizes(5, 1, 0, 17, 64, 257, 1000, 4099, 20011)
+        most = 2 if cols > 4000 else 5
+        outer = draw.shape(0, 3 if cols <= 300 else 1, 0, most)
+        axis = draw.integer(0, len(outer))
+        return SoftmaxDescriptor(kind=draw.kind, shape=(*outer[:axis], cols, *outer[axis:]), axis=axis, element=draw.element)
+
+
+softmax = functional(SoftmaxPlan, "softmax", "softmax of x along `axis` (torch.softmax).", kind=SoftmaxKind.SOFTMAX)
+log_softmax = functional(
+    SoftmaxPlan, "log_softmax", "log_softmax of x along `axis` (torch.log_softmax).", kind=SoftmaxKind.LOG_SOFTMAX
+)

@@ -1,0 +1,87 @@
+"""Gradient of softmax and log_softmax from the saved output (torch._softmax_backward_data, _log_softmax_backward_data).
+
+softmax      dx = y · (dy - Σ y · dy)
+log_softmax  dx = dy - exp(y) · Σ dy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Variant, functional, operand,
+    output,
+)  # fmt: skip
+from ...core.element import cast, decode
+from ...schedules.row_groups import LONG, group_kernels, group_params, row_axis_last
+from .softmax import SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, modes, row_steps, tile_modes
+from .softmax import reference as forward
+
+
+@dataclass(slots=True, kw_only=True)
+class SoftmaxBackwardArgs(Args):
+    """`y` is the output of the forward; `dx` may be either input itself."""
+
+    dy: Array = operand("*shape")
+    y: Array = operand("*shape")
+    dx: Array = output("*shape", inplace=("dy", "y"))
+
+
+def reference(desc: SoftmaxDescriptor, *, dy: Any, y: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype the operands come in."""
+    grad, saved = (a.reshape(desc.shape or (1,)) for a in (dy, y))
+    if desc.kind is SoftmaxKind.LOG_SOFTMAX:
+        dx = grad - np.exp(saved) * grad.sum(axis=desc.row_axis, keepdims=True)
+    else:
+        dx = saved * (grad - (saved * grad).sum(axis=desc.row_axis, keepdims=True))
+    return {"dx": dx.reshape(desc.shape)}
+
+
+PARAMS = Params(
+    "SoftmaxBackwardParams", dy="ptr", y="ptr", dx="ptr", tile="i64", tiles="i64", axis_rows="i64", pitch="i64",
+    stage="i32", tile_wide="i32", **group_params(3),
+)  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    operands = (p.dy, p.y, p.dx)
+    if not p.desc.shape:
+        return row_steps(p, tuple(v.reshaped((1,)) for v in operands), 2)
+    return row_steps(p, tuple(row_axis_last(v, p.desc.row_axis) for v in operands), 2)
+
+
+class SoftmaxBackwardPlan(Plan):
+    """dx of softmax or log_softmax along `axis`."""
+
+    op = "softmax.softmax_backward"
+    category = OpCategory.SOFTMAX
+    direction = "backward"
+    descriptor = SoftmaxDescriptor
+    args = SoftmaxBackwardArgs
+    kinds = SoftmaxKind
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "row", _geometry, source="softmax/softmax_backward.cu",
+            kernels=(
+                *group_kernels("softmax_backward_rows<{T}, {KIND}, {GROUP}, {MODE}>", PARAMS, tile_modes),
+                Kernel("long", "softmax_backward_long<{T}, {KIND}, {MODE}>", PARAMS, modes, threads=LONG, min_blocks=2),
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    case = staticmethod(SoftmaxPlan.case)
+
+    @classmethod
+    def complete(cls, desc: SoftmaxDescriptor, arrays: dict[str, Any]) -> None:
+        """y becomes the output of the forward."""
+        logits = decode(arrays["y"], desc.element).astype(np.float64)
+        arrays["y"] = np.array(cast(forward(desc, x=logits)["y"], desc.element))
+
+
+softmax_backward = functional(SoftmaxBackwardPlan)

@@ -1,0 +1,275 @@
+// flash_decoding    y[b, h] = sum_j softmax_j(scale q[b, h] k[b, j]) v[b, j],  j < lengths[b];   lse as in flash_sdpa
+//
+// flash_decoding_split: a block takes 256 keys of one key head for up to HEADS of the query heads that share it, so k and
+// v are read once for them. Four lanes a key make the scores, several 16-byte loads each in flight; a warp a head turns
+// them into weights; then a lane keeps 16 bytes of v's columns and the lanes that share them walk the keys by quads.
+// flash_decoding_combine: a block a query head adds the splits' outputs. A split starts at a multiple of 256 and every
+// sum's order follows from (element, D) and the length alone: neither the batch nor alignment changes a bit.
+//
+// parts[(b, h, split)][d_v] is sum_j 2^(s_j c - base) v_j with c = |scale| log2(e), base = max(s) c rounded;
+// stats[(b, h, split)] = {max(s), sum_j 2^(s_j c - base)}.
+#include <baracuda/reduce.cuh>
+
+namespace baracuda {
+namespace decoding {
+
+constexpr int split_keys = 256;
+constexpr int threads = 256;
+
+BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
+BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
+
+// Keys sequence b sees, clamped to the cache; `bad` says whether that changed it.
+template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
+  const i64 at = b * p.lengths_stride;
+  const i64 n = p.long_lengths ? static_cast<const i64*>(p.lengths)[at] : static_cast<const i32*>(p.lengths)[at];
+  const i64 inside = min(p.max_len, max<i64>(0, n));
+  bad = inside != n;
+  return inside;
+}
+
+// Sum of scores: what a base is subtracted from; a maximum of -inf counts as 0.
+template <class A> BARACUDA_D A base_of(A top, A c) { return top == -numeric<A>::infinity() ? A(0) : top * c; }
+
+}  // namespace decoding
+
+template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_decoding_split(const P& p) {
+  using namespace decoding;
+  using A = acc_t<T>;
+  constexpr int VEC = vec_elems<T>;
+  constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key that one of its four lanes takes
+  constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // of them at once
+  constexpr int KEYS = LOADS >= 3 ? 2 : 4;               // keys a lane has in flight
+  constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows of lanes
+  static_assert(PIECES % LOADS == 0, "whole batches");
+  BARACUDA_DYNAMIC_SMEM(A, queries);       // [HEADS][D]
+  A* const weights = queries + HEADS * D;  // [HEADS][256]
+  A* const sums = weights + HEADS * split_keys;
+
+  const i64 splits = p.splits;
+  const i64 split = blockIdx.x % splits, rest = blockIdx.x / splits;
+  const int chunk = static_cast<int>(rest % p.chunks);
+  const i64 kv_head = rest / p.chunks, kv_heads = p.num_heads / p.group, b = kv_head / kv_heads, kv = kv_head % kv_heads;
+  const int head0 = chunk * HEADS, heads = min(HEADS, p.group - head0);  // of the group
+  bool bad;
+  const i64 length = length_of(p, b, bad);
+  if (bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  const i64 k0 = split * split_keys;
+  if (k0 >= length) return;
+  const int keys = static_cast<int>(min<i64>(split_keys, length - k0));
+  const int lane = lane_id(), warp = threadIdx.x / warp_size;
+  const T* q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0) * p.q_stride[1];
+  const T* k = static_cast<const T*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + k0 * p.k_stride[2];
+  const T* v = static_cast<const T*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + k0 * p.v_stride[2];
+
+  for (int n = threadIdx.x; n < HEADS * D; n += threads) {
+    const int h = n / D, d = n % D;
+    queries[n] = h < heads && d < p.d_k ? to_acc(q[h * p.q_stride[1] + d]) : A(0);
+  }
+  __syncthreads();
+
+  // Scores. A warp takes 8 KEYS keys at a time: lane l has keys l / 4 + 8 u and the pieces l % 4, l % 4 + 4, …
+#pragma unroll 1
+  for (int first = warp * 8 * KEYS; first < keys; first += threads / 4 * KEYS) {
+    A s[HEADS][KEYS];
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) {
+#pragma unroll
+      for (int u = 0; u < KEYS; ++u) s[h][u] = A(0);
+    }
+#pragma unroll 1
+    for (int piece = 0; piece < PIECES; piece += LOADS) {
+      Vec<T, VEC> x[KEYS][LOADS];
+#pragma unroll
+      for (int u = 0; u < KEYS; ++u) {
+        const int key = first + lane / 4 + 8 * u;
+        const T* row = k + key * p.k_stride[2];
+#pragma unroll
+        for (int n = 0; n < LOADS; ++n) {
+          const int d = ((piece + n) * 4 + lane % 4) * VEC;
+          x[u][n] = Vec<T, VEC>{};
+          if (WIDE) {
+            if (key < keys && d < p.d_k) x[u][n] = load_streaming<VEC>(row + d);
+          } else {
+            x[u][n] = load_vec<T, VEC, false>(row + d, key < keys ? p.d_k - d : 0);
+          }
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < LOADS; ++n) {
+        const int d = ((piece + n) * 4 + lane % 4) * VEC;
+        Vec<A, VEC> key[KEYS];
+#pragma unroll
+        for (int u = 0; u < KEYS; ++u) key[u] = to_acc(x[u][n]);
+#pragma unroll
+        for (int h = 0; h < HEADS; ++h) {
+          const auto query = load<VEC>(queries + h * D + d);
+#pragma unroll
+          for (int u = 0; u < KEYS; ++u) {
+#pragma unroll
+            for (int e = 0; e < VEC; ++e) s[h][u] = math::fma(query[e], key[u][e], s[h][u]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) {
+#pragma unroll
+      for (int u = 0; u < KEYS; ++u) {
+        const A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
+        const int key = first + lane / 4 + 8 * u;
+        if (lane % 4 == h % 4) weights[h * split_keys + key] = score;
+      }
+    }
+  }
+
+  // The lanes of v load their first quad of keys while the weights are made.
+  const int column = static_cast<int>(threadIdx.x) % LANES * VEC, row = static_cast<int>(threadIdx.x) / LANES;
+  const auto quad = [&](Vec<T, VEC> (&x)[4], int key) {
+#pragma unroll
+    for (int u = 0; u < 4; ++u) {
+      x[u] = Vec<T, VEC>{};
+      const T* from = v + (key + u) * p.v_stride[2] + column;
+      if (WIDE) {
+        if (key + u < keys && column < p.d_v) x[u] = load_streaming<VEC>(from);
+      } else {
+        x[u] = load_vec<T, VEC, false>(from, key + u < keys ? p.d_v - column : 0);
+      }
+    }
+  };
+  Vec<T, VEC> now[4];
+  if (row < GROUPS) quad(now, 4 * row);
+  __syncthreads();
+
+  const A c = static_cast<A>(p.scale * 1.4426950408889634);
+  const i64 head = b * p.num_heads + kv * p.group + head0;
+  for (int h = warp; h < heads; h += threads / warp_size) {
+    A x[split_keys / warp_size], top = -numeric<A>::infinity(), sum = A(0);
+#pragma unroll
+    for (int n = 0; n < split_keys / warp_size; ++n) {
+      const int key = lane + warp_size * n;
+      x[n] = key < keys ? weights[h * split_keys + key] : -numeric<A>::infinity();
+      top = math::maximum(top, x[n]);
+    }
+    top = warp_reduce<Max>(top);
+    const A base = base_of(top, c);
+#pragma unroll
+    for (int n = 0; n < split_keys / warp_size; ++n) {
+      x[n] = exp2_fast(math::fma(x[n], c, -base));
+      sum += x[n];
+      weights[h * split_keys + lane + warp_size * n] = x[n];
+    }
+    sum = warp_reduce<Sum>(sum);
+    if (lane == 0) {
+      A* stats = static_cast<A*>(p.stats) + ((head + h) * splits + split) * 2;
+      stats[0] = top;
+      stats[1] = sum;
+    }
+  }
+  __syncthreads();
+
+  A acc[HEADS][VEC];
+#pragma unroll
+  for (int h = 0; h < HEADS; ++h) {
+#pragma unroll
+    for (int e = 0; e < VEC; ++e) acc[h][e] = A(0);
+  }
+  if (row < GROUPS) {
+#pragma unroll 1
+    for (int key = 4 * row; key < keys; key += 4 * GROUPS) {
+      Vec<T, VEC> next[4];
+      quad(next, key + 4 * GROUPS);
+#pragma unroll
+      for (int u = 0; u < 4; ++u) {
+        const auto value = to_acc(now[u]);
+#pragma unroll
+        for (int h = 0; h < HEADS; ++h) {
+          const A weight = weights[h * split_keys + key + u];
+#pragma unroll
+          for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight, value[e], acc[h][e]);
+        }
+        now[u] = next[u];
+      }
+    }
+  }
+
+  // Over the groups of lanes, in their order, as many heads at a time as 16 KB hold.
+  constexpr int FIT = 16384 / (GROUPS * D * static_cast<int>(sizeof(A)));
+  constexpr int ONCE = FIT < 1 ? 1 : FIT < HEADS ? FIT : HEADS;
+#pragma unroll
+  for (int h0 = 0; h0 < HEADS; h0 += ONCE) {
+    __syncthreads();
+    if (row < GROUPS) {
+#pragma unroll
+      for (int h = 0; h < ONCE; ++h) {
+        if (h0 + h >= HEADS) continue;
+        Vec<A, VEC> x;
+#pragma unroll
+        for (int e = 0; e < VEC; ++e) x[e] = acc[h0 + h < HEADS ? h0 + h : 0][e];
+        store(sums + (row * ONCE + h) * D + column, x);
+      }
+    }
+    __syncthreads();
+    for (int n = threadIdx.x; n < ONCE * D; n += threads) {
+      const int h = n / D, d = n % D;
+      if (h0 + h >= heads || d >= p.d_v) continue;
+      A sum = sums[n];
+      for (int g = 1; g < GROUPS; ++g) sum += sums[g * ONCE * D + n];
+      static_cast<A*>(p.parts)[((head + h0 + h) * splits + split) * p.d_v + d] = sum;
+    }
+  }
+}
+
+template <class T, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
+  using namespace decoding;
+  using A = acc_t<T>;
+  constexpr int warps = threads / warp_size, wide = 256 / warp_size;  // columns a lane keeps at most
+  __shared__ A partial[warps][256];
+  const i64 head = blockIdx.x, b = head / p.num_heads, h = head % p.num_heads;
+  bool bad;
+  const i64 splits = div_up(length_of(p, b, bad), i64(split_keys));
+  const A c = static_cast<A>(p.scale * 1.4426950408889634);
+  const A* stats = static_cast<const A*>(p.stats) + head * p.splits * 2;
+  const A* parts = static_cast<const A*>(p.parts) + head * p.splits * p.d_v;
+  const int lane = lane_id(), warp = threadIdx.x / warp_size;
+
+  A top = -numeric<A>::infinity();
+  for (i64 n = threadIdx.x; n < splits; n += threads) top = math::maximum(top, stats[2 * n]);
+  top = block_reduce<Max, threads>(top);
+  const A base = base_of(top, c);
+  A acc[wide], sum = A(0);
+#pragma unroll
+  for (int j = 0; j < wide; ++j) acc[j] = A(0);
+#pragma unroll 4
+  for (i64 n = warp; n < splits; n += warps) {
+    const A weight = exp2_fast(base_of(stats[2 * n], c) - base);
+    sum = math::fma(weight, stats[2 * n + 1], sum);
+#pragma unroll
+    for (int j = 0; j < wide; ++j) {
+      const int d = lane + warp_size * j;
+      if (d < p.d_v) acc[j] = math::fma(weight, parts[n * p.d_v + d], acc[j]);
+    }
+  }
+  __shared__ A totals[warps];
+  if (lane == 0) totals[warp] = sum;
+#pragma unroll
+  for (int j = 0; j < wide; ++j) partial[warp][lane + warp_size * j] = acc[j];
+  __syncthreads();
+  A total = totals[0];
+#pragma unroll
+  for (int w = 1; w < warps; ++w) total += totals[w];
+  const A factor = total == A(0) ? A(0) : A(1) / total;
+  for (int d = threadIdx.x; d < p.d_v; d += threads) {
+    A x = partial[0][d];
+#pragma unroll
+    for (int w = 1; w < warps; ++w) x += partial[w][d];
+    static_cast<T*>(p.y)[b * p.y_stride[0] + h * p.y_stride[1] + d] = from_acc<T>(x * factor);
+  }
+  if (p.lse != nullptr && threadIdx.x == 0) {
+    const A rest = math::fma(top, c, -base);  // what rounding took from base
+    const A lse = math::fma(top, static_cast<A>(p.scale), math::fma(rest, A(-0.6931471805599453), math::log(total)));
+    static_cast<A*>(p.lse)[head] = total == A(0) ? -numeric<A>::infinity() : lse;
+  }
+}
+
+}  // namespace baracuda

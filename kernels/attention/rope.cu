@@ -1,0 +1,171 @@
+// rope       y[2 of a pair] = (a cos t - b sin t, b cos t + a sin t),   t = (position + offset) * inv_freq[pair]
+//
+// A thread owns two chunks of VEC columns of one row, chosen so that they hold whole pairs: columns c … and c + split …
+// with split the half of the rotated columns. Pairing "half" joins column k of the one with column k of the other,
+// "interleaved" joins neighbours within each. The angles are computed once and serve all heads of the thread's group,
+// four heads (eight 16-byte loads) in flight. Chunks beyond the rotated columns are copied.
+// There are no sums; the bits of an element do not depend on the chunking.
+//
+// Angles are kept in turns: inv_freq / (2 pi) as two doubles, times the position, less the nearest integer. What is left,
+// again two words, is exact far below a double's rounding for positions up to 2^20 and more; its head goes to sincospi,
+// which needs no further reduction, and its tail enters to first order.
+#include <baracuda/index.cuh>
+#include <baracuda/math.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda {
+
+constexpr int rope_heads = 4;  // heads in flight
+
+// Sine and cosine of r.x + r.y turns, |r.x| <= 1/2 and r.y beyond its last bit.
+BARACUDA_D void sincos_turns(double2 r, float* s, float* c) {
+  const float head = static_cast<float>(r.x);
+  const float tail = static_cast<float>(r.x - static_cast<double>(head)) * 6.283185307f;
+  float s0, c0;
+  ::sincospif(2.0f * head, &s0, &c0);
+  *s = math::fma(tail, c0, s0);
+  *c = math::fma(-tail, s0, c0);
+}
+BARACUDA_D void sincos_turns(double2 r, double* s, double* c) {
+  const double tail = r.y * 6.283185307179586;
+  double s0, c0;
+  ::sincospi(2.0 * r.x, &s0, &c0);
+  *s = math::fma(tail, c0, s0);
+  *c = math::fma(-tail, s0, c0);
+}
+
+// Turns per position, in two words: the page's table holds those of usual sizes.
+BARACUDA_D double2 rope_frequency(const RopeParams& p, i64 pair) {
+  double f;
+  if (p.inv_freq == nullptr) {
+    if (pair < p.table_pairs) return {p.table[pair][0], p.table[pair][1]};
+    f = math::pow(p.base, -(2.0 * static_cast<double>(pair) / static_cast<double>(p.rotary_dim)));
+  } else if (p.inv_freq_wide) {
+    f = static_cast<const double*>(p.inv_freq)[pair * p.inv_freq_stride];
+  } else {
+    f = static_cast<const float*>(p.inv_freq)[pair * p.inv_freq_stride];
+  }
+  const double turn = 0.15915494309189535, turn_low = -9.839338337591243e-18;  // 1 / (2 pi)
+  const double head = f * turn;
+  return {head, math::fma(f, turn_low, math::fma(f, turn, -head))};
+}
+
+// position * frequency less the nearest integer, in two words.
+BARACUDA_D double2 rope_turns(double position, double2 frequency) {
+  const double head = position * frequency.x;
+  const double low = math::fma(position, frequency.y, math::fma(position, frequency.x, -head));
+  const double part = head - math::rint(head), sum = part + low, back = sum - part;
+  return {sum, (part - (sum - back)) + (low - back)};
+}
+
+// WIDE chunks are whole or absent; others are fetched element by element, whatever their stride.
+template <int VEC, bool WIDE, class T> BARACUDA_D Vec<T, VEC> rope_load(const T* p, i64 stride, i64 left) {
+  if constexpr (WIDE) return left > 0 ? load_streaming<VEC>(p) : Vec<T, VEC>{};
+  else return load_strided<T, VEC>(p, stride, left);
+}
+template <int VEC, bool WIDE, class T> BARACUDA_D void rope_store(T* p, i64 stride, const Vec<T, VEC>& x, i64 left) {
+  if constexpr (!WIDE) store_strided<T, VEC>(p, stride, x, left);
+  else if (left > 0) store_streaming(p, x);
+}
+
+template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeParams& p) {
+  using A = acc_t<T>;
+  constexpr int VEC = WIDE ? vec_elems<T> : 2;
+  constexpr int HEADS = rope_heads;
+  BARACUDA_DYNAMIC_SMEM(double2, frequencies);
+
+  u64 unit = 0, s = 0, group = 0, rest = thread_index<u64>();
+  const bool active = rest < static_cast<u64>(p.items);
+  rest = divmod(rest, static_cast<u64>(p.units), unit);
+  rest = divmod(rest, static_cast<u64>(max<i64>(p.seq_len, 1)), s);
+  const i64 b = divmod(rest, static_cast<u64>(p.groups), group);
+  i64 head = group * p.group_heads;
+  const i64 end = active ? min(head + p.group_heads, p.heads + p.heads2) : 0;
+
+  // The chunks' first columns and how many columns from there belong to the part (rotated or copied) they lie in.
+  const i64 pairs = p.rotary_dim / 2;
+  const bool turning = static_cast<i64>(unit) < p.rotary_units;
+  const i64 split = INTERLEAVED ? (pairs + 1) / 2 * 2 : pairs;
+  const i64 copies = static_cast<i64>(p.units) - p.rotary_units;
+  const i64 col = turning ? unit * VEC : p.rotary_dim + (static_cast<i64>(unit) - p.rotary_units) * VEC;
+  const i64 col2 = col + (turning ? split : copies * VEC);
+  const i64 left = (turning ? split : p.head_dim) - col;
+  const i64 left2 = (turning ? p.rotary_dim : p.head_dim) - col2;
+
+  // Chunk `at` (0 or 1) of head h in the input (side 0) or the output (side 1).
+  auto address = [&](i64 h, int side, i64 column) {
+    const bool second = h >= p.heads;
+    const i64(&n)[4] = p.strides[side + (second ? 2 : 0)];
+    void* base = side == 0 ? (second ? p.x2 : p.x) : (second ? p.y2 : p.y);
+    return static_cast<T*>(base) + (b * n[0] + (second ? h - p.heads : h) * n[1] + static_cast<i64>(s) * n[2] + column * n[3]);
+  };
+  auto stride = [&](i64 h, int side) { return p.strides[side + (h >= p.heads ? 2 : 0)][3]; };
+  Vec<T, VEC> x[HEADS], x2[HEADS];
+  auto fetch = [&]() {
+#pragma unroll
+    for (int k = 0; k < HEADS; ++k) {
+      if (head + k < end) {
+        x[k] = rope_load<VEC, WIDE>(address(head + k, 0, col), stride(head + k, 0), left);
+        x2[k] = rope_load<VEC, WIDE>(address(head + k, 0, col2), stride(head + k, 0), left2);
+      }
+    }
+  };
+  fetch();  // in flight while the angles are made
+
+  for (i64 pair = threadIdx.x; pair < pairs; pair += blockDim.x) frequencies[pair] = rope_frequency(p, pair);
+  __syncthreads();
+  if (head >= end) return;
+
+  A sine[VEC], cosine[VEC];
+  if (turning) {
+    i64 position = static_cast<i64>(s);
+    if (p.positions != nullptr) {
+      const i64 at = b * p.position_strides[0] + static_cast<i64>(s) * p.position_strides[1];
+      position = p.positions_wide ? static_cast<const i64*>(p.positions)[at] : static_cast<const i32*>(p.positions)[at];
+    }
+    position = static_cast<i64>(static_cast<u64>(position) + static_cast<u64>(p.offset()));  // wraps, as NumPy does
+    const double place = static_cast<double>(position);
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) {
+      const i64 pair = !INTERLEAVED ? col + k : k < VEC / 2 ? col / 2 + k : col2 / 2 + (k - VEC / 2);
+      const double2 f = pair < pairs ? frequencies[pair] : make_double2(0.0, 0.0);
+      sincos_turns(rope_turns(place, f), &sine[k], &cosine[k]);
+      if (p.inverse) sine[k] = -sine[k];
+    }
+  }
+
+  while (true) {
+#pragma unroll
+    for (int k = 0; k < HEADS; ++k) {
+      if (head + k < end) {
+        if (turning) {
+          auto a = to_acc(x[k]), c = to_acc(x2[k]);
+          auto turn = [&](A& u, A& v, int angle) {
+            const A u0 = u;
+            u = math::fma(u0, cosine[angle], -(v * sine[angle]));
+            v = math::fma(v, cosine[angle], u0 * sine[angle]);
+          };
+          if constexpr (INTERLEAVED) {
+#pragma unroll
+            for (int j = 0; j < VEC / 2; ++j) {
+              turn(a[2 * j], a[2 * j + 1], j);
+              turn(c[2 * j], c[2 * j + 1], VEC / 2 + j);
+            }
+          } else {
+#pragma unroll
+            for (int j = 0; j < VEC; ++j) turn(a[j], c[j], j);
+          }
+          x[k] = from_acc<T>(a);
+          x2[k] = from_acc<T>(c);
+        }
+        rope_store<VEC, WIDE>(address(head + k, 1, col), stride(head + k, 1), x[k], left);
+        rope_store<VEC, WIDE>(address(head + k, 1, col2), stride(head + k, 1), x2[k], left2);
+      }
+    }
+    head += HEADS;
+    if (head >= end) break;
+    fetch();
+  }
+}
+
+}  // namespace baracuda

@@ -1,0 +1,366 @@
+// embedding_backward   dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, in token order
+//
+// count, place   a stable counting sort of the tokens by row. Block (range, part) looks at one part of the tokens and at
+//                the rows of one range: it counts them, then writes each token to its place: the rows before it, the
+//                parts before this one, the tokens before it. Counts are integers, so their atomics have no order.
+// sum            the sorted tokens of a row are cut into chunks of 32 from the row's start. Slot k owns the chunks that
+//                start at places [32 k, 32 k + 32): at most one chunk of a row from before, then the rows that start
+//                there. A row of one chunk is written at once; the chunks of others go to `partial`. Further blocks
+//                write the rows without tokens.
+// merge          adds the chunks of a row: eight stripes, chunk j to stripe j % 8, then the stripes in order.
+//
+// The order of a row's sum is fixed by its number of tokens alone.
+#include <baracuda/index.cuh>
+#include <baracuda/reduce.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda {
+
+constexpr int sort_threads = 1024;
+constexpr int sort_warps = sort_threads / warp_size;
+constexpr int range_rows = 4096;
+constexpr int chunk_tokens = 32;
+constexpr int sum_threads = 128;
+constexpr int max_groups = 16;  // slots a block sums; the page keeps lanes at 8 or more
+constexpr int merge_stripes = 8;
+constexpr int merge_slots = 16;
+constexpr int merge_loads = 4;
+
+// ---- the sort -------------------------------------------------------------------------------------------------------
+
+// The offset of a token in operand n (0 the indices, 1 dy).
+BARACUDA_D i64 token_offset(const EmbeddingBackwardParams& p, int n, i64 token) {
+  if (p.token_rank <= 1) return token * p.token_strides[n][0];
+  return offset<i64>(token, p.token_rank, p.token_shape, p.token_strides[n]);
+}
+
+// The row of a token, or -1 where it counts for nothing.
+BARACUDA_D i64 token_row(const EmbeddingBackwardParams& p, i64 token) {
+  const i64 at = token_offset(p, 0, token);
+  const i64 row = p.indices_wide ? static_cast<const i64*>(p.indices)[at] : static_cast<const i32*>(p.indices)[at];
+  const bool known = row >= 0 && row < p.num_embeddings;
+  if (!known && p.status != nullptr) atomicOr(p.status, 1u);
+  return known && row != p.padding_row ? row : -1;
+}
+
+struct SortBlock {
+  int range, part;
+  i64 first_row;
+  int rows;       // of the range that the table has, up to a multiple of four: what is counted
+  i64 begin, end;  // tokens of the part: whole tiles of sort_threads but for the last
+};
+BARACUDA_D SortBlock sort_block(const EmbeddingBackwardParams& p) {
+  SortBlock s;
+  s.range = static_cast<int>(blockIdx.x) % p.ranges;
+  s.part = static_cast<int>(blockIdx.x) / p.ranges;
+  s.first_row = static_cast<i64>(s.range) * range_rows;
+  s.rows = static_cast<int>(round_up(min(p.num_embeddings - s.first_row, static_cast<i64>(range_rows)), i64(4)));
+  const i64 share = round_up(div_up(p.tokens, static_cast<i64>(p.parts)), static_cast<i64>(sort_threads));
+  s.begin = min(s.part * share, p.tokens);
+  s.end = min(s.begin + share, p.tokens);
+  return s;
+}
+
+// counts[part][row] for the rows of the range, totals[part][range] their sum.
+BARACUDA_D void embedding_count(const EmbeddingBackwardParams& p) {
+  __shared__ i32 count[range_rows];
+  const SortBlock s = sort_block(p);
+  for (int i = threadIdx.x; i < s.rows; i += sort_threads) count[i] = 0;
+  __syncthreads();
+  i32 mine = 0;
+#pragma unroll 4
+  for (i64 token = s.begin + threadIdx.x; token < s.end; token += sort_threads) {
+    const i64 row = token_row(p, token) - s.first_row;
+    if (row >= 0 && row < range_rows) {
+      atomicAdd(&count[row], 1);
+      ++mine;
+    }
+  }
+  const i32 total = block_reduce<Sum, sort_threads>(mine);  // its barriers also complete the counts
+  i32* out = static_cast<i32*>(p.counts) + (static_cast<i64>(s.part) * p.ranges + s.range) * range_rows;
+  for (int i = threadIdx.x; i < s.rows; i += sort_threads) out[i] = count[i];
+  if (threadIdx.x == 0) static_cast<i32*>(p.totals)[s.part * p.ranges + s.range] = total;
+}
+
+// Sum of x over the threads before this one; `scratch` holds sort_warps values and may be used again after a barrier.
+BARACUDA_D i32 exclusive_scan(i32 x, i32* scratch) {
+  const int lane = lane_id(), warp = threadIdx.x / warp_size;
+  i32 sum = x;
+#pragma unroll
+  for (int step = 1; step < warp_size; step *= 2) {
+    const i32 other = __shfl_up_sync(full_warp, sum, step);
+    if (lane >= step) sum += other;
+  }
+  if (lane == warp_size - 1) scratch[warp] = sum;
+  __syncthreads();
+  i32 before = lane < warp ? scratch[lane] : 0;
+  before = warp_reduce<Sum>(before);
+  return before + sum - x;
+}
+
+BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
+  constexpr int own = range_rows / sort_threads;
+  __shared__ i32 next[range_rows];  // where the range's next token of each row goes
+  __shared__ i32 scratch[sort_warps];
+  __shared__ i32 found[sort_warps];
+  __shared__ i32 list_token[sort_threads];
+  __shared__ i32 list_row[sort_threads];
+  const SortBlock s = sort_block(p);
+  const int lane = lane_id(), warp = threadIdx.x / warp_size;
+
+  // Tokens of the ranges before this one.
+  i32 before = 0;
+  for (i32 i = threadIdx.x; i < p.parts * p.ranges; i += sort_threads) {
+    if (i % p.ranges < s.range) before += static_cast<const i32*>(p.totals)[i];
+  }
+  before = block_reduce<Sum, sort_threads>(before);
+
+  // Of this range's rows: the start of each, and what the parts before this one have of it.
+  i32 all[own], earlier[own], sum = 0;
+#pragma unroll
+  for (int k = 0; k < own; ++k) all[k] = earlier[k] = 0;
+  const i64 pitch = static_cast<i64>(p.ranges) * range_rows;
+  const i32* counts = static_cast<const i32*>(p.counts) + s.first_row + threadIdx.x * own;
+#pragma unroll 4
+  for (int part = 0; part < (static_cast<int>(threadIdx.x) * own < s.rows ? p.parts : 0); ++part) {
+    const auto n = load<own>(counts + part * pitch);
+#pragma unroll
+    for (int k = 0; k < own; ++k) {
+      all[k] += n[k];
+      if (part < s.part) earlier[k] += n[k];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < own; ++k) sum += all[k];
+  i32 start = before + exclusive_scan(sum, scratch);
+#pragma unroll
+  for (int k = 0; k < own; ++k) {
+    const int row = threadIdx.x * own + k;
+    next[row] = start + earlier[k];
+    if (s.part == 0) static_cast<i32*>(p.starts)[s.first_row + row] = start;
+    start += all[k];
+  }
+  if (s.part == 0 && s.range == p.ranges - 1 && threadIdx.x == sort_threads - 1) {
+    static_cast<i32*>(p.starts)[s.first_row + range_rows] = start;
+  }
+  __syncthreads();
+
+  // Tile by tile, the tokens of the range are listed in order; then the first warp places the list, 32 at a time, each
+  // behind those of its own row before it. Two barriers a tile: found is read between them and the list written; the
+  // list is read after the second, and by then no warp is past the first barrier of the next tile.
+  i32* order = static_cast<i32*>(p.order);
+  i32* rows = static_cast<i32*>(p.rows);
+  for (i64 tile = s.begin; tile < s.end; tile += sort_threads) {
+    const i64 token = tile + threadIdx.x;
+    const i64 row = token < s.end ? token_row(p, token) - s.first_row : -1;
+    const bool mine = row >= 0 && row < range_rows;
+    const u32 mask = __ballot_sync(full_warp, mine);
+    if (lane == 0) found[warp] = __popc(mask);
+    __syncthreads();
+    const i32 n = found[lane];
+    const i32 earlier_warps = warp_reduce<Sum>(lane < warp ? n : 0);
+    const i32 total = warp_reduce<Sum>(n);
+    if (mine) {
+      const int at = earlier_warps + __popc(mask & ((1u << lane) - 1u));
+      list_token[at] = static_cast<i32>(token);
+      list_row[at] = static_cast<i32>(row);
+    }
+    __syncthreads();
+    if (warp == 0) {
+      for (i32 i = lane; i - lane < total; i += warp_size) {
+        const bool some = i < total;
+        const i32 r = some ? list_row[i] : -1 - lane;  // an idle lane matches none
+        const u32 same = __match_any_sync(full_warp, r);
+        const i32 rank = __popc(same & ((1u << lane) - 1u));
+        const i32 base = some ? next[r] : 0;
+        __syncwarp();
+        if (some) {
+          if (rank == 0) next[r] = base + __popc(same);
+          order[base + rank] = list_token[i];
+          rows[base + rank] = static_cast<i32>(s.first_row) + r;
+        }
+        __syncwarp();
+      }
+    }
+  }
+}
+
+// ---- the sums -------------------------------------------------------------------------------------------------------
+
+// The column's VEC elements of one row; `left` columns remain.
+template <int VEC, bool WIDE, class T> BARACUDA_D Vec<T, VEC> sum_load(const T* p, i64 stride, i64 left) {
+  if constexpr (WIDE) return left > 0 ? load_streaming<VEC>(p) : Vec<T, VEC>{};
+  else return load_strided<T, VEC>(p, stride, left);
+}
+template <int VEC, bool WIDE, class T> BARACUDA_D void sum_store(T* p, i64 stride, const Vec<T, VEC>& x, i64 left) {
+  if constexpr (!WIDE) store_strided<T, VEC>(p, stride, x, left);
+  else if (left > 0) store_streaming(p, x);
+}
+
+// Rows without tokens become zero.
+template <class T, bool WIDE> BARACUDA_D void fill_empty(const EmbeddingBackwardParams& p, i64 block, i32* bound) {
+  constexpr int VEC = vec_elems<T>;
+  const i64 first = block * p.fill_rows;
+  const int n = static_cast<int>(min(first + p.fill_rows, p.num_embeddings) - first);
+  for (int i = threadIdx.x; i <= n; i += sum_threads) bound[i] = static_cast<const i32*>(p.starts)[first + i];
+  __syncthreads();
+  Vec<T, VEC> zero;
+#pragma unroll
+  for (int k = 0; k < VEC; ++k) zero[k] = T(0.0f);
+  const i64 chunks = div_up(p.dim, static_cast<i64>(VEC));
+  for (i64 item = threadIdx.x; item < n * chunks; item += sum_threads) {
+    u64 chunk;
+    const int row = static_cast<int>(divmod(static_cast<u64>(item), static_cast<u64>(chunks), chunk));
+    if (bound[row] != bound[row + 1]) continue;
+    const i64 column = static_cast<i64>(chunk) * VEC;
+    T* out = static_cast<T*>(p.dweight) + ((first + row) * p.row_stride + column * p.column_stride);
+    sum_store<VEC, WIDE>(out, p.column_stride, zero, p.dim - column);
+  }
+}
+
+template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackwardParams& p) {
+  using A = acc_t<T>;
+  constexpr int VEC = vec_elems<T>;
+  constexpr int loads = WIDE ? 8 : 4;  // rows of dy in flight
+  constexpr int reach = 2 * chunk_tokens;  // a slot's tokens and one more
+  __shared__ i64 source[max_groups * reach];
+  __shared__ i32 owner[max_groups * (reach + 1)];
+  if (static_cast<int>(blockIdx.x) >= p.sum_blocks) {
+    fill_empty<T, WIDE>(p, static_cast<int>(blockIdx.x) - p.sum_blocks, owner);
+    return;
+  }
+  // Groups of `lanes` threads take a slot each, `tiles` blocks its columns.
+  const int lanes = p.lanes, groups = sum_threads / lanes;
+  const int group = static_cast<int>(threadIdx.x) / lanes, lane = static_cast<int>(threadIdx.x) % lanes;
+  const int tile = static_cast<int>(blockIdx.x) % p.tiles;
+  const i64 slot = static_cast<i64>(static_cast<int>(blockIdx.x) / p.tiles) * groups + group;
+  const i32* starts = static_cast<const i32*>(p.starts);
+  const i32* rows = static_cast<const i32*>(p.rows);
+  const i64 valid = starts[p.num_embeddings];
+  const i64 low = slot * chunk_tokens, high = min(low + chunk_tokens, valid);
+
+  // The sorted places [begin, end) of the slot's chunks. `carried`: the first is a later chunk of row `first`; `split`:
+  // the last is the first of several chunks of row `last`.
+  i64 begin = 0, end = 0;
+  i32 first = -1, last = -1;
+  bool carried = false, split = false;
+  if (low < high) {
+    first = rows[low];
+    last = rows[high - 1];
+    const i64 start = starts[first], stop = starts[first + 1];
+    const i64 next = start + round_up(low - start, static_cast<i64>(chunk_tokens));
+    begin = min(next, stop);
+    if (begin < high) {
+      carried = start < low && next < stop;
+      const i64 last_start = starts[last], last_stop = starts[last + 1];
+      end = min((last_start < low ? next : last_start) + chunk_tokens, last_stop);
+      split = last_start >= low && last_stop - last_start > chunk_tokens;
+    }
+  }
+  const int count = end > begin ? static_cast<int>(end - begin) : 0;
+  i64* const from = source + group * reach;
+  i32* const row_of = owner + group * (reach + 1);
+  for (int i = lane; i < count; i += lanes) {
+    from[i] = token_offset(p, 1, static_cast<const i32*>(p.order)[begin + i]);
+    row_of[i] = rows[begin + i];
+  }
+  if (lane == 0) {
+    row_of[count] = -1;
+    if (tile == 0 && slot < p.slots) static_cast<i32*>(p.split)[slot] = split ? last : -1;
+  }
+  __syncthreads();
+
+  const i64 column = (static_cast<i64>(tile) * lanes + lane) * VEC, left = p.dim - column;
+  const T* dy = static_cast<const T*>(p.dy) + column * p.dy_column;
+  Vec<A, VEC> sum;
+#pragma unroll
+  for (int k = 0; k < VEC; ++k) sum[k] = A(0);
+  for (int base = 0; base < count; base += loads) {
+    Vec<T, VEC> x[loads];
+#pragma unroll
+    for (int u = 0; u < loads; ++u) {
+      if (base + u < count) x[u] = sum_load<VEC, WIDE>(dy + from[base + u], p.dy_column, left);
+    }
+#pragma unroll
+    for (int u = 0; u < loads; ++u) {
+      if (base + u < count) {
+        const auto v = to_acc(x[u]);
+#pragma unroll
+        for (int k = 0; k < VEC; ++k) sum[k] += v[k];
+        const i32 row = row_of[base + u];
+        if (row != row_of[base + u + 1]) {
+          const bool later = carried && row == first;
+          if (later || (split && row == last)) {
+            A* out = static_cast<A*>(p.partial) + ((2 * slot + (later ? 0 : 1)) * p.dim + column);
+            store_vec<A, VEC, WIDE>(out, sum, left);
+          } else {
+            T* out = static_cast<T*>(p.dweight) + (row * p.row_stride + column * p.column_stride);
+            sum_store<VEC, WIDE>(out, p.column_stride, from_acc<T>(sum), left);
+          }
+#pragma unroll
+          for (int k = 0; k < VEC; ++k) sum[k] = A(0);
+        }
+      }
+    }
+  }
+}
+
+// ---- rows of several chunks -----------------------------------------------------------------------------------------
+
+template <class T, bool WIDE> BARACUDA_D void embedding_merge(const EmbeddingBackwardParams& p) {
+  using A = acc_t<T>;
+  constexpr int VEC = 4;
+  __shared__ Vec<A, VEC> part[merge_stripes][warp_size];
+  __shared__ i32 row_of[merge_slots];
+  const int lane = lane_id(), stripe = threadIdx.x / warp_size;
+  const i64 tiles = div_up(p.dim, static_cast<i64>(warp_size * VEC));
+  const i64 first = blockIdx.x / tiles * merge_slots;
+  const i64 column = (blockIdx.x % tiles * warp_size + lane) * VEC, left = p.dim - column;
+  if (threadIdx.x < merge_slots) {
+    const i64 slot = first + threadIdx.x;
+    row_of[threadIdx.x] = slot < p.slots ? static_cast<const i32*>(p.split)[slot] : -1;
+  }
+  __syncthreads();
+  for (int i = 0; i < merge_slots; ++i) {
+    const i64 row = row_of[i];
+    if (row < 0) continue;
+    const i32* starts = static_cast<const i32*>(p.starts) + row;
+    const i32 chunks = div_up(starts[1] - starts[0], chunk_tokens);
+    // Chunk 0 lies in the second entry of its slot, a later one in the first entry of the slot it starts in.
+    const A* from = static_cast<const A*>(p.partial) + column;
+    Vec<A, VEC> sum;
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) sum[k] = A(0);
+    for (i32 base = stripe; base < chunks; base += merge_stripes * merge_loads) {
+      Vec<A, VEC> x[merge_loads];
+#pragma unroll
+      for (int u = 0; u < merge_loads; ++u) {
+        const i64 chunk = base + u * merge_stripes;
+        const i64 entry = 2 * (first + i + chunk) + (chunk == 0);
+        if (chunk < chunks) x[u] = load_vec<A, VEC, WIDE>(from + entry * p.dim, left);
+      }
+#pragma unroll
+      for (int u = 0; u < merge_loads; ++u) {
+        if (base + u * merge_stripes < chunks) {
+#pragma unroll
+          for (int k = 0; k < VEC; ++k) sum[k] += x[u][k];
+        }
+      }
+    }
+    part[stripe][lane] = sum;
+    __syncthreads();
+    if (stripe == 0) {
+#pragma unroll
+      for (int other = 1; other < merge_stripes; ++other) {
+#pragma unroll
+        for (int k = 0; k < VEC; ++k) sum[k] += part[other][lane][k];
+      }
+      T* out = static_cast<T*>(p.dweight) + (row * p.row_stride + column * p.column_stride);
+      if constexpr (WIDE) store_vec<T, VEC, true>(out, from_acc<T>(sum), left);
+      else store_strided<T, VEC>(out, p.column_stride, from_acc<T>(sum), left);
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace baracuda

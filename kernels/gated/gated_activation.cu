@@ -1,0 +1,18 @@
+// gated_activation   y = act(gate) up, act a unary kind (elementwise/functors.cuh); schedule map.
+//
+// gate and up are views of their own, so the two halves of one packed projection are read where they lie.
+#include <baracuda/map.cuh>
+#include "elementwise/functors.cuh"
+
+namespace baracuda {
+
+template <template <class> class F, class T, class L> BARACUDA_D void gated_activation(const GatedActivationParams& p) {
+  using A = acc_t<T>;
+  T* const y[1] = {static_cast<T*>(p.y)};
+  const T* const given[2] = {static_cast<const T*>(p.gate), static_cast<const T*>(p.up)};
+  map<L>(p, y, given, [](const auto& in, auto& out) {
+    map_elements<A>([](A gate, A up) { return F<T>::value(gate, A(0)) * up; }, in, out[0]);
+  });
+}
+
+}  // namespace baracuda

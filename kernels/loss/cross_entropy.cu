@@ -1,0 +1,269 @@
+// cross_entropy    loss = (1 - eps) w[t] nll + eps / C sum_c w[c] (lse - x[c]),   nll = lse - x[t]
+//                  dlogits[c] = scale ((1 - eps) w[t] (p[c] - [c = t]) + eps / C (W p[c] - w[c]))
+//
+// cross_entropy_rows: a row in the registers of a group of G threads, K chunks each, R rows at once: one read.
+// cross_entropy_long: a block a row, maximum and sum online; for the gradient the row again, its first slabs from shared
+// memory, the others from L2, the newest first. A row's loss is finished in double, as a difference from its maximum.
+// The losses of a block are added as a tree, those of the blocks by `finish`, in double with the rounding errors kept.
+#include "loss/cross_entropy_common.cuh"
+
+namespace baracuda {
+
+// What is left of a row once it has been read. nll = log(sum) + max - own logit.
+template <class A> struct RowSums {
+  A max, sum, spread;  // spread: sum of w[c] (x[c] - base)
+  A logit, base, own;  // the target's logit and weight; base: that logit if it is finite, else 0
+  i64 target;
+};
+
+struct LossPair {
+  double loss, weight;
+};
+
+// Writes lse and, without a reduction, the loss; the row's share of both sums.
+template <class T, int SMOOTH, class P> BARACUDA_D LossPair finish_row(const P& p, i64 row, const RowSums<acc_t<T>>& r) {
+  using A = acc_t<T>;
+  const double high = r.max, log_sum = math::log(static_cast<double>(r.sum));
+  LossPair out{0, 0};
+  if (r.target != no_class) {
+    const double own = r.own;
+    out = {(1 - p.smoothing) * own * (log_sum + (high - r.logit)), own};
+    if constexpr (SMOOTH != smooth_none) {
+      const double above = all_weights(p) * (log_sum + (high - r.base));
+      out.loss += p.smoothing / static_cast<double>(p.cols) * (above - r.spread);
+    }
+  }
+  i64 at[5];
+  row_offsets(p, row, at);
+  if (p.per_row) static_cast<A*>(p.loss)[at[3]] = static_cast<A>(out.loss);
+  if (p.lse != nullptr) static_cast<A*>(p.lse)[at[4]] = static_cast<A>(high + log_sum);
+  return out;
+}
+
+// Sum of w[c] (x[c] - base) over a chunk.
+template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& p, const Chunk<T>& x, i64 col, acc_t<T> base) {
+  auto z = to_acc(x);
+  if constexpr (SMOOTH == smooth_weighted) {
+    const auto w = chunk_weights<T>(p, col);
+#pragma unroll
+    for (int k = 0; k < row_vec<T>; ++k) z[k] = col + k < p.cols ? (z[k] - base) * w[k] : acc_t<T>(0);
+  } else {
+#pragma unroll
+    for (int k = 0; k < row_vec<T>; ++k) z[k] = col + k < p.cols ? z[k] - base : acc_t<T>(0);
+  }
+  return tree_reduce<Sum>(z);
+}
+
+template <class T, int SMOOTH, class P>
+BARACUDA_D Chunk<T> gradient_chunk(const P& p, const Chunk<T>& x, i64 col, i64 target, acc_t<T> max, acc_t<T> factor,
+                                   const RowGradient<acc_t<T>>& row) {
+  auto g = to_acc(x);
+#pragma unroll
+  for (int k = 0; k < row_vec<T>; ++k) g[k] = row_exp<T>(g[k] - max) * factor;
+  finish_gradient<T>(p, g, col, target, row, SMOOTH);
+  return from_acc<T>(g);
+}
+
+// The gradient's scale for an upstream gradient of 1.
+template <class A, class P> BARACUDA_D A unit_scale(const P& p) {
+  return p.dlogits != nullptr && p.mean ? A(1) / static_cast<A>(target_weight(p)) : A(1);
+}
+
+template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_rows(const P& p) {
+  using A = acc_t<T>;
+  constexpr int V = row_vec<T>, THREADS = group_block(G), groups = THREADS / G;
+  const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
+  const int cols = static_cast<int>(p.cols);
+  const i64 first = (static_cast<i64>(blockIdx.x) * groups + group) * R;
+  const int valid = static_cast<int>(min<i64>(R, p.rows - first));
+  const T low = cast<T>(-numeric<A>::infinity());
+  auto column = [&](int r, int j) { return r < valid ? (j * G + lane) * V : cols; };
+
+  const T* x[R];
+  i64 named[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    i64 at[5];
+    row_offsets(p, first + r, at);
+    x[r] = static_cast<const T*>(p.logits) + at[0];
+    named[r] = r < valid ? read_target(p, at[2]) : p.ignore;
+  }
+  Chunk<T> v[R][K];
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+#pragma unroll
+    for (int j = 0; j < K; ++j) v[r][j] = load_chunk<MODE>(x[r], p.step[0], column(r, j), cols, low);
+  }
+  int target[R];
+  A logit[R], own[R], max[R], sum[R], spread[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    target[r] = static_cast<int>(class_of(p, named[r], p.status));
+    logit[r] = target[r] == no_class ? A(0) : to_acc(x[r][target[r] * p.step[0]]);
+    own[r] = target[r] == no_class ? A(0) : class_weight<T>(p, target[r]);
+  }
+#pragma unroll
+  for (int r = 0; r < R; ++r) max[r] = row_reduce<Max, G>(chunk_max<T>(v[r], [&](int j) { return column(r, j) < cols; }));
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    sum[r] = spread[r] = 0;
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+      if (column(r, j) >= cols) continue;
+      auto e = to_acc(v[r][j]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) e[k] = row_exp<T>(e[k] - max[r]);
+      sum[r] += tree_reduce<Sum>(e);
+      if constexpr (SMOOTH != smooth_none) {
+        spread[r] += smooth_sum<T, SMOOTH>(p, v[r][j], column(r, j), math::isfinite(logit[r]) ? logit[r] : A(0));
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    sum[r] = row_reduce<Sum, G>(sum[r]);
+    if constexpr (SMOOTH != smooth_none) spread[r] = row_reduce<Sum, G>(spread[r]);
+  }
+  __syncwarp();  // the target's logit has been read by every thread: the gradient may overwrite it
+
+  LossPair share{0, 0};
+  RowSums<A> mine{};
+#pragma unroll
+  for (int r = 0; r < R; ++r) {  // thread r of the group finishes row r
+    if (lane == r) mine = {max[r], sum[r], spread[r], logit[r], math::isfinite(logit[r]) ? logit[r] : A(0), own[r], target[r]};
+  }
+  if (lane < valid && lane < R) share = finish_row<T, SMOOTH>(p, first + lane, mine);
+  if (p.keep_sums) {
+    if constexpr (G < THREADS) {
+      share.loss = block_reduce<Sum, THREADS>(share.loss);
+      share.weight = block_reduce<Sum, THREADS>(share.weight);
+    }
+    if (threadIdx.x == 0) static_cast<LossPair*>(p.sums)[blockIdx.x] = share;
+  }
+  if (p.dlogits == nullptr) return;
+
+  const A scale = unit_scale<A>(p);
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    i64 at[5];
+    row_offsets(p, first + r, at);
+    T* const out = static_cast<T*>(p.dlogits) + at[1];
+    const auto row = row_gradient(static_cast<A>(p.smoothing), p.cols, SMOOTH != smooth_none ? all_weights(p) : 0.0, own[r], scale);
+    const A factor = row.spread / sum[r];
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+      const int col = column(r, j);
+      if (col >= cols) continue;
+      forget(v[r][j]);
+      store_chunk<MODE>(out, p.step[1], col, cols, target[r] == no_class ? filled(cast<T>(0.0f))
+                        : gradient_chunk<T, SMOOTH>(p, v[r][j], col, target[r], max[r], factor, row));
+    }
+  }
+}
+
+template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_long(const P& p) {
+  using A = acc_t<T>;
+  constexpr int G = long_group, K = SMOOTH == smooth_weighted ? long_chunks / 2 : long_chunks, V = row_vec<T>;
+  BARACUDA_DYNAMIC_SMEM(Chunk<T>, held);
+  const int lane = threadIdx.x;
+  const i64 cols = p.cols;
+  const int slabs = static_cast<int>(div_up<i64>(cols, G * V)), stage = p.stage;
+  i64 at[5];
+  row_offsets(p, blockIdx.x, at);
+  const T* x = static_cast<const T*>(p.logits) + at[0];
+  T* out = static_cast<T*>(p.dlogits) + at[1];
+  const T low = cast<T>(-numeric<A>::infinity());
+  auto column = [&](int slab) { return (static_cast<i64>(slab) * G + lane) * V; };
+
+  const i64 target = class_of(p, read_target(p, at[2]), p.status);
+  const bool counts = target != no_class;
+  RowSums<A> r{A(0), A(1), A(0), A(0), A(0), A(0), target};
+  if (counts) {
+    r.logit = to_acc(x[target * p.step[0]]);
+    r.own = class_weight<T>(p, target);
+    r.base = math::isfinite(r.logit) ? r.logit : A(0);
+  }
+  if (counts || p.lse != nullptr) {  // nobody asks what an ignored row holds
+    OnlineRow<T> online;
+    for (int first = 0; first < slabs; first += K) {
+      Chunk<T> v[K];
+#pragma unroll
+      for (int j = 0; j < K; ++j) v[j] = load_chunk<MODE>(x, p.step[0], column(first + j), cols, low);
+#pragma unroll
+      for (int j = 0; j < K; ++j) {
+        if (first + j < stage) held[(first + j) * G + lane] = v[j];
+      }
+      online.add(v, [&](int j) { return column(first + j) < cols; });
+      if constexpr (SMOOTH != smooth_none) {
+#pragma unroll
+        for (int j = 0; j < K; ++j) {
+          if (column(first + j) < cols) r.spread += smooth_sum<T, SMOOTH>(p, v[j], column(first + j), r.base);
+        }
+      }
+    }
+    const MaxSum<A> all = online.finish();
+    r.max = all.max, r.sum = all.sum;
+    if constexpr (SMOOTH != smooth_none) r.spread = block_reduce<Sum, G>(r.spread);
+  }
+  if (lane == 0) {
+    const LossPair share = finish_row<T, SMOOTH>(p, blockIdx.x, r);
+    if (p.keep_sums) static_cast<LossPair*>(p.sums)[blockIdx.x] = share;
+  }
+  if (p.dlogits == nullptr) return;
+
+  const auto row = row_gradient(static_cast<A>(p.smoothing), cols, SMOOTH != smooth_none ? all_weights(p) : 0.0, r.own, unit_scale<A>(p));
+  const A factor = row.spread / r.sum;
+  for (int first = (slabs - 1) / K * K; first >= 0; first -= K) {
+    Chunk<T> v[K];
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+      if (!counts) v[j] = filled(low);
+      else if (first + j < stage) v[j] = held[(first + j) * G + lane];
+      else v[j] = load_chunk<MODE>(x, p.step[0], column(first + j), cols, low);
+    }
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+      const i64 col = column(first + j);
+      if (col >= cols) continue;
+      store_chunk<MODE>(out, p.step[1], col, cols, counts ? gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row)
+                        : filled(cast<T>(0.0f)));
+    }
+  }
+}
+
+// A sum and the rounding errors left out of it (Knuth's two-sum); not finite once a term is not.
+struct Compensated {
+  double high, low;
+  BARACUDA_D double value() const { return math::isfinite(high) ? high + low : high; }
+};
+struct CompensatedSum {
+  static constexpr bool symmetric = true;
+  static BARACUDA_D Compensated apply(Compensated a, Compensated b) {
+    const double sum = a.high + b.high, part = sum - a.high;
+    return {sum, a.low + b.low + ((a.high - (sum - part)) + (b.high - part))};
+  }
+};
+
+// Adds the pairs of tile blockIdx.x into out[blockIdx.x]; the last level writes the results instead. 1024 threads.
+template <class T, class P> BARACUDA_D void cross_entropy_finish(const P& p) {
+  using A = acc_t<T>;
+  constexpr int THREADS = 1024;
+  const LossPair* pairs = static_cast<const LossPair*>(p.sums);
+  const i64 start = static_cast<i64>(blockIdx.x) * p.tile, end = min(start + p.tile, p.count);
+  Compensated loss{0, 0}, weight{0, 0};
+  for (i64 i = start + threadIdx.x; i < end; i += THREADS) {
+    loss = CompensatedSum::apply(loss, {pairs[i].loss, 0});
+    weight = CompensatedSum::apply(weight, {pairs[i].weight, 0});
+  }
+  const double total = block_reduce<CompensatedSum, THREADS>(loss).value();
+  const double weights = block_reduce<CompensatedSum, THREADS>(weight).value();
+  if (threadIdx.x != 0) return;
+  if (!p.last) {
+    static_cast<LossPair*>(p.out)[blockIdx.x] = {total, weights};
+    return;
+  }
+  if (p.reduced) *static_cast<A*>(p.loss) = static_cast<A>(p.mean ? total / weights : total);
+  if (p.total_weight != nullptr) *static_cast<A*>(p.total_weight) = static_cast<A>(weights);
+}
+
+}  // namespace baracuda

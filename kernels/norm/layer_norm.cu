@@ -1,0 +1,18 @@
+// layer_norm  h = x + residual;  y = (h - mean) * rstd * weight + bias;  rstd = 1 / sqrt(var(h) + eps)
+//
+// Rows of up to 64 KB stay in registers, in a sub-warp, a warp or a block; longer ones are looped over. The schedule, and
+// what fixes the order of the sums, is in forward.cuh.
+#include "forward.cuh"
+
+namespace baracuda {
+
+template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, bool WIDE, class P>
+BARACUDA_D void layer_norm_row(const P& p) {
+  norm::row<T, W, THREADS, LANES, CHUNKS, ROWS, true, WIDE>(p);
+}
+
+template <class T, class W, int THREADS, bool WIDE, class P> BARACUDA_D void layer_norm_loop(const P& p) {
+  norm::loop<T, W, THREADS, true, WIDE>(p);
+}
+
+}  // namespace baracuda

@@ -1,0 +1,382 @@
+// sample         ids[b] = first i with sum_{j <= i} w[j] > u * sum_j w[j],   u = uniform of Philox element b
+//                w[j] = exp((x[j] - max) / temperature) where top-k, then top-p, keep j; else 0
+//
+// One block a row, no sort. Weights are fixed-point integers (2^scale_bits stands for 1), so sums are exact and no order
+// of threads, loads or atomics can change a bit. "Keep" is a threshold: keys above `tau`, and the first `ties` of those
+// equal to it. It is found from a histogram of the log weights, then of the keys inside the bin where the count (or
+// the mass) crosses its target, ever finer; a bin of few members is first copied to shared memory. The id is found by
+// summing 32 segments, one a warp, then 32 segments of the one that holds the target, and so on.
+#include <baracuda/philox.cuh>
+#include <baracuda/reduce.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda::sampling {
+
+constexpr int bins = 1024;         // one a thread
+constexpr int bins_per_unit = 32;  // of the first histogram, in natural log of the weight
+constexpr int list_bytes = 16384;
+
+// ---- order-preserving integer keys ----------------------------------------------------------------------------------
+
+// Larger value, larger key; -0 is +0; NaN is -inf. Key 0 belongs to no value.
+template <class A> struct Keys;
+template <> struct Keys<float> {
+  using type = u32;
+  static BARACUDA_D u32 of(float x) {
+    const u32 b = __float_as_uint((x != x ? -numeric<float>::infinity() : x) + 0.0f);
+    return b >> 31 ? ~b : b | 0x80000000u;
+  }
+  static BARACUDA_D float value(u32 key) { return __uint_as_float(key >> 31 ? key ^ 0x80000000u : ~key); }
+};
+template <> struct Keys<double> {
+  using type = u64;
+  static BARACUDA_D u64 of(double x) {
+    const u64 b = static_cast<u64>(__double_as_longlong((x != x ? -numeric<double>::infinity() : x) + 0.0));
+    return b >> 63 ? ~b : b | 0x8000000000000000ull;
+  }
+  static BARACUDA_D double value(u64 key) {
+    return __longlong_as_double(static_cast<i64>(key >> 63 ? key ^ 0x8000000000000000ull : ~key));
+  }
+};
+
+template <class K> struct Best {
+  K key;
+  u32 col;
+};
+struct BestOf {  // the largest key, of equals the lowest column
+  static constexpr bool symmetric = true;
+  template <class B> static BARACUDA_D B apply(B a, B b) {
+    return b.key > a.key || (b.key == a.key && b.col < a.col) ? b : a;
+  }
+};
+
+// Inclusive sum over the lanes of a warp.
+template <class U> BARACUDA_D U warp_scan(U x) {
+#pragma unroll
+  for (int step = 1; step < warp_size; step *= 2) {
+    const U other = __shfl_up_sync(full_warp, x, step);
+    if (lane_id() >= step) x += other;
+  }
+  return x;
+}
+
+// ---- shared memory --------------------------------------------------------------------------------------------------
+
+struct Histogram {
+  u32 count[bins], low[bins], high[bins];  // mass = high : low
+};
+// Keys lo … hi, `members` of them in the row; `count` and `mass` of all larger keys.
+template <class K> struct Range {
+  K lo, hi;
+  u32 count, members;
+  u64 mass;
+  int bin;
+};
+template <class K> struct Memory {
+  Histogram first, fine;
+  K list[list_bytes / sizeof(K)];
+  u32 listed;
+  Range<K> found;
+  u32 warp_count[32];
+  u64 warp_mass[32];
+};
+
+// ---- one row --------------------------------------------------------------------------------------------------------
+
+template <class T, int THREADS, bool WIDE> struct Row {
+  using A = acc_t<T>;
+  using K = typename Keys<A>::type;
+  static constexpr int VEC = WIDE ? vec_elems<T> : 1;
+  static constexpr int FLIGHT = is_same<T, float> || !WIDE ? 4 : 2;
+  static constexpr int capacity = list_bytes / sizeof(K);
+
+  const T* base;
+  i64 stride;
+  int cols;
+  A top, inverse, one;  // largest logit, 1 / temperature, the fixed-point 1
+  bool masses;          // whether histograms need them: top-k alone only counts
+  Memory<K>& memory;
+
+  // f(key, column) for every column of [begin, end), by threads `t` of `n`; every thread of a warp calls f equally often,
+  // with key 0 where it has no element. FLIGHT: 16-byte loads in flight a thread (f is inlined for each element of them).
+  template <int FLIGHT, class F> BARACUDA_D void visit(int begin, int end, int t, int n, const F& f) const {
+    const i64 step = static_cast<i64>(n) * VEC;
+#pragma unroll 1
+    for (i64 tile = begin; tile < end; tile += step * FLIGHT) {
+      Vec<T, VEC> v[FLIGHT];
+#pragma unroll
+      for (int k = 0; k < FLIGHT; ++k) {
+        const i64 at = tile + k * step + static_cast<i64>(t) * VEC;
+        if constexpr (WIDE) v[k] = load_vec<T, VEC, true>(base + at, end - at);
+        else v[k] = load_strided<T, VEC>(base + at * stride, stride, end - at);
+      }
+#pragma unroll
+      for (int k = 0; k < FLIGHT; ++k) {
+        const i64 at = tile + k * step + static_cast<i64>(t) * VEC;
+        if (tile + k * step >= end) break;
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) f(at + i < end ? Keys<A>::of(to_acc(v[k][i])) : K(0), static_cast<u32>(at + i));
+      }
+    }
+  }
+
+  // Natural log of a weight, <= 0. The largest logits weigh 1 even when infinite; against those all else is 0.
+  BARACUDA_D A log_weight(A x) const {
+    const A scaled = (x - top) * inverse;
+    return x == top ? A(0) : scaled <= A(0) ? scaled : -numeric<A>::infinity();
+  }
+  BARACUDA_D u64 weight(K key) const {
+    const A scaled = log_weight(Keys<A>::value(key));
+    if (!(scaled > A(-48))) return 0;  // below half a unit
+    if constexpr (is_same<A, float>) return __float2ull_rn(math::exp(scaled) * one);
+    else return __double2ull_rn(math::exp(scaled) * one);
+  }
+  BARACUDA_D int bin_of(K key) const {  // 0 holds the largest keys; never decreases as keys fall
+    const A at = -log_weight(Keys<A>::value(key)) * A(bins_per_unit);
+    return at < A(bins - 1) ? static_cast<int>(at) : bins - 1;
+  }
+
+  // ---- histograms ----
+
+  BARACUDA_D void clear(Histogram& h) const {
+    const int t = threadIdx.x;
+    h.count[t] = h.low[t] = h.high[t] = 0;
+    __syncthreads();
+  }
+  static BARACUDA_D void add(Histogram& h, int bin, u32 count, u64 mass) {
+    atomicAdd(&h.count[bin], count);
+    if (mass == 0) return;
+    const u32 low = static_cast<u32>(mass), before = atomicAdd(&h.low[bin], low);
+    const u32 high = static_cast<u32>(mass >> 32) + (before + low < before ? 1u : 0u);
+    if (high != 0) atomicAdd(&h.high[bin], high);
+  }
+  static __device__ __noinline__ void add_whole_warp(Histogram& h, int bin, u64 mass) {
+    mass = warp_reduce<Sum>(mass);
+    if (lane_id() == 0) add(h, bin, warp_size, mass);
+  }
+  // By all lanes of a warp; bin -1: none. Equal logits would meet 32 times in one bin: then the warp adds once.
+  static BARACUDA_D void add_warp(Histogram& h, int bin, u64 mass) {
+    const int leader = __shfl_sync(full_warp, bin, 0);
+    if (__all_sync(full_warp, bin == leader)) {
+      if (leader >= 0) add_whole_warp(h, bin, mass);
+    } else if (bin >= 0) {
+      add(h, bin, 1, mass);
+    }
+  }
+
+  // The bin in which the running count (or mass) over bins 0, 1, … reaches `target`, added to what lies above `from`.
+  // target must be in (sum above, sum with all bins]. Every thread gets the result; .lo and .hi are left as they were.
+  BARACUDA_D Range<K> cross(const Histogram& h, const Range<K>& from, bool by_mass, u64 target) const {
+    const int t = threadIdx.x, warp = t / warp_size;
+    const u32 count = h.count[t];
+    const u64 mass = static_cast<u64>(h.high[t]) << 32 | h.low[t];
+    u32 counts = warp_scan(count);
+    u64 masses = warp_scan(mass);
+    if (lane_id() == warp_size - 1) memory.warp_count[warp] = counts, memory.warp_mass[warp] = masses;
+    __syncthreads();
+    const u32 all_counts = warp_scan(memory.warp_count[lane_id()]);
+    const u64 all_masses = warp_scan(memory.warp_mass[lane_id()]);
+    const u32 counts_before = __shfl_sync(full_warp, all_counts, max(warp - 1, 0));
+    const u64 masses_before = __shfl_sync(full_warp, all_masses, max(warp - 1, 0));
+    counts += from.count + (warp ? counts_before : 0u);
+    masses += from.mass + (warp ? masses_before : 0ull);
+    const bool here = by_mass ? masses - mass < target && target <= masses : counts - count < target && target <= counts;
+    if (here) memory.found = {from.lo, from.hi, counts - count, count, masses - mass, t};
+    __syncthreads();
+    const Range<K> found = memory.found;
+    __syncthreads();
+    return found;
+  }
+
+  // The least key of [low, high] for which `holds`, false below some key and true from there, is true; it is for `high`.
+  // By a whole warp: 32 probes a step.
+  template <class F> static BARACUDA_D K first_key(K low, K high, const F& holds) {
+    while (low < high) {
+      const K step = (high - low) / warp_size + 1, probe = min<K>(high, low + step * static_cast<K>(lane_id()));
+      const int lane = __ffs(__ballot_sync(full_warp, holds(probe))) - 1;
+      const K at = low + step * static_cast<K>(max(lane, 0));
+      if (lane < 0) {
+        low += step * (warp_size - 1) + 1;
+      } else {
+        high = min<K>(high, at);
+        low = lane == 0 ? high : at - step + 1;
+      }
+    }
+    return low;
+  }
+
+  // The keys of a bin of the first histogram; bin_of is monotone.
+  BARACUDA_D void key_range(Range<K>& r, K bottom) const {
+    const K most = Keys<A>::of(top);
+    const int bin = r.bin, warp = static_cast<int>(threadIdx.x) / warp_size;
+    if (warp == 0) {
+      const K low = first_key(bottom + 1, most, [&](K key) { return bin_of(key) <= bin; });
+      if (lane_id() == 0) memory.found.lo = low;
+    } else if (warp == 1) {
+      const K next = first_key(bottom + 1, most + 1, [&](K key) { return key > most || bin_of(key) < bin; });
+      if (lane_id() == 0) memory.found.hi = next - 1;
+    }
+    __syncthreads();
+    r.lo = memory.found.lo, r.hi = memory.found.hi;
+    __syncthreads();
+  }
+
+  // From a bin of the first histogram to the one key at which the count (or mass) reaches its target.
+  BARACUDA_D Range<K> refine(Range<K> r, K bottom, bool by_mass, u64 target) const {
+    bool listed = false;
+    key_range(r, bottom);
+    while (r.lo < r.hi) {
+      if (!listed && r.members <= capacity) {
+        if (threadIdx.x == 0) memory.listed = 0;
+        __syncthreads();
+        visit<FLIGHT>(0, cols, threadIdx.x, THREADS, [&](K key, u32) {
+          if (key >= r.lo && key <= r.hi) memory.list[atomicAdd(&memory.listed, 1u)] = key;
+        });
+        listed = true;
+      }
+      int shift = 0;
+      while ((r.hi - r.lo) >> shift >= bins) ++shift;
+      clear(memory.fine);
+      auto put = [&](K key) {
+        const bool inside = key >= r.lo && key <= r.hi;
+        add_warp(memory.fine, inside ? static_cast<int>((r.hi - key) >> shift) : -1, inside && masses ? weight(key) : 0);
+      };
+      if (listed) {
+        const u32 n = memory.listed;
+        for (u32 i = 0; i < n; i += THREADS) put(i + threadIdx.x < n ? memory.list[i + threadIdx.x] : K(0));
+      } else {
+        visit<1>(0, cols, threadIdx.x, THREADS, [&](K key, u32) { put(key); });
+      }
+      __syncthreads();
+      r = cross(memory.fine, r, by_mass, target);
+      const K width = (K(1) << shift) - 1;
+      r.hi -= static_cast<K>(r.bin) << shift;
+      if (r.hi - r.lo > width) r.lo = r.hi - width;
+    }
+    return r;
+  }
+};
+
+// floor(a * b / 2^24), b < 2^24.
+BARACUDA_D u64 scale_down(u64 a, u32 b) { return __umul64hi(a, b) << 40 | (a * b) >> 24; }
+
+}  // namespace baracuda::sampling
+
+namespace baracuda {
+
+template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const P& p) {
+  using namespace sampling;
+  using R = Row<T, THREADS, WIDE>;
+  using A = typename R::A;
+  using K = typename R::K;
+  static_assert(THREADS == bins && THREADS / warp_size == warp_size, "a bin a thread, a segment a warp");
+  __shared__ Memory<K> memory;
+  const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
+  const i64 index = blockIdx.x;
+  auto finish = [&](i64 id, double logprob) {
+    if (p.wide_ids) static_cast<i64*>(p.ids)[index * p.ids_stride] = id;
+    else static_cast<i32*>(p.ids)[index * p.ids_stride] = static_cast<i32>(id);
+    if (p.logprob != nullptr) static_cast<A*>(p.logprob)[index * p.logprob_stride] = static_cast<A>(logprob);
+  };
+
+  R row{static_cast<const T*>(p.logits) + index * p.row_stride, p.col_stride, p.cols, A(0), A(0), A(0), false, memory};
+  Best<K> best{0, 0xffffffffu};
+  row.template visit<2 * R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32 col) {
+    if (key > best.key) best = {key, col};  // columns rise within a thread
+  });
+  best = block_reduce<BestOf, THREADS>(best);
+  const K bottom = Keys<A>::of(-numeric<A>::infinity());
+  if (best.key <= bottom) {
+    if (threadIdx.x == 0) {
+      finish(-1, numeric<double>::nan());
+      if (p.status != nullptr) atomicOr(p.status, 1u);
+    }
+    return;
+  }
+  const double temperature = p.temperature(), nucleus = p.top_p();
+  const i64 k = p.top_k();
+  if (!(temperature > 0.0) || k == 1 || nucleus <= 0.0) {
+    if (threadIdx.x == 0) finish(best.col, 0.0);
+    return;
+  }
+  row.top = Keys<A>::value(best.key);
+  row.inverse = static_cast<A>(1.0 / temperature);
+  row.one = static_cast<A>(1ull << p.scale_bits);
+  row.masses = nucleus < 1.0;
+
+  K tau = bottom;  // keys above are kept, and the first `ties` of those equal
+  u32 ties = 0;
+  if ((k > 0 && k < p.cols) || row.masses) {
+    row.clear(memory.first);
+    row.template visit<R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32) {
+      const bool valid = key > bottom;
+      row.add_warp(memory.first, valid ? row.bin_of(key) : -1, valid && row.masses ? row.weight(key) : 0);
+    });
+    __syncthreads();
+    const u32 valid = block_reduce<Sum, THREADS>(memory.first.count[threadIdx.x]);
+    u64 total =
+        block_reduce<Sum, THREADS>(static_cast<u64>(memory.first.high[threadIdx.x]) << 32 | memory.first.low[threadIdx.x]);
+    const Range<K> all{0, 0, 0, valid, 0, 0};
+#pragma unroll 1
+    for (int by_mass = 0; by_mass < 2; ++by_mass) {  // top-k, then top-p of what it kept
+      if (by_mass ? !row.masses : !(k > 0 && k < valid)) continue;
+      const u64 goal = by_mass ? max<u64>(1, min(total, __double2ull_ru(nucleus * static_cast<double>(total)))) : static_cast<u64>(k);
+      const Range<K> cut = row.refine(row.cross(memory.first, all, by_mass, goal), bottom, by_mass, goal);
+      tau = cut.hi;
+      ties = static_cast<u32>(by_mass ? div_up(goal - cut.mass, row.weight(tau)) : goal - cut.count);
+      total = cut.mass + ties * row.weight(tau);
+    }
+  }
+
+  const u64 tie_weight = tau > bottom ? row.weight(tau) : 0;
+  u64 target = 0, kept_mass = 0, mass_before = 0;
+  u32 ties_before = 0;
+  int begin = 0, end = p.cols;
+  bool first = true;
+  while (first || end - begin > warp_size) {
+    const int segment = round_up(div_up(end - begin, warp_size), R::VEC);
+    const int from = static_cast<int>(min<i64>(end, begin + static_cast<i64>(warp) * segment));
+    const int to = from + min(end - from, segment);
+    u64 mass = 0;
+    u32 equal = 0;
+    row.template visit<R::FLIGHT>(from, to, lane, warp_size, [&](K key, u32) {
+      if (key > tau) mass += row.weight(key);
+      else if (key == tau) ++equal;
+    });
+    mass = warp_reduce<Sum>(mass);
+    equal = warp_reduce<Sum>(equal);
+    if (lane == 0) memory.warp_mass[warp] = mass, memory.warp_count[warp] = equal;
+    __syncthreads();
+    equal = memory.warp_count[lane];
+    const u32 equals = ties_before + warp_scan(equal) - equal;  // of lower index than segment `lane`
+    const u32 kept = equals < ties ? min(ties - equals, equal) : 0;
+    const u64 own = memory.warp_mass[lane] + kept * tie_weight;
+    const u64 running = mass_before + warp_scan(own);
+    __syncthreads();
+    if (first) {
+      kept_mass = __shfl_sync(full_warp, running, warp_size - 1);
+      const u32 bits = philox_bits(static_cast<u64>(p.seed()), static_cast<u64>(p.offset()), static_cast<u64>(index));
+      target = scale_down(kept_mass, bits >> 8);
+      first = false;
+    }
+    const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;  // kept_mass > target: there is one
+    mass_before = __shfl_sync(full_warp, running - own, chosen);
+    ties_before = __shfl_sync(full_warp, equals, chosen);
+    begin += chosen * segment;
+    end = static_cast<int>(min<i64>(end, static_cast<i64>(begin) + segment));
+  }
+
+  const bool inside = begin + lane < end;
+  const K key = inside ? Keys<A>::of(to_acc(row.base[(begin + lane) * row.stride])) : K(0);
+  const u32 rank = ties_before + __popc(__ballot_sync(full_warp, inside && key == tau) & ((1u << lane) - 1));
+  const u64 own = !inside ? 0 : key > tau ? row.weight(key) : key == tau && rank < ties ? tie_weight : 0;
+  const u64 running = mass_before + warp_scan(own);
+  const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
+  if (warp == 0 && lane == chosen) {
+    const double x = Keys<A>::value(key), top = row.top;
+    const double scaled = x == top ? 0.0 : (x - top) / temperature;
+    finish(begin + lane, scaled - math::log(static_cast<double>(kept_mass) / static_cast<double>(1ull << p.scale_bits)));
+  }
+}
+
+}  // namespace baracuda

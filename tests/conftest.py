@@ -1,0 +1,35 @@
+"""What every test shares: the `gpu` marker, hypothesis profiles, one kernel cache, compilation of all units at once."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Kernels compiled by one test serve the others, and the next run; the user's own cache is left alone.
+os.environ.setdefault("BARACUDA_CACHE_DIR", str(Path(tempfile.gettempdir(), f"baracuda-tests-{os.getuid()}")))
+
+
+def devices() -> int:
+    """CUDA devices the driver reports."""
+    from baracuda_py.core.device import driver_device_count
+
+    return driver_device_count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped, with what to type, where there is no device."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and devices() == 0:
+        skip = pytest.mark.skip(
+            reason="needs a CUDA device: run `python -m pytest tests -m gpu` on a machine with a GPU"
+        )
+        for item in marked:
+            item.add_marker(skip)

@@ -1,0 +1,399 @@
+"""ONNX's backend node tests through the functional layer: what passes, what is not implemented, what disagrees.
+
+    python -m tests.suites.onnx_backend             # the scoreboard, and what differs from expected.toml
+    python -m tests.suites.onnx_backend --update    # rewrite expected.toml; new disagreements need a reason by hand
+
+A table maps an ONNX operator to calls of ours. `NotCovered` marks a case that the mapped op does not claim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.backend.base import Backend, BackendRep
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+import baracuda_py as bc
+
+from . import scoreboard
+from .scoreboard import Outcome
+
+EXPECTED = Path(__file__).with_name("expected.toml")
+EXPANDED = re.compile(r"_expanded(_ver\d+)?$")  # the same cases again, written out in primitive operators
+SUITE = "ONNX backend node tests"
+
+
+class NotCovered(Exception):
+    """The op does not claim this case; the message says what is missing."""
+
+
+@dataclasses.dataclass
+class Node:
+    """One ONNX node with its inputs as arrays of `xp`."""
+
+    name: str
+    inputs: list[Any]
+    attributes: dict[str, Any]
+    outputs: int
+    xp: Any
+
+    def __getitem__(self, index: int) -> Any:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute; strings as str."""
+        value = self.attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def number(self, index: int) -> Any:
+        """A scalar input as a Python number."""
+        return self[index].item()
+
+
+Handler = Callable[[Node], Any]
+OPS: dict[str, Handler] = {}
+
+
+def onnx_op(*names: str) -> Callable[[Handler], Handler]:
+    """Register a handler for ONNX operators."""
+
+    def add(handler: Handler) -> Handler:
+        OPS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return add
+
+
+def need(condition: bool, missing: str) -> None:
+    """Leave the case out unless the op claims it."""
+    if not condition:
+        raise NotCovered(missing)
+
+
+def close(value: float, want: float) -> bool:
+    """Attributes are float32."""
+    return abs(value - want) <= 1e-6 * max(1.0, abs(want))
+
+
+# -- elementwise ----------------------------------------------------------------------------------------------------
+
+_SAME = {
+    "Abs": "abs", "Neg": "neg", "Sign": "sign", "Reciprocal": "reciprocal", "Sqrt": "sqrt", "Exp": "exp", "Log": "log",
+    "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
+    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf",
+    "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sigmoid": "sigmoid", "Relu": "relu", "Mish": "mish",
+    "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hardswish",
+}  # fmt: skip
+for _name, _ours in _SAME.items():
+    OPS[_name] = lambda n, ours=_ours: getattr(bc, ours)(n[0])
+OPS["LeakyRelu"] = lambda n: bc.leaky_relu(n[0], alpha=n.get("alpha", 0.01))
+OPS["Elu"] = lambda n: bc.elu(n[0], alpha=n.get("alpha", 1.0))
+OPS["Gelu"] = lambda n: (bc.gelu_tanh if n.get("approximate") == "tanh" else bc.gelu)(n[0])
+
+
+@onnx_op("Selu")
+def _selu(n: Node) -> Any:
+    plain = close(n.get("alpha", 1.6732632), 1.6732632) and close(n.get("gamma", 1.0507010), 1.0507010)
+    need(plain, "selu has fixed coefficients")
+    return bc.selu(n[0])
+
+
+@onnx_op("HardSigmoid")
+def _hard_sigmoid(n: Node) -> Any:
+    need(close(n.get("alpha", 0.2), 1 / 6) and close(n.get("beta", 0.5), 0.5), "hardsigmoid is relu6(x + 3) / 6")
+    return bc.hardsigmoid(n[0])
+
+
+@onnx_op("Shrink")
+def _shrink(n: Node) -> Any:
+    bias, bound = n.get("bias", 0.0), n.get("lambd", 0.5)
+    need(bias in (0.0, bound), "softshrink subtracts its own bound")
+    return (bc.softshrink if bias else bc.hardshrink)(n[0], alpha=bound)
+
+
+@onnx_op("Swish")
+def _swish(n: Node) -> Any:
+    need(n.get("alpha", 1.0) == 1.0, "silu has no slope")
+    return bc.silu(n[0])
+
+
+@onnx_op("SwiGLU")
+def _swiglu(n: Node) -> Any:
+    need(n.get("alpha", 1.0) == 1.0, "swiglu has no slope")
+    return bc.swiglu(n[0], n[1])
+
+
+for _name, _ours in {"Add": "add", "Sub": "sub", "Mul": "mul", "Max": "maximum", "Min": "minimum", "Sum": "add"}.items():
+    OPS[_name] = lambda n, ours=_ours: functools.reduce(getattr(bc, ours), n.inputs)
+
+
+@onnx_op("Mean")
+def _mean(n: Node) -> Any:
+    return bc.affine(functools.reduce(bc.add, n.inputs), 1 / len(n.inputs))
+
+
+@onnx_op("Div")
+def _div(n: Node) -> Any:
+    need(n[0].dtype.kind != "i", "floor_divide rounds toward minus infinity, ONNX's integer Div toward zero")
+    return (bc.floor_divide if n[0].dtype.kind == "u" else bc.div)(n[0], n[1])
+
+
+@onnx_op("Mod")
+def _mod(n: Node) -> Any:
+    return (bc.fmod if n.get("fmod", 0) else bc.remainder)(n[0], n[1])
+
+
+@onnx_op("Pow")
+def _pow(n: Node) -> Any:
+    need(n[0].dtype.kind == "f", "pow takes floats")
+    return bc.pow(n[0], bc.cast(n[1], n[0].dtype))
+
+
+@onnx_op("Clip")
+def _clip(n: Node) -> Any:
+    x = n[0]
+    for bound, function in ((n[1], bc.maximum), (n[2], bc.minimum)):
+        x = x if bound is None else function(x, bound)
+    return x
+
+
+@onnx_op("Cast", "CastLike")
+def _cast(n: Node) -> Any:
+    target = helper.tensor_dtype_to_np_dtype(n.attributes["to"]) if n.name == "Cast" else n[1].dtype
+    need("FNUZ" not in str(target) and np.dtype(target).kind != "O", f"no element {target}")
+    return bc.cast(n[0], target)
+
+
+@onnx_op("ConstantOfShape")
+def _constant(n: Node) -> Any:
+    value = n.get("value")
+    value = np.float32(0) if value is None else numpy_helper.to_array(value)[0]
+    return bc.fill(n.xp.empty(tuple(n[0].tolist()), value.dtype), value.item())
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------
+
+OPS["Softmax"] = lambda n: bc.softmax(n[0], axis=n.get("axis", -1))
+OPS["LogSoftmax"] = lambda n: bc.log_softmax(n[0], axis=n.get("axis", -1))
+
+
+@onnx_op("LayerNormalization")
+def _layer_norm(n: Node) -> Any:
+    axis, rank = n.get("axis", -1) % n[0].ndim, n[0].ndim
+    facts = {"normalized_shape": n[0].shape[axis:], "eps": n.get("epsilon", 1e-5)}
+    y, mean, rstd = bc.layer_norm(n[0], n[1], n[2], **facts, return_mean=True, return_rstd=True)
+    kept = (*n[0].shape[:axis], *(1,) * (rank - axis))
+    return [y, mean.reshape(kept), rstd.reshape(kept)][: n.outputs]
+
+
+@onnx_op("RMSNormalization")
+def _rms_norm(n: Node) -> Any:
+    axis = n.get("axis", -1) % n[0].ndim
+    return bc.rms_norm(n[0], n[1], normalized_shape=n[0].shape[axis:], eps=n.get("epsilon", 1e-5))
+
+
+@onnx_op("SoftmaxCrossEntropyLoss")
+def _cross_entropy(n: Node) -> Any:
+    logits = n.xp.moveaxis(n[0], 1, -1)
+    facts = {"reduction": n.get("reduction", "mean"), "ignore_index": n.get("ignore_index", -100)}
+    loss = bc.cross_entropy(logits, n[1], n[2], **facts)
+    return [loss, bc.log_softmax(n[0], axis=1)][: n.outputs]
+
+
+# -- matrices and tables --------------------------------------------------------------------------------------------
+
+
+@onnx_op("MatMul")
+def _matmul(n: Node) -> Any:
+    xp, (a, b) = n.xp, n.inputs
+    left, right = a[None, :] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    y = bc.matmul(xp.broadcast_to(left, (*batch, *left.shape[-2:])), xp.broadcast_to(right, (*batch, *right.shape[-2:])))
+    y = y[..., 0, :] if a.ndim == 1 else y
+    return y[..., 0] if b.ndim == 1 else y
+
+
+@onnx_op("Gemm")
+def _gemm(n: Node) -> Any:
+    a = n[0].T if n.get("transA", 0) else n[0]
+    b = n[1].T if n.get("transB", 0) else n[1]
+    c = None if n[2] is None else n.xp.broadcast_to(n[2], (a.shape[0], b.shape[1]))
+    return bc.matmul(a, b, c, alpha=n.get("alpha", 1.0), beta=n.get("beta", 1.0))
+
+
+@onnx_op("Gather")
+def _gather(n: Node) -> Any:
+    need(n.get("axis", 0) == 0 and n[0].ndim > 1, "embedding looks up rows")
+    rows = bc.embedding(n[1], n[0].reshape(n[0].shape[0], -1))
+    return rows.reshape(*n[1].shape, *n[0].shape[1:])
+
+
+@onnx_op("TensorScatter")
+def _tensor_scatter(n: Node) -> Any:
+    need(n.get("mode", "linear") == "linear", "kv_cache_append does not wrap round")
+    need(n.get("axis", -2) % n[0].ndim == n[0].ndim - 2, "kv_cache_append appends along the second to last axis")
+    shape = (n[0].shape[0], -1, *n[0].shape[-2:])
+    caches = [n[0].reshape(shape).copy() for _ in range(2)]  # it takes keys and values: the same for both
+    new = n[1].reshape(n[1].shape[0], -1, *n[1].shape[-2:])
+    bc.kv_cache_append(new, new, n[2], *caches)
+    return caches[0].reshape(n[0].shape)
+
+
+@onnx_op("Adam")
+def _adam(n: Node) -> Any:
+    need(n.get("norm_coefficient_post", 0.0) == 0.0, "adam_step decays before the step, not after it")
+    rate, count, tensors = float(n.number(0)), int(n.number(1)), [x.copy() for x in n.inputs[2:]]
+    beta1, beta2, eps = n.get("alpha", 0.9), n.get("beta", 0.999), n.get("epsilon", 0.0)
+    root = (1 - beta2 ** max(count, 1)) ** 0.5
+    if count == 0:  # ONNX's first update has no bias correction: undo that of step 1
+        rate *= (1 - beta1) / root
+    size = len(tensors) // 4
+    params, grads, first, second = (tensors[i * size : (i + 1) * size] for i in range(4))
+    bc.adam_step(
+        params, grads, first, second, mode="adam", beta1=beta1, beta2=beta2, eps=eps / root, lr=rate,
+        weight_decay=n.get("norm_coefficient", 0.0), step=max(count, 1),
+    )  # fmt: skip
+    return [*params, *first, *second]
+
+
+# -- the backend ----------------------------------------------------------------------------------------------------
+
+
+class Graph(BackendRep):
+    """A one-node graph, ready to run on NumPy or CuPy arrays."""
+
+    def __init__(self, node: onnx.NodeProto, inputs: Sequence[str], xp: Any) -> None:
+        self.node, self.names, self.xp = node, list(inputs), xp
+        self.attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+    def run(self, inputs: Sequence[Any], **kwargs: Any) -> tuple[np.ndarray, ...]:
+        """The outputs as NumPy arrays."""
+        for value in inputs:
+            kind = bc.ElementKind.of(value.dtype)
+            need(kind.carrier == kind.dtype, f"{kind} travels as {kind.carrier} and has ops of its own")
+        given = {name: self.xp.asarray(value) for name, value in zip(self.names, inputs, strict=True)}
+        operands = [given[name] if name else None for name in self.node.input]
+        made = OPS[self.node.op_type](Node(self.node.op_type, operands, self.attributes, len(self.node.output), self.xp))
+        made = made if isinstance(made, (list, tuple)) else [made]
+        return tuple(x if isinstance(x, np.ndarray) else np.asarray(x.get()) for x in made)
+
+
+class BaracudaBackend(Backend):
+    """ONNX's backend interface over the functional layer; device "CPU" is NumPy, "CUDA" CuPy arrays."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Graph:
+        """Check that the model is one node that the table maps."""
+        nodes = list(model.graph.node)
+        need(len(nodes) == 1, "several nodes")
+        need(nodes[0].op_type in OPS, "no such op")
+        if device == "CPU":
+            xp: Any = np
+        else:
+            import cupy as xp
+        return Graph(nodes[0], [i.name for i in model.graph.input], xp)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """NumPy everywhere, CUDA where the driver has a device."""
+        from baracuda_py.core.device import driver_device_count
+
+        return device == "CPU" or (device.startswith("CUDA") and driver_device_count() > 0)
+
+
+@functools.lru_cache(maxsize=1)
+def node_cases() -> tuple[Any, ...]:
+    """Every node case but the expanded ones."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ONNX computes its expectations with overflows and divisions by zero
+        found = load_model_tests(kind="node")
+    return tuple(case for case in found if not EXPANDED.search(case.name))
+
+
+def _array(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def run_case(case: Any, device: str = "CPU") -> Outcome:
+    """Run one case and judge it by ONNX's own comparison."""
+    op = "+".join(sorted({node.op_type for node in case.model.graph.node}))
+    if any(node.op_type not in OPS for node in case.model.graph.node):
+        return Outcome(op, "not_implemented", "no such op")
+    try:
+        graph = BaracudaBackend.prepare(case.model, device)
+        for inputs, wanted in case.data_sets:
+            outputs = graph.run([_array(value) for value in inputs])
+            Runner.assert_similar_outputs([_array(value) for value in wanted], outputs, case.rtol, case.atol)
+    except (NotCovered, bc.UnsupportedError) as error:
+        return Outcome(op, "not_implemented", str(error).splitlines()[0])
+    except Exception as error:  # whatever else goes wrong is a disagreement to explain
+        return Outcome(op, "disagrees", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    return Outcome(op, "passed")
+
+
+def outcomes(device: str = "CPU") -> dict[str, Outcome]:
+    """Case name → outcome."""
+    return {case.name: run_case(case, device) for case in node_cases()}
+
+
+_MEMBERS = {
+    "elementwise": "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor "
+    "Cast CastLike Ceil Celu Clip ConstantOfShape Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual "
+    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu "
+    "Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh "
+    "ThresholdedRelu Where Xor",
+    "gated": "SwiGLU",
+    "softmax": "Hardmax LogSoftmax Softmax",
+    "norm": "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LpNormalization "
+    "MeanVarianceNormalization RMSNormalization",
+    "gemm": "Einsum Gemm MatMul MatMulInteger QLinearMatMul",
+    "loss": "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss",
+    "optimizer": "Adagrad Adam Momentum",
+    "attention": "Attention CausalConvWithState FlexAttention LinearAttention RotaryEmbedding TensorScatter",
+    "indexing": "Compress Gather GatherElements GatherND NonZero OneHot Scatter ScatterElements ScatterND Trilu",
+    "reduction": "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+    "ReduceSum ReduceSumSquare",
+    "scan": "CumProd CumSum",
+    "sort": "TopK Unique",
+    "conv": "Col2Im Conv ConvInteger ConvTranspose DeformConv QLinearConv",
+    "pooling": "AveragePool GlobalAveragePool GlobalMaxPool LpPool MaxPool MaxUnpool RoiAlign",
+    "image": "AffineGrid CenterCropPad DepthToSpace GridSample ImageDecoder NonMaxSuppression Resize SpaceToDepth Upsample",
+    "shape": "Concat Expand Flatten Pad Range Reshape ReverseSequence Shape Size Slice Split Squeeze Tile Transpose Unsqueeze",
+    "quantise": "DequantizeLinear DynamicQuantizeLinear QuantizeLinear",
+    "fft": "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT",
+    "random": "Bernoulli Dropout",
+    "linalg": "Det EyeLike",
+}  # fmt: skip
+FAMILIES = {op: family for family, ops in _MEMBERS.items() for op in ops.split()}
+
+
+def main() -> int:
+    """Print the scoreboard and the differences; `--update` rewrites the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="rewrite expected.toml")
+    parser.add_argument("--device", default="CPU", help="CPU or CUDA")
+    asked = parser.parse_args()
+    found = outcomes(asked.device)
+    print(scoreboard.table(found, FAMILIES, OPS))
+    known = scoreboard.load(EXPECTED) if EXPECTED.exists() else None
+    if asked.update:
+        EXPECTED.write_text(scoreboard.render(SUITE, onnx.__version__, found, known.reasons if known else {}))
+        known = scoreboard.load(EXPECTED)
+    wrong = scoreboard.differences(known, found, onnx.__version__) if known else ["expected.toml is not there: --update"]
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
