@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -29,17 +30,21 @@ def main(argv: list[str] | None = None) -> int:
     command("ops", _ops, "every op with its rows, elements and guarantees").add_argument("--json", action="store_true")
     explain = command("explain", _explain, "the dispatch table of an op for a problem, with each row's verdict")
     explain.add_argument("op", help="a plan or op name, such as RMSNormPlan or rms_norm")
-    explain.add_argument("fields", nargs="*", metavar="field=value", help="descriptor fields, such as batch_shape=8,128")
-    explain.add_argument("--device", default=None, help="cpu, cuda:N, or a compute capability such as 8.6 (no GPU needed)")
+    explain.add_argument("fields", nargs="*", metavar="field=value", help="descriptor fields: batch_shape=8,128")
+    explain.add_argument("--device", help="cpu, cuda:N, or a compute capability such as 8.6 (no GPU needed)")
     warm = command("warm", _warm, "compile every variant into the cache; needs NVRTC, no GPU")
     warm.add_argument("ops", nargs="*", help="plan or op names (default: all)")
     warm.add_argument("--arch", nargs="+", metavar="sm_XX", help="targets (default: each row's own design)")
-    warm.add_argument("--jobs", type=int, default=None, help="compiles at once (default: the cores)")
+    warm.add_argument("--jobs", type=_count, help="compiles at once (default: the cores)")
     cache = command("cache", _cache, "the cubin cache")
     action = cache.add_mutually_exclusive_group(required=True)
     action.add_argument("--stats", action="store_true", help="where it is, how many entries, how large")
     action.add_argument("--clear", action="store_true", help="remove every entry")
-    options = parser.parse_args(argv)
+    options, rest = parser.parse_known_args(argv)
+    if rest and options.command == "explain" and not any(item.startswith("-") for item in rest):
+        options.fields += rest  # fields after an option, which argparse leaves over
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return int(options.run(options))
     except BaracudaError as error:
@@ -101,6 +106,12 @@ def _fields(plan: Any) -> str:
     return ", ".join(f.name for f in dataclasses.fields(plan.descriptor))
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return int(text)
+
+
 def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
@@ -113,6 +124,9 @@ def _warm(options: argparse.Namespace) -> int:
     from .core.warm import warm
 
     plans = [registry.plan(name) for name in options.ops] or None
+    for target in options.arch or ():
+        if not re.fullmatch(r"sm_\d{2,3}[af]?", target):
+            raise BaracudaError(f"{target!r} is not a target such as sm_80, sm_90a or sm_120")
     start, shown = time.perf_counter(), [0.0]
 
     def progress(done: int, total: int, name: str) -> None:
@@ -122,19 +136,22 @@ def _warm(options: argparse.Namespace) -> int:
             print(f"\r{done}/{total} {name:<70.70}", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
     results = warm(plans, options.arch, workers=options.jobs, progress=progress)
-    failures = [result for _, _, result in results if isinstance(result, CompileError)]
-    kernels = [info for _, _, result in results if not isinstance(result, CompileError) for info in result.kernels.values()]
-    cached = sum(1 for _, _, result in results if not isinstance(result, CompileError) and result.cached)
-    for failure in failures:
-        print(f"error: {failure}", file=sys.stderr)
-    spills = sum(1 for k in kernels if k.spill_stores or k.spill_loads)
-    print(
-        f"{len(kernels)} kernels in {len(results)} units ({cached} from the cache), {time.perf_counter() - start:.1f} s; "
-        f"registers up to {max((k.registers for k in kernels), default=0)}, {spills} kernels spill, {len(failures)} units failed"
-    )
     if not results:
-        print("error: no row is compiled for these targets", file=sys.stderr)
-    return 1 if failures or not results else 0
+        raise BaracudaError("no row is compiled for these targets")
+    made = [(target, result) for _, target, result in results if not isinstance(result, CompileError)]
+    failures = [result for _, _, result in results if isinstance(result, CompileError)]
+    for message in dict.fromkeys(map(str, failures)):  # without NVRTC every unit says the same
+        print(f"error: {message}", file=sys.stderr)
+    kernels = [(target, name, kernel) for target, result in made for name, kernel in result.kernels.items()]
+    spilling = [(t, name, k) for t, name, k in kernels if k.spill_stores or k.spill_loads]
+    for target, name, kernel in spilling:
+        print(f"spills: {name} for {target}, {kernel.spill_stores} bytes out, {kernel.spill_loads} bytes in")
+    print(
+        f"{len(kernels)} kernels in {len(results)} units ({sum(r.cached for _, r in made)} from the cache), "
+        f"{time.perf_counter() - start:.1f} s; registers up to {max((k.registers for _, _, k in kernels), default=0)}, "
+        f"{len(spilling)} kernels spill, {len(failures)} units failed"
+    )
+    return 1 if failures else 0
 
 
 def _cache(options: argparse.Namespace) -> int:

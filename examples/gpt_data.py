@@ -50,7 +50,9 @@ def load(folder: str | None, context: int) -> Corpus:
     try:
         if not root.is_dir():
             raise TextError(f"{root} is not a folder that can be read")
-        texts = [text for path in _files(root, "" if folder else ".py") if (text := path.read_bytes()) and b"\0" not in text]
+        texts = [
+            text for path in _files(root, "" if folder else ".py") if (text := path.read_bytes()) and b"\0" not in text
+        ]
     except OSError as error:
         raise TextError(f"cannot read {error.filename}: {error.strerror}") from error
     held_out = b"".join(texts[9::10])

@@ -57,7 +57,9 @@ def options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
     parser.add_argument("--out", metavar="FOLDER", default="out", help="where the loss curve goes (default: out)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sample", type=int, metavar="BYTES", help="bytes to generate (default: what the context holds)")
+    parser.add_argument(
+        "--sample", type=int, metavar="BYTES", help="bytes to generate (default: what the context holds)"
+    )
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40)
     parsed = parser.parse_args(argv)

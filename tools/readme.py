@@ -20,7 +20,8 @@ def ops_table() -> str:
     for op in operations():
         backends = ", ".join(dict.fromkeys(v["backend"] for v in op["variants"]))
         kinds = str(len(op["kinds"])) if op["kinds"] else ""
-        lines.append(f"| {op['family']} | `{op['plan']}` | {op['direction']} | {', '.join(op['elements'])} | {kinds} | {backends} |")
+        cells = (op["family"], f"`{op['plan']}`", op["direction"], ", ".join(op["elements"]), kinds, backends)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -36,8 +37,9 @@ def measured() -> str:
         if not rows:
             continue
         parts.append(
-            f"{path.stem.replace('_', ' ').upper()}: TB/s or TFLOP/s, the fraction of the ceiling measured in the same run, and "
-            "the fastest peer interleaved in that run.\n\n| op | shape | µs | rate | of ceiling | best peer | speed-up |\n"
+            f"{path.stem.replace('_', ' ').upper()}: TB/s or TFLOP/s, the fraction of the ceiling measured in the same "
+            "run, and the fastest peer interleaved in that run.\n\n"
+            "| op | shape | µs | rate | of ceiling | best peer | speed-up |\n"
             "| --- | --- | --- | --- | --- | --- | --- |"
         )
         for row in rows:

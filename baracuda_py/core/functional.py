@@ -16,6 +16,7 @@ from typing import Any
 from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .descriptor import Descriptor, check_field
+from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .plan import Plan
@@ -56,11 +57,11 @@ def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, El
             break
         rest = later
     if "element" in fields and "element" not in facts:
-        lead = next((s for s in pending if s.element == "element"), None)
+        lead = next((s for s in pending if s.element == "element" and s.name in elements), None)
         if lead is not None:
             facts["element"] = elements[lead.name]
     for spec in pending:
-        if isinstance(spec.element, str) and spec.element in fields and facts.get(spec.element) is None:
+        if isinstance(spec.element, str) and spec.element in fields and facts.get(spec.element) is None and spec.name in elements:
             facts[spec.element] = elements[spec.name]
     known = {k: v for k, v in facts.items() if k in fields}
     open_ = [f.name for f in dataclasses.fields(plan.descriptor) if f.default is dataclasses.MISSING and f.name not in known]
@@ -188,15 +189,20 @@ def ordinal(array: Any) -> int:
 
 def _entry(plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any) -> Entry:
     readings: dict[str, Any] = {}
-    for name, value in arrays.items():
+    for spec in arrays_of(plan.args):
+        name, value = spec.name, arrays.get(spec.name)
+        if value is None and spec.reads and not spec.optional:
+            raise InvalidProblemError(f"{name} is required, got None")
+        if bool(spec.many) != isinstance(value, (list, tuple)) and value is not None:
+            what = "a list of arrays" if spec.many else "an array (CuPy, torch, JAX, NumPy, TensorRef …)"
+            raise InvalidProblemError(f"{name} must be {what}, got {type(value).__name__}")
         if value is not None:
             readings[name] = [read(v, name) for v in value] if isinstance(value, (list, tuple)) else read(value, name)
     shapes = {n: [r.shape for r in v] if isinstance(v, list) else v.shape for n, v in readings.items()}
-    elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items()}
+    elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items() if v != []}
     desc = solve(plan, shapes, elements, given)
-    first = next(n for n, v in arrays.items() if v is not None)
-    lead = arrays[first][0] if isinstance(arrays[first], (list, tuple)) else arrays[first]
-    device = readings[first][0].device if isinstance(readings[first], list) else readings[first].device
+    lead = next((a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None)
+    device = resolve_device().ordinal if lead is None else read(lead).device
     chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
@@ -236,7 +242,11 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Ca
     import cupy
 
     if package == "baracuda_py":
-        raise InvalidProblemError("TensorRef operands need out=: they name no package to allocate from")
+
+        def refuse() -> Any:
+            raise InvalidProblemError("TensorRef operands need out=: they name no package to allocate from")
+
+        return refuse
 
     from cupy.cuda.runtime import getDevice
 

@@ -49,6 +49,10 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     flat = ", ".join([f"*p_{s.name}" if s.many else f"p_{s.name}" for s in arrays] + [f"p_{n}" for n in scalars])
     values = "(" + "".join(f"{n}, " for n in scalars) + ")"
     body = ["ordinal = runner.ordinal", "if type(args) is not ARGS: runner.overlap(args)"]
+    if package != "ref":
+        lead = next(s for s in arrays if not s.optional)
+        first = f"(args.{lead.name}[0] if type(args.{lead.name}) in (list, tuple) and args.{lead.name} else None)" if lead.many else f"args.{lead.name}"
+        body.append(f"if type({first}) is not KIND: return runner.run(args, workspace, stream)")
     for spec in arrays:
         body += _read_list(spec, package) if spec.many else _read_one(spec, package)
     for spec in scalars_of(cls):
@@ -91,7 +95,7 @@ def _read_one(spec: Operand, package: str) -> list[str]:
     n = spec.name
     shape, strides, dtype, pointer, device = (form.format(a=n) for form in PACKAGES[package])
     read = [
-        f"if type({n}) is not KIND or {device} != ordinal: return runner.other(args, workspace, stream)",
+        f"if type({n}) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
         f"k_{n} = {shape}; s_{n} = {strides}; e_{n} = {dtype}; p_{n} = {pointer}",
     ]
     if package == "ref":
@@ -106,9 +110,9 @@ def _read_list(spec: Operand, package: str) -> list[str]:
     n = spec.name
     shape, strides, dtype, pointer, device = (form.format(a="a") for form in PACKAGES[package])
     read = [
-        f"if type({n}) is not list and type({n}) is not tuple: return runner.other(args, workspace, stream)",
+        f"if type({n}) is not list and type({n}) is not tuple: return runner.run(args, workspace, stream)",
         f"for a in {n}:",
-        f"    if type(a) is not KIND or {device} != ordinal: return runner.other(args, workspace, stream)",
+        f"    if type(a) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
         f"k_{n} = tuple([({shape}, {strides}, {dtype}) for a in {n}]); p_{n} = [{pointer} for a in {n}]",
     ]
     if package == "ref":

@@ -11,6 +11,7 @@ import importlib.metadata
 import platform
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from . import config, registry
@@ -20,7 +21,7 @@ from .plan import Plan
 from .variant import Variant
 
 _PACKAGES = (
-    "baracuda_py", "numpy", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-pathfinder",
+    "numpy", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-pathfinder",
     "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
     "nvidia-cublas-cu12", "nvidia-cublas", "torch", "jax", "numba-cuda",
 )  # fmt: skip
@@ -29,7 +30,10 @@ _LIBRARY = re.compile(r"(/\S*/lib(?:cuda|cudart|nvrtc|cublas|cublasLt|cudnn)\S*\
 
 def environment() -> dict[str, Any]:
     """Installed packages, loaded CUDA libraries, driver, devices, NVRTC, headers, cache, settings."""
+    from .. import __version__
+
     return {
+        "baracuda_py": f"{__version__} at {Path(__file__).parents[1]}",
         "python": f"{platform.python_version()} on {platform.platform()}",
         "installed": {name: version for name in _PACKAGES if (version := _version(name))},
         "cupy": _try(_cupy),
@@ -39,7 +43,7 @@ def environment() -> dict[str, Any]:
         "headers": _try(_headers),
         "cache": _try(_cache),
         "loaded": _loaded(),
-        "settings": {s.name: {"value": s.value, "set": s.is_set, "doc": s.doc} for s in config.table()},
+        "settings": {s.name: {"value": _plain(s.value), "set": s.is_set, "doc": s.doc} for s in config.table()},
     }
 
 
@@ -49,7 +53,7 @@ def render(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         if name == "settings":
             lines.append("settings")
-            lines += [f"  {k:<22} {v['value']!s:<20} {'(set)  ' if v['set'] else ''}{v['doc']}" for k, v in value.items()]
+            lines += [f"  {k:<22} {v['value']!s:<20} {'(set) ' * v['set']}{v['doc']}" for k, v in value.items()]
         elif isinstance(value, dict):
             lines += [name, *(f"  {k:<26} {v}" for k, v in value.items())]
         elif isinstance(value, list):
@@ -59,11 +63,16 @@ def render(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _plain(value: Any) -> Any:
+    """As JSON has it: paths are text."""
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+
+
 def _try(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except Exception as error:  # the report must come out whatever is broken
-        return f"unavailable: {type(error).__name__}: {error}".strip()
+        return " ".join(f"unavailable: {type(error).__name__}: {error}".split())
 
 
 def _version(name: str) -> str | None:
@@ -84,14 +93,19 @@ def _driver() -> str:
     driver = ctypes.CDLL("libcuda.so.1")
     version = ctypes.c_int()
     status = driver.cuDriverGetVersion(ctypes.byref(version))
-    return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}" if status == 0 else f"cuDriverGetVersion failed: {status}"
+    if status:
+        return f"cuDriverGetVersion failed: {status}"
+    return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def _devices() -> list[str]:
     from .device import cuda_device, driver_device_count
 
     found = [cuda_device(i) for i in range(driver_device_count())]
-    return [f"cuda:{d.ordinal} {d.name}, sm_{d.cc[0]}{d.cc[1]}, {d.sms} SMs, {d.smem // 1024} KB shared memory a block" for d in found]
+    return [
+        f"cuda:{d.ordinal} {d.name}, sm_{d.cc[0]}{d.cc[1]}, {d.sms} SMs, {d.smem // 1024} KB shared memory a block"
+        for d in found
+    ]
 
 
 def _nvrtc() -> str:
@@ -147,7 +161,8 @@ def _operation(plan: type[Plan]) -> dict[str, Any]:
 
 
 def _elements(plan: type[Plan], row: Variant) -> list[ElementKind]:
-    served = {e for kind in (plan.kinds or (None,)) if row.kinds is None or kind in row.kinds for e in row.elements_for(kind)}
+    kinds = [kind for kind in plan.kinds or (None,) if row.kinds is None or kind in row.kinds]
+    served = {e for kind in kinds for e in row.elements_for(kind)}
     return [e for e in ElementKind if e in served]
 
 

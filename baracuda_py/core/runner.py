@@ -61,6 +61,7 @@ class Runner:
         self.ordinal = plan.device.ordinal
         self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
         self.first = next(o for o in arrays_of(plan.args) if not o.optional)
+        self._by_kind: dict[type, Callable[..., None]] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -74,29 +75,12 @@ class Runner:
         return self.runtime.device_count() > 1
 
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
-        """The first run; later ones go straight to the code generated for the arrays' package."""
+        """The first run, or one of another package than the last; from now on `plan.run` is the code generated for it."""
+        self._check_form(args)
         run = self._runner(args)
         if run is not Runner.run_any:
             self.plan.run = partial(run, self)  # type: ignore[method-assign]
         run(self, args, workspace, stream)
-
-    def other(self, args: Args, workspace: Any, stream: Any) -> None:
-        """Not the package that `plan.run` was last generated for, or several: generated code of their own."""
-        run = self._runner(args)
-        if run is Runner.run_any or any(type(a) is not self._kind(args) for a in self._arrays(args)):
-            self.run_any(args, workspace, stream)
-        elif any(read(a, "").device != self.ordinal for a in self._arrays(args)):
-            self.overlap(args)
-        else:
-            run(self, args, workspace, stream)
-
-    def _runner(self, args: Args) -> Callable[..., None]:
-        self._check_form(args)
-        if self.plan.checked:
-            return _run_checked
-        kind = self._kind(args)
-        package = package_name(kind)
-        return generated(self.plan.args, package, kind) if package in ("cupy", "torch") else Runner.run_any
 
     def _check_form(self, args: Args) -> None:
         """What generated code takes for granted: the Args class, required operands, lists where lists are declared."""
@@ -107,6 +91,16 @@ class Runner:
             ):
                 return
         self.plan.plan_layout(args)  # says what is wrong
+
+    def _runner(self, args: Args) -> Callable[..., None]:
+        kind = self._kind(args)
+        run = self._by_kind.get(kind)
+        if run is None:
+            package = package_name(kind)
+            fast = package in ("cupy", "torch") and not self.plan.checked
+            run = generated(self.plan.args, package, kind) if fast else _run_checked if self.plan.checked else Runner.run_any
+            self._by_kind[kind] = run
+        return run
 
     def _kind(self, args: Args) -> type:
         lead = getattr(args, self.first.name)

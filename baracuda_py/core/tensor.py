@@ -65,8 +65,8 @@ class View:
 
     @property
     def inner_dense(self) -> bool:
-        """The last axis has stride 1 (or extent 1)."""
-        return not self.shape or self.shape[-1] <= 1 or self.strides[-1] == 1
+        """The last axis has stride 1 (or extent 1, or nothing is there)."""
+        return not self.shape or self.shape[-1] <= 1 or self.strides[-1] == 1 or not self.size
 
     @property
     def wide_index(self) -> bool:

@@ -121,17 +121,20 @@ def _device_of(pointer: int) -> int:
 _READERS: dict[type, Callable[[Any], Reading]] = {TensorRef: _read_ref, np.ndarray: _read_numpy}
 
 
-def _reader(kind: type) -> Callable[[Any], Reading] | None:
+def _reader(array: Any) -> Callable[[Any], Reading] | None:
+    kind = type(array)
     root = package_name(kind)
+    if issubclass(kind, np.ndarray):  # memmap and the like
+        return _read_numpy
     if root == "cupy" and hasattr(kind, "data"):
         return _read_cupy
     if root == "torch" and hasattr(kind, "data_ptr"):
         return _read_torch
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
-    if hasattr(kind, "__cuda_array_interface__"):
+    if hasattr(array, "__cuda_array_interface__"):
         return _read_cai
-    if hasattr(kind, "__dlpack__"):
+    if hasattr(array, "__dlpack__"):
         return _from_dlpack
     return None
 
@@ -147,7 +150,7 @@ def read(array: Any, name: str = "array") -> Reading:
     kind = type(array)
     reader = _READERS.get(kind)
     if reader is None:
-        reader = _reader(kind)
+        reader = _reader(array)
         if reader is None:
             raise InvalidProblemError(f"{name} must be an array (CuPy, torch, JAX, NumPy, TensorRef …), got {kind.__name__}")
         _READERS[kind] = reader

@@ -42,7 +42,7 @@ def map_kernels(template: str, params: Params, partner: ElementKind | None = Non
         return widths(max(kind.itemsize, partner.itemsize if partner else 0))
 
     def flat(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": options(kind)[:1], "UNROLL": (UNROLL, 1)}
+        return {"VEC": options(kind)[:1], "UNROLL": (_unroll(options(kind)[0]), 1)}
 
     def strided(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": options(kind), "I": ("i32", "i64")}
@@ -57,6 +57,11 @@ def map_kernels(template: str, params: Params, partner: ElementKind | None = Non
 def widths(itemsize: int) -> tuple[int, ...]:
     """Elements a chunk may have when the widest element has `itemsize` bytes: 16 bytes, 4 bytes, one element."""
     return tuple(dict.fromkeys((16 // itemsize, max(1, 4 // itemsize), 1)))
+
+
+def _unroll(vec: int) -> int:
+    """Chunks a thread of the flat kernel takes; formulas in double are long, and there are enough threads for them."""
+    return UNROLL if vec > 2 else 2
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ def map_geometry(
     options = widths(max(v.element.itemsize for v in views if v is not None))
     if found.flat and found.aligned(options[0]):
         vec = options[0]
-        unroll = UNROLL if found.count // vec > problem.device.sms * _RESIDENT else 1
+        unroll = _unroll(vec) if found.count // vec > problem.device.sms * _RESIDENT else 1
         kernel, axes = "flat", {"VEC": vec, "UNROLL": unroll}
     else:
         vec = next(w for w in options if found.vector(w))

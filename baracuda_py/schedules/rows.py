@@ -94,4 +94,5 @@ def merge_rows(views: Sequence[View | None], split: int) -> Rows | str:
 
 
 def pad(values: Sequence[int]) -> list[int]:
+    """Filled up with zeros to the eight entries that a parameter array has."""
     return [*values, *(0,) * (AXES - len(values))]

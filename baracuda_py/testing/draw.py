@@ -178,6 +178,9 @@ def fill(
         and present.get(s.name, True)
         and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
     }
+    outputs = [s.name for s in arrays_of(plan.args) if s.writes]
+    if outputs and not wanted and all(arrays.get(name) is None for name in outputs):
+        wanted = {next(s.name for s in arrays_of(plan.args) if s.role == "out" and not s.needs)}
     return Case(plan, desc, arrays, frozenset(wanted), kind)
 
 

@@ -17,7 +17,7 @@ from ..core.tensor import TensorRef
 from .draw import Case, Draw, make_case
 from .layouts import Laid
 from .operands import Operands, operands
-from .reference import element_of, evaluate
+from .reference import element_of, evaluate, yardstick
 from .tolerance import check
 
 _WIDER = {ElementKind.F64: np.longdouble, ElementKind.C128: np.longdouble}
@@ -77,7 +77,8 @@ def wrong_results(case: Case, got: dict[tuple[str, int], np.ndarray], bound: Err
     """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
     wide = _WIDER.get(case.desc.element, np.float64)
     truth = evaluate(case, wide)
-    low = evaluate(case, np.float64 if wide is np.longdouble else np.float32) if isinstance(bound, Relative) else None
+    narrow = np.float64 if wide is np.longdouble else np.float32
+    low = yardstick(case, truth, wide, narrow) if isinstance(bound, Relative) else None
     scale = evaluate(case, wide, np.abs) if isinstance(bound, Forward) else None
     specs = {s.name: s for s in arrays_of(case.plan.args)}
     for (name, i), actual in got.items():

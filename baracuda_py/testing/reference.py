@@ -74,6 +74,34 @@ def evaluate(case: Case, compute: Any = np.float64, change: Change | None = None
     return call(case.plan, case.desc, values(case, compute, change), case.wanted)
 
 
+def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any, draws: int = 4) -> dict[str, Any]:
+    """Results as far from the truth as the formula in `narrow` may fairly be: what `Relative` compares with.
+
+    Elementwise the worst of the formula evaluated in `narrow` and of `draws` exact evaluations whose operands were each
+    shifted by up to one eps of `narrow`. One evaluation alone is no yardstick: on a small problem it is right by luck,
+    and another order of the same sum is then "worse" without being wrong.
+    """
+    eps = float(np.finfo(narrow).eps)
+    rng = np.random.default_rng(0)
+
+    def shifted(x: np.ndarray) -> np.ndarray:
+        return x * (1 + x.dtype.type(eps) * rng.uniform(-1, 1, x.shape).astype(x.dtype))
+
+    trials = [evaluate(case, narrow), *(evaluate(case, wide, shifted) for _ in range(draws))]
+    return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
+
+
+def _farthest(truth: Any, trials: list[Any]) -> Any:
+    if isinstance(truth, list):
+        return [_farthest(t, [trial[i] for trial in trials]) for i, t in enumerate(truth)]
+    base = np.asarray(truth)
+    if base.dtype.kind != "f":
+        return truth
+    with np.errstate(all="ignore"):
+        errors = [np.abs(np.asarray(trial).astype(base.dtype) - base) for trial in trials]
+        return base + np.fmax.reduce([np.where(np.isfinite(e), e, 0) for e in errors])
+
+
 def rounded(result: Any, like: np.ndarray, element: ElementKind) -> np.ndarray:
     """A result as an array of `like`'s dtype that holds `element`, rounded once."""
     value = np.asarray(result)

@@ -28,7 +28,18 @@ template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
   return inside;
 }
 
-// Sum of scores: what a base is subtracted from; a maximum of -inf counts as 0.
+// 16 bytes of a row as one word, elements from `left` on zero. A Vec of 16-bit elements would take a register for each.
+template <class T, bool WIDE> BARACUDA_D uint4 fetch(const T* from, int left) {
+  if constexpr (WIDE) {  // rows are whole pieces
+    return left > 0 ? ld_no_allocate(reinterpret_cast<const uint4*>(from)) : uint4{0, 0, 0, 0};
+  } else {
+    const auto x = load_vec<T, vec_elems<T>, false>(from, left);
+    return *reinterpret_cast<const uint4*>(&x);
+  }
+}
+template <class T> BARACUDA_D auto widened(const uint4& x) { return to_acc(*reinterpret_cast<const Vec<T, vec_elems<T>>*>(&x)); }
+
+// What weights are taken under: the maximum scaled, and 0 while it is -inf.
 template <class A> BARACUDA_D A base_of(A top, A c) { return top == -numeric<A>::infinity() ? A(0) : top * c; }
 
 }  // namespace decoding
@@ -39,28 +50,27 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   constexpr int VEC = vec_elems<T>;
   constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key that one of its four lanes takes
   constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // of them at once
-  constexpr int KEYS = LOADS >= 3 ? 2 : 4;               // keys a lane has in flight
+  constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;   // keys a lane has in flight
+  constexpr int DEPTH = HEADS > 4 || !WIDE ? 1 : 2;              // quads of values a lane has in flight
   constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows of lanes
   static_assert(PIECES % LOADS == 0, "whole batches");
   BARACUDA_DYNAMIC_SMEM(A, queries);       // [HEADS][D]
   A* const weights = queries + HEADS * D;  // [HEADS][256]
   A* const sums = weights + HEADS * split_keys;
 
-  const i64 splits = p.splits;
-  const i64 split = blockIdx.x % splits, rest = blockIdx.x / splits;
-  const int chunk = static_cast<int>(rest % p.chunks);
-  const i64 kv_head = rest / p.chunks, kv_heads = p.num_heads / p.group, b = kv_head / kv_heads, kv = kv_head % kv_heads;
-  const int head0 = chunk * HEADS, heads = min(HEADS, p.group - head0);  // of the group
+  const u32 splits = static_cast<u32>(p.splits), kv_heads = p.num_heads / p.group;  // the grid fits 31 bits
+  const u32 split = blockIdx.x % splits, chunk = blockIdx.x / splits % p.chunks;
+  const u32 kv_head = blockIdx.x / splits / p.chunks, b = kv_head / kv_heads, kv = kv_head % kv_heads;
+  const int head0 = chunk * HEADS, heads = min<int>(HEADS, p.group - head0);  // of the group
   bool bad;
   const i64 length = length_of(p, b, bad);
   if (bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
-  const i64 k0 = split * split_keys;
+  const i64 k0 = static_cast<i64>(split) * split_keys;
   if (k0 >= length) return;
   const int keys = static_cast<int>(min<i64>(split_keys, length - k0));
   const int lane = lane_id(), warp = threadIdx.x / warp_size;
   const T* q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0) * p.q_stride[1];
   const T* k = static_cast<const T*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + k0 * p.k_stride[2];
-  const T* v = static_cast<const T*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + k0 * p.v_stride[2];
 
   for (int n = threadIdx.x; n < HEADS * D; n += threads) {
     const int h = n / D, d = n % D;
@@ -79,7 +89,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
     }
 #pragma unroll 1
     for (int piece = 0; piece < PIECES; piece += LOADS) {
-      Vec<T, VEC> x[KEYS][LOADS];
+      uint4 x[KEYS][LOADS];
 #pragma unroll
       for (int u = 0; u < KEYS; ++u) {
         const int key = first + lane / 4 + 8 * u;
@@ -87,12 +97,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
 #pragma unroll
         for (int n = 0; n < LOADS; ++n) {
           const int d = ((piece + n) * 4 + lane % 4) * VEC;
-          x[u][n] = Vec<T, VEC>{};
-          if (WIDE) {
-            if (key < keys && d < p.d_k) x[u][n] = load_streaming<VEC>(row + d);
-          } else {
-            x[u][n] = load_vec<T, VEC, false>(row + d, key < keys ? p.d_k - d : 0);
-          }
+          x[u][n] = fetch<T, WIDE>(row + d, key < keys ? p.d_k - d : 0);
         }
       }
 #pragma unroll
@@ -100,7 +105,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
         const int d = ((piece + n) * 4 + lane % 4) * VEC;
         Vec<A, VEC> key[KEYS];
 #pragma unroll
-        for (int u = 0; u < KEYS; ++u) key[u] = to_acc(x[u][n]);
+        for (int u = 0; u < KEYS; ++u) key[u] = widened<T>(x[u][n]);
 #pragma unroll
         for (int h = 0; h < HEADS; ++h) {
           const auto query = load<VEC>(queries + h * D + d);
@@ -123,26 +128,23 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
     }
   }
 
-  // The lanes of v load their first quad of keys while the weights are made.
+  // The lanes of v load their first quads of keys while the weights are made.
   const int column = static_cast<int>(threadIdx.x) % LANES * VEC, row = static_cast<int>(threadIdx.x) / LANES;
-  const auto quad = [&](Vec<T, VEC> (&x)[4], int key) {
+  const T* v = static_cast<const T*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + i64(split) * split_keys * p.v_stride[2];
+  const auto quad = [&](uint4 (&x)[4], int key) {
+    const T* at = v + key * p.v_stride[2] + column;
 #pragma unroll
-    for (int u = 0; u < 4; ++u) {
-      x[u] = Vec<T, VEC>{};
-      const T* from = v + (key + u) * p.v_stride[2] + column;
-      if (WIDE) {
-        if (key + u < keys && column < p.d_v) x[u] = load_streaming<VEC>(from);
-      } else {
-        x[u] = load_vec<T, VEC, false>(from, key + u < keys ? p.d_v - column : 0);
-      }
-    }
+    for (int u = 0; u < 4; ++u, at += p.v_stride[2]) x[u] = fetch<T, WIDE>(at, key + u < keys ? p.d_v - column : 0);
   };
-  Vec<T, VEC> now[4];
-  if (row < GROUPS) quad(now, 4 * row);
+  uint4 values[DEPTH > 0 ? DEPTH : 1][4];
+  if (row < GROUPS) {
+#pragma unroll
+    for (int n = 0; n < DEPTH; ++n) quad(values[n], 4 * (row + n * GROUPS));
+  }
   __syncthreads();
 
   const A c = static_cast<A>(p.scale * 1.4426950408889634);
-  const i64 head = b * p.num_heads + kv * p.group + head0;
+  const i64 head = static_cast<i64>(b) * p.num_heads + kv * p.group + head0;
   for (int h = warp; h < heads; h += threads / warp_size) {
     A x[split_keys / warp_size], top = -numeric<A>::infinity(), sum = A(0);
 #pragma unroll
@@ -175,20 +177,25 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
     for (int e = 0; e < VEC; ++e) acc[h][e] = A(0);
   }
   if (row < GROUPS) {
+    constexpr int EACH = DEPTH > 0 ? DEPTH : 1;
 #pragma unroll 1
-    for (int key = 4 * row; key < keys; key += 4 * GROUPS) {
-      Vec<T, VEC> next[4];
-      quad(next, key + 4 * GROUPS);
+    for (int start = 4 * row; start < keys; start += 4 * GROUPS * EACH) {
 #pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        const auto value = to_acc(now[u]);
+      for (int n = 0; n < EACH; ++n) {
+        const int key = start + 4 * GROUPS * n;
+        if (key >= keys) break;
+        if (DEPTH == 0) quad(values[0], key);
 #pragma unroll
-        for (int h = 0; h < HEADS; ++h) {
-          const A weight = weights[h * split_keys + key + u];
+        for (int u = 0; u < 4; ++u) {
+          const auto value = widened<T>(values[n][u]);
 #pragma unroll
-          for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight, value[e], acc[h][e]);
+          for (int h = 0; h < HEADS; ++h) {
+            const A weight = weights[h * split_keys + key + u];
+#pragma unroll
+            for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight, value[e], acc[h][e]);
+          }
         }
-        now[u] = next[u];
+        if (DEPTH > 0) quad(values[n], key + 4 * GROUPS * DEPTH);
       }
     }
   }
@@ -240,9 +247,9 @@ template <class T, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
   A acc[wide], sum = A(0);
 #pragma unroll
   for (int j = 0; j < wide; ++j) acc[j] = A(0);
-#pragma unroll 4
+#pragma unroll(sizeof(A) == 8 ? 2 : 4)
   for (i64 n = warp; n < splits; n += warps) {
-    const A weight = exp2_fast(base_of(stats[2 * n], c) - base);
+    const A weight = exp2_fast(stats[2 * n] * c - base);  // 0 where a split's maximum is -inf
     sum = math::fma(weight, stats[2 * n + 1], sum);
 #pragma unroll
     for (int j = 0; j < wide; ++j) {

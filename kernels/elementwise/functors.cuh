@@ -2,10 +2,10 @@
 // functors   the unary kinds: F<T>::value(x, alpha) for elements T, computed in A = compute_t<T>.
 //
 // Floats of 16 bits compute in float; where the accurate function would cost more than reading and writing an element
-// takes, they use one that is just accurate enough for 16 bits (half_math.cuh). Definitions are PyTorch's.
+// takes, they use one that is just accurate enough for 16 bits (activations.cuh). Definitions are PyTorch's.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
-#include "elementwise/half_math.cuh"
+#include "elementwise/activations.cuh"
 
 namespace baracuda {
 
@@ -56,8 +56,8 @@ BARACUDA_UNARY(Relu6, clamp(x, A(0), A(6)))
 BARACUDA_UNARY(Hardtanh, clamp(x, A(-1), A(1)))
 BARACUDA_UNARY(Hardshrink, (x >= -alpha && x <= alpha ? A(0) : x))
 BARACUDA_UNARY(Softshrink, (x > alpha ? x - alpha : x < -alpha ? x + alpha : x * A(0)))
-BARACUDA_UNARY(Hardsigmoid, clamp(x + A(3), A(0), A(6)) / A(6))
-BARACUDA_UNARY(Hardswish, x * clamp(x + A(3), A(0), A(6)) / A(6))
+BARACUDA_UNARY2(Hardsigmoid, clamp(x + A(3), A(0), A(6)) / A(6), clamp(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f))
+BARACUDA_UNARY2(Hardswish, x * clamp(x + A(3), A(0), A(6)) / A(6), x * (clamp(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f)))
 BARACUDA_UNARY(LeakyRelu, (x > A(0) ? x : x * alpha))
 BARACUDA_UNARY(Softsign, x / (A(1) + math::abs(x)))
 
@@ -67,26 +67,24 @@ BARACUDA_UNARY(Rsqrt, math::rsqrt(x))
 BARACUDA_UNARY(Cbrt, math::cbrt(x))
 BARACUDA_UNARY(Exp, math::exp(x))
 BARACUDA_UNARY(Exp2, math::exp2(x))
-BARACUDA_UNARY(Expm1, math::expm1(x))
-BARACUDA_UNARY(Log, math::log(x))
-BARACUDA_UNARY(Log2, math::log2(x))
-BARACUDA_UNARY(Log10, math::log10(x))
-BARACUDA_UNARY(Log1p, math::log1p(x))
+BARACUDA_UNARY2(Expm1, math::expm1(x), half_math::expm1(x))
+BARACUDA_UNARY2(Log, math::log(x), half_math::log(x))
+BARACUDA_UNARY2(Log2, math::log2(x), half_math::log2(x))
+BARACUDA_UNARY2(Log10, math::log10(x), half_math::log10(x))
+BARACUDA_UNARY2(Log1p, math::log1p(x), half_math::log1p(x))
 
-// log(x / (1 - x)). Near 1/2 the quotient is near 1, where its rounding would be all of the logarithm.
-template <class T> struct Logit {
-  using A = compute_t<T>;
-  static BARACUDA_D A value(A x, A) {
-    const A y = A(1) - x;
-    return x > A(0.25) && x < A(0.75) ? math::log1p((x - y) / y) : math::log(x / y);
-  }
-};
+// Near 1/2 the quotient x / (1 - x) is near 1, where its rounding would be all of the logarithm.
+template <class A> BARACUDA_D A logit(A x) {
+  const A y = A(1) - x;
+  return x > A(0.25) && x < A(0.75) ? math::log1p((x - y) / y) : math::log(x / y);
+}
+BARACUDA_UNARY2(Logit, logit(x), half_math::logit(x))
 
 // ---- trigonometric and hyperbolic -----------------------------------------------------------------------------------
 
-BARACUDA_UNARY(Sin, math::sin(x))
-BARACUDA_UNARY(Cos, math::cos(x))
-BARACUDA_UNARY(Tan, math::tan(x))
+BARACUDA_UNARY2(Sin, math::sin(x), half_math::sin<T>(x))
+BARACUDA_UNARY2(Cos, math::cos(x), half_math::cos<T>(x))
+BARACUDA_UNARY2(Tan, math::tan(x), half_math::tan<T>(x))
 BARACUDA_UNARY(Asin, math::asin(x))
 BARACUDA_UNARY(Acos, math::acos(x))
 BARACUDA_UNARY(Atan, math::atan(x))
@@ -95,34 +93,22 @@ BARACUDA_UNARY(Cosh, math::cosh(x))
 BARACUDA_UNARY(Asinh, math::asinh(x))
 BARACUDA_UNARY(Acosh, math::acosh(x))
 BARACUDA_UNARY(Atanh, math::atanh(x))
-BARACUDA_UNARY2(Tanh, math::tanh(x), half_math::tanh(x))
+BARACUDA_UNARY(Tanh, math::tanh(x))
 BARACUDA_UNARY(Erf, math::erf(x))
-BARACUDA_UNARY(Erfc, math::erfc(x))
+BARACUDA_UNARY2(Erfc, math::erfc(x), half_math::erfc(x))
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
-BARACUDA_UNARY2(Sigmoid, math::sigmoid(x), math::fast_sigmoid(x))
-BARACUDA_UNARY2(Silu, math::silu(x), math::fast_silu(x))
-BARACUDA_UNARY2(Gelu, math::gelu(x), half_math::gelu(x))
-BARACUDA_UNARY2(GeluTanh, math::gelu_tanh(x), half_math::gelu_tanh(x))
-BARACUDA_UNARY(Softplus, math::softplus(x))
-BARACUDA_UNARY(LogSigmoid, math::log_sigmoid(x))
-BARACUDA_UNARY(Elu, (x > A(0) ? x : alpha * math::expm1(x)))
-BARACUDA_UNARY(Selu, (x > A(0) ? A(1.0507009873554805) * x : A(1.7580993408473768) * math::expm1(x)))
-
-// x tanh(log(1 + exp(x))) = x n / (n + 2) with n = e (e + 2), e = exp(x). Beyond x = 40 the quotient is 1 in double too.
-// Far down the quotient is e, which may be subnormal where the product is not: there e is applied as two halves.
-template <class T> struct Mish {
-  using A = compute_t<T>;
-  static BARACUDA_D A value(A x, A) {
-    if (x < (is_same<A, float> ? A(-80) : A(-700))) {
-      const A half = math::exp(x * A(0.5));
-      return x * half * half;
-    }
-    const A e = math::exp(x > A(40) ? A(40) : x), n = e * (e + A(2));
-    return x * (n / (n + A(2)));
-  }
-};
+BARACUDA_UNARY2(Sigmoid, sigmoid(x), math::fast_sigmoid(x))
+BARACUDA_UNARY2(LogSigmoid, math::log_sigmoid(x), half_math::log_sigmoid(x))
+BARACUDA_UNARY2(Silu, silu(x), math::fast_silu(x))
+BARACUDA_UNARY2(Gelu, gelu(x), half_math::gelu(x))
+BARACUDA_UNARY2(GeluTanh, gelu_tanh(x), math::fast_gelu_tanh(x))
+BARACUDA_UNARY2(Mish, mish(x), half_math::mish(x))
+BARACUDA_UNARY2(Softplus, math::softplus(x), half_math::softplus(x))
+BARACUDA_UNARY2(Elu, (x > A(0) ? x : alpha * math::expm1(x)), (x > A(0) ? x : alpha * half_math::expm1(x)))
+BARACUDA_UNARY2(Selu, (x > A(0) ? A(1.0507009873554805) * x : A(1.7580993408473768) * math::expm1(x)),
+                (x > A(0) ? 1.0507009873554805f * x : 1.7580993408473768f * half_math::expm1(x)))
 
 #undef BARACUDA_UNARY
 #undef BARACUDA_UNARY2

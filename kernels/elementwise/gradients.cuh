@@ -12,8 +12,13 @@ namespace baracuda {
 
 // 1 / cosh(x)
 template <class T, class A> BARACUDA_D A sech(A x) {
-  const A h = math::exp(-magnitude(x));
-  return A(2) * h / math::fma(h, h, A(1));
+  if constexpr (is_half<T>) {
+    const float h = half_math::exp(-magnitude(x));
+    return 2.0f * h * math::fast_rcp(math::fma(h, h, 1.0f));
+  } else {
+    const A h = math::exp(-magnitude(x));
+    return A(2) * h * inverse(math::fma(h, h, A(1)));
+  }
 }
 
 // The sigmoid of x and of -x, each with relative accuracy.
@@ -21,8 +26,10 @@ template <class A> struct Sigmoids {
   A of, complement;
 };
 template <class T, class A> BARACUDA_D Sigmoids<A> sigmoids(A x) {
-  const A e = is_half<T> ? A(half_math::exp(-magnitude(x))) : math::exp(-magnitude(x));
-  const A r = A(1) / (A(1) + e), q = e * r;
+  A e, r;
+  if constexpr (is_half<T>) e = half_math::exp(-magnitude(x)), r = math::fast_rcp(1.0f + e);
+  else e = math::exp(-magnitude(x)), r = inverse(A(1) + e);
+  const A q = e * r;
   return x < A(0) ? Sigmoids<A>{q, r} : Sigmoids<A>{r, q};
 }
 
@@ -39,8 +46,14 @@ template <class T, class A> BARACUDA_D A silu_slope(A x) {
   return s.of * math::fma(x, s.complement, A(1));
 }
 template <class T, class A> BARACUDA_D A gelu_slope(A x) {
-  const A cdf = is_half<T> ? A(half_math::normcdf(x)) : A(0.5) * math::erfc(x * A(-0.7071067811865476));
-  return math::fma(x * A(0.3989422804014327), gauss(x), cdf);
+  if constexpr (is_same<T, double>) {
+    return math::fma(x * A(0.3989422804014327), gauss(x), A(0.5) * math::erfc(x * A(-0.7071067811865476)));
+  } else {
+    Normal n;
+    if constexpr (is_half<T>) n = half_math::normal(x);
+    else n = normal(x);
+    return math::fma(x * 0.39894228f, n.density, x < 0.0f ? n.tail : 1.0f - n.tail);
+  }
 }
 template <class T, class A> BARACUDA_D A gelu_tanh_slope(A x) {
   using C = math::GeluConstants<A>;
@@ -48,10 +61,12 @@ template <class T, class A> BARACUDA_D A gelu_tanh_slope(A x) {
   const auto g = sigmoids<T>(c * math::fma(A(C::c2), s, A(C::c1)));
   return math::fma(x, g.of * g.complement * math::fma(A(3) * A(C::c2), s, A(C::c1)), g.of);
 }
+// With t = n / (n + 2) as in mish, 1 - t^2 = 4 (n + 1) / (n + 2)^2 and n + 1 = (1 + e)^2, which the sigmoid e / (1 + e)
+// shortens by 1 + e.
 template <class T, class A> BARACUDA_D A mish_slope(A x) {
-  const A e = math::exp(x > A(40) ? A(40) : x), n = e * (e + A(2)), r = A(1) / (n + A(2)), factor = n * r;
-  // 1 - factor^2 = 4 (n + 1) / (n + 2)^2 and n + 1 = (1 + e)^2, so the sigmoid e / (1 + e) cancels one factor 1 + e
-  return math::fma(x, A(4) * e * (A(1) + e) * r * r, factor);
+  const A c = x > A(40) ? A(40) : x, e = is_half<T> ? A(half_math::exp(c)) : math::exp(c), n = e * (e + A(2));
+  const A r = is_half<T> ? A(math::fast_rcp(n + A(2))) : inverse(n + A(2));
+  return math::fma(x, A(4) * (e * r) * ((A(1) + e) * r), n * r);
 }
 template <class A> BARACUDA_D A hardswish_slope(A x) {
   return x <= A(-3) ? A(0) : x < A(3) ? math::fma(A(2), x, A(3)) / A(6) : A(1);
@@ -106,12 +121,24 @@ BARACUDA_GRADIENT(Log10, dy * A(0.4342944819032518) / x)
 BARACUDA_GRADIENT(Log1p, dy / (A(1) + x))
 BARACUDA_GRADIENT(Logit, dy / x / (A(1) - x))
 
-BARACUDA_GRADIENT(Sin, dy * math::cos(x))
-BARACUDA_GRADIENT(Cos, -dy * math::sin(x))
+template <class T> BARACUDA_D acc_t<T> sine(acc_t<T> x) {
+  if constexpr (is_half<T>) return half_math::sin<T>(x);
+  else return math::sin(x);
+}
+template <class T> BARACUDA_D acc_t<T> cosine(acc_t<T> x) {
+  if constexpr (is_half<T>) return half_math::cos<T>(x);
+  else return math::cos(x);
+}
+template <class T> BARACUDA_D acc_t<T> tangent(acc_t<T> x) {
+  if constexpr (is_half<T>) return half_math::tan<T>(x);
+  else return math::tan(x);
+}
+BARACUDA_GRADIENT(Sin, dy * cosine<T>(x))
+BARACUDA_GRADIENT(Cos, -dy * sine<T>(x))
 template <class T> struct Tan {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, A) {
-    const A t = math::tan(x);
+    const A t = tangent<T>(x);
     return dy * math::fma(t, t, A(1));
   }
 };

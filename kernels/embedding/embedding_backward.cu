@@ -258,14 +258,13 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
     }
   }
   const int count = end > begin ? static_cast<int>(end - begin) : 0;
-  i64* const from = source + group * reach;
-  i32* const row_of = owner + group * (reach + 1);
+  const int from = group * reach, row_of = group * (reach + 1);  // the group's entries
   for (int i = lane; i < count; i += lanes) {
-    from[i] = token_offset(p, 1, static_cast<const i32*>(p.order)[begin + i]);
-    row_of[i] = rows[begin + i];
+    source[from + i] = token_offset(p, 1, static_cast<const i32*>(p.order)[begin + i]);
+    owner[row_of + i] = rows[begin + i];
   }
   if (lane == 0) {
-    row_of[count] = -1;
+    owner[row_of + count] = -1;
     if (tile == 0 && slot < p.slots) static_cast<i32*>(p.split)[slot] = split ? last : -1;
   }
   __syncthreads();
@@ -279,7 +278,7 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
     Vec<T, VEC> x[loads];
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
-      if (base + u < count) x[u] = sum_load<VEC, WIDE>(dy + from[base + u], p.dy_column, left);
+      if (base + u < count) x[u] = sum_load<VEC, WIDE>(dy + source[from + base + u], p.dy_column, left);
     }
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
@@ -287,8 +286,8 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
         const auto v = to_acc(x[u]);
 #pragma unroll
         for (int k = 0; k < VEC; ++k) sum[k] += v[k];
-        const i32 row = row_of[base + u];
-        if (row != row_of[base + u + 1]) {
+        const i32 row = owner[row_of + base + u];
+        if (row != owner[row_of + base + u + 1]) {
           const bool later = carried && row == first;
           if (later || (split && row == last)) {
             A* out = static_cast<A*>(p.partial) + ((2 * slot + (later ? 0 : 1)) * p.dim + column);

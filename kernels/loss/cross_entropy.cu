@@ -42,7 +42,7 @@ template <class T, int SMOOTH, class P> BARACUDA_D LossPair finish_row(const P& 
 
 // Sum of w[c] (x[c] - base) over a chunk.
 template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& p, const Chunk<T>& x, i64 col, acc_t<T> base) {
-  auto z = to_acc(x);
+  auto z = unpack(x);
   if constexpr (SMOOTH == smooth_weighted) {
     const auto w = chunk_weights<T>(p, col);
 #pragma unroll
@@ -57,7 +57,7 @@ template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& 
 template <class T, int SMOOTH, class P>
 BARACUDA_D Chunk<T> gradient_chunk(const P& p, const Chunk<T>& x, i64 col, i64 target, acc_t<T> max, acc_t<T> factor,
                                    const RowGradient<acc_t<T>>& row) {
-  auto g = to_acc(x);
+  auto g = unpack(x);
 #pragma unroll
   for (int k = 0; k < row_vec<T>; ++k) g[k] = row_exp<T>(g[k] - max) * factor;
   finish_gradient<T>(p, g, col, target, row, SMOOTH);
@@ -92,7 +92,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
 #pragma unroll
   for (int r = 0; r < R; ++r) {
 #pragma unroll
-    for (int j = 0; j < K; ++j) v[r][j] = load_chunk<MODE>(x[r], p.step[0], column(r, j), cols, low);
+    for (int j = 0; j < K; ++j) load_chunk<MODE>(v[r][j], x[r], p.step[0], column(r, j), cols, low);
   }
   int target[R];
   A logit[R], own[R], max[R], sum[R], spread[R];
@@ -110,7 +110,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (column(r, j) >= cols) continue;
-      auto e = to_acc(v[r][j]);
+      auto e = unpack(v[r][j]);
 #pragma unroll
       for (int k = 0; k < V; ++k) e[k] = row_exp<T>(e[k] - max[r]);
       sum[r] += tree_reduce<Sum>(e);
@@ -188,10 +188,10 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
     for (int first = 0; first < slabs; first += K) {
       Chunk<T> v[K];
 #pragma unroll
-      for (int j = 0; j < K; ++j) v[j] = load_chunk<MODE>(x, p.step[0], column(first + j), cols, low);
+      for (int j = 0; j < K; ++j) load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
 #pragma unroll
       for (int j = 0; j < K; ++j) {
-        if (first + j < stage) held[(first + j) * G + lane] = v[j];
+        if (first + j < stage) copy_chunk(held[(first + j) * G + lane], v[j]);
       }
       online.add(v, [&](int j) { return column(first + j) < cols; });
       if constexpr (SMOOTH != smooth_none) {
@@ -217,9 +217,9 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
     Chunk<T> v[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      if (!counts) v[j] = filled(low);
-      else if (first + j < stage) v[j] = held[(first + j) * G + lane];
-      else v[j] = load_chunk<MODE>(x, p.step[0], column(first + j), cols, low);
+      if (!counts) copy_chunk(v[j], filled(low));
+      else if (first + j < stage) copy_chunk(v[j], held[(first + j) * G + lane]);
+      else load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {

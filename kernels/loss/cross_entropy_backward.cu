@@ -26,7 +26,7 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
     up[r] = static_cast<const A*>(p.dloss)[at[3]];
     lse[r] = static_cast<const A*>(p.lse)[at[4]];
 #pragma unroll
-    for (int j = 0; j < K; ++j) v[r][j] = load_chunk<MODE>(x, p.step[0], column(r, j), cols, cast<T>(0.0f));
+    for (int j = 0; j < K; ++j) load_chunk<MODE>(v[r][j], x, p.step[0], column(r, j), cols, cast<T>(0.0f));
   }
   A share = A(1);
   if (p.mean) share = p.total_weight == nullptr ? static_cast<A>(target_weight(p)) : *static_cast<const A*>(p.total_weight);
@@ -46,7 +46,7 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
       if (col >= cols) continue;
       Chunk<T> grad = filled(cast<T>(0.0f));
       if (target[r] != no_class) {
-        auto g = to_acc(v[r][j]);
+        auto g = unpack(v[r][j]);
 #pragma unroll
         for (int k = 0; k < V; ++k) g[k] = row_exp<T>(g[k] - lse[r]) * row.spread;
         finish_gradient<T>(p, g, col, target[r], row, smooth);

@@ -20,29 +20,29 @@ template <bool WIDE, class L> struct Place {
 
 // The residual, if there is one, added to N chunks; the sums are rounded to the element, and written where h is wanted.
 // place(i) says where chunk i stands.
-template <class T, int VEC, bool WIDE, int N, int MOST, class P, class F>
-BARACUDA_D void add_residual(const P& p, Vec<T, VEC> (&v)[N], F place) {
+template <class T, bool WIDE, int N, int MOST, class P, class F>
+BARACUDA_D void add_residual(const P& p, Chunk (&v)[N], F place) {
   const T* const residual = static_cast<const T*>(p.residual);
   T* const h = static_cast<T*>(p.h);
-  constexpr int BATCH = WIDE ? MOST : 1, UNROLL = WIDE ? N / BATCH : 1;
+  constexpr int BATCH = WIDE ? MOST : 1, UNROLL = WIDE ? N / BATCH : 1;  // batches bound the registers
 #pragma unroll UNROLL
-  for (int i0 = 0; i0 < N; i0 += BATCH) {  // batches bound the registers, BATCH loads are in flight
-    Vec<T, VEC> other[BATCH];
+  for (int i0 = 0; i0 < N; i0 += BATCH) {
+    Chunk other[BATCH];
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
       const auto at = place(i0 + i);
-      other[i] = load_columns<T, VEC, WIDE, Access::streaming>(p, RESIDUAL, residual + at.row.offset(p, RESIDUAL),
-                                                              at.col, at.left);
+      const T* const base = residual + at.row.offset(p, RESIDUAL);
+      other[i] = load_chunk<T, WIDE, Access::streaming>(p, RESIDUAL, base, at.col, at.left);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
-      auto sum = to_acc(v[i0 + i]);
-      const auto term = to_acc(other[i]);
+      auto sum = widen_chunk<T>(v[i0 + i]);
+      const auto term = widen_chunk<T>(other[i]);
 #pragma unroll
-      for (int k = 0; k < VEC; ++k) sum[k] += term[k];
-      v[i0 + i] = from_acc<T>(sum);
+      for (int k = 0; k < sum.size; ++k) sum[k] += term[k];
+      v[i0 + i] = pack<T>(from_acc<T>(sum));
       const auto at = place(i0 + i);
-      if (h != nullptr) store_columns<T, VEC, WIDE>(p, H, h + at.row.offset(p, H), at.col, v[i0 + i], at.left);
+      if (h != nullptr) store_chunk<T, WIDE>(p, H, h + at.row.offset(p, H), at.col, v[i0 + i], at.left);
     }
   }
 }
@@ -70,31 +70,27 @@ template <class A, int VEC> BARACUDA_D A chunk_squares(const Vec<A, VEC>& v) {
 
 // Weight and bias at one chunk of columns, applied to any number of rows.
 template <class T, class W, bool CENTER, bool WIDE> struct Affine {
-  using A = acc_t<T>;
-  static constexpr int VEC = vec_elems<T>;
-  Vec<A, VEC> weight, bias;
+  using V = Vec<acc_t<T>, vec_elems<T>>;
+  V weight, bias;
 
   template <class P, class L> BARACUDA_D void load(const P& p, i64 col, L left) {
-    if (p.weight != nullptr) weight = fetch(p, WEIGHT, p.weight, col, left);
+    if (p.weight != nullptr) weight = load_weights<T, W, WIDE>(p, WEIGHT, p.weight, col, left);
     if constexpr (CENTER) {
-      if (p.bias != nullptr) bias = fetch(p, BIAS, p.bias, col, left);
+      if (p.bias != nullptr) bias = load_weights<T, W, WIDE>(p, BIAS, p.bias, col, left);
     }
   }
-  template <class P, class L> static BARACUDA_D Vec<A, VEC> fetch(const P& p, int n, const void* from, i64 col, L left) {
-    return to_acc(load_columns<W, VEC, WIDE, Access::readonly>(p, n, static_cast<const W*>(from), col, left));
-  }
-  template <class P> BARACUDA_D Vec<T, VEC> apply(const P& p, Vec<A, VEC> y) const {
+  template <class P> BARACUDA_D Chunk apply(const P& p, V y) const {
     if (p.weight != nullptr) {
 #pragma unroll
-      for (int k = 0; k < VEC; ++k) y[k] *= weight[k];
+      for (int k = 0; k < V::size; ++k) y[k] *= weight[k];
     }
     if constexpr (CENTER) {
       if (p.bias != nullptr) {
 #pragma unroll
-        for (int k = 0; k < VEC; ++k) y[k] += bias[k];
+        for (int k = 0; k < V::size; ++k) y[k] += bias[k];
       }
     }
-    return from_acc<T>(y);
+    return pack<T>(from_acc<T>(y));
   }
 };
 
@@ -133,40 +129,42 @@ BARACUDA_D void row(const P& p) {
 
   for (i64 first = i64(blockIdx.x) * TILE; first < p.rows; first += i64(gridDim.x) * TILE) {
     const i64 mine = first + group;  // and the rows GROUPS, 2 GROUPS, … further
-    auto place = [&](int i) {        // chunk i of the HELD ones
-      const i64 r = mine + (i / CHUNKS) * GROUPS;
-      const int col = ((i % CHUNKS) * LANES + lane) * VEC;
-      const bool live = ROWS == 1 && GROUPS == 1 ? true : r < p.rows;
-      return Place<WIDE, int>{RowAt<WIDE>(p, live ? r : first), col, live ? cols - col : 0};
+    auto live = [&](int r) { return TILE == 1 || mine + r * GROUPS < p.rows; };
+    RowAt<WIDE> rows[ROWS];
+#pragma unroll UR
+    for (int r = 0; r < ROWS; ++r) rows[r] = RowAt<WIDE>(p, live(r) ? mine + r * GROUPS : first);
+    auto place = [&](int i) {  // chunk i of the HELD ones
+      const int r = i / CHUNKS, col = ((i % CHUNKS) * LANES + lane) * VEC;
+      return Place<WIDE, int>{rows[r], col, live(r) ? cols - col : 0};
     };
-    Vec<T, VEC> v[HELD];
+    Chunk v[HELD];
 #pragma unroll U
     for (int i = 0; i < HELD; ++i) {
       const auto at = place(i);
       const T* const base = static_cast<const T*>(p.x) + at.row.offset(p, X);
-      v[i] = load_columns<T, VEC, WIDE, Access::streaming>(p, X, base, at.col, at.left);
+      v[i] = load_chunk<T, WIDE, Access::streaming>(p, X, base, at.col, at.left);
     }
-    if (p.residual != nullptr) add_residual<T, VEC, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
+    if (p.residual != nullptr) add_residual<T, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
 
-    auto pack = [&] {
+    auto packed = [&] {
       if constexpr (WIDE) {
 #pragma unroll
         for (int i = 0; i < HELD; ++i) keep_packed(v[i]);
       }
     };
     Statistics<A> s[ROWS];
-    pack();
+    packed();
 #pragma unroll UR
     for (int r = 0; r < ROWS; ++r) {
       A sum = 0;
 #pragma unroll UC
       for (int c = 0; c < CHUNKS; ++c) {
-        const auto e = to_acc(v[r * CHUNKS + c]);
+        const auto e = widen_chunk<T>(v[r * CHUNKS + c]);
         sum += CENTER ? tree_reduce<Sum>(e) : chunk_squares(e);
       }
       s[r].mean = lanes_reduce<Sum, LANES>(sum) / count;
     }
-    pack();
+    packed();
 #pragma unroll UR
     for (int r = 0; r < ROWS; ++r) {
       A variance = s[r].mean;
@@ -176,7 +174,7 @@ BARACUDA_D void row(const P& p) {
 #pragma unroll UC
         for (int c = 0; c < CHUNKS; ++c) {
           const int i = r * CHUNKS + c;
-          const auto d = deviations<WIDE>(to_acc(v[i]), s[r].mean, place(i).left);
+          const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), s[r].mean, live(r) ? cols - (c * LANES + lane) * VEC : 0);
           sum = SumPair::apply(sum, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
         }
         sum = lanes_reduce<SumPair, LANES>(sum);
@@ -187,7 +185,7 @@ BARACUDA_D void row(const P& p) {
       s[r].rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
       if (lane == 0 && mine + r * GROUPS < p.rows) save<CENTER>(p, mine + r * GROUPS, s[r]);
     }
-    pack();
+    packed();
 #pragma unroll UC
     for (int c = 0; c < CHUNKS; ++c) {
       const int col = (c * LANES + lane) * VEC;
@@ -196,9 +194,9 @@ BARACUDA_D void row(const P& p) {
 #pragma unroll UR
       for (int r = 0; r < ROWS; ++r) {
         const auto at = place(r * CHUNKS + c);
-        const auto y = affine.apply(p, normalize<CENTER>(to_acc(v[r * CHUNKS + c]), s[r]));
+        const auto y = affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[r * CHUNKS + c]), s[r]));
         T* const base = static_cast<T*>(p.y) + at.row.offset(p, Y);
-        store_columns<T, VEC, WIDE>(p, Y, base, at.col, y, at.left);
+        store_chunk<T, WIDE>(p, Y, base, at.col, y, at.left);
       }
     }
   }
@@ -216,21 +214,21 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
   for (i64 row = blockIdx.x; row < p.rows; row += gridDim.x) {
     // The batch at `start`: x, or on the second reading h where it was written (it may have replaced x), and the residual.
     const RowAt<WIDE> at(p, row);
-    auto read = [&](Vec<T, VEC> (&v)[BATCH], i64 start, bool again) {
+    auto read = [&](Chunk (&v)[BATCH], i64 start, bool again) {
       auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
       const bool stored = again && p.h != nullptr;
       const int n = stored ? H : X;
       const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
 #pragma unroll U
-      for (int i = 0; i < BATCH; ++i) v[i] = load_columns<T, VEC, WIDE>(p, n, base, place(i).col, place(i).left);
-      if (p.residual != nullptr && !stored) add_residual<T, VEC, WIDE, BATCH, BATCH>(p, v, place);
+      for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
+      if (p.residual != nullptr && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
     };
     Statistics<A> s{0, 0, 0};
     A variance;
     if constexpr (CENTER) {
       Moments<double> total{0, 0, 0};
       for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-        Vec<T, VEC> v[BATCH];
+        Chunk v[BATCH];
         read(v, start, false);
         A sum = 0;
         int elements = 0;
@@ -238,13 +236,13 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
         for (int i = 0; i < BATCH; ++i) {
           const i64 left = p.cols - start - i * STEP;
           elements += left >= VEC ? VEC : left > 0 ? static_cast<int>(left) : 0;
-          sum += tree_reduce<Sum>(to_acc(v[i]));
+          sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
         }
         const A n = static_cast<A>(elements), mean = sum / n;
         Pair<A> dev{0, 0};
 #pragma unroll U
         for (int i = 0; i < BATCH; ++i) {
-          const auto d = deviations<WIDE>(to_acc(v[i]), mean, p.cols - start - i * STEP);
+          const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
           dev = SumPair::apply(dev, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
         }
         const A low = dev.a / n;
@@ -259,11 +257,11 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
     } else {
       double total = 0;
       for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-        Vec<T, VEC> v[BATCH];
+        Chunk v[BATCH];
         read(v, start, false);
         A sum = 0;
 #pragma unroll U
-        for (int i = 0; i < BATCH; ++i) sum += chunk_squares(to_acc(v[i]));
+        for (int i = 0; i < BATCH; ++i) sum += chunk_squares(widen_chunk<T>(v[i]));
         total += double(sum);
       }
       variance = static_cast<A>(block_reduce<Sum, THREADS>(total) / count);
@@ -272,7 +270,7 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
     if (threadIdx.x == 0) save<CENTER>(p, row, s);
     T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
     for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-      Vec<T, VEC> v[BATCH];
+      Chunk v[BATCH];
       read(v, start, true);
 #pragma unroll U
       for (int i = 0; i < BATCH; ++i) {
@@ -280,7 +278,7 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
         if (left <= 0) continue;
         Affine<T, W, CENTER, WIDE> affine;
         affine.load(p, col, left);
-        store_columns<T, VEC, WIDE>(p, Y, out, col, affine.apply(p, normalize<CENTER>(to_acc(v[i]), s)), left);
+        store_chunk<T, WIDE>(p, Y, out, col, affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[i]), s)), left);
       }
     }
   }

@@ -1,5 +1,5 @@
 #pragma once
-// sums       what forward and backward norms share: sums over the lanes of a row.
+// sums       what forward and backward norms share: sums over the lanes of a row, and the weight at a chunk's columns.
 #include <baracuda/reduce.cuh>
 #include <baracuda/rows.cuh>
 
@@ -17,6 +17,18 @@ struct SumPair {
 template <class Op, int LANES, class V> BARACUDA_D V lanes_reduce(V x) {
   if constexpr (LANES <= warp_size) return group_reduce<Op, LANES>(x);
   else return block_reduce<Op, LANES>(x);
+}
+
+template <class T> BARACUDA_D Vec<acc_t<T>, vec_elems<T>> widen_chunk(const Chunk& c) { return to_acc(unpack<T>(c)); }
+
+// A row of weights of element W at the columns of one chunk of T.
+template <class T, class W, bool WIDE, class P, class L>
+BARACUDA_D Vec<acc_t<T>, vec_elems<T>> load_weights(const P& p, int n, const void* from, i64 col, L left) {
+  constexpr int VEC = vec_elems<T>;
+  const W* const w = static_cast<const W*>(from);
+  if constexpr (!WIDE) return to_acc(load_columns<W, VEC, Access::readonly>(p, n, w, col, left));
+  if (left > 0) return to_acc(load_readonly<VEC>(w + col));
+  return {};
 }
 
 }  // namespace baracuda::norm

@@ -1,9 +1,11 @@
 // global_norm    norm = sqrt(sum over all tensors of x^2);   clip_factor = min(1, max_norm / (norm + 1e-6))
 //
-// Pass 1: one block a chunk of CHUNK elements of one tensor (in logical order) writes one double. Thread t owns the vectors
-// of VEC elements t, t + THREADS, …; a vector of squares is a tree in acc_t, vectors are added in double.
-// Pass 2: one block adds the doubles, thread t those at t, t + THREADS, …
+// Pass 1: one block a chunk of CHUNK elements of one tensor (in logical order). Thread t owns the vectors of VEC elements
+// t, t + THREADS, …; a vector of squares is a tree in acc_t, vectors are added in double.
+// Pass 2: one block adds the chunks, thread t those at t, t + THREADS, …
 // The order depends on the shapes and the element alone: alignment, strides and the split into launches change no bit.
+// A vector whose squares leave the safe range of acc_t is summed again element by element: from float in double, whose
+// range holds every square; from double in three sums of scaled squares (Blue, 1978). Nothing overflows on the way.
 #include <baracuda/index.cuh>
 #include <baracuda/multi_tensor.cuh>
 #include <baracuda/reduce.cuh>
@@ -11,15 +13,62 @@
 
 namespace baracuda {
 
+// A sum of squares. parts: mid; of double also those of |x| > 2^400 times 2^-1200, and of |x| < 2^-400 times 2^1200.
+template <class A> struct Squares {
+  static constexpr int parts = is_same<A, double> ? 3 : 1;
+  double part[parts] = {};
+
+  template <int N> BARACUDA_D void add(const Vec<A, N>& x) {
+    Vec<A, N> square;
+#pragma unroll
+    for (int i = 0; i < N; ++i) square[i] = x[i] * x[i];
+    const A sum = tree_reduce<Sum>(square);
+    constexpr bool wide = is_same<A, double>;
+    if (sum >= A(wide ? 0x1p-800 : 0x1p-100) && sum <= A(wide ? 0x1p+900 : 0x1p+127)) {
+      part[0] += static_cast<double>(sum);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const double value = static_cast<double>(x[i]);
+      if constexpr (wide) {
+        const double size = math::abs(value), large = value * 0x1p-600, small = value * 0x1p+600;
+        if (size > 0x1p+400) part[1] += large * large;
+        else if (size < 0x1p-400) part[2] += small * small;
+        else part[0] += value * value;  // NaN too
+      } else {
+        part[0] += value * value;
+      }
+    }
+  }
+  BARACUDA_D double root() const {
+    if constexpr (parts == 3) {
+      if (part[1] != 0) return math::sqrt(part[1] + part[0] * 0x1p-600 * 0x1p-600) * 0x1p+600;
+      if (part[0] == 0) return math::sqrt(part[2]) * 0x1p-600;
+      return math::sqrt(part[0] + part[2] * 0x1p-600 * 0x1p-600);
+    } else {
+      return math::sqrt(part[0]);
+    }
+  }
+};
+
+// Over the block, every thread's sums.
+template <int THREADS, class S> BARACUDA_D S norm_reduce(S sums) {
+#pragma unroll
+  for (int k = 0; k < S::parts; ++k) sums.part[k] = block_reduce<Sum, THREADS>(sums.part[k]);
+  return sums;
+}
+
 template <class T, int THREADS, int CHUNK, int FLIGHT> struct NormChunk {
+  using S = Squares<acc_t<T>>;
   static constexpr int VEC = vec_elems<T>;
   static constexpr int STEPS = CHUNK / (THREADS * VEC);
   static constexpr int BATCH = STEPS < FLIGHT ? STEPS : FLIGHT;  // 16-byte loads in flight a thread
   static_assert(STEPS * THREADS * VEC == CHUNK && STEPS % BATCH == 0, "whole batches");
 
-  // fetch(at, left): the vector that starts at element `at` of the chunk, zeros from `left` on.
-  template <class Fetch> static BARACUDA_D double sum(int size, const Fetch& fetch) {
-    double total = 0;
+  // fetch(at, left): the vector that starts at element `at` of the chunk, zeros from `left` on. Writes partial `slot`.
+  template <class Fetch> static BARACUDA_D void run(void* partials, i64 slot, int size, const Fetch& fetch) {
+    S sums;
 #pragma unroll 1
     for (int step = 0; step < STEPS; step += BATCH) {
       if (step * THREADS * VEC >= size) break;  // the rest would add zeros
@@ -30,14 +79,10 @@ template <class T, int THREADS, int CHUNK, int FLIGHT> struct NormChunk {
         v[k] = fetch(at, size - at);
       }
 #pragma unroll
-      for (int k = 0; k < BATCH; ++k) {
-        auto square = to_acc(v[k]);
-#pragma unroll
-        for (int i = 0; i < VEC; ++i) square[i] = square[i] * square[i];
-        total += static_cast<double>(tree_reduce<Sum>(square));
-      }
+      for (int k = 0; k < BATCH; ++k) sums.add(to_acc(v[k]));
     }
-    return block_reduce<Sum, THREADS>(total);
+    sums = norm_reduce<THREADS>(sums);
+    if (threadIdx.x == 0) static_cast<S*>(partials)[slot] = sums;
   }
 };
 
@@ -48,13 +93,13 @@ template <class T, int THREADS, int CHUNK, class P> BARACUDA_D void global_norm_
   const i64 start = static_cast<i64>(chunk) * CHUNK;
   const int size = static_cast<int>(min<i64>(CHUNK, p.sizes[tensor] - start));
   const T* x = static_cast<const T*>(p.tensors[tensor]) + start;  // CHUNK elements are a multiple of 16 bytes
-  double sum;
+  const i64 slot = p.slot[tensor] + chunk;
   if (all_aligned(x)) {
-    sum = Chunk::sum(size, [x](int at, int left) { return load_vec<T, Chunk::VEC, true, Access::streaming>(x + at, left); });
+    Chunk::run(p.partials, slot, size,
+               [x](int at, int left) { return load_vec<T, Chunk::VEC, true, Access::streaming>(x + at, left); });
   } else {
-    sum = Chunk::sum(size, [x](int at, int left) { return load_vec<T, Chunk::VEC, false>(x + at, left); });
+    Chunk::run(p.partials, slot, size, [x](int at, int left) { return load_vec<T, Chunk::VEC, false>(x + at, left); });
   }
-  if (threadIdx.x == 0) static_cast<double*>(p.partials)[p.slot[tensor] + chunk] = sum;
 }
 
 // Not inlined: eight copies of a run-time division loop would make the kernel slow to compile.
@@ -67,7 +112,7 @@ template <class T, int THREADS, int CHUNK, class P> BARACUDA_D void global_norm_
   const i64 start = static_cast<i64>(blockIdx.x) * CHUNK;
   const int size = static_cast<int>(min<i64>(CHUNK, p.size - start));
   const T* x = static_cast<const T*>(p.tensors[0]);
-  const double sum = Chunk::sum(size, [&](int at, int left) {
+  Chunk::run(p.partials, p.slot + blockIdx.x, size, [&](int at, int left) {
     Vec<T, Chunk::VEC> v;
 #pragma unroll
     for (int k = 0; k < Chunk::VEC; ++k) {
@@ -76,17 +121,20 @@ template <class T, int THREADS, int CHUNK, class P> BARACUDA_D void global_norm_
     }
     return v;
   });
-  if (threadIdx.x == 0) static_cast<double*>(p.partials)[p.slot + blockIdx.x] = sum;
 }
 
 template <class A, int THREADS, class P> BARACUDA_D void global_norm_finish(const P& p) {
-  const double* partials = static_cast<const double*>(p.partials);
-  double total = 0;
-#pragma unroll 8
-  for (i64 i = threadIdx.x; i < p.count; i += THREADS) total += partials[i];
-  total = block_reduce<Sum, THREADS>(total);
+  using S = Squares<A>;
+  const S* partials = static_cast<const S*>(p.partials);
+  S sums;
+#pragma unroll 4
+  for (i64 i = threadIdx.x; i < p.count; i += THREADS) {
+#pragma unroll
+    for (int k = 0; k < S::parts; ++k) sums.part[k] += partials[i].part[k];
+  }
+  sums = norm_reduce<THREADS>(sums);
   if (threadIdx.x != 0) return;
-  const double norm = math::sqrt(total);
+  const double norm = sums.root();
   if (p.norm != nullptr) *static_cast<A*>(p.norm) = static_cast<A>(norm);
   if (p.clip_factor != nullptr) {
     const double factor = p.max_norm() / (norm + 1e-6);

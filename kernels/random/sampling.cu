@@ -121,18 +121,21 @@ template <class T, int THREADS, bool WIDE> struct Row {
   }
 
   // Natural log of a weight, <= 0. The largest logits weigh 1 even when infinite; against those all else is 0.
-  BARACUDA_D A log_weight(A x) const {
+  static BARACUDA_D A log_weight(A x, A top, A inverse) {
     const A scaled = (x - top) * inverse;
     return x == top ? A(0) : scaled <= A(0) ? scaled : -numeric<A>::infinity();
   }
-  BARACUDA_D u64 weight(K key) const {
-    const A scaled = log_weight(Keys<A>::value(key));
+  static BARACUDA_D u64 weight(K key, A top, A inverse, A one) {
+    const A scaled = log_weight(Keys<A>::value(key), top, inverse);
     if (!(scaled > A(-48))) return 0;  // below half a unit
     if constexpr (is_same<A, float>) return __float2ull_rn(math::exp(scaled) * one);
     else return __double2ull_rn(math::exp(scaled) * one);
   }
+  // Out of line where calls are few: copies of exp are most of the compile time.
+  static __device__ __noinline__ u64 weight_of(K key, A top, A inverse, A one) { return weight(key, top, inverse, one); }
+  BARACUDA_D u64 weight(K key) const { return weight(key, top, inverse, one); }
   BARACUDA_D int bin_of(K key) const {  // 0 holds the largest keys; never decreases as keys fall
-    const A at = -log_weight(Keys<A>::value(key)) * A(bins_per_unit);
+    const A at = -log_weight(Keys<A>::value(key), top, inverse) * A(bins_per_unit);
     return at < A(bins - 1) ? static_cast<int>(at) : bins - 1;
   }
 
@@ -239,7 +242,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
       clear(memory.fine);
       auto put = [&](K key) {
         const bool inside = key >= r.lo && key <= r.hi;
-        add_warp(memory.fine, inside ? static_cast<int>((r.hi - key) >> shift) : -1, inside && masses ? weight(key) : 0);
+        add_warp(memory.fine, inside ? static_cast<int>((r.hi - key) >> shift) : -1, inside && masses ? weight_of(key, top, inverse, one) : 0);
       };
       if (listed) {
         const u32 n = memory.listed;
@@ -306,6 +309,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
 
   K tau = bottom;  // keys above are kept, and the first `ties` of those equal
   u32 ties = 0;
+  u64 tie_weight = 0;
   if ((k > 0 && k < p.cols) || row.masses) {
     row.clear(memory.first);
     row.template visit<R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32) {
@@ -323,12 +327,12 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
       const u64 goal = by_mass ? max<u64>(1, min(total, __double2ull_ru(nucleus * static_cast<double>(total)))) : static_cast<u64>(k);
       const Range<K> cut = row.refine(row.cross(memory.first, all, by_mass, goal), bottom, by_mass, goal);
       tau = cut.hi;
-      ties = static_cast<u32>(by_mass ? div_up(goal - cut.mass, row.weight(tau)) : goal - cut.count);
-      total = cut.mass + ties * row.weight(tau);
+      tie_weight = R::weight_of(tau, row.top, row.inverse, row.one);
+      ties = static_cast<u32>(by_mass ? div_up(goal - cut.mass, tie_weight) : goal - cut.count);
+      total = cut.mass + ties * tie_weight;
     }
   }
 
-  const u64 tie_weight = tau > bottom ? row.weight(tau) : 0;
   u64 target = 0, kept_mass = 0, mass_before = 0;
   u32 ties_before = 0;
   int begin = 0, end = p.cols;
@@ -369,7 +373,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   const bool inside = begin + lane < end;
   const K key = inside ? Keys<A>::of(to_acc(row.base[(begin + lane) * row.stride])) : K(0);
   const u32 rank = ties_before + __popc(__ballot_sync(full_warp, inside && key == tau) & ((1u << lane) - 1));
-  const u64 own = !inside ? 0 : key > tau ? row.weight(key) : key == tau && rank < ties ? tie_weight : 0;
+  const u64 own = !inside ? 0 : key > tau ? R::weight_of(key, row.top, row.inverse, row.one) : key == tau && rank < ties ? tie_weight : 0;
   const u64 running = mass_before + warp_scan(own);
   const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
   if (warp == 0 && lane == chosen) {

@@ -31,6 +31,34 @@ template <class T> BARACUDA_D acc_t<T> row_exp(acc_t<T> x) {
 }
 
 // ---- chunks ---------------------------------------------------------------------------------------------------------
+//
+// A chunk that waits in registers is four 32-bit words. Touched element by element it would become one register per
+// element as soon as it is loaded, so it is copied and unpacked by words.
+
+template <class T> BARACUDA_D void copy_chunk(Chunk<T>& to, const Chunk<T>& from) {
+  *reinterpret_cast<uint4*>(&to) = *reinterpret_cast<const uint4*>(&from);
+}
+
+template <class T> BARACUDA_D Vec<acc_t<T>, row_vec<T>> unpack(const Chunk<T>& x) {
+  if constexpr (is_half<T>) {
+    const u32* words = reinterpret_cast<const u32*>(&x);
+    Vec<float, row_vec<T>> out;
+#pragma unroll
+    for (int k = 0; k < row_vec<T> / 2; ++k) {
+      const u32 word = words[k];
+      if constexpr (is_same<T, bf16>) {
+        out[2 * k] = __uint_as_float(word << 16);
+        out[2 * k + 1] = __uint_as_float(word & 0xffff0000u);
+      } else {
+        const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&word));
+        out[2 * k] = pair.x, out[2 * k + 1] = pair.y;
+      }
+    }
+    return out;
+  } else {
+    return to_acc(x);
+  }
+}
 
 template <class T> BARACUDA_D Chunk<T> filled(T fill) {
   Chunk<T> out;
@@ -40,11 +68,18 @@ template <class T> BARACUDA_D Chunk<T> filled(T fill) {
 }
 
 // Columns col … of a row; beyond the row's end, fill.
-template <int MODE, class T, class I> BARACUDA_D Chunk<T> load_chunk(const T* row, i64 step, I col, I cols, T fill) {
-  if (col >= cols) return filled(fill);
-  if constexpr (MODE == group_tile) return load<row_vec<T>>(row + col);
-  else if constexpr (MODE == group_wide) return load_vec<T, row_vec<T>, true, Access::streaming>(row + col, cols - col, fill);
-  else return load_strided<T, row_vec<T>>(row + col * step, step, cols - col, fill);
+template <int MODE, class T, class I>
+BARACUDA_D void load_chunk(Chunk<T>& out, const T* row, i64 step, I col, I cols, T fill) {
+  constexpr int V = row_vec<T>;
+  if (col >= cols) {
+    copy_chunk(out, filled(fill));
+  } else if (MODE == group_tile || (MODE == group_wide && cols - col >= V)) {
+    copy_chunk(out, load<V, MODE == group_wide ? Access::streaming : Access::plain>(row + col));
+  } else {
+    Chunk<T> some = load_strided<T, V>(row + col * (MODE == group_wide ? 1 : step), MODE == group_wide ? 1 : step, cols - col, fill);
+    forget(some);
+    copy_chunk(out, some);
+  }
 }
 
 template <int MODE, class T, class I> BARACUDA_D void store_chunk(T* row, i64 step, I col, I cols, const Chunk<T>& x) {
@@ -60,16 +95,19 @@ template <class T, int K, class Used> BARACUDA_D acc_t<T> chunk_max(const Chunk<
   A top = -numeric<A>::infinity();
   if constexpr (is_half<T>) {
     using Pair = conditional<is_same<T, f16>, __half2, __nv_bfloat162>;
-    const T low = -numeric<T>::infinity();
-    Pair best{low, low};
+    auto larger = [](u32 a, u32 b) {
+      const Pair c = __hmax2_nan(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
+      return *reinterpret_cast<const u32*>(&c);
+    };
+    constexpr u32 infinities = is_same<T, f16> ? 0xfc00fc00u : 0xff80ff80u;
+    u32 best = infinities;
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      if (used(j)) {
-        const Pair* pair = reinterpret_cast<const Pair*>(&v[j]);
-        best = __hmax2_nan(best, __hmax2_nan(__hmax2_nan(pair[0], pair[1]), __hmax2_nan(pair[2], pair[3])));
-      }
+      const u32* words = reinterpret_cast<const u32*>(&v[j]);
+      if (used(j)) best = larger(best, larger(larger(words[0], words[1]), larger(words[2], words[3])));
     }
-    top = math::maximum(to_acc(best.x), to_acc(best.y));
+    const Pair pair = *reinterpret_cast<const Pair*>(&best);
+    top = math::maximum(to_acc(pair.x), to_acc(pair.y));
   } else {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
@@ -92,14 +130,15 @@ template <class T> struct OnlineRow {
   using A = acc_t<T>;
   MaxSum<A> state{-numeric<A>::infinity(), A(0)};
 
-  template <int K, class Used> BARACUDA_D void add(const Chunk<T> (&v)[K], Used used) {
+  template <int K, class Used> BARACUDA_D void add(Chunk<T> (&v)[K], Used used) {
     const A top = math::maximum(state.max, chunk_max<T>(v, used));
     const A zero = top == -numeric<A>::infinity() ? A(0) : top;
     A sum = state.sum * row_exp<T>(state.max - zero);
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (used(j)) {
-        auto e = to_acc(v[j]);
+        forget(v[j]);
+        auto e = unpack(v[j]);
 #pragma unroll
         for (int k = 0; k < row_vec<T>; ++k) e[k] = row_exp<T>(e[k] - zero);
         sum += tree_reduce<Sum>(e);

@@ -19,7 +19,7 @@ BARACUDA_D void softmax_group(const T* const (&x)[R], i64 x_step, T* const (&y)[
   for (int r = 0; r < R; ++r) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      raw[r][j] = load_chunk<MODE>(x[r], x_step, r < valid ? (j * G + lane) * V : cols, cols, low);
+      load_chunk<MODE>(raw[r][j], x[r], x_step, r < valid ? (j * G + lane) * V : cols, cols, low);
     }
   }
   Vec<A, V> v[R][K];
@@ -34,7 +34,7 @@ BARACUDA_D void softmax_group(const T* const (&x)[R], i64 x_step, T* const (&y)[
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if ((j * G + lane) * V >= cols) continue;
-      v[r][j] = to_acc(raw[r][j]);
+      v[r][j] = unpack(raw[r][j]);
       Vec<A, V> e;
 #pragma unroll
       for (int k = 0; k < V; ++k) {
@@ -109,10 +109,10 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_long(const Softma
   for (int first = 0; first < slabs; first += K) {
     Chunk<T> v[K];
 #pragma unroll
-    for (int j = 0; j < K; ++j) v[j] = load_chunk<MODE>(x, p.step[0], column(first + j), cols, low);
+    for (int j = 0; j < K; ++j) load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      if (first + j < stage) held[(first + j) * G + lane] = v[j];
+      if (first + j < stage) copy_chunk(held[(first + j) * G + lane], v[j]);
     }
     online.add(v, [&](int j) { return column(first + j) < cols; });
   }
@@ -122,12 +122,12 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_long(const Softma
     Chunk<T> v[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      if (first + j < stage) v[j] = held[(first + j) * G + lane];
-      else v[j] = load_chunk<MODE>(x, p.step[0], column(first + j), cols, low);
+      if (first + j < stage) copy_chunk(v[j], held[(first + j) * G + lane]);
+      else load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      auto out = to_acc(v[j]);
+      auto out = unpack(v[j]);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
         const A z = out[k] - row.max;

@@ -7,9 +7,9 @@ namespace baracuda {
 
 // The terms of a chunk added up as a tree.
 template <bool LOG, class T> BARACUDA_D acc_t<T> backward_sum(const Chunk<T>& dy, const Chunk<T>& y) {
-  auto term = to_acc(dy);
+  auto term = unpack(dy);
   if constexpr (!LOG) {
-    const auto out = to_acc(y);
+    const auto out = unpack(y);
 #pragma unroll
     for (int k = 0; k < row_vec<T>; ++k) term[k] *= out[k];
   }
@@ -17,8 +17,8 @@ template <bool LOG, class T> BARACUDA_D acc_t<T> backward_sum(const Chunk<T>& dy
 }
 
 template <bool LOG, class T> BARACUDA_D Chunk<T> backward_chunk(const Chunk<T>& dy, const Chunk<T>& y, acc_t<T> sum) {
-  auto grad = to_acc(dy);
-  const auto out = to_acc(y);
+  auto grad = unpack(dy);
+  const auto out = unpack(y);
 #pragma unroll
   for (int k = 0; k < row_vec<T>; ++k) {
     grad[k] = LOG ? math::fma(-row_exp<T>(out[k]), sum, grad[k]) : out[k] * (grad[k] - sum);
@@ -37,8 +37,8 @@ BARACUDA_D void softmax_backward_group(const T* const (&dy)[R], const T* const (
   for (int r = 0; r < R; ++r) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      grad[r][j] = load_chunk<MODE>(dy[r], dy_step, column(r, j), cols, cast<T>(0.0f));
-      out[r][j] = load_chunk<MODE>(y[r], y_step, column(r, j), cols, cast<T>(0.0f));
+      load_chunk<MODE>(grad[r][j], dy[r], dy_step, column(r, j), cols, cast<T>(0.0f));
+      load_chunk<MODE>(out[r][j], y[r], y_step, column(r, j), cols, cast<T>(0.0f));
     }
   }
   A sum[R];
@@ -123,14 +123,14 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_backward_long(con
   for (int first = 0; first < slabs; first += K) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      grad[j] = load_chunk<MODE>(dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
-      out[j] = load_chunk<MODE>(y, p.step[1], column(first + j), cols, cast<T>(0.0f));
+      load_chunk<MODE>(grad[j], dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
+      load_chunk<MODE>(out[j], y, p.step[1], column(first + j), cols, cast<T>(0.0f));
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (first + j < stage) {
-        held[(2 * (first + j)) * G + lane] = grad[j];
-        held[(2 * (first + j) + 1) * G + lane] = out[j];
+        copy_chunk(held[(2 * (first + j)) * G + lane], grad[j]);
+        copy_chunk(held[(2 * (first + j) + 1) * G + lane], out[j]);
       }
       sum += backward_sum<LOG>(grad[j], out[j]);
     }
@@ -140,11 +140,11 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_backward_long(con
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (first + j < stage) {
-        grad[j] = held[(2 * (first + j)) * G + lane];
-        out[j] = held[(2 * (first + j) + 1) * G + lane];
+        copy_chunk(grad[j], held[(2 * (first + j)) * G + lane]);
+        copy_chunk(out[j], held[(2 * (first + j) + 1) * G + lane]);
       } else {
-        grad[j] = load_chunk<MODE>(dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
-        out[j] = load_chunk<MODE>(y, p.step[1], column(first + j), cols, cast<T>(0.0f));
+        load_chunk<MODE>(grad[j], dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
+        load_chunk<MODE>(out[j], y, p.step[1], column(first + j), cols, cast<T>(0.0f));
       }
     }
 #pragma unroll

@@ -55,23 +55,26 @@ def render(suite: str, version: str, found: Mapping[str, Outcome], reasons: Mapp
     for name in by_status["not_implemented"]:
         missing[found[name].op].append(name)
     lines = [f"# {suite}: where each case stands. Written by --update; the reasons are written by hand.", ""]
-    lines += [f"version = {json.dumps(version)}", "passed = [", *(f"  {json.dumps(n)}," for n in by_status["passed"]), "]"]
+    lines += [f"version = {json.dumps(version)}"]
+    lines += ["passed = [", *(f"  {json.dumps(name)}," for name in by_status["passed"]), "]"]
     lines += ["", "[counts]", *(f"{status} = {len(names)}" for status, names in by_status.items())]
-    lines += ["", "[disagrees]", *(f"{n} = {json.dumps(reasons.get(n, ''), ensure_ascii=False)}" for n in by_status["disagrees"])]
+    why = {name: json.dumps(reasons.get(name, ""), ensure_ascii=False) for name in by_status["disagrees"]}
+    lines += ["", "[disagrees]", *(f"{name} = {text}" for name, text in why.items())]
     lines += ["", "[not_implemented]"]
     lines += [f"{json.dumps(op)} = [{', '.join(map(json.dumps, names))}]" for op, names in sorted(missing.items())]
     return "\n".join(lines) + "\n"
 
 
 def differences(expected: Expected, found: Mapping[str, Outcome], version: str) -> list[str]:
-    """What no longer is as the file says; cases a different version of the suite adds or drops are not held against us."""
+    """What no longer is as the file says; what another version of the suite adds or drops is no difference."""
     lines = []
     for name, outcome in found.items():
         want = expected.statuses.get(name)
         if want is None and version != expected.version:
             continue
         if want != outcome.status:
-            lines.append(f"{name}: {want or 'not listed'} → {outcome.status}{f' ({outcome.why})' if outcome.why else ''}")
+            why = f" ({outcome.why})" if outcome.why else ""
+            lines.append(f"{name}: {want or 'not listed'} → {outcome.status}{why}")
     if version == expected.version:
         lines += [f"{name}: {want} → gone" for name, want in expected.statuses.items() if name not in found]
     lines += [f"{name}: disagrees without a reason" for name, why in expected.reasons.items() if not why.strip()]

@@ -164,13 +164,13 @@ class FlashDecodingPlan(Plan):
             kernels=(
                 Kernel(
                     "split", "flash_decoding_split<{T}, {D}, {HEADS}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS, "HEADS": HEADS},
-                    threads=THREADS, split=("D", "HEADS"),
+                    threads=THREADS, min_blocks=2, split=("D", "HEADS"),
                 ),
                 Kernel(
                     "split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS},
                     threads=THREADS, split=("D",),
                 ),
-                Kernel("combine", "flash_decoding_combine<{T}>", COMBINE_PARAMS, {}, threads=THREADS),
+                Kernel("combine", "flash_decoding_combine<{T}>", COMBINE_PARAMS, {}, threads=THREADS, min_blocks=2),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),

@@ -40,10 +40,21 @@ class GlobalNormArgs(Args):
     max_norm: Scalar = scalar(1.0)
 
 
+def _norm(tensors: Any, dtype: Any) -> Any:
+    with np.errstate(over="ignore", under="ignore"):
+        return np.sqrt(sum((np.sum(np.square(t), dtype=dtype) for t in tensors), dtype(0)))
+
+
 def reference(desc: GlobalNormDescriptor, *, tensors: Any, max_norm: Any, wanted: set[str]) -> Mapping[str, Any]:
     """NumPy in the dtype the tensors come in."""
     dtype = tensors[0].dtype.type if tensors else np.float64
-    norm = np.sqrt(sum((np.sum(np.square(t), dtype=dtype) for t in tensors), dtype(0)))
+    norm = _norm(tensors, dtype)
+    limits = np.finfo(dtype)
+    if not np.sqrt(limits.tiny) / limits.eps < norm < np.sqrt(limits.max):  # squares left the range, or nothing is there
+        largest = max((np.max(np.abs(t), initial=0) for t in tensors), default=0)
+        if 0 < largest < np.inf:
+            scale = dtype(2) ** (np.frexp(largest)[1] - 1)
+            norm = _norm([t / scale for t in tensors], dtype) * scale
     factor = np.minimum(dtype(max_norm) / (norm + dtype(1e-6)), dtype(1))
     return {"norm": norm, "clip_factor": factor}
 
@@ -69,6 +80,7 @@ def _geometry(p: Problem) -> Geometry | str:
     counts = chunk_counts([view.size for view in p.tensors], CHUNK)
     slots = list(itertools.accumulate(counts, initial=0))
     total = slots.pop()
+    partial = 24 if p.desc.element is ElementKind.F64 else 8  # bytes a chunk
     if total >= 2**31:
         return f"{total} chunks of {CHUNK} elements; a launch holds 2^31 - 1"
     steps, strided = [], []
@@ -90,7 +102,7 @@ def _geometry(p: Problem) -> Geometry | str:
         }  # fmt: skip
         steps.append(Step("global_norm_chunks", (group.blocks, 1, 1), params, {}, THREADS))
     finish = Step("global_norm_finish", (1, 1, 1), {"count": total}, {}, FINISH_THREADS)
-    return Geometry((*steps, *strided, finish), workspace=-(-total * 8 // 256) * 256, layout=layout)
+    return Geometry((*steps, *strided, finish), workspace=-(-total * partial // 256) * 256, layout=layout)
 
 
 class GlobalNormPlan(Plan):
@@ -100,9 +112,9 @@ class GlobalNormPlan(Plan):
     `AdamStepPlan` as `grad_scale`. tensors: any strides. norm, clip_factor: [] float32, float64 for float64.
 
     A 16-byte vector of squares is summed in the accumulator, everything after it in float64, in an order that depends on
-    the shapes alone. So float16, bfloat16 and float32 norms cannot overflow as a sum; a single |x| above 1.8e19 does
-    overflow (its square leaves float32), and one below 1e-23 counts as 0. NaN gives NaN, an infinity gives norm inf
-    and factor 0, as torch does. No tensors, or empty ones, have norm 0 and factor min(1, max_norm / 1e-6).
+    the shapes alone. Squares that leave the accumulator's range are summed again in a wider one, so a norm that the
+    output can hold neither overflows nor vanishes. NaN gives NaN, an infinity norm inf and factor 0, as torch does.
+    No tensors, or empty ones, have norm 0 and factor min(1, max_norm / 1e-6).
     """
 
     op = "optimizer.global_norm"

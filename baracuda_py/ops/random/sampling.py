@@ -77,7 +77,7 @@ def reference(desc: SamplingDescriptor, *, logits: Any, temperature: Any, top_k:
     none = ~possible.any(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         logprob = np.where(none, np.nan, np.log(chosen / mass[:, -1]))
-    return {"ids": np.where(none, -1, ids).astype(np.int64), "logprob": logprob}
+    return {"ids": np.where(none, -1, ids).astype(np.int64), "logprob": logprob.astype(x.dtype)}
 
 
 PARAMS = Params(
@@ -139,6 +139,14 @@ class SamplingPlan(Plan):
             batch_size=draw.integer(0, 9), vocab_size=draw.sizes(1, 7, 64, 1000, 4099),
             element=draw.element, index_element=draw.choice((I32, I64)),
         )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: SamplingDescriptor, arrays: dict[str, Any]) -> None:
+        """Restrictions that differ from case to case, by the descriptor alone: a captured graph keeps them."""
+        pick = desc.batch_size + desc.vocab_size
+        arrays["temperature"] = (1.0, 0.7, 2.0, 0.0)[pick % 4]
+        arrays["top_k"] = (0, 5, desc.vocab_size // 2)[pick % 3]
+        arrays["top_p"] = (1.0, 0.9)[pick // 3 % 2]
 
     @classmethod
     def check_values(cls, desc: SamplingDescriptor, arrays: Mapping[str, Any]) -> str | None:

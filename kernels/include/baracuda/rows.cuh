@@ -34,17 +34,23 @@ static __device__ __noinline__ i64 general_offset(i64 linear, int rank, const i6
   return offset<i64>(linear, rank, shape, strides);
 }
 
-// Makes the compiler forget what it derived from v. A row of 16-bit elements that several passes read stays packed in its
-// registers; otherwise the first pass's conversions would be kept, in twice as many. No instruction is made.
-template <class T, int N> BARACUDA_D void keep_packed(Vec<T, N>& v) {
-  static_assert(sizeof(v) % 4 == 0, "whole registers");
-#pragma unroll
-  for (int k = 0; k < static_cast<int>(sizeof(v) / 4); ++k) asm volatile("" : "+r"(reinterpret_cast<u32*>(&v)[k]));
+// 16 bytes of a row. Held as words, because a vector of 16-bit elements that is selected or merged over branches comes
+// apart into one register an element.
+using Chunk = Vec<u32, 4>;
+
+template <class T> BARACUDA_D Vec<T, vec_elems<T>> unpack(const Chunk& c) {
+  return reinterpret_cast<const Vec<T, vec_elems<T>>&>(c);
 }
+template <class T> BARACUDA_D Chunk pack(const Vec<T, vec_elems<T>>& v) { return reinterpret_cast<const Chunk&>(v); }
+
+// Makes the compiler forget what it derived from c: a row that several passes read stays packed in its registers, where
+// otherwise the first pass's conversions would be kept, in twice as many. No instruction is made.
+BARACUDA_D void keep_packed(Chunk& c) { asm volatile("" : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])); }
 
 // A row by its coordinates along at most two row axes, so that no operand's offset needs a division.
 template <bool WIDE> struct RowAt {
   u32 outer, inner;
+  RowAt() = default;
   template <class P> BARACUDA_D RowAt(const P& p, i64 row) : outer(static_cast<u32>(row)), inner(0) {
     if (p.outer_rank == 2) outer = divmod(static_cast<u32>(row), static_cast<u32>(p.outer_shape[1]), inner);
   }
@@ -54,6 +60,7 @@ template <bool WIDE> struct RowAt {
 };
 template <> struct RowAt<false> {
   i64 row;
+  RowAt() = default;
   template <class P> BARACUDA_D RowAt(const P&, i64 r) : row(r) {}
   template <class P> BARACUDA_D i64 offset(const P& p, int n) const {
     if (p.outer_rank <= 1) return row * p.outer[n][0];
@@ -61,31 +68,41 @@ template <> struct RowAt<false> {
   }
 };
 
-// Columns col .. col + VEC - 1 of operand `n`, whose row starts at `row`; of them min(VEC, left) exist, the others are
-// zero and not touched.
-template <class T, int VEC, bool WIDE, Access ACCESS = Access::plain, class P, class L>
+// VEC columns of any strides.
+template <class T, int VEC, Access ACCESS = Access::plain, class P, class L>
 BARACUDA_D Vec<T, VEC> load_columns(const P& p, int n, const T* row, i64 col, L left) {
-  if constexpr (WIDE) {
-    return left > 0 ? load<VEC, ACCESS>(row + col) : Vec<T, VEC>{};
-  } else {
-    if (p.inner_rank <= 1) return load_strided<T, VEC, ACCESS>(row + col * p.inner[n][0], p.inner[n][0], left);
-    Vec<T, VEC> out;
+  if (p.inner_rank <= 1) return load_strided<T, VEC, ACCESS>(row + col * p.inner[n][0], p.inner[n][0], left);
+  Vec<T, VEC> out;
 #pragma unroll 1
-    for (int k = 0; k < VEC; ++k)
-      out[k] = k < left ? row[general_offset(col + k, p.inner_rank, p.inner_shape, p.inner[n])] : T{};
-    return out;
-  }
+  for (int k = 0; k < VEC; ++k)
+    out[k] = k < left ? row[general_offset(col + k, p.inner_rank, p.inner_shape, p.inner[n])] : T{};
+  return out;
 }
-template <class T, int VEC, bool WIDE, Access ACCESS = Access::plain, class P, class L>
-BARACUDA_D void store_columns(const P& p, int n, T* row, i64 col, const Vec<T, VEC>& x, L left) {
+
+// The chunk of T at columns col, col + 1, … of operand `n`, whose row starts at `row`; `left` columns exist from col on,
+// what lies beyond is zero and not touched.
+template <class T, bool WIDE, Access ACCESS = Access::plain, class P, class L>
+BARACUDA_D Chunk load_chunk(const P& p, int n, const T* row, i64 col, L left) {
+  constexpr int VEC = vec_elems<T>;
+  Chunk out{};
   if constexpr (WIDE) {
-    if (left > 0) store<ACCESS>(row + col, x);
-  } else if (p.inner_rank <= 1) {
-    store_strided<T, VEC, ACCESS>(row + col * p.inner[n][0], p.inner[n][0], x, left);
+    if (left > 0) out = load<4, ACCESS>(reinterpret_cast<const u32*>(row + col));
   } else {
+    out = pack<T>(load_columns<T, VEC, ACCESS>(p, n, row, col, left));
+  }
+  return out;
+}
+template <class T, bool WIDE, Access ACCESS = Access::plain, class P, class L>
+BARACUDA_D void store_chunk(const P& p, int n, T* row, i64 col, const Chunk& x, L left) {
+  if constexpr (WIDE) {
+    if (left > 0) store<ACCESS>(reinterpret_cast<u32*>(row + col), x);
+  } else if (p.inner_rank <= 1) {
+    store_strided<T, vec_elems<T>, ACCESS>(row + col * p.inner[n][0], p.inner[n][0], unpack<T>(x), left);
+  } else {
+    const auto v = unpack<T>(x);
 #pragma unroll 1
-    for (int k = 0; k < VEC; ++k)
-      if (k < left) row[general_offset(col + k, p.inner_rank, p.inner_shape, p.inner[n])] = x[k];
+    for (int k = 0; k < vec_elems<T>; ++k)
+      if (k < left) row[general_offset(col + k, p.inner_rank, p.inner_shape, p.inner[n])] = v[k];
   }
 }
 

@@ -1,0 +1,179 @@
+"""`python -m baracuda_py`: every command in-process, one as a subprocess with a broken CuPy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from baracuda_py.__main__ import main
+from baracuda_py.core import registry
+from baracuda_py.core.errors import CompileError
+from baracuda_py.core.sku import ArchSku, BackendKind
+
+ROOT = Path(__file__).resolve().parents[1]
+RMS_NORM = ("explain", "rms_norm", "batch_shape=8,128", "normalized_shape=4096", "element=bfloat16")
+
+
+def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    """Exit status, stdout, stderr."""
+    status = main(list(argv))
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty kernel cache."""
+    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_env(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, "env")
+    assert status == 0 and not err
+    for part in ("baracuda_py: ", "python: ", "numpy", "nvrtc", "driver", "devices", "cache", "BARACUDA_CACHE_DIR"):
+        assert part in out
+
+
+def test_env_json(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, "env", "--json")
+    facts = json.loads(out)
+    assert status == 0
+    assert {"baracuda_py", "installed", "cupy", "driver", "devices", "nvrtc", "headers", "cache", "loaded"} <= set(
+        facts
+    )
+    assert "numpy" in facts["installed"]
+    assert all(set(setting) == {"value", "set", "doc"} for setting in facts["settings"].values())
+
+
+def test_env_with_a_broken_cupy(tmp_path: Path) -> None:
+    """The report comes out, with one line on what is broken; nothing else needs CuPy."""
+    (tmp_path / "cupy.py").write_text('raise RuntimeError("libcudart.so.99\\ncannot be loaded")\n')
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    command = [sys.executable, "-m", "baracuda_py", "env"]
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "cupy: unavailable: RuntimeError: libcudart.so.99 cannot be loaded\n" in done.stdout
+    assert "nvrtc" in done.stdout and "BARACUDA_CACHE_DIR" in done.stdout
+
+
+def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, "ops")
+    assert status == 0
+    assert all(name in out for name in registry.plans())
+
+
+def test_ops_json_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    """One object per plan and direction, each with a `numpy` row that takes every element the op claims."""
+    status, out, _ = call(capsys, "ops", "--json")
+    ops = json.loads(out)
+    assert status == 0
+    assert [op["plan"] for op in ops] == list(registry.plans())
+    assert len({(op["family"], op["name"], op["direction"]) for op in ops}) == len(ops)
+    for op in ops:
+        plan = registry.plans()[op["plan"]]
+        keys = {"name", "family", "plan", "descriptor", "args", "direction", "kinds", "elements", "variants"}
+        assert set(op) == keys
+        assert f"{op['family']}.{op['name']}" == plan.op
+        assert (op["descriptor"], op["args"]) == (plan.descriptor.__name__, plan.args.__name__)
+        assert op["direction"] in ("forward", "backward")
+        assert op["kinds"] == [kind.value for kind in plan.kinds or ()]
+        assert op["elements"]
+        for row in op["variants"]:
+            assert set(row) == {"name", "backend", "arch", "layout", "elements", "guarantee"}
+            assert row["backend"] in {b.value for b in BackendKind} and row["arch"] in {a.value for a in ArchSku}
+            assert row["layout"] in ("contiguous", "inner_contiguous", "strided")
+            assert set(row["elements"]) <= set(op["elements"]) and row["elements"]
+            assert set(row["guarantee"]) == set(row["elements"])
+            assert all({"math_precision", "deterministic", "error"} <= set(g) for g in row["guarantee"].values())
+        (numpy,) = [row for row in op["variants"] if row["backend"] == "numpy"]
+        assert numpy["name"] == "numpy" and numpy["arch"] == "any" and numpy["elements"] == op["elements"]
+
+
+@pytest.mark.parametrize(("device", "row"), [("9.0", "rows"), ("8.6", "rows"), ("cpu", "numpy")])
+def test_explain(capsys: pytest.CaptureFixture[str], device: str, row: str) -> None:
+    for argv in ((*RMS_NORM, "--device", device), ("explain", "--device", device, *RMS_NORM[1:])):
+        status, out, _ = call(capsys, *argv)
+        assert status == 0
+        taken = [line.split()[0] for line in out.splitlines() if " taken " in line]
+        assert taken == [row]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("explain", "no_such_op"), "no op 'no_such_op'; known: "),
+        ((*RMS_NORM[:2], "batch_shape"), "'batch_shape' is not field=value"),
+        ((*RMS_NORM[:2], "rows=3"), "the fields are batch_shape, normalized_shape, eps"),
+        ((*RMS_NORM[:2], "element=float32"), "the fields are batch_shape, normalized_shape, eps"),
+        ((*RMS_NORM, "eps=-1"), "eps must be"),
+        ((*RMS_NORM[:4], "element=int8"), "element int8 is not supported"),
+        ((*RMS_NORM, "--device", "7.5"), "compute capability 7.5; 8.0 or newer is needed"),
+        ((*RMS_NORM, "--device", "tpu"), "device must be"),
+        (("warm", "no_such_op"), "no op 'no_such_op'"),
+        (("warm", "rms_norm", "--arch", "hopper"), "'hopper' is not a target such as sm_80"),
+        (("warm", "rms_norm", "--arch", "sm_75"), "no row is compiled for these targets"),
+    ],
+)
+def test_bad_use_is_one_line(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str) -> None:
+    status, out, err = call(capsys, *argv)
+    assert status == 1 and not out
+    assert err.startswith("error: ") and message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "argv", [(), ("nope",), ("env", "--nope"), (*RMS_NORM, "--nope"), ("warm", "--jobs", "0"), ("cache",)]
+)
+def test_unknown_options_exit_with_usage(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(list(argv))
+    assert exit.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_warm_then_cache(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
+    """Compiling needs no GPU; the second time everything is found; the cache counts it and can be emptied."""
+    status, out, err = call(capsys, "warm", "global_norm", "--jobs", "2")
+    assert status == 0 and not err
+    summary = out.splitlines()[-1]
+    units = int(summary.split(" units")[0].split()[-1])
+    assert units > 0 and "(0 from the cache)" in summary and " s; registers up to " in summary
+    assert "0 kernels spill, 0 units failed" in summary
+    status, out, _ = call(capsys, "warm", "GlobalNormPlan")
+    assert status == 0 and f"({units} from the cache)" in out
+    status, out, _ = call(capsys, "cache", "--stats")
+    assert status == 0 and f"{cache}: {units} entries, " in out
+    status, out, _ = call(capsys, "cache", "--clear")
+    assert status == 0 and f"removed {units} entries" in out
+    status, out, _ = call(capsys, "cache", "--stats")
+    assert status == 0 and "0 entries" in out
+
+
+def test_warm_fails_when_a_unit_does(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every unit fails alike: the reason is said once, the count is of all."""
+
+    def broken(work: list[object], **_: object) -> list[CompileError]:
+        return [CompileError("no compiler here") for _ in work]
+
+    monkeypatch.setattr("baracuda_py.core.warm.compile_many", broken)
+    status, out, err = call(capsys, "warm", "global_norm")
+    assert status == 1
+    assert err == "error: no compiler here\n"
+    assert "0 kernels in" in out and not out.splitlines()[-1].endswith(" 0 units failed")
+
+
+def test_warm_names_kernels_that_spill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from baracuda_py.jit.cubin import Cubin, KernelInfo
+
+    def spilling(work: list[object], **_: object) -> list[Cubin]:
+        return [Cubin(None, b"", {"bc_k": KernelInfo(255, 16, 24, 0, 0)}, 0.1, cached=False) for _ in work]
+
+    monkeypatch.setattr("baracuda_py.core.warm.compile_many", spilling)
+    status, out, _ = call(capsys, "warm", "global_norm", "--arch", "sm_90a")
+    assert status == 0
+    assert "spills: bc_k for sm_90a, 16 bytes out, 24 bytes in" in out and "registers up to 255" in out

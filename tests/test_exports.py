@@ -1,0 +1,111 @@
+"""What is public: generated files are current, importing is light, everything has a docstring."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import baracuda_py
+from baracuda_py._exports import EXPORTS
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(baracuda_py.__file__).parent
+
+
+def tool(name: str) -> ModuleType:
+    """A script of `tools/` as a module."""
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_export_map_and_stub_are_current() -> None:
+    for path, text in tool("exports").render().items():
+        assert path.read_text() == text, f"{path.relative_to(ROOT)} is stale: python tools/exports.py"
+
+
+def test_readme_tables_are_current() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "<!-- ops -->" in text and "<!-- measured -->" in text
+    assert tool("readme").render(text) == text, "README.md is stale: python tools/readme.py"
+
+
+@pytest.mark.parametrize("name", ["exports", "readme"])
+def test_a_stale_file_is_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--check` writes nothing and fails; without it the file is renewed."""
+    made = tool(name)
+    (tmp_path / "baracuda_py").mkdir()
+    (tmp_path / "README.md").write_text("<!-- ops -->\nold\n<!-- /ops -->\n<!-- measured -->\n<!-- /measured -->\n")
+    monkeypatch.setattr(made, "ROOT", tmp_path)
+    before = (tmp_path / "README.md").read_text()
+    monkeypatch.setattr(sys, "argv", [name, "--check"])
+    assert made.main() == 1
+    assert (tmp_path / "README.md").read_text() == before and not list((tmp_path / "baracuda_py").iterdir())
+    monkeypatch.setattr(sys, "argv", [name])
+    assert made.main() == 0
+    monkeypatch.setattr(sys, "argv", [name, "--check"])
+    assert made.main() == 0
+
+
+def test_import_is_light() -> None:
+    """No array package, no page, no driver: names are imported when they are used."""
+    code = (
+        "import sys, baracuda_py, ctypes.util\n"
+        "assert 'FlashSdpaPlan' in dir(baracuda_py)\n"
+        "heavy = {m.partition('.')[0] for m in sys.modules} & {'numpy', 'ml_dtypes', 'cupy', 'torch', 'jax', 'cuda'}\n"
+        "pages = [m for m in sys.modules if m.startswith('baracuda_py.') and m != 'baracuda_py._exports']\n"
+        "assert not heavy and not pages, (heavy, pages)\n"
+        "baracuda_py.rms_norm\n"
+        "assert 'cupy' not in sys.modules\n"
+        "print('light')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "light\n", done.stderr
+
+
+def test_names_resolve() -> None:
+    assert set(baracuda_py.__all__) == {"__version__", *EXPORTS} == set(dir(baracuda_py))
+    for name, module in EXPORTS.items():
+        value = getattr(baracuda_py, name)
+        assert value.__module__ == f"baracuda_py.{module}" and value.__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        baracuda_py.nope  # noqa: B018
+
+
+def test_exports_have_docstrings() -> None:
+    """A dataclass without one gets its signature from Python; that does not count."""
+    bare = []
+    for name in EXPORTS:
+        value = getattr(baracuda_py, name)
+        text = (value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__) or ""
+        if len(text) < 10 or text.startswith(f"{name}("):
+            bare.append(name)
+    assert not bare
+
+
+def _undocumented(path: Path) -> Iterator[str]:
+    """A module, and its public classes and functions, without a docstring; overloads are documented once."""
+    tree = ast.parse(path.read_text())
+    where = str(path.relative_to(PACKAGE))
+    if tree.body and ast.get_docstring(tree) is None:
+        yield where
+    for node in tree.body:
+        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)) or node.name.startswith("_"):
+            continue
+        overload = any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
+        if ast.get_docstring(node) is None and not overload:
+            yield f"{where}: {node.name}"
+
+
+def test_modules_have_docstrings() -> None:
+    assert not [name for path in sorted(PACKAGE.rglob("*.py")) for name in _undocumented(path)]
