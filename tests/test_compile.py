@@ -1,4 +1,4 @@
-"""Every kernel of every row compiles for its design's own target, within its registers and without spills. No GPU needed."""
+"""Every kernel compiles for its design's own target, within its registers and without spills. No GPU needed."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ def test_unit_names_and_symbols_are_unique(name: str) -> None:
     seen: dict[tuple[str, str], str] = {}
     symbols: dict[tuple[str, str], str] = {}
     for _, variant, unit, instances, target in jobs(name):
-        assert seen.setdefault((unit.name, target), unit.text) == unit.text, f"{unit.name} names two units ({variant.name})"
+        assert seen.setdefault((unit.name, target), unit.text) == unit.text, (
+            f"{unit.name} names two units ({variant.name})"
+        )
         for instance in instances:
             assert symbols.setdefault((instance.symbol, target), unit.name) == unit.name, instance.symbol

@@ -1,6 +1,7 @@
 """Every plan of the registry × every check: one item each; elements, shapes and layouts are drawn inside.
 
-A failure prints the problem (descriptor, operands, placements); `exercise(Plan, check)` from `baracuda_py.testing` repeats it.
+A failure prints the problem (descriptor, operands, placements); `exercise(Plan, check)` of `baracuda_py.testing`
+repeats it.
 """
 
 from __future__ import annotations

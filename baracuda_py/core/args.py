@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from .descriptor import Descriptor
 from .element import ElementKind
 from .errors import InvalidProblemError
+from .memo import memo
 
 Array: TypeAlias = Any
 """CuPy, torch, JAX, Numba array, TensorRef, or NumPy array for a CPU plan."""
@@ -99,7 +99,8 @@ def operand(shape: str = "", *, element: ElementRule = "element", optional: bool
 
 
 def output(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,
-           inplace: tuple[str, ...] = (), needs: str | None = None, layout: str = "any", doc: str = "") -> Any:  # fmt: skip
+           inplace: tuple[str, ...] = (), needs: str | None = None, layout: str = "any",
+            doc: str = "") -> Any:  # fmt: skip
     """An output. `inplace` names operands it may be an identical view of; `needs` the optional input it goes with."""
     return _declare("out", shape, element=element, optional=optional, many=many, inplace=inplace, needs=needs,
                     layout=layout, doc=doc)  # fmt: skip
@@ -108,7 +109,9 @@ def output(shape: str = "", *, element: ElementRule = "element", optional: bool 
 def inout(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,
           layout: str = "any", values: Any = None, doc: str = "") -> Any:  # fmt: skip
     """An operand updated in place."""
-    return _declare("inout", shape, element=element, optional=optional, many=many, layout=layout, values=values, doc=doc)
+    return _declare(
+        "inout", shape, element=element, optional=optional, many=many, layout=layout, values=values, doc=doc
+    )
 
 
 def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, doc: str = "") -> Any:  # type: ignore[assignment]
@@ -122,7 +125,7 @@ class Args:
     """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`."""
 
 
-@lru_cache(maxsize=None)
+@memo()
 def operands_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The declared operands of an Args class, in field order."""
     return tuple(
@@ -132,13 +135,13 @@ def operands_of(cls: type[Args]) -> tuple[Operand, ...]:
     )
 
 
-@lru_cache(maxsize=None)
+@memo()
 def arrays_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The array operands (not scalars)."""
     return tuple(o for o in operands_of(cls) if o.role != "scalar")
 
 
-@lru_cache(maxsize=None)
+@memo()
 def scalars_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The scalar operands."""
     return tuple(o for o in operands_of(cls) if o.role == "scalar")

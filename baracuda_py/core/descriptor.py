@@ -10,11 +10,11 @@ import enum
 import math
 import operator
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from .element import FLOATS, ElementKind
 from .errors import InvalidProblemError, UnsupportedError
+from .memo import memo
 
 _MISSING = dataclasses.MISSING
 Check = Callable[[str, Any], Any]
@@ -29,7 +29,11 @@ def _integer(name: str, value: Any, minimum: int | None, maximum: int | None) ->
         number = operator.index(value)
     except TypeError:
         raise InvalidProblemError(f"{name} must be an integer, got {value!r}") from None
-    if isinstance(value, bool) or (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
+    if (
+        isinstance(value, bool)
+        or (minimum is not None and number < minimum)
+        or (maximum is not None and number > maximum)
+    ):
         span = f">= {minimum}" if maximum is None else f"in [{minimum}, {maximum}]"
         raise InvalidProblemError(f"{name} must be an integer {span}, got {value!r}")
     return number
@@ -163,6 +167,6 @@ def check_field(cls: type[Descriptor], name: str, value: Any) -> Any:
     return value if check is None else check(name, value)
 
 
-@lru_cache(maxsize=None)
+@memo()
 def _checks(cls: type[Descriptor]) -> tuple[tuple[str, Check], ...]:
     return tuple((f.name, f.metadata["check"]) for f in dataclasses.fields(cls) if "check" in f.metadata)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from . import config
 from .errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
 
-_SMEM = {(8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0): 227, (10, 3): 227, (12, 0): 99, (12, 1): 99}
+_SMEM = {
+    (8, 0): 163,
+    (8, 6): 99,
+    (8, 7): 163,
+    (8, 9): 99,
+    (9, 0): 227,
+    (10, 0): 227,
+    (10, 3): 227,
+    (12, 0): 99,
+    (12, 1): 99,
+}
 _SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
 
 
@@ -47,7 +57,7 @@ def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
 _INSTALL = 'pip install "baracuda_py[cu12]" (or [cu13], by your driver)'
 
 
-@lru_cache(maxsize=None)
+@cache
 def driver_device_count() -> int:
     """Devices the driver reports, without CuPy and without creating a context; 0 with no driver."""
     import ctypes
@@ -63,12 +73,14 @@ def driver_device_count() -> int:
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def cuda_device(ordinal: int) -> Device:
     """The CUDA device `ordinal`; raises when it, or CuPy, is not there."""
     count = driver_device_count()
     if count == 0:
-        raise DeviceMismatchError("a CUDA device was asked for, but the driver reports none; device='cpu' is the NumPy backend")
+        raise DeviceMismatchError(
+            "a CUDA device was asked for, but the driver reports none; device='cpu' is the NumPy backend"
+        )
     if not 0 <= ordinal < count:
         raise DeviceMismatchError(f"cuda:{ordinal} was asked for; this machine has cuda:0 … cuda:{count - 1}")
     try:
@@ -76,7 +88,9 @@ def cuda_device(ordinal: int) -> Device:
 
         facts = runtime.getDeviceProperties(ordinal)
     except Exception as error:
-        raise DeviceMismatchError(f"a CUDA device is present but CuPy does not work ({error}); install it: {_INSTALL}") from error
+        raise DeviceMismatchError(
+            f"a CUDA device is present but CuPy does not work ({error}); install it: {_INSTALL}"
+        ) from error
     return Device(
         "cuda",
         ordinal,
@@ -106,10 +120,12 @@ def resolve_device(device: Any = None) -> Device:
         return CPU
     elif isinstance(device, int) and not isinstance(device, bool):
         chosen = cuda_device(device)
-    elif isinstance(device, str) and (device == "cuda" or device[:5] == "cuda:" and device[5:].isdigit()):
+    elif isinstance(device, str) and (device == "cuda" or (device[:5] == "cuda:" and device[5:].isdigit())):
         chosen = cuda_device(int(device[5:] or 0))
     else:
         raise InvalidProblemError(f"device must be None, an ordinal, 'cuda:N', 'cpu' or a Device, got {device!r}")
     if chosen.kind == "cuda" and chosen.cc < (8, 0):
-        raise UnsupportedError(f"{chosen.name} has compute capability {chosen.cc[0]}.{chosen.cc[1]}; 8.0 or newer is needed")
+        raise UnsupportedError(
+            f"{chosen.name} has compute capability {chosen.cc[0]}.{chosen.cc[1]}; 8.0 or newer is needed"
+        )
     return chosen

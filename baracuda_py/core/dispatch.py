@@ -78,7 +78,9 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
     where = f"{spec.name}[{index}]" if spec.many else spec.name
     got = read(value, where)
     if device.kind == "cpu" and got.device >= 0:
-        raise DeviceMismatchError(f"{where} is on cuda:{got.device}, the plan is on the CPU; select it with device={got.device}")
+        raise DeviceMismatchError(
+            f"{where} is on cuda:{got.device}, the plan is on the CPU; select it with device={got.device}"
+        )
     if device.kind == "cuda" and got.device != device.ordinal:
         place = "host memory" if got.device < 0 else f"cuda:{got.device}"
         raise DeviceMismatchError(f"{where} is in {place}, the plan is on {device}; copy the array there first")
@@ -90,12 +92,16 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
     view = View(got.ptr, got.shape, got.strides, element)
     if (spec.layout == "inner" and not view.inner_dense) or (spec.layout == "dense" and not view.dense):
         wanted = "be dense (row-major)" if spec.layout == "dense" else "have stride 1 on its last axis"
-        raise UnsupportedError(f"{where} must {wanted}, got shape {view.shape} strides {view.strides}; copy it to a dense array")
+        raise UnsupportedError(
+            f"{where} must {wanted}, got shape {view.shape} strides {view.strides}; copy it to a dense array"
+        )
     if spec.writes:
         if got.readonly:
             raise InvalidProblemError(f"{where} is read-only and cannot be an output; give a writable array")
         if _overlaps_itself(view):
-            raise InvalidProblemError(f"{where} overlaps itself (strides {view.strides}) and cannot be an output; give a dense array")
+            raise InvalidProblemError(
+                f"{where} overlaps itself (strides {view.strides}) and cannot be an output; give a dense array"
+            )
     return view
 
 
@@ -133,7 +139,9 @@ def _check_scalar(spec: Operand, device: Device, value: Any) -> None:
     if host_number(value, spec) is None:
         at = read(value, spec.name).device
         if device.kind == "cpu" or at != device.ordinal:
-            raise DeviceMismatchError(f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there")
+            raise DeviceMismatchError(
+                f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there"
+            )
 
 
 def _overlaps_itself(view: View) -> bool:
@@ -179,7 +187,7 @@ def refuse_row(plan: type[Plan], variant: Variant, desc: Any, device: Device, pr
     if not variant.serves(kind, desc.element):
         return f"not for {desc.element}" if variant.kinds is None or kind in variant.kinds else f"not for {kind}"
     if preference.prefer_backend not in (None, variant.backend):
-        return f"backend {preference.prefer_backend.value} was asked for"  # type: ignore[union-attr]
+        return f"backend {preference.prefer_backend.value} was asked for"
     if (device.kind == "cpu") != (variant.backend is BackendKind.NUMPY):
         return f"does not run on {device.kind}"
     if device.kind == "cuda" and not variant.design.runs_on(device.cc):
@@ -225,7 +233,9 @@ def dense_problem(plan: type[Plan], desc: Any, device: Device, optional: bool = 
             views[spec.name] = None
             continue
         kind = spec.elements(desc)[0]
-        shapes = [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+        shapes = (
+            [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+        )
         made = tuple(View(0, shape, dense_strides(shape), kind) for shape in shapes)
         views[spec.name] = made if spec.many else made[0]
     return Problem(desc, device, views)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .descriptor import Descriptor, check_field
 from .device import resolve_device
+from .direct import MISS, Direct
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .plan import Plan
@@ -39,9 +41,12 @@ class Entry:
     plan: Plan
     names: tuple[str, ...]  # of the outputs returned
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `_nothing` for those not wanted
+    direct: Direct | None = None
 
 
-def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, ElementKind], given: Mapping[str, Any]) -> Descriptor:
+def solve(
+    plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, ElementKind], given: Mapping[str, Any]
+) -> Descriptor:
     """The descriptor whose declared shapes are those of the arrays; `given` are the attributes already known."""
     facts = {name: check_field(plan.descriptor, name, value) for name, value in given.items()}
     fields = {f.name for f in dataclasses.fields(plan.descriptor)}
@@ -61,10 +66,17 @@ def solve(plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, El
         if lead is not None:
             facts["element"] = elements[lead.name]
     for spec in pending:
-        if isinstance(spec.element, str) and spec.element in fields and facts.get(spec.element) is None and spec.name in elements:
+        if (
+            isinstance(spec.element, str)
+            and spec.element in fields
+            and facts.get(spec.element) is None
+            and spec.name in elements
+        ):
             facts[spec.element] = elements[spec.name]
     known = {k: v for k, v in facts.items() if k in fields}
-    open_ = [f.name for f in dataclasses.fields(plan.descriptor) if f.default is dataclasses.MISSING and f.name not in known]
+    open_ = [
+        f.name for f in dataclasses.fields(plan.descriptor) if f.default is dataclasses.MISSING and f.name not in known
+    ]
     if open_:
         names = ", ".join(f"{name}=" for name in open_)
         raise InvalidProblemError(f"{plan.op}: the operands' shapes leave {', '.join(open_)} open; pass {names}")
@@ -77,7 +89,7 @@ def _unify(spec: Operand, shape: tuple[int, ...], facts: dict[str, Any], fields:
     if widths.count(None) > 1:
         return False
     known = sum(w for w in widths if w is not None)
-    if None not in widths and known != len(shape) or known > len(shape):
+    if (None not in widths and known != len(shape)) or known > len(shape):
         raise InvalidProblemError(f"{spec.name} must have shape ({' '.join(spec.dims)}), got {shape}")
     at = 0
     for dim, width in zip(spec.dims, widths, strict=True):
@@ -106,12 +118,16 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     head = [s.name for s in inputs if not s.optional] + [f"{s.name}=None" for s in inputs if s.optional]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
-    scalars = {f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}}
+    scalars = {
+        f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}
+    }
     keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults]
     keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
     keywords += [f"return_{s.name}={backward}" for s in optional]
     keywords += ["element=UNSET", "out=None", "stream=None", "preference=None"]
-    keys = ", ".join(_key(s) for s in inputs) + "".join(f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional)))
+    keys = ", ".join(_key(s) for s in inputs) + "".join(
+        f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional))
+    )
     keys += f", ORDINAL({inputs[0].name}{'[0]' if inputs[0].many else ''})" if inputs else ""
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
@@ -121,25 +137,39 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     outs = [s.name for s in wanted]
     makers = ", ".join(f"make_{n}" for n in outs)
     result = ", ".join(outs) if outs else ", ".join(s.name for s in inputs if s.role == "inout")
+    given = ", ".join([s.name for s in inputs] + [s.name for s in scalars_of(plan.args)])
+    direct = [
+        "    if entry.direct is not None and out is None and stream is None:",
+        f"        made = entry.direct.call({given})",
+        f"        if made is not MISS: return {'made' if len(outs) <= 1 else 'RESULT(made, entry)'}",
+    ]
+    arrays = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in arrays_of(plan.args)) + "}"
+    learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         "    try:",
         f"        key = ({keys}, element, preference)",
         "        entry = CACHE.get(key)",
-        "    except (AttributeError, IndexError, TypeError): key = entry = None",  # no array, or a list for an attribute
+        # not an array, or a list for an attribute:
+        "    except (AttributeError, IndexError, TypeError): key = entry = None",
         f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        *direct,
         *([f"    {makers}, = entry.makers"] if outs else []),
         "    if out is not None: " + (f"{', '.join(outs)}, = GIVEN(entry, out)" if outs else "raise NO_OUT"),
-        "    elif stream is None or entry.plan.device.kind == 'cpu': " + ("; ".join(f"{n} = make_{n}()" for n in outs) or "pass"),
+        "    elif stream is None or entry.plan.device.kind == 'cpu': "
+        + ("; ".join(f"{n} = make_{n}()" for n in outs) or "pass"),
         "    else:",
         "        with ON_STREAM(stream): " + ("; ".join(f"{n} = make_{n}()" for n in outs) or "pass"),
         f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        *learn,
         f"    return {result}" if len(outs) <= 1 else f"    return RESULT(({result}), entry)",
     ]
     cache: dict[Any, Entry] = {}
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
-        entry = _entry(plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference)
+        entry = _entry(
+            plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference
+        )
         if len(cache) >= _CAPACITY:
             cache.clear()
         if key is not None:
@@ -148,7 +178,7 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
 
     names: dict[str, Any] = {
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
-        "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream,
+        "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -163,10 +193,8 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
 
 def _key(spec: Operand) -> str:
     n = spec.name
-    if spec.many:
-        one = f"tuple([(a.shape, a.dtype) for a in {n}]), type({n}[0])"
-    else:
-        one = f"{n}.shape, {n}.dtype, type({n})"
+    each = f"tuple([(a.shape, a.dtype) for a in {n}]), type({n}[0])"
+    one = each if spec.many else f"{n}.shape, {n}.dtype, type({n})"
     return f"(None if {n} is None else ({one}))" if spec.optional else one
 
 
@@ -182,12 +210,18 @@ def ordinal(array: Any) -> int:
     getter = _ORDINALS.get(type(array))
     if getter is None:
         package = package_name(type(array))
-        known: dict[str, Callable[[Any], int]] = {"cupy": _cupy_ordinal, "numpy": lambda a: -1, "torch": lambda a: int(a.get_device())}
+        known: dict[str, Callable[[Any], int]] = {
+            "cupy": _cupy_ordinal,
+            "numpy": lambda a: -1,
+            "torch": lambda a: int(a.get_device()),
+        }
         getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
     return getter(array)
 
 
-def _entry(plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any) -> Entry:
+def _entry(
+    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
+) -> Entry:
     readings: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
         name, value = spec.name, arrays.get(spec.name)
@@ -201,7 +235,9 @@ def _entry(plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any]
     shapes = {n: [r.shape for r in v] if isinstance(v, list) else v.shape for n, v in readings.items()}
     elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items() if v != []}
     desc = solve(plan, shapes, elements, given)
-    lead = next((a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None)
+    lead = next(
+        (a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None
+    )
     device = resolve_device().ordinal if lead is None else read(lead).device
     chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
     makers: list[Callable[[], Any]] = []
@@ -216,11 +252,18 @@ def _entry(plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any]
             makers.append(_nothing)
         else:
             kind = elements.get(spec.name, spec.elements(desc)[0])
-            shapes_wanted = [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+            shapes_wanted = (
+                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+            )
             many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
-            makers.append((lambda many=many: [m() for m in many]) if spec.many else many[0])
+            makers.append(partial(_make_all, many) if spec.many else many[0])
             names.append(spec.name)
-    return Entry(chosen, tuple(names), tuple(makers))
+    direct = Direct(chosen, tuple(makers), type(lead)) if makers and Direct.serves(chosen, lead) else None
+    return Entry(chosen, tuple(names), tuple(makers), direct)
+
+
+def _make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [make() for make in makers]
 
 
 def _nothing() -> None:
@@ -263,7 +306,7 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Ca
 
 def _on_stream(stream: Any) -> Any:
     from ..jit.launch import on_stream
-    from .runner import stream_pointer
+    from .intake import stream_pointer
 
     return on_stream(stream_pointer(stream))
 
@@ -278,7 +321,9 @@ def _given(entry: Entry, out: Any) -> list[Any]:
     else:
         values = list(out) if isinstance(out, (list, tuple)) else [out]
         if len(values) != len(entry.names):
-            raise InvalidProblemError(f"out= must give {len(entry.names)} arrays ({', '.join(entry.names)}), got {len(values)}")
+            raise InvalidProblemError(
+                f"out= must give {len(entry.names)} arrays ({', '.join(entry.names)}), got {len(values)}"
+            )
         given = dict(zip(entry.names, values, strict=True))
     names = iter(entry.names)
     result = []

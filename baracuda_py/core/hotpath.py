@@ -7,11 +7,11 @@ through the runner. `print(source(RMSNormArgs, "cupy"))` shows the code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .args import Args, Operand, arrays_of, scalars_of
+from .memo import memo
 
 PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
     "cupy": ("{a}.shape", "{a}.strides", "{a}.dtype", "{a}.data.ptr", "{a}.data.device_id"),
@@ -20,13 +20,13 @@ PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
 }
 
 
-@lru_cache(maxsize=None)
+@memo()
 def generated(cls: type[Args], package: str, kind: type, prepares: bool = False) -> Callable[..., None]:
     """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`.
 
     With `prepares`, the same up to the key and the alignment, which go to `runner.remember`.
     """
-    from .runner import raw_stream_getter, scalar_value, stream_pointer
+    from .intake import raw_stream_getter, scalar_value, stream_pointer
 
     names: dict[str, Any] = {
         "KIND": kind,
@@ -51,13 +51,20 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     body = ["ordinal = runner.ordinal", "if type(args) is not ARGS: runner.overlap(args)"]
     if package != "ref":
         lead = next(s for s in arrays if not s.optional)
-        first = f"(args.{lead.name}[0] if type(args.{lead.name}) in (list, tuple) and args.{lead.name} else None)" if lead.many else f"args.{lead.name}"
+        first = (
+            f"(args.{lead.name}[0] if type(args.{lead.name}) in (list, tuple) and args.{lead.name} else None)"
+            if lead.many
+            else f"args.{lead.name}"
+        )
         body.append(f"if type({first}) is not KIND: return runner.run(args, workspace, stream)")
     for spec in arrays:
         body += _read_list(spec, package) if spec.many else _read_one(spec, package)
     for spec in scalars_of(cls):
         n, exact = spec.name, "int" if spec.integer else "float"
-        body += [f"{n} = args.{n}; p_{n} = 0", f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)"]
+        body += [
+            f"{n} = args.{n}; p_{n} = 0",
+            f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)",
+        ]
     current = "CURRENT(ordinal)" if package == "torch" else "runner.runtime.current_stream()"
     key = ", ".join(f"k_{s.name}" if s.many else f"k_{s.name}, s_{s.name}, e_{s.name}" for s in arrays)
     low = " | ".join([f"p_{s.name}" for s in plain] or ["0"])
@@ -72,7 +79,8 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         body += [*locate, f"runner.remember({package!r}, key, alignment, args)"]
         return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
     body += [
-        "if runner.several and runner.runtime.current_device() != ordinal: return runner.on_device(args, workspace, stream)",
+        "if runner.several and runner.runtime.current_device() != ordinal:",
+        "    return runner.on_device(args, workspace, stream)",
         f"stream = {current} if stream is None else POINTER(stream)",
         *locate,
         f"layout = runner.layouts[{package!r}].get(key)",
@@ -90,6 +98,19 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
 
 
+@memo()
+def _key_reader(package: str) -> Callable[[Any], tuple[Any, ...]]:
+    shape, strides, dtype, pointer, _ = (form.format(a="a") for form in PACKAGES[package])
+    return eval(f"lambda a: ({shape}, {strides}, {dtype}, {pointer})")  # type: ignore[no-any-return]
+
+
+def layout_key(cls: type[Args], package: str, arrays: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """The key that generated code finds a layout of plain operands by, and the pointers' alignment."""
+    read = _key_reader(package)
+    found = [(None, None, None, 0) if arrays[s.name] is None else read(arrays[s.name]) for s in arrays_of(cls)]
+    return tuple(part for one in found for part in one[:3]), tuple(one[3] & 15 for one in found)
+
+
 def _read_one(spec: Operand, package: str) -> list[str]:
     """Locals of one operand: k_ shape, s_ strides, e_ dtype, p_ pointer."""
     n = spec.name
@@ -102,7 +123,12 @@ def _read_one(spec: Operand, package: str) -> list[str]:
         read[0] = f"if {device} != ordinal: runner.overlap(args)"
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
-    return [f"{n} = args.{n}", f"if {n} is None: k_{n} = s_{n} = e_{n} = None; p_{n} = 0", "else:", *(f"    {line}" for line in read)]
+    return [
+        f"{n} = args.{n}",
+        f"if {n} is None: k_{n} = s_{n} = e_{n} = None; p_{n} = 0",
+        "else:",
+        *(f"    {line}" for line in read),
+    ]
 
 
 def _read_list(spec: Operand, package: str) -> list[str]:

@@ -18,7 +18,14 @@ from typing import Any
 
 _LIMIT = 4096
 _KIND = re.compile(r"([a-z0-9]+)((?:\[\d+\])*)$")
-_C = {"u64": "unsigned long long", "i64": "long long", "f64": "double", "u32": "unsigned int", "i32": "int", "f32": "float"}
+_C = {
+    "u64": "unsigned long long",
+    "i64": "long long",
+    "f64": "double",
+    "u32": "unsigned int",
+    "i32": "int",
+    "f32": "float",
+}
 _PACK = {"u64": "Q", "i64": "q", "f64": "d", "u32": "I", "i32": "i", "f32": "f"}
 _GROUPS = (("ptr", "workspace", "status"), ("i64", "u64"), ("f64",), ("i32", "u32"), ("f32",))
 
@@ -70,7 +77,7 @@ class Params:
         self.pointer_struct = struct.Struct(f"<{sum(s.count for s in self.pointers)}Q")
 
     def cpp(self) -> str:
-        """The C++ struct and its check; fields of one size stand together, so a size without gaps fixes every offset."""
+        """The C++ struct and its check: fields of one size stand together, so the size without gaps fixes offsets."""
         lines = [f"struct {self.name} {{"]
         for slot in self.slots.values():
             dims = "".join(f"[{e}]" for e in slot.extents)
@@ -101,7 +108,9 @@ class Params:
             else:
                 cast = float if slot.kind == "f64" else int
                 struct.pack_into(f"<{len(flat)}{_PACK[slot.kind]}", image, slot.offset, *map(cast, flat))
-        missing = [s.name for s in self.slots.values() if s.kind in _PACK and s.name not in values and not self._is_scalar(s)]
+        missing = [
+            s.name for s in self.slots.values() if s.kind in _PACK and s.name not in values and not self._is_scalar(s)
+        ]
         unknown = [n for n in values if n not in self.slots]
         if missing or unknown:
             raise TypeError(f"{self.name}: geometry left {missing} unset and gave unknown {unknown}")

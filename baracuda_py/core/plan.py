@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar
 
 from . import config, registry
@@ -13,6 +13,7 @@ from .descriptor import Descriptor
 from .device import Device, resolve_device
 from .dispatch import Verdict, choose, dense_problem, fit, read_args, refuse_row
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
+from .memo import memo
 from .preference import DEFAULT, PlanPreference
 from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
 from .variant import Geometry, Guarantee, Problem, Variant
@@ -59,12 +60,14 @@ class Plan:
         self._refused = {v.name: refuse_row(type(self), v, desc, device, preference) for v in self.table()}
         self.rows = tuple(v for v in self.table() if self._refused[v.name] is None)
         if not self.rows:
-            raise UnsupportedError(f"no row of {type(self).__name__} serves this descriptor on {device}", self.explain())
+            raise UnsupportedError(
+                f"no row of {type(self).__name__} serves this descriptor on {device}", self.explain()
+            )
         if device.kind == "cuda":
             from .runner import Runner
 
-            self._runner = Runner(self)
-            self.run = self._runner.run  # type: ignore[method-assign]
+            self.runner = Runner(self)
+            self.run = self.runner.run  # type: ignore[method-assign]
 
     # -- the three steps -------------------------------------------------------------------------------
 
@@ -87,20 +90,22 @@ class Plan:
         """Bytes of workspace `run` needs (256-byte aligned): exact for `args`, else the most for dense operands."""
         if args is not None:
             return self.plan_layout(args)[1].workspace
-        sizes = [g.workspace for v in self.rows for g in (fit(v, self._dense, self.preference),) if isinstance(g, Geometry)]
+        sizes = [
+            g.workspace for v in self.rows for g in (fit(v, self._dense, self.preference),) if isinstance(g, Geometry)
+        ]
         return max(sizes, default=0)
 
     def prepare(self, args: Args) -> None:
         """Compile and load what `run(args)` needs, without launching."""
         if self.device.kind == "cuda":
-            self._runner.prepare(args)
+            self.runner.prepare(args)
         else:
             self.plan_layout(args)
 
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
         """A callable with everything fixed: one launch a call, on `stream` (default: current at each call)."""
         if self.device.kind == "cuda":
-            return self._runner.bind(args, workspace, stream)
+            return self.runner.bind(args, workspace, stream)
         self.plan_layout(args)
         return lambda: self.run(args)
 
@@ -137,7 +142,11 @@ class Plan:
     def _nothing_to_write(self, views: Mapping[str, Any]) -> bool:
         for spec in arrays_of(self.args):
             value = views[spec.name]
-            if spec.writes and value is not None and any(v.size for v in (value if isinstance(value, tuple) else (value,))):
+            if (
+                spec.writes
+                and value is not None
+                and any(v.size for v in (value if isinstance(value, tuple) else (value,)))
+            ):
                 return False
         return True
 
@@ -162,7 +171,10 @@ class Plan:
 
     def explain(self) -> str:
         """The dispatch table with each row's verdict for dense operands."""
-        lines = [f"{self.op}{f'[{self.kind.value}]' if self.kind else ''}  {self.desc}  on {self.device} ({self.device.name})"]
+        lines = [
+            f"{self.op}{f'[{self.kind.value}]' if self.kind else ''}  {self.desc}"
+            f"  on {self.device} ({self.device.name})"
+        ]
         taken = False
         for variant in self.table():
             why = self._refused[variant.name]
@@ -220,7 +232,9 @@ class Plan:
         for spec in arrays_of(cls.args):
             if spec.optional:
                 continue
-            shapes = [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+            shapes = (
+                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+            )
             for shape in shapes:
                 count = 1
                 for extent in shape:
@@ -252,17 +266,23 @@ class Vjp:
         return [o.name for o in arrays_of(forward.args) if o.writes and f"d{o.name}" in inputs]
 
 
-@lru_cache(maxsize=_CACHED_PLANS)
+@memo(maxsize=_CACHED_PLANS)
 def _select(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Device, check: bool) -> Plan:
     return cls(desc, preference, device, check)
 
 
-@lru_cache(maxsize=None)
+@memo()
 def numpy_row(cls: type[Plan]) -> Variant:
     """The reference backend's row: any layout, float64 inside, one rounding."""
     promised = cls.variants[0].guarantee if cls.variants else Guarantee()
     guarantee = Guarantee(promised.error, math="float64", batch_invariant=True, native=promised.native)
-    elements = {e for v in cls.variants for k in (cls.kinds or (None,)) if v.kinds is None or k in v.kinds for e in v.elements_for(k)}
+    elements = {
+        e
+        for v in cls.variants
+        for k in (cls.kinds or (None,))
+        if v.kinds is None or k in v.kinds
+        for e in v.elements_for(k)
+    }
     return Variant(
         "numpy", lambda problem: Geometry((), layout="strided"),
         elements=tuple(e for e in type(next(iter(elements))) if e in elements) if elements else (),

@@ -9,23 +9,29 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name, read
 from ..jit.launch import Launch, Runtime, runtime_for
 from .args import Args, Operand, arrays_of, operands_of, scalars_of
 from .device import Device
-from .dispatch import SCALAR_TAGS, host_number
 from .errors import (
-    BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, NotPreparedError, WorkspaceTooSmallError,
+    BaracudaError,
+    DeviceMismatchError,
+    InvalidProblemError,
+    MisalignedOperandError,
+    NotPreparedError,
+    WorkspaceTooSmallError,
 )  # fmt: skip
 from .hotpath import PACKAGES, generated
+from .intake import flatten, raw_stream_getter, stream_pointer
 from .tensor import TensorRef, View
 from .variant import Geometry, LibraryStep, Step, Variant
 
 if TYPE_CHECKING:
     from .plan import Plan
+
 
 class Prepared:
     """A layout made ready: its steps, and what `run` has to check for it."""
@@ -43,7 +49,7 @@ class Prepared:
 
 
 class Layout:
-    """What shapes, strides and dtypes fix: byte spans, and one `Prepared` per pointer alignment modulo 16 (() = all aligned)."""
+    """What shapes, strides and dtypes fix: byte spans, one `Prepared` per pointer alignment mod 16 (() = aligned)."""
 
     __slots__ = ("by_alignment", "spans")
 
@@ -75,7 +81,7 @@ class Runner:
         return self.runtime.device_count() > 1
 
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
-        """The first run, or one of another package than the last; from now on `plan.run` is the code generated for it."""
+        """The first run, or one of another package: from now on `plan.run` is the code generated for it."""
         self._check_form(args)
         run = self._runner(args)
         if run is not Runner.run_any:
@@ -87,7 +93,8 @@ class Runner:
         if type(args) is self.plan.args:
             values = [(spec, getattr(args, spec.name)) for spec in arrays_of(self.plan.args)]
             if all(
-                isinstance(v, (list, tuple)) == bool(spec.many) if v is not None else spec.optional for spec, v in values
+                isinstance(v, (list, tuple)) == bool(spec.many) if v is not None else spec.optional
+                for spec, v in values
             ):
                 return
         self.plan.plan_layout(args)  # says what is wrong
@@ -98,7 +105,13 @@ class Runner:
         if run is None:
             package = package_name(kind)
             fast = package in ("cupy", "torch") and not self.plan.checked
-            run = generated(self.plan.args, package, kind) if fast else _run_checked if self.plan.checked else Runner.run_any
+            run = (
+                generated(self.plan.args, package, kind)
+                if fast
+                else _run_checked
+                if self.plan.checked
+                else Runner.run_any
+            )
             self._by_kind[kind] = run
         return run
 
@@ -200,15 +213,21 @@ class Runner:
             (scalar_names.index(name), kernel.params.slots[f"{name}_value"].offset, whole)
             for name, whole in kernel.params.scalars.items()
         ]
-        image = kernel.params.template({k: v for k, v in step.params.items() if k not in {s.name for s in kernel.params.pointers}})
+        image = kernel.params.template(
+            {k: v for k, v in step.params.items() if k not in {s.name for s in kernel.params.pointers}}
+        )
         return Launch(self.runtime, function, step.grid, step.block, step.smem, kernel.params, image, picks, scalars)
 
     def slow(self, package: str, key: Any, alignment: tuple[int, ...], args: Args, workspace: Any, stream: int) -> None:
         """First sight of a layout (or of an alignment of it): prepare it, remember it, run it."""
         if self.runtime.capturing(stream):
-            raise NotPreparedError(f"{self.plan.op}: this layout was not prepared before capture; call plan.prepare(args) first")
+            raise NotPreparedError(
+                f"{self.plan.op}: this layout was not prepared before capture; call plan.prepare(args) first"
+            )
         self.remember(package, key, alignment, args)
-        generated(self.plan.args, package, TensorRef if package == "ref" else self._kind(args))(self, args, workspace, stream)
+        generated(self.plan.args, package, TensorRef if package == "ref" else self._kind(args))(
+            self, args, workspace, stream
+        )
 
     def overlap(self, args: Args) -> None:
         """Spans met: the full check, which allows identical in-place views and raises on the rest."""
@@ -265,7 +284,11 @@ class Runner:
         memory = self.workspace(workspace, prepared.workspace, at or 0) if prepared.workspace else None
         flat, values = flatten(self.plan.args, refs, 0 if memory is None else memory.ptr, self.ordinal)
         calls = [step.fixed(flat, values) for step in prepared.steps]
-        current = partial(self.stream_of, args, None) if package_name(self._kind(args)) == "torch" else self.runtime.current_stream
+        current = (
+            partial(self.stream_of, args, None)
+            if package_name(self._kind(args)) == "torch"
+            else self.runtime.current_stream
+        )
         keep = (args, held, memory)
 
         def call(_keep: Any = keep) -> None:
@@ -276,7 +299,11 @@ class Runner:
         if len(calls) != 1:
             return call
         single = calls[0]
-        return lambda _keep=keep: single(current() if at is None else at)
+
+        def call_one(_keep: Any = keep) -> None:
+            single(current() if at is None else at)
+
+        return call_one
 
 
 class LibraryLaunch:
@@ -300,12 +327,25 @@ def load_function(plan: Plan, variant: Variant, step: Step) -> Any:
     """Compile (or find) the unit of a step and load its kernel on the plan's device."""
     kernel = variant.kernel(step.kernel)
     element = plan.desc.element  # type: ignore[attr-defined]
-    instance = variant.instance(plan.op, element, plan.kind, kernel, {a: step.axes[a] for a in kernel.axes_for(element)})
-    return _load(plan.op, variant, element, plan.kind, kernel.name, tuple(instance.axes.items()), plan.device, step.smem)
+    instance = variant.instance(
+        plan.op, element, plan.kind, kernel, {a: step.axes[a] for a in kernel.axes_for(element)}
+    )
+    return _load(
+        plan.op, variant, element, plan.kind, kernel.name, tuple(instance.axes.items()), plan.device, step.smem
+    )
 
 
-@lru_cache(maxsize=None)
-def _load(op: str, variant: Variant, element: Any, kind: Any, name: str, axes: tuple[tuple[str, Any], ...], device: Device, smem: int) -> Any:
+@cache
+def _load(
+    op: str,
+    variant: Variant,
+    element: Any,
+    kind: Any,
+    name: str,
+    axes: tuple[tuple[str, Any], ...],
+    device: Device,
+    smem: int,
+) -> Any:
     kernel = variant.kernel(name)
     chosen = dict(axes)
     unit, _ = variant.unit(op, element, kind, kernel, {a: chosen[a] for a in kernel.split})
@@ -325,48 +365,6 @@ def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
     return TensorRef(view.ptr, view.shape, view.strides, view.element, None, view.device)
 
 
-def scalar_value(value: Any, spec: Operand, ordinal: int) -> tuple[int, Any]:
-    """A scalar operand as (device pointer or 0, value); with a pointer the value is its type tag."""
-    plain = host_number(value, spec)
-    if plain is not None:
-        return 0, plain
-    view = read(value, spec.name)
-    if view.device != ordinal:
-        raise DeviceMismatchError(f"{spec.name} is on cuda:{view.device}, the plan is on cuda:{ordinal}; copy it there")
-    tag = SCALAR_TAGS[view.element]
-    return view.ptr, tag if spec.integer else float(tag)
-
-
-def flatten(cls: type[Args], refs: Args, workspace: int, ordinal: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """All pointers of a call in `Launch` order, and the scalars' values."""
-    flat: list[int] = []
-    for spec in arrays_of(cls):
-        value = getattr(refs, spec.name)
-        flat.extend([0] if value is None else [v.ptr for v in value] if isinstance(value, list) else [value.ptr])
-    pairs = [scalar_value(getattr(refs, spec.name), spec, ordinal) for spec in scalars_of(cls)]
-    return (*flat, *(p for p, _ in pairs), workspace, 0, 0), tuple(v for _, v in pairs)
-
-
-def stream_pointer(stream: Any) -> int:
-    """A stream of any package, or an integer, as a pointer."""
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
-    for name in ("ptr", "cuda_stream"):
-        if hasattr(stream, name):
-            return int(getattr(stream, name))
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    raise InvalidProblemError(f"stream must be a CuPy or torch stream, an object with __cuda_stream__, or an int, got {stream!r}")
-
-
-def raw_stream_getter() -> Callable[[int], int]:
-    """torch's current stream of a device as a pointer; the public object costs 5 µs a call."""
-    import torch
-
-    getter = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return getter or (lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream))
-
-
 def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any = None) -> None:
     """BARACUDA_CHECK=1: give the kernels a status word, wait, raise if one was set."""
     held, refs = runner._refs(args)
@@ -384,4 +382,6 @@ def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any 
         found = int(status[0])
     del held
     if found:
-        raise InvalidProblemError(f"{runner.plan.op}: a value on the device is out of range; {runner.plan.value_policy}")
+        raise InvalidProblemError(
+            f"{runner.plan.op}: a value on the device is out of range; {runner.plan.value_policy}"
+        )

@@ -153,7 +153,7 @@ def shares_memory(a: View, b: View) -> bool:
     if a.ptr + a.span[0] >= b.ptr + b.span[1] or b.ptr + b.span[0] >= a.ptr + a.span[1]:
         return False
     try:
-        return np.shares_memory(_pointer_view(a), _pointer_view(b), max_work=_WORK)
+        return np.shares_memory(_pointer_view(a), _pointer_view(b), max_work=_WORK)  # type: ignore[arg-type]  # the stubs know only 0 and -1
     except (np.exceptions.TooHardError, ValueError):
         return True  # too hard, or larger than an address space: better refused than raced
 

@@ -203,7 +203,12 @@ class Variant:
         )
         suffix = "".join(f"_{label(fixed[a])}" for a in kernel.split)
         name = f"{_tag(op, kind)}__{kernel.name}__{element}{suffix}"
-        return Unit(name, self._text(kernel, instances), ("-fmad=true",) if self.fmad else (), tuple(i.symbol for i in instances)), instances
+        return Unit(
+            name,
+            self._text(kernel, instances),
+            ("-fmad=true",) if self.fmad else (),
+            tuple(i.symbol for i in instances),
+        ), instances
 
     def instance(self, op: str, element: ElementKind, kind: Any, kernel: Kernel, axes: Mapping[str, Any]) -> Instance:
         """One instantiation: its symbol and the C++ call."""
@@ -211,7 +216,9 @@ class Variant:
         kind_name = "" if kind is None else _cpp(kind)
         call = kernel.template.format(T=element.ctype, A=element.acc.ctype, KIND=kind_name, **names)
         suffix = "_".join(label(v) for v in axes.values())
-        return Instance(f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call)
+        return Instance(
+            f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call
+        )
 
     def _text(self, kernel: Kernel, instances: Sequence[Instance]) -> str:
         lines = [

@@ -57,7 +57,9 @@ def _read_numpy(a: np.ndarray) -> Reading:
 
 def _read_torch(a: Any) -> Reading:
     if a.is_conj() or a.is_neg():
-        raise InvalidProblemError("the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()")
+        raise InvalidProblemError(
+            "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
+        )
     if a.layout is not sys.modules["torch"].strided:
         raise UnsupportedError(f"torch layout {a.layout} is not supported; call .to_dense()")
     return Reading(a.data_ptr(), tuple(a.shape), a.stride(), ElementKind.of(a.dtype), a.get_device())
@@ -75,7 +77,9 @@ def _from_dlpack(a: Any) -> Reading:
     try:
         held = cupy.from_dlpack(a)
     except (BufferError, RuntimeError, TypeError) as error:
-        raise InvalidProblemError(f"{type(a).__name__} refused DLPack ({error}); give a detached, dense device array") from error
+        raise InvalidProblemError(
+            f"{type(a).__name__} refused DLPack ({error}); give a detached, dense device array"
+        ) from error
     return _read_cupy(held)._replace(owner=held)
 
 
@@ -152,7 +156,9 @@ def read(array: Any, name: str = "array") -> Reading:
     if reader is None:
         reader = _reader(array)
         if reader is None:
-            raise InvalidProblemError(f"{name} must be an array (CuPy, torch, JAX, NumPy, TensorRef …), got {kind.__name__}")
+            raise InvalidProblemError(
+                f"{name} must be an array (CuPy, torch, JAX, NumPy, TensorRef …), got {kind.__name__}"
+            )
         _READERS[kind] = reader
     try:
         return reader(array)
@@ -171,7 +177,9 @@ def to_numpy(array: Any) -> np.ndarray:
         element = view.element
         if 0 in view.shape:
             return np.empty(view.shape, element.carrier)
-        low = min(0, sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if s < 0)) * element.itemsize
+        low = (
+            min(0, sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if s < 0)) * element.itemsize
+        )
         high = sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if s > 0) * element.itemsize
         raw = (ctypes.c_char * (high - low + element.itemsize)).from_address(view.ptr + low)
         flat = np.frombuffer(raw, element.carrier)
@@ -180,5 +188,9 @@ def to_numpy(array: Any) -> np.ndarray:
     if package_name(type(array)) == "torch":
         torch = sys.modules["torch"]
         plain = array.detach()
-        return plain.view(torch.int16).numpy().view(ElementKind.BF16.dtype) if plain.dtype is torch.bfloat16 else plain.numpy()
+        return (
+            plain.view(torch.int16).numpy().view(ElementKind.BF16.dtype)
+            if plain.dtype is torch.bfloat16
+            else plain.numpy()
+        )
     return np.asarray(array)

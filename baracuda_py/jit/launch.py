@@ -12,7 +12,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -59,7 +59,9 @@ class Cuda:
         cubin = compile_unit(unit, device.target)
         with self._cupy.cuda.Device(device.ordinal), cubin.load_path() as path:
             kernel = self._cupy.RawModule(path=str(path)).get_function(symbol)
-            if smem > 48 * 1024:  # all a block may have: another layout of this kernel may need more, on the same handle
+            if (
+                smem > 48 * 1024
+            ):  # all a block may have: another layout of this kernel may need more, on the same handle
                 kernel.max_dynamic_shared_size_bytes = device.smem - cubin.kernels[symbol].static_smem
             self._kept.append(kernel)
             return int(kernel.kernel.ptr)
@@ -108,12 +110,14 @@ def install_fake(runtime: Runtime | None) -> Runtime | None:
     return previous
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cuda() -> Cuda:
     try:
         return Cuda()
     except ImportError as error:
-        raise BaracudaError(f'running on a GPU needs CuPy and cuda-bindings ({error}): pip install "baracuda_py[cu12]" or [cu13]') from error
+        raise BaracudaError(
+            f'running on a GPU needs CuPy and cuda-bindings ({error}): pip install "baracuda_py[cu12]" or [cu13]'
+        ) from error
 
 
 _given: list[Runtime] = []  # every runtime that a plan may hold
@@ -169,7 +173,7 @@ class _Buffer:
         raw = ctypes.create_string_buffer(len(image) + 64)  # structs with tensor maps need 64-byte alignment
         start = -ctypes.addressof(raw) % 64
         self.memory = (ctypes.c_char * len(image)).from_buffer(raw, start)
-        self.memory[:] = bytes(image)
+        ctypes.memmove(self.memory, image, len(image))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.memory))
         self.address = ctypes.addressof(pointers)
         self.keep = (raw, pointers)
@@ -187,9 +191,11 @@ class Launch:
     buffers come from a free list: a shared one would race between threads.
     """
 
-    def __init__(self, runtime: Runtime, function: Any, grid: tuple[int, int, int], block: int, smem: int, params: Params,
-                 image: bytes, picks: Sequence[tuple[int, int]], scalars: Sequence[tuple[int, int, bool]]) -> None:  # fmt: skip
-        image = bytes(image)
+    def __init__(
+        self, runtime: Runtime, function: Any, grid: tuple[int, int, int], block: int, smem: int, params: Params,
+        image: bytes | bytearray, picks: Sequence[tuple[int, int]], scalars: Sequence[tuple[int, int, bool]],
+    ) -> None:  # fmt: skip
+        packed = bytes(image)
         fill = _filler(params, picks, scalars)
         free: deque[_Buffer] = deque()
         take, give = free.pop, free.append
@@ -200,7 +206,7 @@ class Launch:
             try:
                 buffer = take()
             except IndexError:
-                buffer = _Buffer(image)
+                buffer = _Buffer(packed)
             fill(buffer.memory, flat, values)
             status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, buffer.address, 0)
             give(buffer)
@@ -208,7 +214,7 @@ class Launch:
                 raise _launch_error(status[0])
 
         def fixed(flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
-            buffer = _Buffer(image)
+            buffer = _Buffer(packed)
             fill(buffer.memory, flat, values)
             address = buffer.address
 

@@ -20,6 +20,7 @@ from ..core.variant import Geometry, Kernel, Problem, Step
 
 AXES = 8
 THREADS = 256
+_BLOCKS = 4  # an SM at least: 1024 threads with 64 bytes on the way each keep memory busy
 UNROLL = 4
 _RESIDENT = 2048  # threads an SM holds: up to one chunk for each, more in flight per thread gains nothing
 
@@ -38,18 +39,20 @@ def map_kernels(template: str, params: Params, partner: ElementKind | None = Non
     partner: an operand's element that may be wider than the descriptor's `element`. suffix: of the kernels' names.
     """
 
+    operands = params.slots["strides"].extents[0]
+
     def options(kind: ElementKind) -> tuple[int, ...]:
         return widths(max(kind.itemsize, partner.itemsize if partner else 0))
 
     def flat(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": options(kind)[:1], "UNROLL": (_unroll(options(kind)[0]), 1)}
+        return {"VEC": options(kind)[:1], "UNROLL": (_unroll(options(kind)[0], operands), 1)}
 
     def strided(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": options(kind), "I": ("i32", "i64")}
 
     dense, any_layout = (template.replace("{LAYOUT}", policy) for policy in ("baracuda::Flat<{VEC}, {UNROLL}>", "baracuda::Strided<{VEC}, baracuda::{I}>"))
     return (
-        Kernel("flat" + suffix, dense, params, flat, threads=THREADS),
+        Kernel("flat" + suffix, dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
         Kernel("strided" + suffix, any_layout, params, strided, threads=THREADS, split=("VEC",)),
     )
 
@@ -59,9 +62,12 @@ def widths(itemsize: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((16 // itemsize, max(1, 4 // itemsize), 1)))
 
 
-def _unroll(vec: int) -> int:
-    """Chunks a thread of the flat kernel takes; formulas in double are long, and there are enough threads for them."""
-    return UNROLL if vec > 2 else 2
+def _unroll(vec: int, operands: int) -> int:
+    """Chunks a thread of the flat kernel takes: 64 bytes of one input or 32 of each of several.
+
+    Less of 8-byte elements: formulas in double are long, and a thread that holds much runs beside few others.
+    """
+    return UNROLL if vec > 2 and operands < 3 else 2
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ def map_geometry(
     options = widths(max(v.element.itemsize for v in views if v is not None))
     if found.flat and found.aligned(options[0]):
         vec = options[0]
-        unroll = _unroll(vec) if found.count // vec > problem.device.sms * _RESIDENT else 1
+        unroll = _unroll(vec, len(views)) if found.count // vec > problem.device.sms * _RESIDENT else 1
         kernel, axes = "flat", {"VEC": vec, "UNROLL": unroll}
     else:
         vec = next(w for w in options if found.vector(w))

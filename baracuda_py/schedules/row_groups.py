@@ -23,6 +23,7 @@ GROUPS = ((8, 1, 4), (32, 1, 4), (32, 4, 1), (128, 4, 1), (512, 4, 1))
 BLOCK = 128
 LONG = 512
 SLAB = LONG * 16
+TILE_FIELDS = {"tile": "i64", "tiles": "i64", "axis_rows": "i64", "pitch": "i64", "tile_wide": "i32"}
 WIDE, STRIDED, TILE = 0, 1, 2
 """How a row is read: 16 bytes at a time, element by element through its stride, from a tile in shared memory."""
 
@@ -89,16 +90,17 @@ def group_rows(full: Sequence[View | None], per_row: Sequence[View | None] = ())
 
 
 def group_kernels(
-    template: str, params: Params, axes: Any, split: tuple[str, ...] = (), most: int = 4, threads: int = 1024
-) -> tuple[Kernel, ...]:
+    template: str, params: Params, axes: Any, split: tuple[str, ...] = (), most: int = 4, threads: int = 1024,
+    name: str = "rows",
+) -> tuple[Kernel, ...]:  # fmt: skip
     """One kernel, and so at least one compile unit, per row of GROUPS; `template` holds {GROUP} for its three numbers.
 
     threads: how many a multiprocessor should hold at least.
     """
     return tuple(
         Kernel(
-            f"rows_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {min(r, most)}"), params, axes, threads=max(g, BLOCK),
-            min_blocks=threads // max(g, BLOCK), split=split,
+            f"{name}_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {min(r, most)}"), params, axes,
+            threads=max(g, BLOCK), min_blocks=threads // max(g, BLOCK), split=split,
         )
         for g, k, r in GROUPS
     )  # fmt: skip
@@ -133,7 +135,7 @@ class Tile:
 
 def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Tile | None:
     """A tile for rows whose neighbours along the last batch axis are adjacent in memory; None where there is none."""
-    if not rows.outer_shape or abs(rows.step[0]) <= 1 or any(o[-1] != 1 for o in rows.outer) or rows.outer_shape[-1] < 8:
+    if not rows.outer_shape or rows.outer_shape[-1] < 8 or abs(rows.step[0]) <= 1 or any(o[-1] != 1 for o in rows.outer):
         return None
     width = 16 // element.itemsize
     chunks = -(-rows.cols // width)

@@ -1,7 +1,7 @@
 """Test ops, those of the package and your own: random problems, layouts, tolerances and ready-made checks.
 
-`exercise(MyPlan, check)` runs one of `CHECKS` (no GPU needed) on seeded and drawn problems; `GPU_CHECKS` compare with the
-reference on a device. Needs the `test` extra (hypothesis) for drawn problems only.
+`exercise(MyPlan, check)` runs one of `CHECKS` (no GPU needed) on seeded and drawn problems; `GPU_CHECKS` compare with
+the reference on a device. Drawn problems need hypothesis, seeded ones nothing.
 """
 
 from .checks import CHECKS, exercise
@@ -14,7 +14,8 @@ from .reference import evaluate
 from .tolerance import assert_within, check, ulp
 
 __all__ = [
-    "CHECKS", "GPU_CHECKS", "KINDS", "Case", "Draw", "HypothesisDraw", "Laid", "Operands", "Placement", "Record", "SeededDraw",
+    "CHECKS", "GPU_CHECKS", "KINDS", "Case", "Draw", "HypothesisDraw", "Laid", "Operands", "Placement", "Record",
+    "SeededDraw",
     "assert_within", "check", "combinations", "evaluate", "exercise", "fill", "lay_out", "make_case", "operands",
     "place", "pointer_view", "recording", "ulp",
 ]  # fmt: skip

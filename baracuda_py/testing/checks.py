@@ -4,8 +4,8 @@
     for check in CHECKS:
         exercise(MyPlan, check)
 
-A check takes (plan class, draw) and raises AssertionError with the problem that failed. `exercise` runs it on one seeded
-problem per (kind, element) and on drawn ones.
+A check takes (plan class, draw) and raises AssertionError with the problem that failed. `exercise` runs it on one
+seeded problem per (kind, element) and on drawn ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..core.plan import Plan
 from .draw import Case, Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case
 from .errors import check_wrong
 from .gradients import check_gradients
-from .launches import check_devices, check_launches, check_launch_errors, check_zero_launches
+from .launches import check_devices, check_launch_errors, check_launches, check_zero_launches
 from .operands import Operands, operands
 from .recording import pointer_view
 from .reference import call, evaluate, values
@@ -33,8 +33,10 @@ from .reference import call, evaluate, values
 Check = Callable[[type[Plan], Draw], None]
 
 
-def exercise(plan: type[Plan], check: Check, examples: int = 12, elements: tuple[ElementKind, ...] | None = None) -> None:
-    """Run a check on a seeded problem per (kind, element), then on `examples` problems that hypothesis draws and shrinks."""
+def exercise(
+    plan: type[Plan], check: Check, examples: int = 12, elements: tuple[ElementKind, ...] | None = None
+) -> None:
+    """Run a check on a seeded problem per (kind, element), then on `examples` that hypothesis draws and shrinks."""
     pairs = [pair for pair in combinations(plan) if elements is None or pair[1] in elements]
     if not pairs:
         raise AssertionError(f"{plan.__name__} serves none of {elements}")
@@ -79,15 +81,15 @@ def check_dtypes(plan: type[Plan], draw: Draw) -> None:
     if plan.raw:
         return
     case = make_case(plan, draw)
-    floats = {
-        s.name for s in arrays_of(plan.args) if s.writes and all(e.is_float for e in s.elements(case.desc))
-    }
+    floats = {s.name for s in arrays_of(plan.args) if s.writes and all(e.is_float for e in s.elements(case.desc))}
     reads_floats = any(e.is_float for s in arrays_of(plan.args) if s.reads for e in s.elements(case.desc))
     for compute in (np.float32, np.longdouble):
         for name, result in evaluate(case, compute).items() if reads_floats else ():
             for one in result if isinstance(result, (list, tuple)) else [result]:
                 if name in floats and np.asarray(one).dtype != compute:
-                    raise AssertionError(f"{case}\n{name} of the reference is {np.asarray(one).dtype}, given {compute.__name__}")
+                    raise AssertionError(
+                        f"{case}\n{name} of the reference is {np.asarray(one).dtype}, given {compute.__name__}"
+                    )
 
 
 def check_inputs_kept(plan: type[Plan], draw: Draw) -> None:
@@ -142,7 +144,7 @@ def check_errors(plan: type[Plan], draw: Draw) -> None:
 
 
 def check_zero_size(plan: type[Plan], draw: Draw) -> None:
-    """With an extent of zero the op gives the reference's result, or the descriptor refuses it; it never warns or crashes."""
+    """With an extent of zero: the reference's result, or a descriptor that refuses it; no warning, no crash."""
     case = make_case(plan, draw, plain=True)
     for desc in zero_sized(plan, case.desc):
         empty = fill(plan, desc, draw.seed(), kind=draw.kind)

@@ -222,7 +222,7 @@ def _contents(
 
 
 def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator) -> Any:
-    """A few elements replaced by what kernels get wrong: signed zeros, subnormals, and (half the time) infinities, NaN."""
+    """A few elements replaced by what kernels get wrong: signed zeros, subnormals, half the time infinities and NaN."""
     tiny = element.limits.tiny
     choices = [0.0, -0.0, tiny, -3 * tiny, 2.0**element.limits.min_exponent]
     if rng.integers(2):

@@ -124,7 +124,7 @@ def _overlaps(ready: Operands, spec: Operand, wrap: Wrap) -> Iterator[Wrong]:
 
 
 def check_wrong(plan: Any, ready: Operands, wrap: Wrap, other: Wrap, host: bool) -> None:
-    """Each wrong call gives a falsy verdict, and the same typed error from `run`, naming the operand; nothing is written."""
+    """Each wrong call: a falsy verdict, the same typed error from `run`, the operand named, nothing written."""
     right = ready.fields(wrap)
     for wrong in wrong_calls(ready, wrap, other, host):
         where = f"{ready}\n{wrong.operand}: {wrong.label}"
@@ -150,11 +150,11 @@ def check_wrong(plan: Any, ready: Operands, wrap: Wrap, other: Wrap, host: bool)
 
 def _check_error(where: str, name: str, wrong: Wrong, said: Any, error: BaracudaError) -> None:
     if not isinstance(error, wrong.errors):
-        raise AssertionError(f"{where}: {name} raised {type(error).__name__} ({error}), expected {wrong.errors[0].__name__}")
+        raise AssertionError(
+            f"{where}: {name} raised {type(error).__name__} ({error}), expected {wrong.errors[0].__name__}"
+        )
     if type(error) is not type(said):
         raise AssertionError(f"{where}: can_implement says {type(said).__name__}, {name} raised {type(error).__name__}")
     for text in (str(error), str(said)):
         if wrong.operand not in text:
             raise AssertionError(f"{where}: the message does not name {wrong.operand}: {text}")
-
-

@@ -1,4 +1,4 @@
-"""The checks that need a CUDA device: results against the reference within the row's bound, and what a run may touch."""
+"""The checks that need a CUDA device: results within the row's bound of the reference, and what a run may touch."""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
         grads = {n: _map(np.zeros_like, point[n]) for n in names}
     else:
         grads = _gradients(plan, twin, case.arrays, point, results, cotangents, names)
-    directions = {n: _map(lambda g: rng.standard_normal(np.shape(g)) / np.maximum(1, np.abs(g)), grads[n]) for n in names}
+    directions = {
+        n: _map(lambda g: rng.standard_normal(np.shape(g)) / np.maximum(1, np.abs(g)), grads[n]) for n in names
+    }
     found = sum(_dot(grads[n], directions[n]) for n in names)
     size = 1 + sum(_dot(_map(np.abs, grads[n]), _map(np.abs, directions[n])) for n in names)
     base = _objective(plan, desc, case, {}, cotangents, 0.0)
@@ -127,7 +129,9 @@ def _gradients(
     for name, grad in grads.items():
         for a, b in zip(_list(grad), _list(point[name]), strict=True):
             if np.shape(a) != np.shape(b):
-                raise AssertionError(f"{plan.__name__}: the gradient of {name} has shape {np.shape(a)}, {name} {np.shape(b)}")
+                raise AssertionError(
+                    f"{plan.__name__}: the gradient of {name} has shape {np.shape(a)}, {name} {np.shape(b)}"
+                )
     return grads
 
 
@@ -157,5 +161,3 @@ def _is_float(value: Any) -> bool:
 
 def _dot(a: Any, b: Any) -> float:
     return float(sum(np.sum(np.asarray(x) * np.asarray(y)) for x, y in zip(_list(a), _list(b), strict=True)))
-
-

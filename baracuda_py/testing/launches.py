@@ -37,7 +37,7 @@ def capabilities(plan: type[Plan]) -> list[float]:
 
 
 def check_devices(plan: type[Plan], draw: Draw) -> None:
-    """Every device from 8.0 on has a row within its shared memory, 7.5 is refused, and each row is open to some device."""
+    """Every device from 8.0 on has a row within its shared memory, 7.5 is refused, every row is open to some."""
     desc = plan.case(draw)
     for cc in capabilities(plan):
         chosen = plan.select(desc, device=fake_device(cc))
@@ -121,7 +121,9 @@ def check_record(chosen: Plan, ready: Operands, variant: Variant, geometry: Geom
     workspace = 0
     if geometry.workspace:
         if geometry.workspace != len(record.allocations[0].bytes):
-            raise AssertionError(f"{ready}: allocated is {len(record.allocations[0].bytes)}, not {geometry.workspace} bytes")
+            raise AssertionError(
+                f"{ready}: allocated is {len(record.allocations[0].bytes)}, not {geometry.workspace} bytes"
+            )
         workspace = record.allocations[0].ptr
     elif record.allocations:
         raise AssertionError(f"{ready}: run allocated although the geometry asks for no workspace")
@@ -179,9 +181,7 @@ def _wrong_fields(
             if not 0 <= int(given or 0) <= geometry.workspace or int(given or 0) % 16:
                 return f"{name}: workspace offset {given} (of {geometry.workspace} bytes)"
             wanted = workspace + int(given or 0)
-        elif slot.kind == "status":
-            wanted = 0
-        elif name.endswith("_ptr") and name[:-4] in params.scalars:
+        elif slot.kind == "status" or (name.endswith("_ptr") and name[:-4] in params.scalars):
             wanted = 0
         elif name.endswith("_value") and name[:-6] in params.scalars:
             wanted = scalars[name[:-6]]

@@ -27,7 +27,7 @@ _RULES = {
 
 @dataclass(frozen=True)
 class Placement:
-    """How an array of some rank lies. Axes are logical; `order` lists them from the slowest in memory to the fastest."""
+    """How an array of some rank lies. Axes are logical; `order` lists them from slowest to fastest in memory."""
 
     name: str = "dense"
     order: tuple[int, ...] = ()
@@ -39,7 +39,7 @@ class Placement:
 
 
 def place(draw: Draw, array: np.ndarray, rule: str = "any", *, reads_only: bool = True, name: str = "") -> Placement:
-    """A placement that the layout rule ("any", "inner", "dense") permits; stride 0 only for operands that are only read."""
+    """A placement that the layout rule ("any", "inner", "dense") permits; stride 0 only where nothing is written."""
     rank = array.ndim
     name = name or draw.choice(_RULES[rule])
     fixed = 1 if rule == "inner" and rank else 0  # the last axis stays dense

@@ -78,7 +78,7 @@ def _tighter(own: str, rule: str | None) -> str:
 
 
 def operands(case: Case, draw: Draw | None = None, poison: int = 0xFF, rule: str | None = None) -> Operands:
-    """Lay a case out: dense without `draw`, else each operand as its rule (or the tighter `rule`) lets the draw choose."""
+    """Lay a case out: dense without `draw`, else as the draw chooses within each operand's rule (or a tighter `rule`)."""
     laid: dict[str, Any] = {}
     for spec in arrays_of(case.plan.args):
         if not spec.reads:
@@ -93,7 +93,11 @@ def operands(case: Case, draw: Draw | None = None, poison: int = 0xFF, rule: str
         fill = None if spec.reads else poison
 
         def one(array: np.ndarray, spec: Operand = spec, fill: int | None = fill) -> Laid:
-            where = Placement() if draw is None else place(draw, array, _tighter(spec.layout, rule), reads_only=not spec.writes)
+            where = (
+                Placement()
+                if draw is None
+                else place(draw, array, _tighter(spec.layout, rule), reads_only=not spec.writes)
+            )
             return lay_out(array, where, fill)
 
         laid[spec.name] = None if given is None else [one(a) for a in given] if isinstance(given, list) else one(given)

@@ -120,10 +120,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     with np.errstate(all="ignore"):
         both = (a != a) & (b != b)
     parts = [(a, b)] if a.dtype.kind != "c" else [(a.real, b.real), (a.imag, b.imag)]
-    for x, y in parts:
-        if not bool(((x == y) & (np.signbit(_plain(x)) == np.signbit(_plain(y))) | both).all()):
-            return False
-    return True
+    return all(bool(((x == y) & (np.signbit(_plain(x)) == np.signbit(_plain(y))) | both).all()) for x, y in parts)
 
 
 def _plain(x: np.ndarray) -> np.ndarray:

@@ -30,14 +30,7 @@ def ulp(x: Any, element: Any) -> Array:
 
 
 def check(
-    bound: ErrorBound,
-    actual: Any,
-    truth: Any,
-    *,
-    element: Any,
-    low: Any = None,
-    scale: Any = None,
-    acc: Any = None,
+    bound: ErrorBound, actual: Any, truth: Any, *, element: Any, low: Any = None, scale: Any = None, acc: Any = None
 ) -> str | None:
     """None when `actual` keeps the bound, otherwise a sentence with the worst coordinate, what it is and should be.
 

@@ -185,14 +185,16 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
         const int key = start + 4 * GROUPS * n;
         if (key >= keys) break;
         if (DEPTH == 0) quad(values[0], key);
+        Vec<A, VEC> value[4];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          const auto value = widened<T>(values[n][u]);
+        for (int u = 0; u < 4; ++u) value[u] = widened<T>(values[n][u]);
 #pragma unroll
-          for (int h = 0; h < HEADS; ++h) {
-            const A weight = weights[h * split_keys + key + u];
+        for (int h = 0; h < HEADS; ++h) {
+          const auto weight = load<4>(weights + h * split_keys + key);
 #pragma unroll
-            for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight, value[e], acc[h][e]);
+          for (int u = 0; u < 4; ++u) {
+#pragma unroll
+            for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight[u], value[u][e], acc[h][e]);
           }
         }
         if (DEPTH > 0) quad(values[n], key + 4 * GROUPS * DEPTH);
@@ -217,10 +219,12 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
       }
     }
     __syncthreads();
+#pragma unroll 1
     for (int n = threadIdx.x; n < ONCE * D; n += threads) {
       const int h = n / D, d = n % D;
       if (h0 + h >= heads || d >= p.d_v) continue;
       A sum = sums[n];
+#pragma unroll 4
       for (int g = 1; g < GROUPS; ++g) sum += sums[g * ONCE * D + n];
       static_cast<A*>(p.parts)[((head + h0 + h) * splits + split) * p.d_v + d] = sum;
     }

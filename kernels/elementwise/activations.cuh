@@ -130,17 +130,24 @@ BARACUDA_D float logit(float x) {
   return magnitude(u) < 0.5f ? 2.0f * u * polynomial(u * u, c) : (::__log2f(x) - ::__log2f(y)) * ln_2;
 }
 
-BARACUDA_D Normal normal(float x) {
-  const float e = ::exp2f(x * x * (-0.5f * log2_e)), w = math::fast_rcp(math::fma(magnitude(x), 0.2f, 1.0f));
-  const float c[7] = {0.0803500175f, 0.0710941372f, 0.13252777f, -0.123164126f, 0.446910676f, -0.386806913f, 0.279089063f};
-  return {e, e * w * polynomial(w, c)};
+template <class T> BARACUDA_D Normal normal(float x) {
+  const float e = ::exp2f(x * x * (-0.5f * log2_e)), z = magnitude(x);
+  if constexpr (is_same<T, bf16>) {  // within 2^-14, a 64th of a bf16 ulp
+    const float w = math::fast_rcp(math::fma(z, 0.25f, 1.0f));
+    const float c[5] = {0.10120011f, 0.08171694f, 0.17702144f, -0.09993152f, 0.23996412f};
+    return {e, e * w * polynomial(w, c)};
+  } else {
+    const float w = math::fast_rcp(math::fma(z, 0.2f, 1.0f));
+    const float c[7] = {0.0803500175f, 0.0710941372f, 0.13252777f, -0.123164126f, 0.446910676f, -0.386806913f, 0.279089063f};
+    return {e, e * w * polynomial(w, c)};
+  }
 }
-BARACUDA_D float normcdf(float x) {
-  const float tail = normal(x).tail;
+template <class T> BARACUDA_D float normcdf(float x) {
+  const float tail = normal<T>(x).tail;
   return x < 0.0f ? tail : 1.0f - tail;
 }
-BARACUDA_D float gelu(float x) { return x * normcdf(x); }
-BARACUDA_D float erfc(float x) { return 2.0f * normcdf(x * -1.41421356f); }
+template <class T> BARACUDA_D float gelu(float x) { return x * normcdf<T>(x); }
+template <class T> BARACUDA_D float erfc(float x) { return 2.0f * normcdf<T>(x * -1.41421356f); }
 
 BARACUDA_D float mish(float x) {
   const float e = exp(x > 40.0f ? 40.0f : x), n = e * (e + 2.0f);

@@ -95,14 +95,14 @@ BARACUDA_UNARY(Acosh, math::acosh(x))
 BARACUDA_UNARY(Atanh, math::atanh(x))
 BARACUDA_UNARY(Tanh, math::tanh(x))
 BARACUDA_UNARY(Erf, math::erf(x))
-BARACUDA_UNARY2(Erfc, math::erfc(x), half_math::erfc(x))
+BARACUDA_UNARY2(Erfc, math::erfc(x), half_math::erfc<T>(x))
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
 BARACUDA_UNARY2(Sigmoid, sigmoid(x), math::fast_sigmoid(x))
 BARACUDA_UNARY2(LogSigmoid, math::log_sigmoid(x), half_math::log_sigmoid(x))
 BARACUDA_UNARY2(Silu, silu(x), math::fast_silu(x))
-BARACUDA_UNARY2(Gelu, gelu(x), half_math::gelu(x))
+BARACUDA_UNARY2(Gelu, gelu(x), half_math::gelu<T>(x))
 BARACUDA_UNARY2(GeluTanh, gelu_tanh(x), math::fast_gelu_tanh(x))
 BARACUDA_UNARY2(Mish, mish(x), half_math::mish(x))
 BARACUDA_UNARY2(Softplus, math::softplus(x), half_math::softplus(x))

@@ -50,7 +50,7 @@ template <class T, class A> BARACUDA_D A gelu_slope(A x) {
     return math::fma(x * A(0.3989422804014327), gauss(x), A(0.5) * math::erfc(x * A(-0.7071067811865476)));
   } else {
     Normal n;
-    if constexpr (is_half<T>) n = half_math::normal(x);
+    if constexpr (is_half<T>) n = half_math::normal<T>(x);
     else n = normal(x);
     return math::fma(x * 0.39894228f, n.density, x < 0.0f ? n.tail : 1.0f - n.tail);
   }

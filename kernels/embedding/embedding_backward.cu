@@ -221,7 +221,7 @@ template <class T, bool WIDE> BARACUDA_D void fill_empty(const EmbeddingBackward
 template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackwardParams& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
-  constexpr int loads = WIDE ? 8 : 4;  // rows of dy in flight
+  constexpr int loads = WIDE ? 6 : 4;  // rows of dy in flight
   constexpr int reach = 2 * chunk_tokens;  // a slot's tokens and one more
   __shared__ i64 source[max_groups * reach];
   __shared__ i32 owner[max_groups * (reach + 1)];

@@ -41,8 +41,8 @@ template <class T, int SMOOTH, class P> BARACUDA_D LossPair finish_row(const P& 
 }
 
 // Sum of w[c] (x[c] - base) over a chunk.
-template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& p, const Chunk<T>& x, i64 col, acc_t<T> base) {
-  auto z = unpack(x);
+template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& p, const RowChunk<T>& x, i64 col, acc_t<T> base) {
+  auto z = unpack_chunk(x);
   if constexpr (SMOOTH == smooth_weighted) {
     const auto w = chunk_weights<T>(p, col);
 #pragma unroll
@@ -55,9 +55,9 @@ template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& 
 }
 
 template <class T, int SMOOTH, class P>
-BARACUDA_D Chunk<T> gradient_chunk(const P& p, const Chunk<T>& x, i64 col, i64 target, acc_t<T> max, acc_t<T> factor,
+BARACUDA_D RowChunk<T> gradient_chunk(const P& p, const RowChunk<T>& x, i64 col, i64 target, acc_t<T> max, acc_t<T> factor,
                                    const RowGradient<acc_t<T>>& row) {
-  auto g = unpack(x);
+  auto g = unpack_chunk(x);
 #pragma unroll
   for (int k = 0; k < row_vec<T>; ++k) g[k] = row_exp<T>(g[k] - max) * factor;
   finish_gradient<T>(p, g, col, target, row, SMOOTH);
@@ -88,11 +88,11 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
     x[r] = static_cast<const T*>(p.logits) + at[0];
     named[r] = r < valid ? read_target(p, at[2]) : p.ignore;
   }
-  Chunk<T> v[R][K];
+  RowChunk<T> v[R][K];
 #pragma unroll
   for (int r = 0; r < R; ++r) {
 #pragma unroll
-    for (int j = 0; j < K; ++j) load_chunk<MODE>(v[r][j], x[r], p.step[0], column(r, j), cols, low);
+    for (int j = 0; j < K; ++j) read_chunk<MODE>(v[r][j], x[r], p.step[0], column(r, j), cols, low);
   }
   int target[R];
   A logit[R], own[R], max[R], sum[R], spread[R];
@@ -110,7 +110,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (column(r, j) >= cols) continue;
-      auto e = unpack(v[r][j]);
+      auto e = unpack_chunk(v[r][j]);
 #pragma unroll
       for (int k = 0; k < V; ++k) e[k] = row_exp<T>(e[k] - max[r]);
       sum[r] += tree_reduce<Sum>(e);
@@ -155,7 +155,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
       const int col = column(r, j);
       if (col >= cols) continue;
       forget(v[r][j]);
-      store_chunk<MODE>(out, p.step[1], col, cols, target[r] == no_class ? filled(cast<T>(0.0f))
+      write_chunk<MODE>(out, p.step[1], col, cols, target[r] == no_class ? filled(cast<T>(0.0f))
                         : gradient_chunk<T, SMOOTH>(p, v[r][j], col, target[r], max[r], factor, row));
     }
   }
@@ -164,7 +164,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
 template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_long(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, K = SMOOTH == smooth_weighted ? long_chunks / 2 : long_chunks, V = row_vec<T>;
-  BARACUDA_DYNAMIC_SMEM(Chunk<T>, held);
+  BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
   const i64 cols = p.cols;
   const int slabs = static_cast<int>(div_up<i64>(cols, G * V)), stage = p.stage;
@@ -186,9 +186,9 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   if (counts || p.lse != nullptr) {  // nobody asks what an ignored row holds
     OnlineRow<T> online;
     for (int first = 0; first < slabs; first += K) {
-      Chunk<T> v[K];
+      RowChunk<T> v[K];
 #pragma unroll
-      for (int j = 0; j < K; ++j) load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
+      for (int j = 0; j < K; ++j) read_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
 #pragma unroll
       for (int j = 0; j < K; ++j) {
         if (first + j < stage) copy_chunk(held[(first + j) * G + lane], v[j]);
@@ -214,18 +214,18 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   const auto row = row_gradient(static_cast<A>(p.smoothing), cols, SMOOTH != smooth_none ? all_weights(p) : 0.0, r.own, unit_scale<A>(p));
   const A factor = row.spread / r.sum;
   for (int first = (slabs - 1) / K * K; first >= 0; first -= K) {
-    Chunk<T> v[K];
+    RowChunk<T> v[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (!counts) copy_chunk(v[j], filled(low));
       else if (first + j < stage) copy_chunk(v[j], held[(first + j) * G + lane]);
-      else load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
+      else read_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       const i64 col = column(first + j);
       if (col >= cols) continue;
-      store_chunk<MODE>(out, p.step[1], col, cols, counts ? gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row)
+      write_chunk<MODE>(out, p.step[1], col, cols, counts ? gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row)
                         : filled(cast<T>(0.0f)));
     }
   }

@@ -14,7 +14,7 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
   const int valid = static_cast<int>(max<i64>(0, min<i64>(R, p.rows - first)));
   auto column = [&](int r, int j) { return r < valid ? ((segment * K + j) * G + lane) * V : cols; };
 
-  Chunk<T> v[R][K];
+  RowChunk<T> v[R][K];
   i64 target[R];
   A lse[R], up[R];
 #pragma unroll
@@ -26,7 +26,7 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
     up[r] = static_cast<const A*>(p.dloss)[at[3]];
     lse[r] = static_cast<const A*>(p.lse)[at[4]];
 #pragma unroll
-    for (int j = 0; j < K; ++j) load_chunk<MODE>(v[r][j], x, p.step[0], column(r, j), cols, cast<T>(0.0f));
+    for (int j = 0; j < K; ++j) read_chunk<MODE>(v[r][j], x, p.step[0], column(r, j), cols, cast<T>(0.0f));
   }
   A share = A(1);
   if (p.mean) share = p.total_weight == nullptr ? static_cast<A>(target_weight(p)) : *static_cast<const A*>(p.total_weight);
@@ -44,15 +44,15 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
     for (int j = 0; j < K; ++j) {
       const i64 col = column(r, j);
       if (col >= cols) continue;
-      Chunk<T> grad = filled(cast<T>(0.0f));
+      RowChunk<T> grad = filled(cast<T>(0.0f));
       if (target[r] != no_class) {
-        auto g = unpack(v[r][j]);
+        auto g = unpack_chunk(v[r][j]);
 #pragma unroll
         for (int k = 0; k < V; ++k) g[k] = row_exp<T>(g[k] - lse[r]) * row.spread;
         finish_gradient<T>(p, g, col, target[r], row, smooth);
         grad = from_acc<T>(g);
       }
-      store_chunk<MODE>(out, p.step[1], col, cols, grad);
+      write_chunk<MODE>(out, p.step[1], col, cols, grad);
     }
   }
 }

@@ -18,7 +18,7 @@ enum GroupMode {
 };
 
 template <class T> constexpr int row_vec = 16 / static_cast<int>(sizeof(T));
-template <class T> using Chunk = Vec<T, row_vec<T>>;
+template <class T> using RowChunk = Vec<T, row_vec<T>>;
 
 constexpr int group_block(int g) { return g < 128 ? 128 : g; }
 constexpr int long_group = 512;  // threads of a long row
@@ -35,11 +35,11 @@ template <class T> BARACUDA_D acc_t<T> row_exp(acc_t<T> x) {
 // A chunk that waits in registers is four 32-bit words. Touched element by element it would become one register per
 // element as soon as it is loaded, so it is copied and unpacked by words.
 
-template <class T> BARACUDA_D void copy_chunk(Chunk<T>& to, const Chunk<T>& from) {
+template <class T> BARACUDA_D void copy_chunk(RowChunk<T>& to, const RowChunk<T>& from) {
   *reinterpret_cast<uint4*>(&to) = *reinterpret_cast<const uint4*>(&from);
 }
 
-template <class T> BARACUDA_D Vec<acc_t<T>, row_vec<T>> unpack(const Chunk<T>& x) {
+template <class T> BARACUDA_D Vec<acc_t<T>, row_vec<T>> unpack_chunk(const RowChunk<T>& x) {
   if constexpr (is_half<T>) {
     const u32* words = reinterpret_cast<const u32*>(&x);
     Vec<float, row_vec<T>> out;
@@ -60,8 +60,8 @@ template <class T> BARACUDA_D Vec<acc_t<T>, row_vec<T>> unpack(const Chunk<T>& x
   }
 }
 
-template <class T> BARACUDA_D Chunk<T> filled(T fill) {
-  Chunk<T> out;
+template <class T> BARACUDA_D RowChunk<T> filled(T fill) {
+  RowChunk<T> out;
 #pragma unroll
   for (int k = 0; k < row_vec<T>; ++k) out[k] = fill;
   return out;
@@ -69,20 +69,20 @@ template <class T> BARACUDA_D Chunk<T> filled(T fill) {
 
 // Columns col … of a row; beyond the row's end, fill.
 template <int MODE, class T, class I>
-BARACUDA_D void load_chunk(Chunk<T>& out, const T* row, i64 step, I col, I cols, T fill) {
+BARACUDA_D void read_chunk(RowChunk<T>& out, const T* row, i64 step, I col, I cols, T fill) {
   constexpr int V = row_vec<T>;
   if (col >= cols) {
     copy_chunk(out, filled(fill));
   } else if (MODE == group_tile || (MODE == group_wide && cols - col >= V)) {
     copy_chunk(out, load<V, MODE == group_wide ? Access::streaming : Access::plain>(row + col));
   } else {
-    Chunk<T> some = load_strided<T, V>(row + col * (MODE == group_wide ? 1 : step), MODE == group_wide ? 1 : step, cols - col, fill);
+    RowChunk<T> some = load_strided<T, V>(row + col * (MODE == group_wide ? 1 : step), MODE == group_wide ? 1 : step, cols - col, fill);
     forget(some);
     copy_chunk(out, some);
   }
 }
 
-template <int MODE, class T, class I> BARACUDA_D void store_chunk(T* row, i64 step, I col, I cols, const Chunk<T>& x) {
+template <int MODE, class T, class I> BARACUDA_D void write_chunk(T* row, i64 step, I col, I cols, const RowChunk<T>& x) {
   if (col >= cols) return;
   if constexpr (MODE == group_tile) store(row + col, x);
   else if constexpr (MODE == group_wide) store_vec<T, row_vec<T>, true, Access::streaming>(row + col, x, cols - col);
@@ -90,7 +90,7 @@ template <int MODE, class T, class I> BARACUDA_D void store_chunk(T* row, i64 st
 }
 
 // The greatest element of several chunks. 16-bit elements compare in pairs: a maximum is exact in any order.
-template <class T, int K, class Used> BARACUDA_D acc_t<T> chunk_max(const Chunk<T> (&v)[K], Used used) {
+template <class T, int K, class Used> BARACUDA_D acc_t<T> chunk_max(const RowChunk<T> (&v)[K], Used used) {
   using A = acc_t<T>;
   A top = -numeric<A>::infinity();
   if constexpr (is_half<T>) {
@@ -130,7 +130,7 @@ template <class T> struct OnlineRow {
   using A = acc_t<T>;
   MaxSum<A> state{-numeric<A>::infinity(), A(0)};
 
-  template <int K, class Used> BARACUDA_D void add(Chunk<T> (&v)[K], Used used) {
+  template <int K, class Used> BARACUDA_D void add(RowChunk<T> (&v)[K], Used used) {
     const A top = math::maximum(state.max, chunk_max<T>(v, used));
     const A zero = top == -numeric<A>::infinity() ? A(0) : top;
     A sum = state.sum * row_exp<T>(state.max - zero);
@@ -138,7 +138,7 @@ template <class T> struct OnlineRow {
     for (int j = 0; j < K; ++j) {
       if (used(j)) {
         forget(v[j]);
-        auto e = unpack(v[j]);
+        auto e = unpack_chunk(v[j]);
 #pragma unroll
         for (int k = 0; k < row_vec<T>; ++k) e[k] = row_exp<T>(e[k] - zero);
         sum += tree_reduce<Sum>(e);
@@ -176,7 +176,7 @@ BARACUDA_D void tile_load(const P& p, const T* global, i64 step, T* tile, int co
   const int parts = p.tile_wide ? size / V : size, shift = 31 - __clz(parts), total = cols << shift;
   for (int i = threadIdx.x; i < total; i += U * THREADS) {
     if (p.tile_wide) {
-      Chunk<T> v[U];
+      RowChunk<T> v[U];
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         const int at = i + u * THREADS, row = (at & (parts - 1)) * V;
@@ -212,7 +212,7 @@ BARACUDA_D void tile_store(const P& p, T* global, i64 step, const T* tile, int c
     if (p.tile_wide) {
       const int row = (i & (parts - 1)) * V;
       if (row >= count) continue;
-      Chunk<T> v;
+      RowChunk<T> v;
 #pragma unroll
       for (int k = 0; k < V; ++k) v[k] = tile[(row + k) * pitch + col];
       store_streaming(global + row + col * step, v);

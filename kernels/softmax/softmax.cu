@@ -14,12 +14,12 @@ BARACUDA_D void softmax_group(const T* const (&x)[R], i64 x_step, T* const (&y)[
   constexpr int V = row_vec<T>;
   const int lane = static_cast<int>(threadIdx.x) % G;
   const T low = cast<T>(-numeric<A>::infinity());
-  Chunk<T> raw[R][K];
+  RowChunk<T> raw[R][K];
 #pragma unroll
   for (int r = 0; r < R; ++r) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      load_chunk<MODE>(raw[r][j], x[r], x_step, r < valid ? (j * G + lane) * V : cols, cols, low);
+      read_chunk<MODE>(raw[r][j], x[r], x_step, r < valid ? (j * G + lane) * V : cols, cols, low);
     }
   }
   Vec<A, V> v[R][K];
@@ -34,7 +34,7 @@ BARACUDA_D void softmax_group(const T* const (&x)[R], i64 x_step, T* const (&y)[
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if ((j * G + lane) * V >= cols) continue;
-      v[r][j] = unpack(raw[r][j]);
+      v[r][j] = unpack_chunk(raw[r][j]);
       Vec<A, V> e;
 #pragma unroll
       for (int k = 0; k < V; ++k) {
@@ -53,7 +53,7 @@ BARACUDA_D void softmax_group(const T* const (&x)[R], i64 x_step, T* const (&y)[
     for (int j = 0; j < K; ++j) {
 #pragma unroll
       for (int k = 0; k < V; ++k) v[r][j][k] = LOG ? v[r][j][k] - scale[r] : v[r][j][k] * scale[r];
-      store_chunk<MODE>(y[r], y_step, r < valid ? (j * G + lane) * V : cols, cols, from_acc<T>(v[r][j]));
+      write_chunk<MODE>(y[r], y_step, r < valid ? (j * G + lane) * V : cols, cols, from_acc<T>(v[r][j]));
     }
   }
 }
@@ -94,7 +94,7 @@ template <class T, bool LOG, int G, int K, int R, int MODE> BARACUDA_D void soft
 template <class T, bool LOG, int MODE> BARACUDA_D void softmax_long(const SoftmaxParams& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, K = long_chunks, V = row_vec<T>;
-  BARACUDA_DYNAMIC_SMEM(Chunk<T>, held);
+  BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
   const i64 cols = p.cols;
   const int slabs = static_cast<int>(div_up<i64>(cols, G * V)), stage = p.stage;
@@ -107,9 +107,9 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_long(const Softma
 
   OnlineRow<T> online;
   for (int first = 0; first < slabs; first += K) {
-    Chunk<T> v[K];
+    RowChunk<T> v[K];
 #pragma unroll
-    for (int j = 0; j < K; ++j) load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
+    for (int j = 0; j < K; ++j) read_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (first + j < stage) copy_chunk(held[(first + j) * G + lane], v[j]);
@@ -119,21 +119,21 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_long(const Softma
   const MaxSum<A> row = online.finish();
   const A scale = LOG ? math::log(row.sum) : A(1) / row.sum;
   for (int first = (slabs - 1) / K * K; first >= 0; first -= K) {
-    Chunk<T> v[K];
+    RowChunk<T> v[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (first + j < stage) copy_chunk(v[j], held[(first + j) * G + lane]);
-      else load_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
+      else read_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      auto out = unpack(v[j]);
+      auto out = unpack_chunk(v[j]);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
         const A z = out[k] - row.max;
         out[k] = LOG ? z - scale : row_exp<T>(z) * scale;
       }
-      store_chunk<MODE>(y, p.step[1], column(first + j), cols, from_acc<T>(out));
+      write_chunk<MODE>(y, p.step[1], column(first + j), cols, from_acc<T>(out));
     }
   }
 }

@@ -6,19 +6,19 @@
 namespace baracuda {
 
 // The terms of a chunk added up as a tree.
-template <bool LOG, class T> BARACUDA_D acc_t<T> backward_sum(const Chunk<T>& dy, const Chunk<T>& y) {
-  auto term = unpack(dy);
+template <bool LOG, class T> BARACUDA_D acc_t<T> backward_sum(const RowChunk<T>& dy, const RowChunk<T>& y) {
+  auto term = unpack_chunk(dy);
   if constexpr (!LOG) {
-    const auto out = unpack(y);
+    const auto out = unpack_chunk(y);
 #pragma unroll
     for (int k = 0; k < row_vec<T>; ++k) term[k] *= out[k];
   }
   return tree_reduce<Sum>(term);
 }
 
-template <bool LOG, class T> BARACUDA_D Chunk<T> backward_chunk(const Chunk<T>& dy, const Chunk<T>& y, acc_t<T> sum) {
-  auto grad = unpack(dy);
-  const auto out = unpack(y);
+template <bool LOG, class T> BARACUDA_D RowChunk<T> backward_chunk(const RowChunk<T>& dy, const RowChunk<T>& y, acc_t<T> sum) {
+  auto grad = unpack_chunk(dy);
+  const auto out = unpack_chunk(y);
 #pragma unroll
   for (int k = 0; k < row_vec<T>; ++k) {
     grad[k] = LOG ? math::fma(-row_exp<T>(out[k]), sum, grad[k]) : out[k] * (grad[k] - sum);
@@ -32,13 +32,13 @@ BARACUDA_D void softmax_backward_group(const T* const (&dy)[R], const T* const (
   using A = acc_t<T>;
   const int lane = static_cast<int>(threadIdx.x) % G;
   auto column = [&](int r, int j) { return r < valid ? (j * G + lane) * row_vec<T> : cols; };
-  Chunk<T> grad[R][K], out[R][K];
+  RowChunk<T> grad[R][K], out[R][K];
 #pragma unroll
   for (int r = 0; r < R; ++r) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      load_chunk<MODE>(grad[r][j], dy[r], dy_step, column(r, j), cols, cast<T>(0.0f));
-      load_chunk<MODE>(out[r][j], y[r], y_step, column(r, j), cols, cast<T>(0.0f));
+      read_chunk<MODE>(grad[r][j], dy[r], dy_step, column(r, j), cols, cast<T>(0.0f));
+      read_chunk<MODE>(out[r][j], y[r], y_step, column(r, j), cols, cast<T>(0.0f));
     }
   }
   A sum[R];
@@ -58,7 +58,7 @@ BARACUDA_D void softmax_backward_group(const T* const (&dy)[R], const T* const (
     for (int j = 0; j < K; ++j) {
       forget(grad[r][j]);
       forget(out[r][j]);
-      store_chunk<MODE>(dx[r], dx_step, column(r, j), cols, backward_chunk<LOG>(grad[r][j], out[r][j], sum[r]));
+      write_chunk<MODE>(dx[r], dx_step, column(r, j), cols, backward_chunk<LOG>(grad[r][j], out[r][j], sum[r]));
     }
   }
 }
@@ -107,7 +107,7 @@ BARACUDA_D void softmax_backward_rows(const SoftmaxBackwardParams& p) {
 template <class T, bool LOG, int MODE> BARACUDA_D void softmax_backward_long(const SoftmaxBackwardParams& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, K = long_chunks / 2, V = row_vec<T>;  // two inputs
-  BARACUDA_DYNAMIC_SMEM(Chunk<T>, held);
+  BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
   const i64 cols = p.cols;
   const int slabs = static_cast<int>(div_up<i64>(cols, G * V)), stage = p.stage;
@@ -118,13 +118,13 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_backward_long(con
   T* dx = static_cast<T*>(p.dx) + at[2];
   auto column = [&](int slab) { return (static_cast<i64>(slab) * G + lane) * V; };
 
-  Chunk<T> grad[K], out[K];
+  RowChunk<T> grad[K], out[K];
   A sum = 0;
   for (int first = 0; first < slabs; first += K) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      load_chunk<MODE>(grad[j], dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
-      load_chunk<MODE>(out[j], y, p.step[1], column(first + j), cols, cast<T>(0.0f));
+      read_chunk<MODE>(grad[j], dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
+      read_chunk<MODE>(out[j], y, p.step[1], column(first + j), cols, cast<T>(0.0f));
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {
@@ -143,13 +143,13 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_backward_long(con
         copy_chunk(grad[j], held[(2 * (first + j)) * G + lane]);
         copy_chunk(out[j], held[(2 * (first + j) + 1) * G + lane]);
       } else {
-        load_chunk<MODE>(grad[j], dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
-        load_chunk<MODE>(out[j], y, p.step[1], column(first + j), cols, cast<T>(0.0f));
+        read_chunk<MODE>(grad[j], dy, p.step[0], column(first + j), cols, cast<T>(0.0f));
+        read_chunk<MODE>(out[j], y, p.step[1], column(first + j), cols, cast<T>(0.0f));
       }
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      store_chunk<MODE>(dx, p.step[2], column(first + j), cols, backward_chunk<LOG>(grad[j], out[j], sum));
+      write_chunk<MODE>(dx, p.step[2], column(first + j), cols, backward_chunk<LOG>(grad[j], out[j], sum));
     }
   }
 }

@@ -1,4 +1,4 @@
-"""Ops without kernels, to test the frame with: every kind of operand, row and parameter. They are not in the registry."""
+"""Ops without kernels, to test the frame with: every kind of operand, row and parameter. None is registered."""
 
 from __future__ import annotations
 
@@ -9,8 +9,29 @@ from typing import Any
 import numpy as np
 
 from baracuda_py.core import (
-    ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Scalar,
-    Step, Ulp, Variant, element, extents, inout, operand, output, scalar, shapes,
+    ArchSku,
+    Args,
+    Array,
+    Descriptor,
+    ElementKind,
+    Geometry,
+    Guarantee,
+    Kernel,
+    OpCategory,
+    Params,
+    Plan,
+    Problem,
+    Scalar,
+    Step,
+    Ulp,
+    Variant,
+    element,
+    extents,
+    inout,
+    operand,
+    output,
+    scalar,
+    shapes,
 )  # fmt: skip
 
 
@@ -116,7 +137,11 @@ def _update(p: Problem) -> Geometry | str:
     steps = []
     for start in range(0, count, 4):
         stop = min(start + 4, count)
-        values = {"params": ("params", start, stop), "grads": ("grads", start, stop), "sizes": [v.size for v in p.params[start:stop]]}
+        values = {
+            "params": ("params", start, stop),
+            "grads": ("grads", start, stop),
+            "sizes": [v.size for v in p.params[start:stop]],
+        }
         steps.append(Step("update", (stop - start, 1, 1), values, {}, 256))
     return Geometry(tuple(steps))
 
@@ -127,7 +152,13 @@ class UpdatePlan(Plan):
     args = UpdateArgs
     reference = staticmethod(update)
     variants = (
-        Variant("all", _update, source="toy.cu", kernels=(Kernel("update", "update<{T}>", UPDATE),), guarantee=Guarantee(Ulp(2))),
+        Variant(
+            "all",
+            _update,
+            source="toy.cu",
+            kernels=(Kernel("update", "update<{T}>", UPDATE),),
+            guarantee=Guarantee(Ulp(2)),
+        ),
     )
 
     @staticmethod

@@ -75,7 +75,9 @@ def test_broadcasting_is_numpys(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 
 def test_a_wrong_shape_is_told_in_the_declarations_words() -> None:
     spec = operands_of(SampleArgs)[0]
-    with pytest.raises(InvalidProblemError, match=r"x must have shape .* \(\*batch heads 7 double \*tail\), got \(1,\)"):
+    with pytest.raises(
+        InvalidProblemError, match=r"x must have shape .* \(\*batch heads 7 double \*tail\), got \(1,\)"
+    ):
         expect_shape(spec, Sample(), (1,))
 
 

@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 
 from baracuda_py.core import (
-    FLOATS, Descriptor, ElementKind, choice, element, extent, extents, flag, integer, number, shapes,
+    FLOATS,
+    Descriptor,
+    ElementKind,
+    choice,
+    element,
+    extent,
+    extents,
+    flag,
+    integer,
+    number,
+    shapes,
 )  # fmt: skip
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 
@@ -49,7 +59,8 @@ class Sample(Descriptor):
     [
         ("rows", -1, ">= 0"), ("rows", 2.0, "integer"), ("rows", True, "integer"), ("rows", "4", "integer"),
         ("heads", 0, ">= 1"), ("axis", 3, "[-3, 2]"), ("window", 0, ">= 1"), ("batch", (2, -1), ">= 0"),
-        ("batch", 1.5, "tuple of sizes"), ("eps", 0.0, "> 0"), ("eps", float("nan"), "finite"), ("eps", "x", "finite number"),
+        ("batch", 1.5, "tuple of sizes"), ("eps", 0.0, "> 0"), ("eps", float("nan"), "finite"),
+        ("eps", "x", "finite number"),
         ("dropout", 1.5, "<= 1"), ("causal", 1, "True or False"), ("mode", "max", "mean"), ("layout", "sbhd", "bhsd"),
     ],
 )  # fmt: skip

@@ -22,7 +22,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         def properties(ordinal: int) -> dict[str, Any]:
             if not working:
                 raise RuntimeError("libcudart is missing")
-            return {"major": cc[0], "minor": cc[1], "sharedMemPerBlockOptin": 1234, "multiProcessorCount": 7, "name": b"Test GPU"}
+            return {
+                "major": cc[0],
+                "minor": cc[1],
+                "sharedMemPerBlockOptin": 1234,
+                "multiProcessorCount": 7,
+                "name": b"Test GPU",
+            }
 
         runtime = types.ModuleType("cupy.cuda.runtime")
         runtime.getDeviceProperties = properties  # type: ignore[attr-defined]
@@ -43,7 +49,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_none_means_cuda_where_there_is_some(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(2, current=1)
     found = resolve_device(None)
-    assert (found.kind, found.ordinal, found.cc, found.smem, found.sms, found.name) == ("cuda", 1, (9, 0), 1234, 7, "Test GPU")
+    assert (found.kind, found.ordinal, found.cc, found.smem, found.sms, found.name) == (
+        "cuda",
+        1,
+        (9, 0),
+        1234,
+        7,
+        "Test GPU",
+    )
     assert resolve_device("cuda:1") == resolve_device(1) == found and resolve_device("cuda").ordinal == 0
     assert resolve_device("cpu") is CPU
     monkeypatch.setenv("BARACUDA_BACKEND", "numpy")
@@ -67,7 +80,9 @@ def test_a_device_that_is_not_there_is_told(machine: Any) -> None:
 def test_a_gpu_with_broken_cupy_raises_and_never_falls_back(machine: Any) -> None:
     machine(1, working=False)
     for asked in (None, 0):
-        with pytest.raises(DeviceMismatchError, match=r'CuPy does not work \(libcudart is missing\).*pip install "baracuda_py'):
+        with pytest.raises(
+            DeviceMismatchError, match=r'CuPy does not work \(libcudart is missing\).*pip install "baracuda_py'
+        ):
             resolve_device(asked)
 
 
@@ -86,7 +101,8 @@ def test_what_is_no_device_is_refused(asked: Any) -> None:
 @pytest.mark.parametrize(
     ("cc", "pair", "target", "kilobytes"),
     [(8.0, (8, 0), "sm_80", 163), (8.6, (8, 6), "sm_86", 99), (8.9, (8, 9), "sm_89", 99), (9.0, (9, 0), "sm_90a", 227),
-     (10.0, (10, 0), "sm_100", 227), (12.0, (12, 0), "sm_120", 99), (12.1, (12, 1), "sm_121", 99), ((13, 5), (13, 5), "sm_135", 99)],
+     (10.0, (10, 0), "sm_100", 227), (12.0, (12, 0), "sm_120", 99), (12.1, (12, 1), "sm_121", 99),
+     ((13, 5), (13, 5), "sm_135", 99)],
 )  # fmt: skip
 def test_fake_devices(cc: Any, pair: tuple[int, int], target: str, kilobytes: int) -> None:
     fake = fake_device(cc)

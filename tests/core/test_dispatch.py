@@ -40,8 +40,7 @@ def test_an_old_device_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cc", "expected"),
-    [(8.0, "sm80"), (8.6, "sm80"), (8.9, "sm89"), (9.0, "sm90a"), (10.0, "sm89"), (12.0, "sm89")],
+    ("cc", "expected"), [(8.0, "sm80"), (8.6, "sm80"), (8.9, "sm89"), (9.0, "sm90a"), (10.0, "sm89"), (12.0, "sm89")]
 )
 def test_a_design_runs_where_it_can(cc: float, expected: str) -> None:
     plan = table(row("sm90a", design=ArchSku.SM90A), row("sm89", design=ArchSku.SM89), row("sm80"))
@@ -93,7 +92,9 @@ def test_a_preference_that_cannot_be_met_is_an_error(preference: PlanPreference,
 
 
 def test_too_little_workspace_is_an_error_of_the_layout() -> None:
-    chosen = table(row("hungry", workspace=512)).select(DESC, PlanPreference(max_workspace_bytes=511), device=fake_device(9.0))
+    chosen = table(row("hungry", workspace=512)).select(
+        DESC, PlanPreference(max_workspace_bytes=511), device=fake_device(9.0)
+    )
     with pytest.raises(UnsupportedError, match="needs 512 bytes of workspace, the preference allows 511"):
         _ = chosen.sku
     assert chosen.workspace_size() == 0

@@ -13,8 +13,22 @@ import pytest
 from frame_toys import AxpyPlan, UpdatePlan
 
 from baracuda_py.core import (
-    Args, Array, Descriptor, ElementKind, OpCategory, Plan, PlanPreference, TensorRef, Variant, element, extent, extents,
-    functional, number, operand, output,
+    Args,
+    Array,
+    Descriptor,
+    ElementKind,
+    OpCategory,
+    Plan,
+    PlanPreference,
+    TensorRef,
+    Variant,
+    element,
+    extent,
+    extents,
+    functional,
+    number,
+    operand,
+    output,
 )  # fmt: skip
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.core.functional import solve
@@ -58,7 +72,7 @@ MixPlan.op = "test.mix"
 mixed = functional(MixPlan)
 axpy = functional(AxpyPlan)
 update = functional(UpdatePlan)
-X, I, W = np.ones((2, 3, 4), np.float32), np.zeros(5, np.int64), np.ones((4, 5), np.float32)
+X, INDEX, W = np.ones((2, 3, 4), np.float32), np.zeros(5, np.int64), np.ones((4, 5), np.float32)
 
 
 def solved(shapes: Mapping[str, Any], **given: Any) -> Any:
@@ -89,37 +103,37 @@ def test_what_does_not_unify_is_told(shapes: Any, given: Any, says: str) -> None
 
 
 def test_a_call_makes_its_outputs() -> None:
-    y = mixed(X, I, W, scale=2)
+    y = mixed(X, INDEX, W, scale=2)
     assert y.shape == (2, 3, 5) and y.dtype == np.float32 and (y == 8).all()
-    y, rest = mixed(X, I, W, return_rest=True)
+    y, rest = mixed(X, INDEX, W, return_rest=True)
     assert rest.shape == (2, 3) and (rest == 4).all()
-    assert mixed(X.astype(np.float16), I, features=4, return_rest=True)[1].dtype == np.float32
-    assert mixed(X.astype(ml_dtypes.bfloat16), I, features=[4]).dtype == ml_dtypes.bfloat16
+    assert mixed(X.astype(np.float16), INDEX, features=4, return_rest=True)[1].dtype == np.float32
+    assert mixed(X.astype(ml_dtypes.bfloat16), INDEX, features=[4]).dtype == ml_dtypes.bfloat16
 
 
 def test_outputs_may_be_given() -> None:
     y, rest = np.empty((2, 3, 5), np.float32), np.empty((2, 3), np.float32)
-    assert mixed(X, I, W, out=y) is y
-    assert mixed(X, I, W, return_rest=True, out=(y, rest)) [0] is y
-    made = mixed(X, I, W, return_rest=True, out={"rest": rest})
+    assert mixed(X, INDEX, W, out=y) is y
+    assert mixed(X, INDEX, W, return_rest=True, out=(y, rest))[0] is y
+    made = mixed(X, INDEX, W, return_rest=True, out={"rest": rest})
     assert made[1] is rest and made[0] is not y
     with pytest.raises(InvalidProblemError, match=r"out= must give 1 arrays \(y\), got 2"):
-        mixed(X, I, W, out=(y, rest))
+        mixed(X, INDEX, W, out=(y, rest))
     with pytest.raises(InvalidProblemError, match=r"out= names \['z'\]; the outputs are \['y'\]"):
-        mixed(X, I, W, out={"z": y})
+        mixed(X, INDEX, W, out={"z": y})
     with pytest.raises(InvalidProblemError, match="y must have shape"):
-        mixed(X, I, W, out=rest)
+        mixed(X, INDEX, W, out=rest)
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((None, I, W), "x is required, got None"),
-        (([1.0, 2.0], I, W), "x must be an array .* got list"),
-        ((3.0, I, W), "x must be an array"),
-        ((X, I.astype(np.float32), W), "index float32 is not supported"),
-        ((X, I, W.astype(np.float64)), "w must be float32, got float64"),
-        ((X, I, np.ones((5, 5), np.float32)), "x must have shape|w must have shape"),
+        ((None, INDEX, W), "x is required, got None"),
+        (([1.0, 2.0], INDEX, W), "x must be an array .* got list"),
+        ((3.0, INDEX, W), "x must be an array"),
+        ((X, INDEX.astype(np.float32), W), "index float32 is not supported"),
+        ((X, INDEX, W.astype(np.float64)), "w must be float32, got float64"),
+        ((X, INDEX, np.ones((5, 5), np.float32)), "x must have shape|w must have shape"),
     ],
 )
 def test_wrong_arguments_name_the_operand(arguments: tuple[Any, ...], says: str) -> None:
@@ -129,7 +143,7 @@ def test_wrong_arguments_name_the_operand(arguments: tuple[Any, ...], says: str)
 
 def test_unknown_keywords_are_pythons_own_error() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'dim'"):
-        mixed(X, I, W, dim=1)
+        mixed(X, INDEX, W, dim=1)
 
 
 def test_the_signature_reads() -> None:

@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 from frame_toys import AxpyArgs, AxpyDescriptor, AxpyPlan, UpdateArgs, UpdateDescriptor, UpdatePlan
 
-from baracuda_py.core import ArchSku, BackendKind, ElementKind, Exact, Forward, Plan, PlanPreference, Relative, Ulp, registry
+from baracuda_py.core import (
+    ArchSku,
+    BackendKind,
+    ElementKind,
+    Exact,
+    Forward,
+    Plan,
+    PlanPreference,
+    Relative,
+    Ulp,
+    registry,
+)
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.core.sku import PrecisionGuarantee
@@ -63,7 +74,11 @@ def test_the_weakest_promise_is_the_loosest_of_each_field() -> None:
     a = PrecisionGuarantee("float32", "float32", True, True, True, True, Exact())
     b = PrecisionGuarantee("float16", "float16", True, False, False, True, Relative(2))
     weak = a.weakest(b)
-    assert weak == b.weakest(a) and (weak.deterministic, weak.batch_invariant, weak.error) == (False, False, Relative(2))
+    assert weak == b.weakest(a) and (weak.deterministic, weak.batch_invariant, weak.error) == (
+        False,
+        False,
+        Relative(2),
+    )
     order = [Exact(True), Exact(), Ulp(0.5), Ulp(2), Forward(4), Relative(2)]
     assert sorted(order, key=lambda e: e.looseness) == order
 
@@ -132,7 +147,7 @@ def test_the_sku_of_a_run_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
 def test_every_registered_plan_is_whole() -> None:
     plans = registry.plans()
     assert plans and registry.plan("rms_norm") is registry.plan("RMSNormPlan") is registry.plan("norm.rms_norm")
-    with pytest.raises(InvalidProblemError, match="no op 'nothing'; known: .*norm.rms_norm"):
+    with pytest.raises(InvalidProblemError, match=r"no op 'nothing'; known: .*norm.rms_norm"):
         registry.plan("nothing")
     for name, plan in plans.items():
         assert issubclass(plan, Plan) and name == plan.__name__ and name.endswith("Plan")

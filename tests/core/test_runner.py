@@ -15,7 +15,12 @@ from frame_toys import AXPY, UPDATE, AxpyArgs, AxpyDescriptor, AxpyPlan, UpdateA
 from baracuda_py.core import TensorRef
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import (
-    BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, NotPreparedError, WorkspaceTooSmallError,
+    BaracudaError,
+    DeviceMismatchError,
+    InvalidProblemError,
+    MisalignedOperandError,
+    NotPreparedError,
+    WorkspaceTooSmallError,
 )  # fmt: skip
 from baracuda_py.core.hotpath import source
 from baracuda_py.core.plan import Plan
@@ -108,7 +113,7 @@ def test_lists_are_packed_in_slices_with_nulls_behind() -> None:
         a, b = (r.fields(UPDATE) for r in record.launches)
     assert a["params"] == tuple(map(address, params[:4])) and a["grads"] == tuple(map(address, grads[:4]))
     assert b["params"] == (*map(address, params[4:]), 0, 0) and b["sizes"][:2] == (5, 6)
-    with pytest.raises(InvalidProblemError, match="grads overlaps params|params overlaps grads"), recording():
+    with pytest.raises(InvalidProblemError, match=r"grads overlaps params|params overlaps grads"), recording():
         chosen.run(UpdateArgs(params=[*map(pointer_view, params)], grads=[*map(pointer_view, [params[0], *grads[1:]])]))
 
 
@@ -228,7 +233,9 @@ class Protocol:
         return 0, 13
 
 
-@pytest.mark.parametrize(("stream", "pointer"), [(Pointer(), 11), (TorchLike(), 12), (Protocol(), 13), (14, 14), (0, 0)])
+@pytest.mark.parametrize(
+    ("stream", "pointer"), [(Pointer(), 11), (TorchLike(), 12), (Protocol(), 13), (14, 14), (0, 0)]
+)
 def test_streams_of_any_package(stream: Any, pointer: int) -> None:
     chosen, args = plan(8), call(array(8), array(8))
     with recording() as record:
@@ -269,7 +276,7 @@ def test_operands_of_another_device_are_refused() -> None:
             call(x, y, alpha=pointer_view(array(1).reshape(()), device=1)),
         ):
             for _ in range(2):
-                with pytest.raises(DeviceMismatchError, match="cuda:1|host memory"):
+                with pytest.raises(DeviceMismatchError, match=r"cuda:1|host memory"):
                     chosen.run(wrong)
         assert len(record.launches) == 1
 
@@ -281,7 +288,8 @@ def test_wrong_calls_raise_after_right_ones() -> None:
     with recording() as record:
         chosen.run(AxpyArgs(x=x, y=y))
         for wrong in (
-            AxpyArgs(x=None, y=y), AxpyArgs(x=x, y=None), AxpyArgs(x=[x], y=y), AxpyArgs(x=x, y=[y]), AxpyArgs(x=x, y="y"),
+            AxpyArgs(x=None, y=y), AxpyArgs(x=x, y=None), AxpyArgs(x=[x], y=y), AxpyArgs(x=x, y=[y]),
+            AxpyArgs(x=x, y="y"),
             AxpyArgs(x=x, y=y, total=y), AxpyArgs(x=x, y=y, alpha="1"), AxpyArgs(x=x, y=y, step=0.5),
             UpdateArgs(params=[x], grads=[y]), None,
         ):  # fmt: skip

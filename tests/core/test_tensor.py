@@ -45,7 +45,10 @@ def test_span_is_the_bytes_touched(view: View) -> None:
 
 @given(views())
 def test_dense_means_row_major_without_gaps(view: View) -> None:
-    offsets = [sum(i * s for i, s in zip(index, view.strides, strict=True)) for index in itertools.product(*map(range, view.shape))]
+    offsets = [
+        sum(i * s for i, s in zip(index, view.strides, strict=True))
+        for index in itertools.product(*map(range, view.shape))
+    ]
     assert view.dense == (offsets == list(range(len(offsets))))
     assert View(0, view.shape, dense_strides(view.shape), F32).dense
 
@@ -109,7 +112,8 @@ def test_a_dense_view_merges_to_one_axis() -> None:
 
 @pytest.mark.parametrize(
     ("ptr", "shape", "strides", "aligned"),
-    [(0x100, (4, 4), (4, 1), True), (0x104, (4, 4), (4, 1), False), (0x100, (4, 4), (5, 1), False), (0x100, (1, 4), (5, 1), True),
+    [(0x100, (4, 4), (4, 1), True), (0x104, (4, 4), (4, 1), False), (0x100, (4, 4), (5, 1), False),
+     (0x100, (1, 4), (5, 1), True),
      (0x100, (4,), (3,), True)],
 )  # fmt: skip
 def test_alignment_is_of_pointer_and_pitches(ptr: int, shape: Shape, strides: Shape, aligned: bool) -> None:

@@ -19,11 +19,33 @@ def address(a: np.ndarray) -> int:
     return int(a.__array_interface__["data"][0])
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint64", "bool", "complex64", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "uint64",
+        "bool",
+        "complex64",
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e4m3fn,
+    ],
+)
 @pytest.mark.parametrize("wrap", [lambda a: a, pointer_view], ids=["numpy", "cupy"])
 def test_every_dtype_and_stride(dtype: Any, wrap: Any) -> None:
     base = np.zeros((4, 6), dtype)
-    for view in (base, base[1:, ::2], base[::-1, 1:], base.T, base[:, 0], base[2, 3], base[:0], np.broadcast_to(base[:1], (3, 6))):
+    for view in (
+        base,
+        base[1:, ::2],
+        base[::-1, 1:],
+        base.T,
+        base[:, 0],
+        base[2, 3],
+        base[:0],
+        np.broadcast_to(base[:1], (3, 6)),
+    ):
         if not isinstance(view, np.ndarray):
             view = base[2:3, 3:4].reshape(())
         got = read(wrap(view))
@@ -62,7 +84,9 @@ def test_dtypes_nobody_computes_with_are_refused_by_name(dtype: Any) -> None:
 class Exporter:
     """Another package's device array: the CUDA array interface only."""
 
-    def __init__(self, array: np.ndarray, strides: tuple[int, ...] | None = None, readonly: bool = False, **more: Any) -> None:
+    def __init__(
+        self, array: np.ndarray, strides: tuple[int, ...] | None = None, readonly: bool = False, **more: Any
+    ) -> None:
         self.__cuda_array_interface__ = {
             "shape": array.shape, "typestr": array.dtype.str, "data": (address(array), readonly), "version": 3,
             "strides": strides, **more,
@@ -99,5 +123,11 @@ def test_tensor_refs_pass_through() -> None:
     base = np.arange(6, dtype=np.float32)
     ref = TensorRef(address(base), (2, 3), (1, 2), "float32", 24, -1)
     got = read(ref)
-    assert (got.ptr, got.shape, got.strides, got.element, got.device) == (address(base), (2, 3), (1, 2), ElementKind.F32, -1)
+    assert (got.ptr, got.shape, got.strides, got.element, got.device) == (
+        address(base),
+        (2, 3),
+        (1, 2),
+        ElementKind.F32,
+        -1,
+    )
     assert to_numpy(ref).tolist() == [[0, 2, 4], [1, 3, 5]] and to_numpy(base) is base

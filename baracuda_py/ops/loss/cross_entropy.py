@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
-    Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
+    Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...schedules.row_groups import (
     LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch, slabs,
@@ -81,10 +81,8 @@ def target_terms(desc: CrossEntropyLossDescriptor, targets: Any, weight: Any, dt
     return valid, index, np.where(valid, own, np.zeros_like(own))
 
 
-def gradient(
-    desc: CrossEntropyLossDescriptor, p: Any, terms: tuple[Any, Any, Any], weight: Any, scale: Any
-) -> Any:
-    """dlogits of rows with probabilities p, for upstream gradients `scale` (one a row) already divided by the mean's sum."""
+def gradient(desc: CrossEntropyLossDescriptor, p: Any, terms: tuple[Any, Any, Any], weight: Any, scale: Any) -> Any:
+    """dlogits of rows with probabilities p; `scale` is each row's upstream gradient over the mean's denominator."""
     valid, index, own = terms
     eps, rows = desc.label_smoothing, np.arange(len(index))
     hit = (1 - eps) * own * scale
@@ -100,7 +98,9 @@ def gradient(
     return g.reshape(*desc.batch_shape, desc.num_classes)
 
 
-def reference(desc: CrossEntropyLossDescriptor, *, logits: Any, targets: Any, weight: Any, wanted: set[str]) -> Mapping[str, Any]:
+def reference(
+    desc: CrossEntropyLossDescriptor, *, logits: Any, targets: Any, weight: Any, wanted: set[str]
+) -> Mapping[str, Any]:
     """NumPy in the dtype the logits come in."""
     rows = logits.reshape(-1, desc.num_classes)
     terms = valid, index, own = target_terms(desc, targets, weight, rows.dtype)
@@ -136,8 +136,8 @@ ROWS = Params(
     prepared="workspace", sums="workspace", status="status", smoothing="f64", parts="i64", per_row="i32", mean="i32",
     keep_sums="i32", stage="i32", wide_weight="i32", **_COMMON, **group_params(2, 3),
 )  # fmt: skip
-FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums="workspace", out="workspace", count="i64",
-                tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
+FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums="workspace", out="workspace",
+                count="i64", tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
 SPLIT = ("MODE", "SMOOTH")
 PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
 
@@ -169,8 +169,8 @@ def prepare_step(p: Problem, rows: GroupRows, total: bool) -> tuple[int, Step | 
         return 0, None
     constants = {
         **common(p), "rows": rows.rows, "cols": rows.cols, "outer_shape": rows.params()["outer_shape"],
-        "outer": [rows.params()["outer"][2]], "step": [0], "outer_rank": len(rows.outer_shape), "out": 0, "parts": parts,
-        "tile": tile,
+        "outer": [rows.params()["outer"][2]], "step": [0], "outer_rank": len(rows.outer_shape), "out": 0,
+        "parts": parts, "tile": tile,
     }  # fmt: skip
     return parts, Step("prepare", (parts + spread, 1, 1), constants, {}, 1024)
 
@@ -208,8 +208,10 @@ def _geometry(p: Problem) -> Geometry | str:
         used, count = start + _align(16 * blocks), blocks
         while True:
             tiles = max(1, -(-count // _FINISH))
-            finish = {"sums": start, "out": used, "count": count, "tile": _FINISH, "last": int(tiles == 1), "mean": int(mean),
-                      "reduced": int(not per_row)}  # fmt: skip
+            finish = {
+                "sums": start, "out": used, "count": count, "tile": _FINISH, "last": int(tiles == 1),
+                "mean": int(mean), "reduced": int(not per_row),
+            }  # fmt: skip
             steps.append(Step("finish", (tiles, 1, 1), finish, {}, 1024))
             if tiles == 1:
                 break
@@ -236,9 +238,7 @@ class CrossEntropyLossPlan(Plan):
             "row", _geometry, source="loss/cross_entropy.cu",
             kernels=(
                 *group_kernels("cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>", ROWS, row_axes, SPLIT, AT_ONCE),
-                Kernel(
-                    "long", "cross_entropy_long<{T}, {MODE}, {SMOOTH}>", ROWS, row_axes, threads=LONG, min_blocks=2, split=SPLIT
-                ),
+                Kernel("long", "cross_entropy_long<{T}, {MODE}, {SMOOTH}>", ROWS, row_axes, LONG, 2, SPLIT),
                 PREPARE_KERNEL,
                 Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024),
             ),
@@ -273,7 +273,8 @@ class CrossEntropyLossPlan(Plan):
     def bytes(cls, desc: CrossEntropyLossDescriptor) -> int:
         """The logits and int64 targets once, and the losses."""
         rows = int(np.prod(desc.batch_shape, dtype=np.int64))
-        return rows * (desc.num_classes * desc.element.itemsize + 8) + int(np.prod(desc.loss_shape, dtype=np.int64)) * desc.acc.itemsize
+        losses = rows if desc.reduction == "none" else 1
+        return rows * (desc.num_classes * desc.element.itemsize + 8) + losses * desc.acc.itemsize
 
 
 cross_entropy = functional(CrossEntropyLossPlan)

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Step, Variant, functional,
-    operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Step, Variant,
+    functional, operand, output,
 )  # fmt: skip
 from ...core.element import cast, decode
 from ...schedules.row_groups import GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
 from .cross_entropy import (
-    AT_ONCE, PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step, random_weights,
-    target_rows, target_terms,
+    AT_ONCE, PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step,
+    random_weights, target_rows, target_terms,
 )  # fmt: skip
 from .cross_entropy import reference as forward
 
@@ -80,8 +80,9 @@ def _geometry(p: Problem) -> Geometry | str:
         segments = -(-desc.num_classes * desc.element.itemsize // (group[0] * group[1] * 16))
     name, block, blocks = launch(rows.rows, group)
     constants = {
-        **rows.params(), **common(p), "prepared": 0, "smoothing": desc.label_smoothing, "parts": parts, "mean": int(mean),
-        "segments": segments, "wide_weight": int(weight is not None and weight.dense and weight.ptr % 16 == 0),
+        **rows.params(), **common(p), "prepared": 0, "smoothing": desc.label_smoothing, "parts": parts,
+        "mean": int(mean), "segments": segments,
+        "wide_weight": int(weight is not None and weight.dense and weight.ptr % 16 == 0),
     }  # fmt: skip
     step = Step(name, (blocks * segments, 1, 1), constants, {"MODE": WIDE if rows.wide else STRIDED}, block)
     steps = (step,) if prepare is None else (prepare, step)
@@ -116,7 +117,10 @@ class CrossEntropyLossBackwardPlan(Plan):
     def complete(cls, desc: CrossEntropyLossDescriptor, arrays: dict[str, Any]) -> None:
         """Some rows are ignored; lse and total_weight become what the forward gives."""
         CrossEntropyLossPlan.complete(desc, arrays)
-        given = {k: None if arrays[k] is None else decode(arrays[k], desc.element).astype(np.float64) for k in ("logits", "weight")}
+        given = {
+            name: None if arrays[name] is None else decode(arrays[name], desc.element).astype(np.float64)
+            for name in ("logits", "weight")
+        }
         results = forward(desc, targets=arrays["targets"], wanted=set(), **given)
         arrays["lse"] = np.array(cast(results["lse"], desc.acc))
         if arrays["total_weight"] is not None:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
-    Variant, Vjp, choice, element, extents, functional, integer, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
+    Step, Variant, Vjp, choice, element, extents, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.row_groups import (
-    LONG, SLAB, STRIDED, TILE, WIDE, group_kernels, group_of, group_params, group_rows, launch, row_axis_last, slabs,
+    LONG, SLAB, STRIDED, TILE, TILE_FIELDS, WIDE, group_kernels, group_of, group_params, group_rows, launch, row_axis_last, slabs,
     tile_of,
 )  # fmt: skip
 
@@ -81,19 +81,13 @@ def reference(desc: SoftmaxDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 
 PARAMS = Params(
-    "SoftmaxParams", x="ptr", y="ptr", tile="i64", tiles="i64", axis_rows="i64", pitch="i64", stage="i32",
-    tile_wide="i32", **group_params(2),
+    "SoftmaxParams", x="ptr", y="ptr", stage="i32", **TILE_FIELDS, **group_params(2)
 )  # fmt: skip
 
 
-def modes(kind: ElementKind) -> Mapping[str, Any]:
-    """How a long row is read; the register rows may also stand in a tile."""
-    return {"MODE": (WIDE, STRIDED)}
-
-
-def tile_modes(kind: ElementKind) -> Mapping[str, Any]:
-    """How a row held in registers is read."""
-    return {"MODE": (WIDE, STRIDED, TILE)}
+_ROWS = "softmax_rows<{T}, {KIND}, {GROUP}, {MODE}>"
+MODES = {"MODE": (WIDE, STRIDED)}
+TILES = {"MODE": (TILE,)}
 
 
 def row_steps(p: Problem, full: tuple[Any, ...], inputs: int) -> Geometry | str:
@@ -102,18 +96,19 @@ def row_steps(p: Problem, full: tuple[Any, ...], inputs: int) -> Geometry | str:
     rows = group_rows(full)
     if isinstance(rows, str):
         return rows
-    constants: dict[str, Any] = {**rows.params(), "tile": 0, "tiles": 0, "axis_rows": 0, "pitch": 0, "stage": 0, "tile_wide": 0}
+    constants: dict[str, Any] = {**rows.params(), **dict.fromkeys(TILE_FIELDS, 0), "stage": 0}
     group = group_of(rows.cols, desc.element)
     if group is None:
         held = slabs(rows.cols, desc.element, p.device.smem, inputs)
         mode = WIDE if rows.wide else STRIDED
         constants["stage"] = held
-        return Geometry((Step("long", (rows.rows, 1, 1), constants, {"MODE": mode}, LONG, held * SLAB * inputs),), layout=rows.layout)
+        step = Step("long", (rows.rows, 1, 1), constants, {"MODE": mode}, LONG, held * SLAB * inputs)
+        return Geometry((step,), layout=rows.layout)
     name, block, blocks = launch(rows.rows, group)
     mode, smem = WIDE if rows.wide else STRIDED, 0
     tile = tile_of(rows, desc.element, p.device.smem, inputs) if mode == STRIDED else None
     if tile is not None:
-        mode, smem, blocks = TILE, tile.smem, tile.blocks
+        name, mode, smem, blocks = name.replace("rows", "tile"), TILE, tile.smem, tile.blocks
         constants |= tile.params()
     return Geometry((Step(name, (blocks, 1, 1), constants, {"MODE": mode}, block, smem),), layout=rows.layout)
 
@@ -140,8 +135,9 @@ class SoftmaxPlan(Plan):
         Variant(
             "row", _geometry, source="softmax/softmax.cu",
             kernels=(
-                *group_kernels("softmax_rows<{T}, {KIND}, {GROUP}, {MODE}>", PARAMS, tile_modes),
-                Kernel("long", "softmax_long<{T}, {KIND}, {MODE}>", PARAMS, modes, threads=LONG, min_blocks=2),
+                *group_kernels(_ROWS, PARAMS, MODES),
+                *group_kernels(_ROWS, PARAMS, TILES, threads=512, name="tile"),
+                Kernel("long", "softmax_long<{T}, {KIND}, {MODE}>", PARAMS, MODES, threads=LONG, min_blocks=2),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
@@ -154,7 +150,8 @@ class SoftmaxPlan(Plan):
         most = 2 if cols > 4000 else 5
         outer = draw.shape(0, 3 if cols <= 300 else 1, 0, most)
         axis = draw.integer(0, len(outer))
-        return SoftmaxDescriptor(kind=draw.kind, shape=(*outer[:axis], cols, *outer[axis:]), axis=axis, element=draw.element)
+        shape = (*outer[:axis], cols, *outer[axis:])
+        return SoftmaxDescriptor(kind=draw.kind, shape=shape, axis=axis, element=draw.element)
 
 
 softmax = functional(SoftmaxPlan, "softmax", "softmax of x along `axis` (torch.softmax).", kind=SoftmaxKind.SOFTMAX)

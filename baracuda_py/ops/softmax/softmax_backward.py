@@ -17,8 +17,8 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.element import cast, decode
-from ...schedules.row_groups import LONG, group_kernels, group_params, row_axis_last
-from .softmax import SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, modes, row_steps, tile_modes
+from ...schedules.row_groups import LONG, TILE_FIELDS, group_kernels, group_params, row_axis_last
+from .softmax import MODES, TILES, SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, row_steps
 from .softmax import reference as forward
 
 
@@ -42,9 +42,11 @@ def reference(desc: SoftmaxDescriptor, *, dy: Any, y: Any) -> Mapping[str, Any]:
 
 
 PARAMS = Params(
-    "SoftmaxBackwardParams", dy="ptr", y="ptr", dx="ptr", tile="i64", tiles="i64", axis_rows="i64", pitch="i64",
-    stage="i32", tile_wide="i32", **group_params(3),
+    "SoftmaxBackwardParams", dy="ptr", y="ptr", dx="ptr", stage="i32", **TILE_FIELDS, **group_params(3)
 )  # fmt: skip
+
+
+_ROWS = "softmax_backward_rows<{T}, {KIND}, {GROUP}, {MODE}>"
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -68,8 +70,9 @@ class SoftmaxBackwardPlan(Plan):
         Variant(
             "row", _geometry, source="softmax/softmax_backward.cu",
             kernels=(
-                *group_kernels("softmax_backward_rows<{T}, {KIND}, {GROUP}, {MODE}>", PARAMS, tile_modes),
-                Kernel("long", "softmax_backward_long<{T}, {KIND}, {MODE}>", PARAMS, modes, threads=LONG, min_blocks=2),
+                *group_kernels(_ROWS, PARAMS, MODES),
+                *group_kernels(_ROWS, PARAMS, TILES, threads=512, name="tile"),
+                Kernel("long", "softmax_backward_long<{T}, {KIND}, {MODE}>", PARAMS, MODES, threads=LONG, min_blocks=2),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),

@@ -1,0 +1,110 @@
+"""The functional layer's steady state: fresh outputs, a launch found by strides, no Args and no second look.
+
+Outputs made by the layer itself cannot overlap an input and are aligned, and shapes, dtypes, types and attributes are
+already in the functional key. What is left to check are strides, pointer alignment and devices; anything else
+returns `MISS` and the call goes through `plan.run`. It brings `rms_norm` from 10.3 to about 7 µs on an H200's host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..interop.arrays import package_name
+from .args import Args, Operand, arrays_of, scalars_of
+from .hotpath import PACKAGES, layout_key
+from .memo import memo
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+MISS: Any = object()
+
+
+class Direct:
+    """The direct path of one functional entry: launches by the inputs' strides."""
+
+    def __init__(self, plan: Plan, makers: tuple[Callable[[], Any], ...], kind: type) -> None:
+        self.plan = plan
+        self.package = package_name(kind)
+        self.prepared: dict[Any, Any] = {}
+        self.call = _generated(plan.args, self.package)(self, makers, plan.device.ordinal)
+
+    @staticmethod
+    def serves(plan: Plan, lead: Any) -> bool:
+        """Plans on a GPU with plain inputs and outputs, on CuPy or torch arrays."""
+        specs = arrays_of(plan.args)
+        plain = all(s.role in ("in", "out") and not s.many for s in specs)
+        fast = package_name(type(lead)) in ("cupy", "torch") and plan.device.kind == "cuda"
+        return plain and fast and not plan.checked and not plan.device.fake
+
+    def learn(self, arrays: Mapping[str, Any]) -> None:
+        """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
+        specs = arrays_of(self.plan.args)
+        full, alignment = layout_key(self.plan.args, self.package, arrays)
+        layout = self.plan.runner.layouts[self.package].get(full)
+        prepared = None if layout is None or any(alignment) else layout.by_alignment.get(())
+        if prepared is None or prepared.workspace:
+            return
+        if len(self.prepared) >= 256:
+            self.prepared.clear()
+        reads = [i for i, spec in enumerate(specs) if spec.reads]
+        self.prepared[tuple(full[3 * i + 1] for i in reads)] = prepared  # (shape, strides, dtype) of each in turn
+
+
+@memo()
+def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
+    names: dict[str, Any] = {"MISS": MISS}
+    if package == "torch":
+        from .runner import raw_stream_getter
+
+        names["CURRENT"] = raw_stream_getter()
+    exec(compile(source(cls, package), f"<direct {cls.__name__} on {package}>", "exec"), names)
+    return names["build"]  # type: ignore[no-any-return]
+
+
+def source(cls: type[Args], package: str) -> str:
+    """The generated Python: `build(direct, makers, ordinal)` returns the call."""
+    inputs = [s for s in arrays_of(cls) if s.reads]
+    outputs = [s for s in arrays_of(cls) if not s.reads]
+    scalars = scalars_of(cls)
+    key = ", ".join(_optional(s, PACKAGES[package][1]) for s in inputs)
+    pointers = "; ".join(f"p_{s.name} = {_optional(s, PACKAGES[package][3], '0')}" for s in inputs)
+    low = " | ".join(f"p_{s.name}" for s in inputs)
+    elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
+    floats = [f"type({s.name}) is not {'int' if s.integer else 'float'}" for s in scalars]
+    made = [f"{s.name} = make_{s.name}()" for s in outputs]
+    flat = ", ".join(
+        [
+            f"p_{s.name}"
+            if s.reads
+            else PACKAGES[package][3].format(a=s.name)
+            if not s.optional
+            else f"0 if {s.name} is None else {PACKAGES[package][3].format(a=s.name)}"
+            for s in arrays_of(cls)
+        ]  # fmt: skip
+        + ["0"] * (len(scalars) + 3)
+    )
+    current = "CURRENT(ordinal)" if package == "torch" else "stream()"
+    results = ", ".join(s.name for s in outputs)
+    lines = [
+        "def build(direct, makers, ordinal):",
+        f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
+        "    find = direct.prepared.get; runtime = direct.plan.runner.runtime; stream = runtime.current_stream",
+        "    several = direct.plan.runner.several; device = runtime.current_device",
+        f"    def call({', '.join([s.name for s in inputs] + [s.name for s in scalars])}):",
+        f"        prepared = find(({key},))",
+        "        if prepared is None or several and device() != ordinal: return MISS",
+        f"        {pointers}",
+        f"        if {' or '.join([f'({low}) & 15', *elsewhere, *floats])}: return MISS",
+        *(f"        {line}" for line in made),
+        f"        prepared.call(({flat}), ({''.join(f'{s.name}, ' for s in scalars)}), {current})",
+        f"        return {results}" if len(outputs) == 1 else f"        return ({results})",
+        "    return call",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _optional(spec: Operand, form: str, absent: str = "None") -> str:
+    read = form.format(a=spec.name)
+    return f"{absent} if {spec.name} is None else {read}" if spec.optional else read
