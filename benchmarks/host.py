@@ -39,27 +39,34 @@ def rows() -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {
         "prepacked launch": lambda: driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, buffer, 0),
         "bind (3 operands)": bound,
-        "run (3 operands)": lambda: plan.run(args),
+        "run (3 operands)": three_operands(x, y),
+        "run rms_norm": lambda: plan.run(args),
         "functional rms_norm, out=": lambda: bc.rms_norm(x, weight, out=y),
         "functional rms_norm": lambda: bc.rms_norm(x, weight),
         "cupy.RawKernel (3 args)": lambda: kernel((1,), (32,), (x, y, 1)),
         "cupy.add": lambda: cp.add(x, x, out=y),
     }
-    if hasattr(bc, "add"):
-        found["functional add"] = lambda: bc.add(x, x)
-    if hasattr(bc, "FlashDecodingPlan"):
-        found["run (5 operands)"] = five_operands()
+    found["functional add"] = lambda: bc.add(x, x)
+    found["run (5 operands)"] = five_operands()
     found.update(torch_rows())
     return found
 
 
+def three_operands(x: Any, y: Any) -> Callable[[], Any]:
+    """y = a + b."""
+    plan = bc.BinaryPlan.select(bc.BinaryDescriptor(shape=x.shape, kind="add", element="float32"))
+    args = bc.BinaryArgs(a=x, b=x, y=y)
+    plan.run(args)
+    return lambda: plan.run(args)
+
+
 def five_operands() -> Callable[[], Any]:
-    """layer_norm with weight, bias, y, mean: five arrays."""
-    x = cp.random.standard_normal((2, 2, 2, 256), dtype=cp.float32)
-    y, weight, bias = cp.empty_like(x), cp.ones(256, cp.float32), cp.zeros(256, cp.float32)
-    mean = cp.empty((2, 2, 2), cp.float32)
-    plan = bc.LayerNormPlan.select(bc.LayerNormDescriptor(batch_shape=(2, 2, 2), normalized_shape=256, element="float32"))
-    args = bc.LayerNormArgs(x=x, weight=weight, bias=bias, y=y, mean=mean)
+    """Attention: q, k, v, y [1, 2, 2, 32] and lse."""
+    q, k, v = (cp.random.standard_normal((1, 2, 2, 32), dtype=cp.float32) for _ in range(3))
+    y, lse = cp.empty_like(q), cp.empty((1, 2, 2), cp.float32)
+    desc = bc.FlashSdpaDescriptor(batch_size=1, num_heads=2, query_len=2, key_len=2, d_k=32, d_v=32, element="float32")
+    plan = bc.FlashSdpaPlan.select(desc)
+    args = bc.FlashSdpaArgs(q=q, k=k, v=v, y=y, lse=lse)
     plan.run(args)
     return lambda: plan.run(args)
 
@@ -92,8 +99,7 @@ def torch_rows() -> dict[str, Callable[[], Any]]:
         "torch.nn.functional.rms_norm": lambda: torch.nn.functional.rms_norm(x, (256,), weight),
         "torch.nn.functional.layer_norm": lambda: torch.nn.functional.layer_norm(x, (256,), weight),
     }
-    if hasattr(bc, "add"):
-        found["functional add on torch"] = lambda: bc.add(x, x)
+    found["functional add on torch"] = lambda: bc.add(x, x)
     try:
         import triton
         import triton.language as tl

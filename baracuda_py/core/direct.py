@@ -56,7 +56,7 @@ class Direct:
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
     names: dict[str, Any] = {"MISS": MISS}
     if package == "torch":
-        from .runner import raw_stream_getter
+        from .intake import raw_stream_getter
 
         names["CURRENT"] = raw_stream_getter()
     exec(compile(source(cls, package), f"<direct {cls.__name__} on {package}>", "exec"), names)

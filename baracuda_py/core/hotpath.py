@@ -149,13 +149,19 @@ def _read_list(spec: Operand, package: str) -> list[str]:
 
 
 def _overlap(plain: list[Operand]) -> list[str]:
-    """Byte spans of every written operand against every other; the runner looks closer where they meet."""
-    tests = [
-        f"(p_{a.name} + l_{a.name} < p_{b.name} + h_{b.name} and p_{b.name} + l_{b.name} < p_{a.name} + h_{a.name})"
-        for i, a in enumerate(plain)
-        for b in plain[i + 1 :]
-        if a.writes or b.writes
-    ]
+    """Byte spans of every written operand against every other; the runner looks closer where they meet.
+
+    An output that is the very view of an input it may replace (in place) is let through.
+    """
+    tests = []
+    for i, a in enumerate(plain):
+        for b in plain[i + 1 :]:
+            if a.writes or b.writes:
+                x, y = a.name, b.name
+                test = f"p_{x} + l_{x} < p_{y} + h_{y} and p_{y} + l_{y} < p_{x} + h_{x}"
+                if x in b.inplace or y in a.inplace:
+                    test += f" and (p_{x} != p_{y} or s_{x} != s_{y} or k_{x} != k_{y} or e_{x} != e_{y})"
+                tests.append(f"({test})")
     if not tests:
         return []
     unpack = ", ".join(f"l_{s.name}, h_{s.name}" for s in plain)

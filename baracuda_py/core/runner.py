@@ -296,13 +296,22 @@ class Runner:
             for one in calls:
                 one(where)
 
-        if len(calls) != 1:
-            return call
-        single = calls[0]
-
         def call_one(_keep: Any = keep) -> None:
             single(current() if at is None else at)
 
+        def call_there(_keep: Any = keep) -> None:
+            previous = self.runtime.current_device()
+            self.runtime.use_device(self.ordinal)
+            try:
+                call()
+            finally:
+                self.runtime.use_device(previous)
+
+        if self.several:
+            return call_there
+        if len(calls) != 1:
+            return call
+        single = calls[0]
         return call_one
 
 

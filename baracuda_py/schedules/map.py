@@ -45,7 +45,7 @@ def map_kernels(template: str, params: Params, partner: ElementKind | None = Non
         return widths(max(kind.itemsize, partner.itemsize if partner else 0))
 
     def flat(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": options(kind)[:1], "UNROLL": (_unroll(options(kind)[0], operands), 1)}
+        return {"VEC": options(kind)[:1], "UNROLL": tuple(dict.fromkeys((_unroll(options(kind)[0], operands), 1)))}
 
     def strided(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": options(kind), "I": ("i32", "i64")}
@@ -65,9 +65,9 @@ def widths(itemsize: int) -> tuple[int, ...]:
 def _unroll(vec: int, operands: int) -> int:
     """Chunks a thread of the flat kernel takes: 64 bytes of one input or 32 of each of several.
 
-    Less of 8-byte elements: formulas in double are long, and a thread that holds much runs beside few others.
+    Half of it in 8-byte elements: formulas in double are long, and a thread that holds much runs beside few others.
     """
-    return UNROLL if vec > 2 and operands < 3 else 2
+    return (UNROLL if operands < 3 else 2) // (1 if vec > 2 else 2)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A launch carries up to `capacity` tensors in its parameter struct, with a table of the first chunk of each; block b
 works on the last tensor whose first chunk is <= b. Chunks are counted in elements, so they depend on shapes alone.
-`kernels/include`-side counterpart: `find_tensor` in the kernels that use it.
+`kernels/include/baracuda/multi_tensor.cuh` finds the tensor of a block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AXES = 8
 
 
 class Group(NamedTuple):
-    """Tensors `start`…`stop` of a list in one launch of `blocks` blocks; `first[i]` is where tensor start + i begins."""
+    """Tensors `start`…`stop` of a list in one launch of `blocks` blocks; `first[i]`: where tensor start + i begins."""
 
     start: int
     stop: int
@@ -70,7 +70,9 @@ def merge(views: Sequence[View], *, reorder: bool) -> Steps | str:
     axes = list(range(len(views[0].shape)))
     if reorder:
         axes.sort(key=lambda axis: -abs(views[0].strides[axis]))
-    shape, strides = merge_axes(tuple(views[0].shape[a] for a in axes), [tuple(v.strides[a] for a in axes) for v in views])
+    shape, strides = merge_axes(
+        tuple(views[0].shape[a] for a in axes), [tuple(v.strides[a] for a in axes) for v in views]
+    )
     if len(shape) > AXES:
         return f"more than {AXES} axes remain after merging"
     return Steps(shape, strides)

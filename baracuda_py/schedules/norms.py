@@ -104,6 +104,18 @@ LADDER = (
 )  # fmt: skip
 LOOP_THREADS = 512
 
+# Suffix and template arguments ADD and WIDE: no residual, a residual, any strides.
+_FORWARD_KINDS = (
+    ("", "baracuda::norm::add_never, true"), ("_add", "baracuda::norm::add_always, true"),
+    ("_any", "baracuda::norm::add_maybe, false"),
+)  # fmt: skip
+
+
+def _resident(rung: Rung, suffix: str) -> int:
+    """Threads of a multiprocessor that registers leave room for, spilling none; an addition has twice the loads each."""
+    return 512 if suffix or rung.chunks > 4 else 768 if rung.rows > 1 else 1024
+
+
 FORWARD_OPERANDS = ("x", "residual", "weight", "bias", "y", "h")
 
 
@@ -113,14 +125,15 @@ def forward_params(name: str, **fields: str) -> Params:
 
 
 def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
-    """The ladder and the loop of `kernels/norm/<op>.cu`: one kernel for dense rows, one for any strides."""
+    """The ladder and the loop of `kernels/norm/<op>.cu`, in the three kinds of `_FORWARD_KINDS`."""
     made = []
-    for wide in (True, False):
+    for suffix, tail in _FORWARD_KINDS:
         for r in LADDER:
-            call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {str(wide).lower()}>"
-            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=1024 // r.threads))
-        call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {str(wide).lower()}>"
-        made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS, min_blocks=2))
+            call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {tail}>"
+            blocks = max(1, _resident(r, suffix) // r.threads)
+            made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks))
+        call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
+        made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS))
     return tuple(made)
 
 
@@ -132,15 +145,16 @@ def forward_geometry(p: Problem) -> Geometry | str:
     rows = merge_rows(views, len(desc.batch_shape))
     if isinstance(rows, str):
         return rows
-    axes, wide = {"W": desc.weight_element}, _wide(rows, desc)
+    axes = {"W": desc.weight_element}
+    suffix = "_any" if not _wide(rows, desc) else "" if p.residual is None else "_add"
     params = {**rows.params(), "eps": desc.eps}
     chunks = _chunks(desc, rows.cols)
     rung = next((r for r in LADDER if chunks <= r.lanes * r.chunks), None)
     if rung is None:
-        step = Step(_named("loop", wide), (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
+        step = Step("loop" + suffix, (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
     else:
         blocks = -(-rows.rows // (rung.threads // rung.lanes * rung.rows))
-        step = Step(_named(rung.name, wide), (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
+        step = Step(rung.name + suffix, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout)
 
 
@@ -176,7 +190,7 @@ class Pipe:
 # The first pipe that holds a row and whose ring fits the device is taken; the shorter ring of 1024 chunks is for devices
 # with 99 KB (and for a third streamed operand there).
 PIPES = (
-    Pipe(8, 1, 2, 3, 4), Pipe(16, 1, 2, 3, 4), Pipe(32, 1, 2, 3, 4), Pipe(32, 2, 1, 3, 3), Pipe(64, 2, 1, 3, 8),
+    Pipe(8, 1, 2, 3, 2), Pipe(16, 1, 2, 3, 2), Pipe(32, 1, 2, 3, 2), Pipe(32, 2, 1, 3, 2), Pipe(64, 2, 1, 3, 8),
     Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 2, 1),
 )  # fmt: skip
 COLUMN_THREADS = 256
@@ -208,7 +222,7 @@ def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, 
         tail = f"{str(wide).lower()}>"
         for r in PIPES:
             call = f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {tail}"
-            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=r.blocks))
+            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=r.blocks if wide else 1))
         call = f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}"
         made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS))
         call = f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {tail}"

@@ -135,7 +135,8 @@ class Tile:
 
 def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Tile | None:
     """A tile for rows whose neighbours along the last batch axis are adjacent in memory; None where there is none."""
-    if not rows.outer_shape or rows.outer_shape[-1] < 8 or abs(rows.step[0]) <= 1 or any(o[-1] != 1 for o in rows.outer):
+    neighbours = rows.outer_shape[-1] if rows.outer_shape else 0
+    if neighbours < 8 or abs(rows.step[0]) <= 1 or any(o[-1] != 1 for o in rows.outer):
         return None
     width = 16 // element.itemsize
     chunks = -(-rows.cols // width)
@@ -143,11 +144,10 @@ def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Ti
     for size in (64 // element.itemsize, 32 // element.itemsize):
         needed = size * pitch * element.itemsize * inputs
         if needed <= smem // (2 if size * element.itemsize == 64 else 1):
-            axis_rows = rows.outer_shape[-1]
-            count = -(-axis_rows // size)
+            count = -(-neighbours // size)
             pitches = (*rows.step, *(s for o in rows.outer for s in o[:-1]))
-            wide = rows.aligned and axis_rows % width == 0 and all(s % width == 0 for s in pitches)
-            return Tile(size, count, axis_rows, pitch, needed, count * (rows.rows // axis_rows), wide)
+            wide = rows.aligned and neighbours % width == 0 and all(s % width == 0 for s in pitches)
+            return Tile(size, count, neighbours, pitch, needed, count * (rows.rows // neighbours), wide)
     return None
 
 

@@ -78,7 +78,7 @@ def _tighter(own: str, rule: str | None) -> str:
 
 
 def operands(case: Case, draw: Draw | None = None, poison: int = 0xFF, rule: str | None = None) -> Operands:
-    """Lay a case out: dense without `draw`, else as the draw chooses within each operand's rule (or a tighter `rule`)."""
+    """Lay a case out: dense without `draw`, else as the draw chooses within each operand's rule (or `rule`)."""
     laid: dict[str, Any] = {}
     for spec in arrays_of(case.plan.args):
         if not spec.reads:

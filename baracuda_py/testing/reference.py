@@ -74,20 +74,25 @@ def evaluate(case: Case, compute: Any = np.float64, change: Change | None = None
     return call(case.plan, case.desc, values(case, compute, change), case.wanted)
 
 
-def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any, draws: int = 4) -> dict[str, Any]:
+def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> dict[str, Any]:
     """Results as far from the truth as the formula in `narrow` may fairly be: what `Relative` compares with.
 
-    Elementwise the worst of the formula evaluated in `narrow` and of `draws` exact evaluations whose operands were each
-    shifted by up to one eps of `narrow`. One evaluation alone is no yardstick: on a small problem it is right by luck,
-    and another order of the same sum is then "worse" without being wrong.
+    Elementwise the worst of the formula evaluated in `narrow`, and of exact evaluations whose operands were shifted by
+    up to one eps of `narrow`: each by its own random amount, and all away from zero, as the errors of a sum may line up.
+    One evaluation alone is no yardstick: on a small problem it is right by luck, and another order of the same sum is
+    then "worse" without being wrong.
     """
     eps = float(np.finfo(narrow).eps)
     rng = np.random.default_rng(0)
 
-    def shifted(x: np.ndarray) -> np.ndarray:
-        return x * (1 + x.dtype.type(eps) * rng.uniform(-1, 1, x.shape).astype(x.dtype))
+    def scattered(x: np.ndarray) -> np.ndarray:
+        return np.asarray(x + eps * rng.uniform(-1, 1, x.shape) * x, x.dtype)
 
-    trials = [evaluate(case, narrow), *(evaluate(case, wide, shifted) for _ in range(draws))]
+    def aligned(x: np.ndarray) -> np.ndarray:
+        return np.asarray(x + eps * rng.choice((-1, 1)) * np.abs(x), x.dtype)
+
+    shifted = [evaluate(case, wide, change) for change in (scattered, scattered, scattered, aligned, aligned)]
+    trials = [evaluate(case, narrow), *shifted]
     return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
 
 

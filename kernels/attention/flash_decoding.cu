@@ -52,6 +52,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // of them at once
   constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;   // keys a lane has in flight
   constexpr int DEPTH = HEADS > 4 || !WIDE ? 1 : 2;              // quads of values a lane has in flight
+  constexpr int PAIR = HEADS > 4 ? 2 : 4;                // values widened at a time
   constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows of lanes
   static_assert(PIECES % LOADS == 0, "whole batches");
   BARACUDA_DYNAMIC_SMEM(A, queries);       // [HEADS][D]
@@ -72,6 +73,10 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   const T* q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0) * p.q_stride[1];
   const T* k = static_cast<const T*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + k0 * p.k_stride[2];
 
+  // Where this split of the first head stands, and how many heads: in shared memory, the accumulators need the registers.
+  __shared__ i64 first_row;
+  __shared__ int row_count;
+  if (threadIdx.x == 0) row_count = heads, first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
   for (int n = threadIdx.x; n < HEADS * D; n += threads) {
     const int h = n / D, d = n % D;
     queries[n] = h < heads && d < p.d_k ? to_acc(q[h * p.q_stride[1] + d]) : A(0);
@@ -137,15 +142,15 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
     for (int u = 0; u < 4; ++u, at += p.v_stride[2]) x[u] = fetch<T, WIDE>(at, key + u < keys ? p.d_v - column : 0);
   };
   uint4 values[DEPTH > 0 ? DEPTH : 1][4];
-  if (row < GROUPS) {
+  const bool takes = threads % LANES == 0 || row < GROUPS;
+  if (takes) {
 #pragma unroll
     for (int n = 0; n < DEPTH; ++n) quad(values[n], 4 * (row + n * GROUPS));
   }
   __syncthreads();
 
   const A c = static_cast<A>(p.scale * 1.4426950408889634);
-  const i64 head = static_cast<i64>(b) * p.num_heads + kv * p.group + head0;
-  for (int h = warp; h < heads; h += threads / warp_size) {
+  for (int h = warp; h < row_count; h += threads / warp_size) {
     A x[split_keys / warp_size], top = -numeric<A>::infinity(), sum = A(0);
 #pragma unroll
     for (int n = 0; n < split_keys / warp_size; ++n) {
@@ -163,7 +168,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
     }
     sum = warp_reduce<Sum>(sum);
     if (lane == 0) {
-      A* stats = static_cast<A*>(p.stats) + ((head + h) * splits + split) * 2;
+      A* stats = static_cast<A*>(p.stats) + (first_row + h * p.splits) * 2;
       stats[0] = top;
       stats[1] = sum;
     }
@@ -176,7 +181,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
 #pragma unroll
     for (int e = 0; e < VEC; ++e) acc[h][e] = A(0);
   }
-  if (row < GROUPS) {
+  if (takes) {
     constexpr int EACH = DEPTH > 0 ? DEPTH : 1;
 #pragma unroll 1
     for (int start = 4 * row; start < keys; start += 4 * GROUPS * EACH) {
@@ -185,16 +190,19 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
         const int key = start + 4 * GROUPS * n;
         if (key >= keys) break;
         if (DEPTH == 0) quad(values[0], key);
-        Vec<A, VEC> value[4];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) value[u] = widened<T>(values[n][u]);
+        for (int half = 0; half < 4; half += PAIR) {
+          Vec<A, VEC> value[PAIR];
 #pragma unroll
-        for (int h = 0; h < HEADS; ++h) {
-          const auto weight = load<4>(weights + h * split_keys + key);
+          for (int u = 0; u < PAIR; ++u) value[u] = widened<T>(values[n][half + u]);
 #pragma unroll
-          for (int u = 0; u < 4; ++u) {
+          for (int h = 0; h < HEADS; ++h) {
+            const auto weight = load<PAIR>(weights + h * split_keys + key + half);
 #pragma unroll
-            for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight[u], value[u][e], acc[h][e]);
+            for (int u = 0; u < PAIR; ++u) {
+#pragma unroll
+              for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight[u], value[u][e], acc[h][e]);
+            }
           }
         }
         if (DEPTH > 0) quad(values[n], key + 4 * GROUPS * DEPTH);
@@ -208,25 +216,24 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
 #pragma unroll
   for (int h0 = 0; h0 < HEADS; h0 += ONCE) {
     __syncthreads();
-    if (row < GROUPS) {
+    if (takes) {
 #pragma unroll
-      for (int h = 0; h < ONCE; ++h) {
-        if (h0 + h >= HEADS) continue;
+      for (int h = 0; h < ONCE && h0 + h < HEADS; ++h) {
         Vec<A, VEC> x;
 #pragma unroll
-        for (int e = 0; e < VEC; ++e) x[e] = acc[h0 + h < HEADS ? h0 + h : 0][e];
+        for (int e = 0; e < VEC; ++e) x[e] = acc[h0 + h][e];
         store(sums + (row * ONCE + h) * D + column, x);
       }
     }
     __syncthreads();
 #pragma unroll 1
     for (int n = threadIdx.x; n < ONCE * D; n += threads) {
-      const int h = n / D, d = n % D;
-      if (h0 + h >= heads || d >= p.d_v) continue;
+      const int h = h0 + n / D, d = n % D;
+      if (h >= row_count || d >= p.d_v) continue;
       A sum = sums[n];
 #pragma unroll 4
       for (int g = 1; g < GROUPS; ++g) sum += sums[g * ONCE * D + n];
-      static_cast<A*>(p.parts)[((head + h0 + h) * splits + split) * p.d_v + d] = sum;
+      static_cast<A*>(p.parts)[(first_row + h * p.splits) * p.d_v + d] = sum;
     }
   }
 }

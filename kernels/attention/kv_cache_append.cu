@@ -29,8 +29,8 @@ template <int BYTES, class I> BARACUDA_D void kv_cache_append(const KvCacheAppen
       column = c, l = row, h = head, b = sample;
     } else {
       u64 c, row, head;
-      b = divmod(divmod(divmod(static_cast<u64>(item), static_cast<u64>(p.row_words), c), static_cast<u64>(p.new_len), row),
-                 static_cast<u64>(p.heads), head);
+      const u64 cell = divmod(static_cast<u64>(item), static_cast<u64>(p.row_words), c);
+      b = divmod(divmod(cell, static_cast<u64>(p.new_len), row), static_cast<u64>(p.heads), head);
       column = c, l = row, h = head;
     }
     const i64 at = b * p.offset_stride;

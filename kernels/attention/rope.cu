@@ -6,9 +6,9 @@
 // four heads (eight 16-byte loads) in flight. Chunks beyond the rotated columns are copied.
 // There are no sums; the bits of an element do not depend on the chunking.
 //
-// Angles are kept in turns: inv_freq / (2 pi) as two doubles, times the position, less the nearest integer. What is left,
-// again two words, is exact far below a double's rounding for positions up to 2^20 and more; its head goes to sincospi,
-// which needs no further reduction, and its tail enters to first order.
+// Angles are kept in turns: inv_freq / (2 pi) as two doubles, times the position, less the nearest integer. What is
+// left, again two words, is exact far below a double's rounding for positions up to 2^20 and more; its head goes to
+// sincospi, which needs no further reduction, and its tail enters to first order.
 #include <baracuda/index.cuh>
 #include <baracuda/math.cuh>
 #include <baracuda/vector.cuh>
@@ -97,7 +97,8 @@ template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeP
     const bool second = h >= p.heads;
     const i64(&n)[4] = p.strides[side + (second ? 2 : 0)];
     void* base = side == 0 ? (second ? p.x2 : p.x) : (second ? p.y2 : p.y);
-    return static_cast<T*>(base) + (b * n[0] + (second ? h - p.heads : h) * n[1] + static_cast<i64>(s) * n[2] + column * n[3]);
+    const i64 at = b * n[0] + (second ? h - p.heads : h) * n[1] + static_cast<i64>(s) * n[2] + column * n[3];
+    return static_cast<T*>(base) + at;
   };
   auto stride = [&](i64 h, int side) { return p.strides[side + (h >= p.heads ? 2 : 0)][3]; };
   Vec<T, VEC> x[HEADS], x2[HEADS];

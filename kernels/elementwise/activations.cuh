@@ -57,9 +57,12 @@ BARACUDA_D float gelu_tanh(float x) {
 }
 BARACUDA_D double gelu_tanh(double x) { return math::gelu_tanh(x); }
 
-// The normal distribution: density exp(-x^2 / 2) (without 1 / sqrt(2 pi)) and Phi(-|x|) = density w P(w), w = 1 / (1 + |x| / k).
+// The normal distribution: density exp(-x^2 / 2), its factor 1 / sqrt(2 pi) left out, and ratio with
+// Phi(-|x|) = density ratio, which is w P(w) with w = 1 / (1 + |x| / k).
 struct Normal {
-  float density, tail;
+  float density, ratio;
+
+  BARACUDA_D float cdf(float x) const { return x < 0.0f ? density * ratio : 1.0f - density * ratio; }
 };
 BARACUDA_D Normal normal(float x) {
   const float z = x > 64.0f ? 64.0f : x < -64.0f ? -64.0f : x;  // beyond, all is 0; keeps NaN
@@ -69,11 +72,11 @@ BARACUDA_D Normal normal(float x) {
   const float w = inverse(math::fma(magnitude(z), 0.25f, 1.0f));
   const float c[10] = {0.0997460439f, 0.09952674f,   0.0952459622f, 0.0732001342f,  0.0833301665f,
                        0.0186713213f, 0.0215209346f, 0.0566728493f, -0.0648655397f, 0.016951392f};
-  return {e, e * w * polynomial(w, c)};
+  return {e, w * polynomial(w, c)};
 }
 BARACUDA_D float gelu(float x) {
-  const float tail = normal(x).tail;
-  return x * (x < 0.0f ? tail : 1.0f - tail);
+  const Normal n = normal(x);  // far down Phi is subnormal where x Phi is not
+  return x < 0.0f ? x * n.ratio * n.density : x * (1.0f - n.ratio * n.density);
 }
 BARACUDA_D double gelu(double x) { return math::gelu(x); }
 
@@ -135,17 +138,14 @@ template <class T> BARACUDA_D Normal normal(float x) {
   if constexpr (is_same<T, bf16>) {  // within 2^-14, a 64th of a bf16 ulp
     const float w = math::fast_rcp(math::fma(z, 0.25f, 1.0f));
     const float c[5] = {0.10120011f, 0.08171694f, 0.17702144f, -0.09993152f, 0.23996412f};
-    return {e, e * w * polynomial(w, c)};
+    return {e, w * polynomial(w, c)};
   } else {
     const float w = math::fast_rcp(math::fma(z, 0.2f, 1.0f));
     const float c[7] = {0.0803500175f, 0.0710941372f, 0.13252777f, -0.123164126f, 0.446910676f, -0.386806913f, 0.279089063f};
-    return {e, e * w * polynomial(w, c)};
+    return {e, w * polynomial(w, c)};
   }
 }
-template <class T> BARACUDA_D float normcdf(float x) {
-  const float tail = normal<T>(x).tail;
-  return x < 0.0f ? tail : 1.0f - tail;
-}
+template <class T> BARACUDA_D float normcdf(float x) { return normal<T>(x).cdf(x); }
 template <class T> BARACUDA_D float gelu(float x) { return x * normcdf<T>(x); }
 template <class T> BARACUDA_D float erfc(float x) { return 2.0f * normcdf<T>(x * -1.41421356f); }
 

@@ -14,6 +14,7 @@ template <class A> BARACUDA_D A negate(A x) {
   else if constexpr (is_same<A, i64>) return static_cast<i64>(0ull - static_cast<u64>(x));
   else return -x;
 }
+template <class A, class = enable_if<is_integer<A>>> BARACUDA_D A magnitude(A x) { return x < A(0) ? negate(x) : x; }
 template <class A> BARACUDA_D A plus(A a, A b) {  // signed overflow is not defined
   if constexpr (is_same<A, i32>) return static_cast<i32>(static_cast<u32>(a) + static_cast<u32>(b));
   else if constexpr (is_same<A, i64>) return static_cast<i64>(static_cast<u64>(a) + static_cast<u64>(b));
@@ -40,7 +41,7 @@ template <class A> BARACUDA_D A clamp(A x, A low, A high) { return x < low ? low
 // ---- exact, or rounded once -----------------------------------------------------------------------------------------
 
 BARACUDA_UNARY(Neg, negate(x))
-BARACUDA_UNARY(Abs, (is_integer<A> ? (x < A(0) ? negate(x) : x) : magnitude(x)))
+BARACUDA_UNARY(Abs, magnitude(x))
 BARACUDA_UNARY(Sign, static_cast<A>((x > A(0)) - (x < A(0))))  // NaN gives 0, as in PyTorch
 BARACUDA_UNARY(Square, times(x, x))
 BARACUDA_UNARY(Cube, x * x * x)

@@ -52,7 +52,7 @@ template <class T, class A> BARACUDA_D A gelu_slope(A x) {
     Normal n;
     if constexpr (is_half<T>) n = half_math::normal<T>(x);
     else n = normal(x);
-    return math::fma(x * 0.39894228f, n.density, x < 0.0f ? n.tail : 1.0f - n.tail);
+    return math::fma(x * 0.39894228f, n.density, n.cdf(x));
   }
 }
 template <class T, class A> BARACUDA_D A gelu_tanh_slope(A x) {

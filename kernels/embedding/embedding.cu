@@ -46,7 +46,8 @@ template <int BYTES, class I> BARACUDA_D void embedding(const EmbeddingParams& p
 #pragma unroll
   for (int k = 0; k < embedding_words; ++k) {
     if (first + static_cast<i64>(k) * blockDim.x < p.items) {
-      if (p.status != nullptr && static_cast<u64>(index[k]) >= static_cast<u64>(p.num_embeddings)) atomicOr(p.status, 1u);
+      const bool known = static_cast<u64>(index[k]) < static_cast<u64>(p.num_embeddings);
+      if (p.status != nullptr && !known) atomicOr(p.status, 1u);
       store_word<Access::streaming>(static_cast<W*>(p.y) + target[k], word[k]);
     }
   }

@@ -1,8 +1,8 @@
 // embedding_backward   dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, in token order
 //
-// count, place   a stable counting sort of the tokens by row. Block (range, part) looks at one part of the tokens and at
-//                the rows of one range: it counts them, then writes each token to its place: the rows before it, the
-//                parts before this one, the tokens before it. Counts are integers, so their atomics have no order.
+// count, place   a stable counting sort of the tokens by row. Block (range, part) looks at one part of the tokens and
+//                at the rows of one range: it counts them, then writes each token to its place: the rows before it,
+//                the parts before this one, the tokens before it. Counts are integers, so their atomics have no order.
 // sum            the sorted tokens of a row are cut into chunks of 32 from the row's start. Slot k owns the chunks that
 //                start at places [32 k, 32 k + 32): at most one chunk of a row from before, then the rows that start
 //                there. A row of one chunk is written at once; the chunks of others go to `partial`. Further blocks

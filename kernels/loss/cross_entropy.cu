@@ -2,9 +2,10 @@
 //                  dlogits[c] = scale ((1 - eps) w[t] (p[c] - [c = t]) + eps / C (W p[c] - w[c]))
 //
 // cross_entropy_rows: a row in the registers of a group of G threads, K chunks each, R rows at once: one read.
-// cross_entropy_long: a block a row, maximum and sum online; for the gradient the row again, its first slabs from shared
-// memory, the others from L2, the newest first. A row's loss is finished in double, as a difference from its maximum.
-// The losses of a block are added as a tree, those of the blocks by `finish`, in double with the rounding errors kept.
+// cross_entropy_long: a block a row, maximum and sum online; for the gradient the row again, its first slabs from
+// shared memory, the others from L2, the newest first. A row's loss is finished in double, as a difference from its
+// maximum. The losses of a block are added as a tree, those of the blocks by `finish`, both in double; `finish` keeps
+// the rounding errors.
 #include "loss/cross_entropy_common.cuh"
 
 namespace baracuda {
@@ -16,12 +17,15 @@ template <class A> struct RowSums {
   i64 target;
 };
 
+template <class A> BARACUDA_D A base_of(A logit) { return math::isfinite(logit) ? logit : A(0); }
+
 struct LossPair {
   double loss, weight;
 };
 
 // Writes lse and, without a reduction, the loss; the row's share of both sums.
-template <class T, int SMOOTH, class P> BARACUDA_D LossPair finish_row(const P& p, i64 row, const RowSums<acc_t<T>>& r) {
+template <class T, int SMOOTH, class P>
+BARACUDA_D LossPair finish_row(const P& p, i64 row, const RowSums<acc_t<T>>& r) {
   using A = acc_t<T>;
   const double high = r.max, log_sum = math::log(static_cast<double>(r.sum));
   LossPair out{0, 0};
@@ -41,7 +45,8 @@ template <class T, int SMOOTH, class P> BARACUDA_D LossPair finish_row(const P& 
 }
 
 // Sum of w[c] (x[c] - base) over a chunk.
-template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& p, const RowChunk<T>& x, i64 col, acc_t<T> base) {
+template <class T, int SMOOTH, class P>
+BARACUDA_D acc_t<T> smooth_sum(const P& p, const RowChunk<T>& x, i64 col, acc_t<T> base) {
   auto z = unpack_chunk(x);
   if constexpr (SMOOTH == smooth_weighted) {
     const auto w = chunk_weights<T>(p, col);
@@ -55,8 +60,8 @@ template <class T, int SMOOTH, class P> BARACUDA_D acc_t<T> smooth_sum(const P& 
 }
 
 template <class T, int SMOOTH, class P>
-BARACUDA_D RowChunk<T> gradient_chunk(const P& p, const RowChunk<T>& x, i64 col, i64 target, acc_t<T> max, acc_t<T> factor,
-                                   const RowGradient<acc_t<T>>& row) {
+BARACUDA_D RowChunk<T> gradient_chunk(const P& p, const RowChunk<T>& x, i64 col, i64 target, acc_t<T> max,
+                                      acc_t<T> factor, const RowGradient<acc_t<T>>& row) {
   auto g = unpack_chunk(x);
 #pragma unroll
   for (int k = 0; k < row_vec<T>; ++k) g[k] = row_exp<T>(g[k] - max) * factor;
@@ -64,9 +69,10 @@ BARACUDA_D RowChunk<T> gradient_chunk(const P& p, const RowChunk<T>& x, i64 col,
   return from_acc<T>(g);
 }
 
-// The gradient's scale for an upstream gradient of 1.
-template <class A, class P> BARACUDA_D A unit_scale(const P& p) {
-  return p.dlogits != nullptr && p.mean ? A(1) / static_cast<A>(target_weight(p)) : A(1);
+// The coefficients for an upstream gradient of 1.
+template <class A, int SMOOTH, class P> BARACUDA_D RowGradient<A> unit_gradient(const P& p, A own) {
+  const A scale = p.mean ? A(1) / static_cast<A>(target_weight(p)) : A(1);
+  return row_gradient(static_cast<A>(p.smoothing), p.cols, SMOOTH != smooth_none ? all_weights(p) : 0.0, own, scale);
 }
 
 template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_rows(const P& p) {
@@ -103,7 +109,9 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
     own[r] = target[r] == no_class ? A(0) : class_weight<T>(p, target[r]);
   }
 #pragma unroll
-  for (int r = 0; r < R; ++r) max[r] = row_reduce<Max, G>(chunk_max<T>(v[r], [&](int j) { return column(r, j) < cols; }));
+  for (int r = 0; r < R; ++r) {
+    max[r] = row_reduce<Max, G>(chunk_max<T>(v[r], [&](int j) { return column(r, j) < cols; }));
+  }
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     sum[r] = spread[r] = 0;
@@ -115,7 +123,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
       for (int k = 0; k < V; ++k) e[k] = row_exp<T>(e[k] - max[r]);
       sum[r] += tree_reduce<Sum>(e);
       if constexpr (SMOOTH != smooth_none) {
-        spread[r] += smooth_sum<T, SMOOTH>(p, v[r][j], column(r, j), math::isfinite(logit[r]) ? logit[r] : A(0));
+        spread[r] += smooth_sum<T, SMOOTH>(p, v[r][j], column(r, j), base_of(logit[r]));
       }
     }
   }
@@ -130,7 +138,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
   RowSums<A> mine{};
 #pragma unroll
   for (int r = 0; r < R; ++r) {  // thread r of the group finishes row r
-    if (lane == r) mine = {max[r], sum[r], spread[r], logit[r], math::isfinite(logit[r]) ? logit[r] : A(0), own[r], target[r]};
+    if (lane == r) mine = {max[r], sum[r], spread[r], logit[r], base_of(logit[r]), own[r], target[r]};
   }
   if (lane < valid && lane < R) share = finish_row<T, SMOOTH>(p, first + lane, mine);
   if (p.keep_sums) {
@@ -142,13 +150,12 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
   }
   if (p.dlogits == nullptr) return;
 
-  const A scale = unit_scale<A>(p);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     i64 at[5];
     row_offsets(p, first + r, at);
     T* const out = static_cast<T*>(p.dlogits) + at[1];
-    const auto row = row_gradient(static_cast<A>(p.smoothing), p.cols, SMOOTH != smooth_none ? all_weights(p) : 0.0, own[r], scale);
+    const auto row = unit_gradient<A, SMOOTH>(p, own[r]);
     const A factor = row.spread / sum[r];
 #pragma unroll
     for (int j = 0; j < K; ++j) {
@@ -171,7 +178,6 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   i64 at[5];
   row_offsets(p, blockIdx.x, at);
   const T* x = static_cast<const T*>(p.logits) + at[0];
-  T* out = static_cast<T*>(p.dlogits) + at[1];
   const T low = cast<T>(-numeric<A>::infinity());
   auto column = [&](int slab) { return (static_cast<i64>(slab) * G + lane) * V; };
 
@@ -181,7 +187,7 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   if (counts) {
     r.logit = to_acc(x[target * p.step[0]]);
     r.own = class_weight<T>(p, target);
-    r.base = math::isfinite(r.logit) ? r.logit : A(0);
+    r.base = base_of(r.logit);
   }
   if (counts || p.lse != nullptr) {  // nobody asks what an ignored row holds
     OnlineRow<T> online;
@@ -197,6 +203,7 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
       if constexpr (SMOOTH != smooth_none) {
 #pragma unroll
         for (int j = 0; j < K; ++j) {
+          forget(v[j]);
           if (column(first + j) < cols) r.spread += smooth_sum<T, SMOOTH>(p, v[j], column(first + j), r.base);
         }
       }
@@ -211,7 +218,9 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   }
   if (p.dlogits == nullptr) return;
 
-  const auto row = row_gradient(static_cast<A>(p.smoothing), cols, SMOOTH != smooth_none ? all_weights(p) : 0.0, r.own, unit_scale<A>(p));
+  row_offsets(p, blockIdx.x, at);
+  T* const out = static_cast<T*>(p.dlogits) + at[1];
+  const auto row = unit_gradient<A, SMOOTH>(p, r.own);
   const A factor = row.spread / r.sum;
   for (int first = (slabs - 1) / K * K; first >= 0; first -= K) {
     RowChunk<T> v[K];
@@ -225,8 +234,8 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
     for (int j = 0; j < K; ++j) {
       const i64 col = column(first + j);
       if (col >= cols) continue;
-      write_chunk<MODE>(out, p.step[1], col, cols, counts ? gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row)
-                        : filled(cast<T>(0.0f)));
+      write_chunk<MODE>(out, p.step[1], col, cols, !counts ? filled(cast<T>(0.0f))
+                        : gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row));
     }
   }
 }

@@ -1,5 +1,5 @@
-// cross_entropy_backward    dlogits[c] = g ((1 - eps) w[t] (p[c] - [c = t]) + eps / C (W p[c] - w[c])),  p = exp(x - lse)
-//
+// cross_entropy_backward    dlogits[c] = g ((1 - eps) w[t] (p[c] - [c = t]) + eps / C (W p[c] - w[c])),
+//                           p = exp(x - lse)
 // Elementwise given lse: each group of G threads takes R rows, or one of `segments` parts of a long row.
 #include "loss/cross_entropy_common.cuh"
 
@@ -29,7 +29,9 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
     for (int j = 0; j < K; ++j) read_chunk<MODE>(v[r][j], x, p.step[0], column(r, j), cols, cast<T>(0.0f));
   }
   A share = A(1);
-  if (p.mean) share = p.total_weight == nullptr ? static_cast<A>(target_weight(p)) : *static_cast<const A*>(p.total_weight);
+  if (p.mean) {
+    share = p.total_weight == nullptr ? static_cast<A>(target_weight(p)) : *static_cast<const A*>(p.total_weight);
+  }
   const int smooth = p.smoothing == 0 ? smooth_none : p.weight == nullptr ? smooth_plain : smooth_weighted;
   const double weights = smooth != smooth_none ? all_weights(p) : 0.0;
 #pragma unroll

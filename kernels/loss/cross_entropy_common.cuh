@@ -59,13 +59,14 @@ template <class A> BARACUDA_D RowGradient<A> row_gradient(A smoothing, i64 cols,
 
 // A chunk of dlogits from probabilities times spread, `g`; target: the row's class, `smooth` one of Smoothing.
 template <class T, class P>
-BARACUDA_D void finish_gradient(const P& p, Vec<acc_t<T>, row_vec<T>>& g, i64 col, i64 target, const RowGradient<acc_t<T>>& row,
-                                int smooth) {
+BARACUDA_D void finish_gradient(const P& p, Vec<acc_t<T>, row_vec<T>>& g, i64 col, i64 target,
+                                const RowGradient<acc_t<T>>& row, int smooth) {
   constexpr int V = row_vec<T>;
   if (target >= col && target < col + V) {
+    const int at = static_cast<int>(target - col);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      if (target == col + k) g[k] -= row.hit;
+      if (at == k) g[k] -= row.hit;
     }
   }
   if (smooth == smooth_plain) {

@@ -19,7 +19,14 @@ template <bool WIDE, class L> struct Place {
 };
 
 // The residual, if there is one, added to N chunks; the sums are rounded to the element, and written where h is wanted.
-// place(i) says where chunk i stands.
+// place(i) says where chunk i stands. The ADD of a kernel: whether there is a residual is fixed, or seen at run time.
+enum Add { add_never, add_always, add_maybe };
+
+template <int ADD, class P> BARACUDA_D bool adds(const P& p) {
+  if constexpr (ADD == add_maybe) return p.residual != nullptr;
+  else return ADD == add_always;
+}
+
 template <class T, bool WIDE, int N, int MOST, class P, class F>
 BARACUDA_D void add_residual(const P& p, Chunk (&v)[N], F place) {
   const T* const residual = static_cast<const T*>(p.residual);
@@ -118,7 +125,7 @@ template <bool CENTER, class A, class P> BARACUDA_D void save(const P& p, i64 ro
 // ---- rows held in registers -----------------------------------------------------------------------------------------
 
 // Each group of LANES threads holds ROWS rows of at most LANES * CHUNKS chunks: x is read once.
-template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, bool CENTER, bool WIDE, class P>
+template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int ADD, bool CENTER, bool WIDE, class P>
 BARACUDA_D void row(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, GROUPS = THREADS / LANES, TILE = GROUPS * ROWS, HELD = ROWS * CHUNKS;
@@ -144,7 +151,7 @@ BARACUDA_D void row(const P& p) {
       const T* const base = static_cast<const T*>(p.x) + at.row.offset(p, X);
       v[i] = load_chunk<T, WIDE, Access::streaming>(p, X, base, at.col, at.left);
     }
-    if (p.residual != nullptr) add_residual<T, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
+    if (adds<ADD>(p)) add_residual<T, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
 
     auto packed = [&] {
       if constexpr (WIDE) {
@@ -205,7 +212,7 @@ BARACUDA_D void row(const P& p) {
 // ---- rows of any length ---------------------------------------------------------------------------------------------
 
 // One block a row, which is read twice: the second time mostly from L2. Batches of BATCH chunks a thread.
-template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACUDA_D void loop(const P& p) {
+template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class P> BARACUDA_D void loop(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, BATCH = 4, U = WIDE ? BATCH : 1;
   constexpr i64 STEP = THREADS * VEC;
@@ -216,12 +223,12 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
     const RowAt<WIDE> at(p, row);
     auto read = [&](Chunk (&v)[BATCH], i64 start, bool again) {
       auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
-      const bool stored = again && p.h != nullptr;
+      const bool stored = again && adds<ADD>(p) && p.h != nullptr;
       const int n = stored ? H : X;
       const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
 #pragma unroll U
       for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
-      if (p.residual != nullptr && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
+      if (adds<ADD>(p) && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
     };
     Statistics<A> s{0, 0, 0};
     A variance;

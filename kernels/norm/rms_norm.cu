@@ -6,13 +6,14 @@
 
 namespace baracuda {
 
-template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, bool WIDE, class P>
+template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int ADD, bool WIDE, class P>
 BARACUDA_D void rms_norm_row(const P& p) {
-  norm::row<T, W, THREADS, LANES, CHUNKS, ROWS, false, WIDE>(p);
+  norm::row<T, W, THREADS, LANES, CHUNKS, ROWS, ADD, false, WIDE>(p);
 }
 
-template <class T, class W, int THREADS, bool WIDE, class P> BARACUDA_D void rms_norm_loop(const P& p) {
-  norm::loop<T, W, THREADS, false, WIDE>(p);
+template <class T, class W, int THREADS, int ADD, bool WIDE, class P>
+BARACUDA_D void rms_norm_loop(const P& p) {
+  norm::loop<T, W, THREADS, ADD, false, WIDE>(p);
 }
 
 }  // namespace baracuda

@@ -92,9 +92,9 @@ template <class T, int THREADS, bool WIDE> struct Row {
 
   const T* base;
   i64 stride;
-  int cols;
-  A top, inverse, one;  // largest logit, 1 / temperature, the fixed-point 1
-  bool masses;          // whether histograms need them: top-k alone only counts
+  int cols, scale_bits;         // 2^scale_bits is the fixed-point 1
+  A top, inverse, inverse_low;  // largest logit, 1 / temperature in two words
+  bool masses;                  // whether histograms need them: top-k alone only counts
   Memory<K>& memory;
 
   // f(key, column) for every column of [begin, end), by threads `t` of `n`; every thread of a warp calls f equally often,
@@ -120,22 +120,18 @@ template <class T, int THREADS, bool WIDE> struct Row {
     }
   }
 
-  // Natural log of a weight, <= 0. The largest logits weigh 1 even when infinite; against those all else is 0.
-  static BARACUDA_D A log_weight(A x, A top, A inverse) {
-    const A scaled = (x - top) * inverse;
-    return x == top ? A(0) : scaled <= A(0) ? scaled : -numeric<A>::infinity();
-  }
-  static BARACUDA_D u64 weight(K key, A top, A inverse, A one) {
-    const A scaled = log_weight(Keys<A>::value(key), top, inverse);
+  // The largest logits weigh 1 even when infinite; against those, and where the logarithm is no number, all else is 0.
+  BARACUDA_D u64 weight(K key) const {
+    const A x = Keys<A>::value(key), below = x - top;
+    const A scaled = x == top ? A(0) : math::fma(below, inverse_low, below * inverse);
     if (!(scaled > A(-48))) return 0;  // below half a unit
-    if constexpr (is_same<A, float>) return __float2ull_rn(math::exp(scaled) * one);
-    else return __double2ull_rn(math::exp(scaled) * one);
+    if constexpr (is_same<A, float>) return __float2ull_rn(math::exp(scaled) * __int_as_float((127 + scale_bits) << 23));
+    else return __double2ull_rn(math::exp(scaled) * __longlong_as_double(static_cast<i64>(1023 + scale_bits) << 52));
   }
-  // Out of line where calls are few: copies of exp are most of the compile time.
-  static __device__ __noinline__ u64 weight_of(K key, A top, A inverse, A one) { return weight(key, top, inverse, one); }
-  BARACUDA_D u64 weight(K key) const { return weight(key, top, inverse, one); }
-  BARACUDA_D int bin_of(K key) const {  // 0 holds the largest keys; never decreases as keys fall
-    const A at = -log_weight(Keys<A>::value(key), top, inverse) * A(bins_per_unit);
+  // 0 holds the largest keys. Never decreases as keys fall: rounded products are monotone, the sum in `weight` is not.
+  BARACUDA_D int bin_of(K key) const {
+    const A x = Keys<A>::value(key);
+    const A at = x == top ? A(0) : (top - x) * inverse * A(bins_per_unit);
     return at < A(bins - 1) ? static_cast<int>(at) : bins - 1;
   }
 
@@ -242,7 +238,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
       clear(memory.fine);
       auto put = [&](K key) {
         const bool inside = key >= r.lo && key <= r.hi;
-        add_warp(memory.fine, inside ? static_cast<int>((r.hi - key) >> shift) : -1, inside && masses ? weight_of(key, top, inverse, one) : 0);
+        add_warp(memory.fine, inside ? static_cast<int>((r.hi - key) >> shift) : -1, inside && masses ? weight(key) : 0);
       };
       if (listed) {
         const u32 n = memory.listed;
@@ -282,7 +278,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
     if (p.logprob != nullptr) static_cast<A*>(p.logprob)[index * p.logprob_stride] = static_cast<A>(logprob);
   };
 
-  R row{static_cast<const T*>(p.logits) + index * p.row_stride, p.col_stride, p.cols, A(0), A(0), A(0), false, memory};
+  R row{static_cast<const T*>(p.logits) + index * p.row_stride, p.col_stride, p.cols, p.scale_bits, A(0), A(0), A(0), false, memory};
   Best<K> best{0, 0xffffffffu};
   row.template visit<2 * R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32 col) {
     if (key > best.key) best = {key, col};  // columns rise within a thread
@@ -304,12 +300,11 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   }
   row.top = Keys<A>::value(best.key);
   row.inverse = static_cast<A>(1.0 / temperature);
-  row.one = static_cast<A>(1ull << p.scale_bits);
+  row.inverse_low = static_cast<A>(1.0 / temperature - static_cast<double>(row.inverse));
   row.masses = nucleus < 1.0;
 
   K tau = bottom;  // keys above are kept, and the first `ties` of those equal
   u32 ties = 0;
-  u64 tie_weight = 0;
   if ((k > 0 && k < p.cols) || row.masses) {
     row.clear(memory.first);
     row.template visit<R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32) {
@@ -327,12 +322,12 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
       const u64 goal = by_mass ? max<u64>(1, min(total, __double2ull_ru(nucleus * static_cast<double>(total)))) : static_cast<u64>(k);
       const Range<K> cut = row.refine(row.cross(memory.first, all, by_mass, goal), bottom, by_mass, goal);
       tau = cut.hi;
-      tie_weight = R::weight_of(tau, row.top, row.inverse, row.one);
-      ties = static_cast<u32>(by_mass ? div_up(goal - cut.mass, tie_weight) : goal - cut.count);
-      total = cut.mass + ties * tie_weight;
+      ties = static_cast<u32>(by_mass ? div_up(goal - cut.mass, row.weight(tau)) : goal - cut.count);
+      total = cut.mass + ties * row.weight(tau);
     }
   }
 
+  const u64 tie_weight = tau > bottom ? row.weight(tau) : 0;
   u64 target = 0, kept_mass = 0, mass_before = 0;
   u32 ties_before = 0;
   int begin = 0, end = p.cols;
@@ -373,7 +368,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   const bool inside = begin + lane < end;
   const K key = inside ? Keys<A>::of(to_acc(row.base[(begin + lane) * row.stride])) : K(0);
   const u32 rank = ties_before + __popc(__ballot_sync(full_warp, inside && key == tau) & ((1u << lane) - 1));
-  const u64 own = !inside ? 0 : key > tau ? R::weight_of(key, row.top, row.inverse, row.one) : key == tau && rank < ties ? tie_weight : 0;
+  const u64 own = !inside ? 0 : key > tau ? row.weight(key) : key == tau && rank < ties ? tie_weight : 0;
   const u64 running = mass_before + warp_scan(own);
   const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
   if (warp == 0 && lane == chosen) {

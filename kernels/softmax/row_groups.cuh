@@ -1,5 +1,5 @@
 #pragma once
-// row_groups rows along one axis, a group of G threads each: how chunks of 16 bytes are read, held, reduced and written.
+// row_groups rows along one axis, a group of G threads each: how chunks of 16 bytes are read, held and written.
 //
 // Chunk c of a row belongs to thread c % G. G, and so the order of every sum, follows from the row's length and element
 // alone (`schedules/row_groups.py`): alignment, strides and the other rows never change a row's bits. P is a parameter
@@ -76,13 +76,15 @@ BARACUDA_D void read_chunk(RowChunk<T>& out, const T* row, i64 step, I col, I co
   } else if (MODE == group_tile || (MODE == group_wide && cols - col >= V)) {
     copy_chunk(out, load<V, MODE == group_wide ? Access::streaming : Access::plain>(row + col));
   } else {
-    RowChunk<T> some = load_strided<T, V>(row + col * (MODE == group_wide ? 1 : step), MODE == group_wide ? 1 : step, cols - col, fill);
+    const i64 each = MODE == group_wide ? 1 : step;
+    RowChunk<T> some = load_strided<T, V>(row + col * each, each, cols - col, fill);
     forget(some);
     copy_chunk(out, some);
   }
 }
 
-template <int MODE, class T, class I> BARACUDA_D void write_chunk(T* row, i64 step, I col, I cols, const RowChunk<T>& x) {
+template <int MODE, class T, class I>
+BARACUDA_D void write_chunk(T* row, i64 step, I col, I cols, const RowChunk<T>& x) {
   if (col >= cols) return;
   if constexpr (MODE == group_tile) store(row + col, x);
   else if constexpr (MODE == group_wide) store_vec<T, row_vec<T>, true, Access::streaming>(row + col, x, cols - col);

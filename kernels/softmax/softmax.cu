@@ -68,7 +68,8 @@ template <class T, bool LOG, int G, int K, int R, int MODE> BARACUDA_D void soft
     const TileRows rows = tile_rows(p);
     i64 at[2];
     row_offsets(p, rows.first, at);
-    tile_load<THREADS>(p, static_cast<const T*>(p.x) + at[0], p.step[0], tile, rows.count, cast<T>(-numeric<acc_t<T>>::infinity()));
+    const T low = cast<T>(-numeric<acc_t<T>>::infinity());
+    tile_load<THREADS>(p, static_cast<const T*>(p.x) + at[0], p.step[0], tile, rows.count, low);
     __syncthreads();
     for (int first = 0; first < rows.count; first += groups * R) {
 #pragma unroll

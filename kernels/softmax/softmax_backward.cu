@@ -16,7 +16,8 @@ template <bool LOG, class T> BARACUDA_D acc_t<T> backward_sum(const RowChunk<T>&
   return tree_reduce<Sum>(term);
 }
 
-template <bool LOG, class T> BARACUDA_D RowChunk<T> backward_chunk(const RowChunk<T>& dy, const RowChunk<T>& y, acc_t<T> sum) {
+template <bool LOG, class T>
+BARACUDA_D RowChunk<T> backward_chunk(const RowChunk<T>& dy, const RowChunk<T>& y, acc_t<T> sum) {
   auto grad = unpack_chunk(dy);
   const auto out = unpack_chunk(y);
 #pragma unroll

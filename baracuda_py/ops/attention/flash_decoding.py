@@ -168,7 +168,7 @@ class FlashDecodingPlan(Plan):
                 ),
                 Kernel(
                     "split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS},
-                    threads=THREADS, split=("D",),
+                    threads=THREADS, min_blocks=2, split=("D",),
                 ),
                 Kernel("combine", "flash_decoding_combine<{T}>", COMBINE_PARAMS, {}, threads=THREADS, min_blocks=2),
             ),

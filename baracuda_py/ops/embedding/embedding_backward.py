@@ -122,7 +122,7 @@ _SUM = "embedding_sum<{T}, {WIDE}>"
 _KERNELS = (
     Kernel("count", "embedding_count", PARAMS, threads=SORT_THREADS),
     Kernel("place", "embedding_place", PARAMS, threads=SORT_THREADS),
-    Kernel("sum", _SUM, PARAMS, _WIDE, threads=SUM_THREADS, min_blocks=6, split=("WIDE",)),
+    Kernel("sum", _SUM, PARAMS, _WIDE, threads=SUM_THREADS, min_blocks=5, split=("WIDE",)),
     Kernel("merge", "embedding_merge<{T}, {WIDE}>", PARAMS, _WIDE, threads=MERGE_THREADS, split=("WIDE",)),
 )
 

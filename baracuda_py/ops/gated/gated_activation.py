@@ -74,7 +74,7 @@ def _bound(kind: ElementKind, gated: Any) -> ErrorBound:
     of_gate = unary_bound(kind, gated.activation)
     if not isinstance(of_gate, Ulp):  # relu: the product is rounded once
         return Ulp(0.51)
-    return of_gate if kind in HALVES else Ulp(2 * of_gate.n + 0.5)  # an ulp may be twice as large a part of the product
+    return Ulp(0.53) if kind in HALVES else Ulp(2 * of_gate.n + 0.5)  # an ulp may be twice as large a part of the product
 
 
 PARAMS = Params("GatedActivationParams", y="ptr", gate="ptr", up="ptr", **map_params(3))

@@ -138,6 +138,7 @@ ROWS = Params(
 )  # fmt: skip
 FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums="workspace", out="workspace",
                 count="i64", tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
+_LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}>"
 SPLIT = ("MODE", "SMOOTH")
 PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
 
@@ -197,7 +198,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if group is None:
         held = slabs(desc.num_classes, desc.element, p.device.smem) if p.dlogits is not None else 0
         constants["stage"] = held
-        name, block, blocks, smem = "long", LONG, rows.rows, held * SLAB
+        name, block, blocks, smem = "long_smooth" if smooth else "long", LONG, rows.rows, held * SLAB
     else:
         name, block, blocks = launch(rows.rows, group)
         smem = 0
@@ -238,7 +239,8 @@ class CrossEntropyLossPlan(Plan):
             "row", _geometry, source="loss/cross_entropy.cu",
             kernels=(
                 *group_kernels("cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>", ROWS, row_axes, SPLIT, AT_ONCE),
-                Kernel("long", "cross_entropy_long<{T}, {MODE}, {SMOOTH}>", ROWS, row_axes, LONG, 2, SPLIT),
+                Kernel("long", _LONG, ROWS, {"MODE": (WIDE, STRIDED), "SMOOTH": (0,)}, LONG, 2, SPLIT),
+                Kernel("long_smooth", _LONG, ROWS, {"MODE": (WIDE, STRIDED), "SMOOTH": (1, 2)}, LONG, 1, SPLIT),
                 PREPARE_KERNEL,
                 Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024),
             ),

@@ -1,4 +1,4 @@
-"""adam_step: one Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019) step over a list of tensors, in place."""
+"""adam_step: a step of Adam (Kingma, Ba 2015) or AdamW (Loshchilov, Hutter 2019) over a list of tensors, in place."""
 
 from __future__ import annotations
 
@@ -10,8 +10,29 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Scalar,
-    Step, Variant, choice, element, functional, inout, number, operand, scalar, shapes,
+    Args,
+    Array,
+    Descriptor,
+    ElementKind,
+    Geometry,
+    Guarantee,
+    Kernel,
+    OpCategory,
+    Params,
+    Plan,
+    Problem,
+    Relative,
+    Scalar,
+    Step,
+    Variant,
+    choice,
+    element,
+    functional,
+    inout,
+    number,
+    operand,
+    scalar,
+    shapes,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.multi_tensor import chunk_counts, groups, merge
@@ -46,7 +67,11 @@ class AdamStepDescriptor(Descriptor):
         for name in ("beta1", "beta2"):
             if getattr(self, name) >= 1:
                 raise InvalidProblemError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        defaults = {"weight_decay": 0.01 if self.mode == "adamw" else 0.0, "grad_element": self.element, "copy_element": BF16}
+        defaults = {
+            "weight_decay": 0.01 if self.mode == "adamw" else 0.0,
+            "grad_element": self.element,
+            "copy_element": BF16,
+        }
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -104,15 +129,16 @@ def reference(desc: AdamStepDescriptor, *, params: Any, grads: Any, exp_avg: Any
 
 _LISTS = ("params", "grads", "exp_avg", "exp_avg_sq", "params_copy")
 _COMMON = {
-    "status": "status", "lr": "scalar", "step": "iscalar", "grad_scale": "scalar", "log_beta1": "f64", "log_beta2": "f64",
-    "beta1": "f64", "beta2": "f64", "eps": "f64", "weight_decay": "f64", "decoupled": "i32", "copy_kind": "i32",
+    "status": "status", "lr": "scalar", "step": "iscalar", "grad_scale": "scalar", "log_beta1": "f64",
+    "log_beta2": "f64", "beta1": "f64", "beta2": "f64", "eps": "f64", "weight_decay": "f64",
+    "decoupled": "i32", "copy_kind": "i32",
 }  # fmt: skip
 PARAMS = Params(
-    "AdamStepParams", **{name: f"ptr[{CAPACITY}]" for name in _LISTS}, **_COMMON,
+    "AdamStepParams", **dict.fromkeys(_LISTS, f"ptr[{CAPACITY}]"), **_COMMON,
     sizes=f"i64[{CAPACITY}]", first=f"i32[{CAPACITY}]", count="i32",
 )  # fmt: skip
 STRIDED = Params(
-    "AdamStepStridedParams", **{name: "ptr[1]" for name in _LISTS}, **_COMMON,
+    "AdamStepStridedParams", **dict.fromkeys(_LISTS, "ptr[1]"), **_COMMON,
     size="i64", shape="i64[8]", strides="i64[5][8]", rank="i32",
 )  # fmt: skip
 
@@ -127,7 +153,8 @@ def _common(p: Problem) -> dict[str, Any]:
         "log_beta1": math.log(desc.beta1) if desc.beta1 else -math.inf,
         "log_beta2": math.log(desc.beta2) if desc.beta2 else -math.inf,
         "beta1": desc.beta1, "beta2": desc.beta2, "eps": desc.eps, "weight_decay": desc.weight_decay,
-        "decoupled": desc.mode == "adamw", "copy_kind": 0 if p.params_copy is None else 1 if desc.copy_element is F16 else 2,
+        "decoupled": desc.mode == "adamw",
+        "copy_kind": 0 if p.params_copy is None else 1 if desc.copy_element is F16 else 2,
     }  # fmt: skip
 
 
@@ -153,7 +180,13 @@ def _geometry(p: Problem) -> Geometry | str:
             counts[i] = 0
     for group in groups(counts, CAPACITY):
         sizes = [view.size for view in p.params[group.start : group.stop]]
-        params = {**pointers(group.start, group.stop), **common, "sizes": sizes, "first": group.first, "count": len(sizes)}
+        params = {
+            **pointers(group.start, group.stop),
+            **common,
+            "sizes": sizes,
+            "first": group.first,
+            "count": len(sizes),
+        }
         steps.append(Step("adam_step", (group.blocks, 1, 1), params, axes, THREADS))
     return Geometry((*steps, *strided), layout="strided" if strided else "contiguous")
 
@@ -165,7 +198,8 @@ class AdamStepPlan(Plan):
     m ← β1 m + (1 − β1) g; v ← β2 v + (1 − β2) g²; p ← p − lr / (1 − β1ᵗ) · m / (sqrt(v) / sqrt(1 − β2ᵗ) + eps).
 
     params: float32, float64, float16 or bfloat16; grads: see the descriptor; exp_avg, exp_avg_sq: float32 (float64 for
-    float64). All strides are honoured; tensors that lie alike in memory (dense, or transposed alike) take the fast path.
+    float64). All strides are honoured; tensors that lie alike in memory (dense, or transposed alike) take the fast
+    path.
     `grad_scale` is the clip factor of `global_norm`, the inverse of a loss scale, or their product; -1 maximises.
     Weight decay is one number a plan: call twice for matrices and vectors. amsgrad is not offered.
     """
@@ -180,7 +214,7 @@ class AdamStepPlan(Plan):
         Variant(
             "multi_tensor", _geometry, source="optimizer/adam_step.cu",
             kernels=(
-                Kernel("adam_step", f"adam_step<{{T}}, {{G}}, {THREADS}, {CHUNK}>", PARAMS, _axes, THREADS, min_blocks=3),
+                Kernel("adam_step", f"adam_step<{{T}}, {{G}}, {THREADS}, {CHUNK}>", PARAMS, _axes, THREADS, 3, ("G",)),
                 Kernel("adam_step_strided", f"adam_step_strided<{{T}}, {{G}}, {THREADS}>", STRIDED, _axes, THREADS),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
@@ -190,8 +224,9 @@ class AdamStepPlan(Plan):
     @staticmethod
     def case(draw: Any) -> AdamStepDescriptor:
         return AdamStepDescriptor(
-            shapes=tuple(draw.shape(0, 3, 0, 33) for _ in range(draw.integer(1, 5))), mode=draw.choice(("adamw", "adam")),
-            beta1=draw.choice((0.9, 0.0, 0.95)), beta2=draw.choice((0.999, 0.95)), eps=draw.choice((1e-8, 1e-5)),
+            shapes=tuple(draw.shape(0, 3, 0, 33) for _ in range(draw.integer(1, 5))),
+            mode=draw.choice(("adamw", "adam")), beta1=draw.choice((0.9, 0.0, 0.95)),
+            beta2=draw.choice((0.999, 0.95)), eps=draw.choice((1e-8, 1e-5)),
             weight_decay=draw.choice((0.0, 0.1)), element=draw.element,
             grad_element=draw.choice(GRADS[draw.element]), copy_element=draw.choice((F16, BF16)),
         )  # fmt: skip

@@ -11,15 +11,35 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Scalar,
-    Step, Ulp, Variant, element, functional, operand, output, scalar, shapes,
+    Args,
+    Array,
+    Descriptor,
+    ElementKind,
+    Forward,
+    Geometry,
+    Guarantee,
+    Kernel,
+    OpCategory,
+    Params,
+    Plan,
+    Problem,
+    Scalar,
+    Step,
+    Ulp,
+    Variant,
+    element,
+    functional,
+    operand,
+    output,
+    scalar,
+    shapes,
 )  # fmt: skip
 from ...schedules.multi_tensor import chunk_counts, groups, merge
 
 CHUNK = 32768  # elements a block sums; a constant, so that the order of the sum depends on the shapes alone
 CAPACITY = 160  # tensors a launch; 24 bytes each in the parameter struct
 THREADS = 256
-FINISH_THREADS = 1024
+LAST_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +52,7 @@ class GlobalNormDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class GlobalNormArgs(Args):
-    """`clip_factor` = min(1, max_norm / (norm + 1e-6)) is what `adam_step` takes as `grad_scale`, without a host sync."""
+    """`clip_factor` = min(1, max_norm / (norm + 1e-6)) goes to `adam_step` as `grad_scale`, without a host sync."""
 
     tensors: list[Array] = operand(many="shapes")
     norm: Array = output(element="acc")
@@ -50,7 +70,9 @@ def reference(desc: GlobalNormDescriptor, *, tensors: Any, max_norm: Any, wanted
     dtype = tensors[0].dtype.type if tensors else np.float64
     norm = _norm(tensors, dtype)
     limits = np.finfo(dtype)
-    if not np.sqrt(limits.tiny) / limits.eps < norm < np.sqrt(limits.max):  # squares left the range, or nothing is there
+    if (
+        not np.sqrt(limits.tiny) / limits.eps < norm < np.sqrt(limits.max)
+    ):  # squares left the range, or nothing is there
         largest = max((np.max(np.abs(t), initial=0) for t in tensors), default=0)
         if 0 < largest < np.inf:
             scale = dtype(2) ** (np.frexp(largest)[1] - 1)
@@ -67,7 +89,9 @@ STRIDED = Params(
     "GlobalNormStridedParams", tensors="ptr[1]", partials="workspace", size="i64", shape="i64[8]", strides="i64[1][8]",
     slot="i64", rank="i32",
 )  # fmt: skip
-FINISH = Params("GlobalNormFinishParams", partials="workspace", norm="ptr", clip_factor="ptr", count="i64", max_norm="scalar")
+FINISH = Params(
+    "GlobalNormFinishParams", partials="workspace", norm="ptr", clip_factor="ptr", count="i64", max_norm="scalar"
+)
 
 
 def _bound(kind: ElementKind, _: Any) -> Ulp | Forward:
@@ -101,7 +125,7 @@ def _geometry(p: Problem) -> Geometry | str:
             "first": group.first, "slot": slots[at], "count": group.stop - group.start,
         }  # fmt: skip
         steps.append(Step("global_norm_chunks", (group.blocks, 1, 1), params, {}, THREADS))
-    finish = Step("global_norm_finish", (1, 1, 1), {"count": total}, {}, FINISH_THREADS)
+    finish = Step("global_norm_finish", (1, 1, 1), {"count": total}, {}, LAST_THREADS)
     return Geometry((*steps, *strided, finish), workspace=-(-total * partial // 256) * 256, layout=layout)
 
 
@@ -111,9 +135,9 @@ class GlobalNormPlan(Plan):
     torch.nn.utils.clip_grad_norm_ without the scaling pass and without a host sync: give `clip_factor` to
     `AdamStepPlan` as `grad_scale`. tensors: any strides. norm, clip_factor: [] float32, float64 for float64.
 
-    A 16-byte vector of squares is summed in the accumulator, everything after it in float64, in an order that depends on
-    the shapes alone. Squares that leave the accumulator's range are summed again in a wider one, so a norm that the
-    output can hold neither overflows nor vanishes. NaN gives NaN, an infinity norm inf and factor 0, as torch does.
+    A 16-byte vector of squares is summed in the accumulator, everything after it in float64, in an order that depends
+    on the shapes alone. Squares that leave the accumulator's range are summed again in a wider one, so a norm that
+    the output can hold neither overflows nor vanishes. NaN gives NaN, an infinity norm inf and factor 0, as torch does.
     No tensors, or empty ones, have norm 0 and factor min(1, max_norm / 1e-6).
     """
 
@@ -126,9 +150,9 @@ class GlobalNormPlan(Plan):
         Variant(
             "two_pass", _geometry, source="optimizer/global_norm.cu",
             kernels=(
-                Kernel("global_norm_chunks", f"global_norm_chunks<{{T}}, {THREADS}, {CHUNK}>", PARAMS, threads=THREADS),
-                Kernel("global_norm_strided", f"global_norm_strided<{{T}}, {THREADS}, {CHUNK}>", STRIDED, threads=THREADS),
-                Kernel("global_norm_finish", f"global_norm_finish<{{A}}, {FINISH_THREADS}>", FINISH, threads=FINISH_THREADS),
+                Kernel("global_norm_chunks", f"global_norm_chunks<{{T}}, {THREADS}, {CHUNK}>", PARAMS, {}, THREADS),
+                Kernel("global_norm_strided", f"global_norm_strided<{{T}}, {THREADS}, {CHUNK}>", STRIDED, {}, THREADS),
+                Kernel("global_norm_finish", f"global_norm_finish<{{A}}, {LAST_THREADS}>", FINISH, {}, LAST_THREADS),
             ),
             guarantee=Guarantee(_bound),
         ),

@@ -37,9 +37,12 @@ def philox_bits(seed: Any, offset: Any, count: int, start: int = 0) -> np.ndarra
     counter[:, 0], counter[:, 1] = blocks & _LOW, blocks >> _32
     counter[:, 2], counter[:, 3] = offset & 0xFFFFFFFF, offset >> 32
     words = philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32)).reshape(-1)
-    return words[start - 4 * first :][:count]
+    bits: np.ndarray = words[start - 4 * first :][:count]
+    return bits
 
 
 def philox_uniform(seed: Any, offset: Any, count: int, start: int = 0) -> np.ndarray:
     """Uniforms in [0, 1) of elements start … start + count - 1: float32 [count], multiples of 2⁻²⁴."""
-    return (philox_bits(seed, offset, count, start) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    words = philox_bits(seed, offset, count, start) >> np.uint32(8)
+    uniform: np.ndarray = np.multiply(words, np.float32(2.0**-24), dtype=np.float32)
+    return uniform

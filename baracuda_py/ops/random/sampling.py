@@ -9,8 +9,27 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Scalar,
-    Step, Variant, element, extent, functional, operand, output, scalar,
+    Args,
+    Array,
+    Descriptor,
+    ElementKind,
+    Geometry,
+    Guarantee,
+    Kernel,
+    OpCategory,
+    Params,
+    Plan,
+    Problem,
+    Relative,
+    Scalar,
+    Step,
+    Variant,
+    element,
+    extent,
+    functional,
+    operand,
+    output,
+    scalar,
 )  # fmt: skip
 from .philox import philox_uniform
 
@@ -46,8 +65,8 @@ class SamplingArgs(Args):
     offset: Scalar = scalar(0, integer=True)
 
 
-def reference(desc: SamplingDescriptor, *, logits: Any, temperature: Any, top_k: Any, top_p: Any, seed: Any, offset: Any,
-              wanted: set[str]) -> Mapping[str, Any]:  # fmt: skip
+def reference(desc: SamplingDescriptor, *, logits: Any, temperature: Any, top_k: Any, top_p: Any, seed: Any,
+              offset: Any, wanted: set[str]) -> Mapping[str, Any]:  # fmt: skip
     """NumPy: weights in the dtype of the logits, their sums in float64 at least."""
     batch, vocab = logits.shape
     t, k, nucleus = float(temperature), int(top_k), float(top_p)
@@ -68,7 +87,9 @@ def reference(desc: SamplingDescriptor, *, logits: Any, temperature: Any, top_k:
         if nucleus < 1:
             before = np.cumsum(ranked, axis=1) - ranked
             before[:, 0] = 0
-            ranked = np.where((before < nucleus * ranked.sum(axis=1, keepdims=True)) | (np.arange(vocab) == 0), ranked, 0)
+            ranked = np.where(
+                (before < nucleus * ranked.sum(axis=1, keepdims=True)) | (np.arange(vocab) == 0), ranked, 0
+            )
         np.put_along_axis(weight, order, ranked, axis=1)
     mass = np.cumsum(weight, axis=1)
     u = philox_uniform(seed, offset, batch).astype(mass.dtype)
@@ -85,6 +106,7 @@ PARAMS = Params(
     top_k="iscalar", seed="iscalar", offset="iscalar", row_stride="i64", col_stride="i64", ids_stride="i64",
     logprob_stride="i64", cols="i32", scale_bits="i32", wide_ids="i32",
 )  # fmt: skip
+AXES = {"WIDE": (True, False)}  # 16-byte accesses: rows dense and aligned
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -110,9 +132,9 @@ class SamplingPlan(Plan):
     logits: [B, V], any strides. ids: [B] int64 or int32. logprob: [B] float32 (float64 for float64), the log of the
     probability the id was drawn with, after the restrictions.
 
-    top_k keeps the k largest logits, top_p the shortest descending prefix of those whose probability reaches top_p, always
-    one at least; among equal logits the lower index goes first. The draw is the inverse CDF in index order: the first id
-    whose cumulative probability exceeds the uniform of Philox element b. temperature <= 0 (or NaN), top_k = 1 and
+    top_k keeps the k largest logits, top_p the shortest descending prefix of those whose probability reaches top_p, one
+    at least; among equal logits the lower index goes first. The draw is the inverse CDF in index order: the first
+    id whose cumulative probability exceeds the uniform of Philox element b. temperature <= 0 (or NaN), top_k = 1 and
     top_p <= 0 are the argmax, lowest index first. top_k <= 0 or >= V and top_p >= 1 (or NaN) are off.
 
     On the device weights are exp((x − max) / temperature) in fixed point, 62 − log2 V bits: sums are integers, so
@@ -128,7 +150,9 @@ class SamplingPlan(Plan):
     variants = (
         Variant(
             "row", _geometry, source="random/sampling.cu",
-            kernels=(Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, {"WIDE": (True, False)}, THREADS, split=("WIDE",)),),
+            kernels=(
+                Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0, ("WIDE",)),
+            ),
             guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip

@@ -22,8 +22,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.row_groups import (
-    LONG, SLAB, STRIDED, TILE, TILE_FIELDS, WIDE, group_kernels, group_of, group_params, group_rows, launch, row_axis_last, slabs,
-    tile_of,
+    LONG, SLAB, STRIDED, TILE, TILE_FIELDS, WIDE, group_kernels, group_of, group_params, group_rows, launch,
+    row_axis_last, slabs, tile_of,
 )  # fmt: skip
 
 
@@ -90,14 +90,14 @@ MODES = {"MODE": (WIDE, STRIDED)}
 TILES = {"MODE": (TILE,)}
 
 
-def row_steps(p: Problem, full: tuple[Any, ...], inputs: int) -> Geometry | str:
-    """The one launch of a softmax kernel, `full` being its operands (inputs first) with the row axis last."""
+def row_steps(p: Problem, full: tuple[Any, ...], inputs: int, most: int) -> Geometry | str:
+    """The one launch of a softmax kernel, `full` being its operands (`inputs` of them read) with the row axis last."""
     desc = p.desc
     rows = group_rows(full)
     if isinstance(rows, str):
         return rows
     constants: dict[str, Any] = {**rows.params(), **dict.fromkeys(TILE_FIELDS, 0), "stage": 0}
-    group = group_of(rows.cols, desc.element)
+    group = group_of(rows.cols, desc.element, most)
     if group is None:
         held = slabs(rows.cols, desc.element, p.device.smem, inputs)
         mode = WIDE if rows.wide else STRIDED
@@ -118,7 +118,7 @@ def _geometry(p: Problem) -> Geometry | str:
         views = tuple(v.reshaped((1,)) for v in (p.x, p.y))
     else:
         views = tuple(row_axis_last(v, p.desc.row_axis) for v in (p.x, p.y))
-    return row_steps(p, views, 1)
+    return row_steps(p, views, 1, 4)
 
 
 class SoftmaxPlan(Plan):

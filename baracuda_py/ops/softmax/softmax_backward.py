@@ -46,14 +46,15 @@ PARAMS = Params(
 )  # fmt: skip
 
 
+_AT_ONCE = 2
 _ROWS = "softmax_backward_rows<{T}, {KIND}, {GROUP}, {MODE}>"
 
 
 def _geometry(p: Problem) -> Geometry | str:
     operands = (p.dy, p.y, p.dx)
     if not p.desc.shape:
-        return row_steps(p, tuple(v.reshaped((1,)) for v in operands), 2)
-    return row_steps(p, tuple(row_axis_last(v, p.desc.row_axis) for v in operands), 2)
+        return row_steps(p, tuple(v.reshaped((1,)) for v in operands), 2, _AT_ONCE)
+    return row_steps(p, tuple(row_axis_last(v, p.desc.row_axis) for v in operands), 2, _AT_ONCE)
 
 
 class SoftmaxBackwardPlan(Plan):
@@ -70,8 +71,8 @@ class SoftmaxBackwardPlan(Plan):
         Variant(
             "row", _geometry, source="softmax/softmax_backward.cu",
             kernels=(
-                *group_kernels(_ROWS, PARAMS, MODES),
-                *group_kernels(_ROWS, PARAMS, TILES, threads=512, name="tile"),
+                *group_kernels(_ROWS, PARAMS, MODES, most=_AT_ONCE),
+                *group_kernels(_ROWS, PARAMS, TILES, most=_AT_ONCE, threads=512, name="tile"),
                 Kernel("long", "softmax_backward_long<{T}, {KIND}, {MODE}>", PARAMS, MODES, threads=LONG, min_blocks=2),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),

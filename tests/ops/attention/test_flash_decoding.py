@@ -1,0 +1,80 @@
+"""flash_decoding: one query against a cache is flash_sdpa of its first cells; lengths and their policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from baracuda_py.core.device import fake_device
+from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.ops.attention.flash_decoding import FlashDecodingDescriptor, FlashDecodingPlan, flash_decoding
+from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
+
+
+def make(rng, batch=3, heads=6, kv_heads=2, cells=40, d_k=8, d_v=6, dtype=np.float64):
+    """q and the two caches."""
+    shapes = (batch, heads, d_k), (batch, kv_heads, cells, d_k), (batch, kv_heads, cells, d_v)
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_is_attention_to_the_first_cells(index):
+    q, k, v = make(np.random.default_rng(0))
+    lengths = np.array([40, 1, 13], index)
+    y, lse = flash_decoding(q, k, v, lengths, scale=0.3, return_lse=True)
+    for b, n in enumerate(lengths):
+        want, want_lse = flash_sdpa(q[b : b + 1, :, None], k[b : b + 1, :, :n], v[b : b + 1, :, :n], scale=0.3, return_lse=True)
+        np.testing.assert_allclose(y[b], want[0, :, 0], rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(lse[b], want_lse[0, :, 0], rtol=1e-13)
+
+
+def test_lengths_are_clamped_and_the_rest_is_never_read():
+    q, k, v = make(np.random.default_rng(1))
+    want = flash_decoding(q, k, v, np.array([40, 9, 0]))
+    k[1, :, 9:], v[1, :, 9:], k[2], v[2] = np.nan, np.nan, np.nan, np.nan
+    y, lse = flash_decoding(q, k, v, np.array([99, 9, -3]), return_lse=True)
+    np.testing.assert_array_equal(y, want)
+    assert not y[2].any()
+    assert np.isneginf(lse[2]).all()
+
+
+def test_a_checked_run_names_the_length(monkeypatch):
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    q, k, v = make(np.random.default_rng(2))
+    with pytest.raises(InvalidProblemError, match="41"):
+        flash_decoding(q, k, v, np.array([1, 41, 2]))
+
+
+def test_bshd_caches():
+    q, k, v = make(np.random.default_rng(3), dtype=np.float32)
+    lengths = np.array([40, 2, 30])
+    caches = [np.ascontiguousarray(a.swapaxes(1, 2)) for a in (k, v)]
+    np.testing.assert_array_equal(flash_decoding(q, *caches, lengths, layout="bshd"), flash_decoding(q, k, v, lengths))
+
+
+def test_splits_follow_the_cache_not_the_batch():
+    grids = []
+    for batch in (1, 64):
+        desc = FlashDecodingDescriptor(
+            batch_size=batch, num_heads=8, num_kv_heads=1, max_cache_len=1000, d_k=128, d_v=128, element="bfloat16"
+        )
+        plan = FlashDecodingPlan.select(desc, device=fake_device(8.6))
+        geometry = plan.rows[0].geometry(plan._dense)
+        grids.append(geometry.steps[0].grid[0])
+        assert plan.workspace_size() % 256 == 0
+    assert grids == [4, 4 * 64]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("heads", [1, 3, 8, 12])
+def test_gpu_a_sequence_alone_is_the_same_in_a_batch(dtype, heads):
+    cupy = pytest.importorskip("cupy")
+    q, k, v = make(np.random.default_rng(4), heads=heads, kv_heads=1, cells=700, d_k=128, d_v=64, dtype=dtype)
+    lengths = np.array([700, 257, 0], np.int32)
+    k[1, :, 257:], v[1, :, 257:] = np.nan, np.nan
+    given = [cupy.asarray(a) for a in (q, k, v, lengths)]
+    y = flash_decoding(*given)
+    assert (flash_decoding(*(a[1:2] for a in given)) == y[1:2]).all()
+    want = flash_decoding(q.astype("float64"), k.astype("float64"), v.astype("float64"), lengths)
+    np.testing.assert_allclose(y.get().astype("float64"), want, rtol=0, atol=8 * float(np.finfo(dtype).eps))

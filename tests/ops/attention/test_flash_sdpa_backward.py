@@ -1,0 +1,109 @@
+"""flash_sdpa_backward: against differences of the forward, grouped heads, empty rows, single gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.flash_sdpa_backward import FlashSdpaBackwardPlan, flash_sdpa_backward
+
+GRADS = ("dq", "dk", "dv")
+
+
+def problem(rng, queries=5, keys=7, heads=4, kv_heads=2, d_k=8, d_v=6, dtype=np.float64, **facts):
+    """q, k, v, y, lse, dy of one problem."""
+    shapes = (2, heads, queries, d_k), (2, kv_heads, keys, d_k), (2, kv_heads, keys, d_v)
+    q, k, v = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+    y, lse = flash_sdpa(q, k, v, return_lse=True, **facts)
+    return q, k, v, y, lse, rng.standard_normal(y.shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "facts"),
+    [
+        (5, 7, {}),
+        (6, 6, {"is_causal": True}),
+        (7, 5, {"is_causal": True, "causal_alignment": "bottom_right", "scale": -0.7}),
+        (3, 8, {"is_causal": True, "causal_alignment": "bottom_right"}),
+    ],
+)
+def test_directional_differences(queries, keys, facts):
+    rng = np.random.default_rng(0)
+    q, k, v, y, lse, dy = problem(rng, queries, keys, **facts)
+    grads = flash_sdpa_backward(q, k, v, y, lse, dy, **facts)
+    for n, x in enumerate((q, k, v)):
+        way = rng.standard_normal(x.shape)
+        ends = [flash_sdpa(*(x + s * way if i == n else a for i, a in enumerate((q, k, v))), **facts) for s in (1e-6, -1e-6)]
+        np.testing.assert_allclose((grads[n] * way).sum(), ((ends[0] - ends[1]) * dy).sum() / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_a_row_that_sees_nothing_has_no_gradient():
+    facts = {"is_causal": True, "causal_alignment": "bottom_right"}
+    q, k, v, y, lse, dy = problem(np.random.default_rng(1), 7, 5, **facts)
+    dq, dk, dv = flash_sdpa_backward(q, k, v, y, lse, dy, **facts)
+    assert not dq[:, :, :2].any()
+    assert all(np.isfinite(g).all() for g in (dq, dk, dv))
+
+
+def test_a_shared_head_gets_the_sum_over_its_group():
+    q, k, v, y, lse, dy = problem(np.random.default_rng(2))
+    _, dk, dv = flash_sdpa_backward(q, k, v, y, lse, dy)
+    full = [np.repeat(a, 2, axis=1) for a in (k, v)]
+    _, dk_each, dv_each = flash_sdpa_backward(q, *full, y, lse, dy)
+    for got, each in ((dk, dk_each), (dv, dv_each)):
+        np.testing.assert_allclose(got, each.reshape(2, 2, 2, *each.shape[2:]).sum(2), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("only", GRADS)
+def test_one_gradient_alone(only):
+    q, k, v, y, lse, dy = problem(np.random.default_rng(3), is_causal=True)
+    every = dict(zip(GRADS, flash_sdpa_backward(q, k, v, y, lse, dy, is_causal=True), strict=True))
+    flags = {f"return_{name}": name == only for name in GRADS}
+    np.testing.assert_array_equal(flash_sdpa_backward(q, k, v, y, lse, dy, is_causal=True, **flags), every[only])
+
+
+def test_bshd_gradients_have_the_layout_of_their_inputs():
+    q, k, v, y, lse, dy = problem(np.random.default_rng(4), dtype=np.float32)
+    want = flash_sdpa_backward(q, k, v, y, lse, dy)
+    q, k, v, y, dy = (np.ascontiguousarray(a.swapaxes(1, 2)) for a in (q, k, v, y, dy))
+    got = flash_sdpa_backward(q, k, v, y, lse, dy, layout="bshd")
+    for a, b, x in zip(got, want, (q, k, v), strict=True):
+        assert a.shape == x.shape
+        np.testing.assert_array_equal(a.swapaxes(1, 2), b)
+
+
+def test_no_keys_leave_dq_zero():
+    q, k, v, y, lse, dy = problem(np.random.default_rng(5), keys=0)
+    dq, dk, _ = flash_sdpa_backward(q, k, v, y, lse, dy)
+    assert not dq.any()
+    assert dk.size == 0
+
+
+def test_saved_tensors_are_the_forwards():
+    assert FlashSdpaBackwardPlan.direction == "backward"
+    desc = FlashSdpaBackwardPlan.descriptor(
+        batch_size=1, num_heads=2, query_len=3, key_len=4, d_k=8, d_v=8, is_causal=True, element="bfloat16"
+    )
+    rng = np.random.default_rng(6)
+    arrays = {n: rng.standard_normal((1, 2, s, 8)).astype(desc.element.dtype) for n, s in (("q", 3), ("k", 4), ("v", 4))}
+    FlashSdpaBackwardPlan.complete(desc, arrays)
+    y, lse = flash_sdpa(arrays["q"], arrays["k"], arrays["v"], is_causal=True, return_lse=True)
+    np.testing.assert_array_equal(arrays["y"], y)
+    np.testing.assert_array_equal(arrays["lse"], lse)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("d", [32, 64, 96, 128, 192, 256])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gpu_repeats_bit_for_bit_and_agrees(dtype, d):
+    cupy = pytest.importorskip("cupy")
+    facts = {"is_causal": True, "causal_alignment": "bottom_right"}
+    arrays = problem(np.random.default_rng(7), 131, 197, d_k=d, d_v=d, dtype=dtype, **facts)
+    given = [cupy.asarray(a) for a in arrays]
+    got = flash_sdpa_backward(*given, **facts)
+    want = flash_sdpa_backward(*arrays, **facts)
+    for _ in range(5):
+        assert all((a == b).all() for a, b in zip(flash_sdpa_backward(*given, **facts), got, strict=True))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a.get(), b, rtol=0, atol=200 * np.finfo(dtype).eps)
