@@ -154,7 +154,8 @@ def cast(compiled: bool) -> Case:
 @case("elementwise.fill")
 def fill(compiled: bool) -> Case:
     desc = bc.FillDescriptor(shape=(2 * _N,), element="bfloat16")
-    return make(bc.FillPlan, desc, lambda: {"y": empty(2 * _N), "value": 1.5}, [], "268M bf16", {"torch": lambda s: s["y"].fill_(1.5)})
+    return make(bc.FillPlan, desc, lambda: {"x": empty(2 * _N), "value": 1.5}, ["x"], "268M bf16",
+                {"torch": lambda s: torch.full_like(s["x"], 1.5)})
 
 
 @case("elementwise.affine")

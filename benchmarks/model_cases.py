@@ -28,7 +28,7 @@ case("softmax.softmax")(partial(_softmax, 32768, 4096, "log_softmax"))
 @case("softmax.softmax_backward")
 def softmax_backward(compiled: bool) -> Case:
     rows, cols = 32768, 4096
-    desc = bc.SoftmaxBackwardDescriptor(shape=(rows, cols), axis=-1, kind="softmax", element="bfloat16")
+    desc = bc.SoftmaxDescriptor(shape=(rows, cols), axis=-1, kind="softmax", element="bfloat16")
 
     def arrays() -> Arrays:
         return {"dy": randn(rows, cols), "y": torch.softmax(randn(rows, cols), -1), "dx": empty(rows, cols)}
@@ -69,7 +69,7 @@ for _rows, _classes in ((8192, 128256), (524288, 256)):
 @case("loss.cross_entropy_backward")
 def cross_entropy_backward(compiled: bool) -> Case:
     rows, classes = 8192, 128256
-    desc = bc.CrossEntropyLossBackwardDescriptor(batch_shape=rows, num_classes=classes, element="bfloat16")
+    desc = bc.CrossEntropyLossDescriptor(batch_shape=rows, num_classes=classes, element="bfloat16")
 
     def arrays() -> Arrays:
         logits = randn(rows, classes)

@@ -222,7 +222,8 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   T* const out = static_cast<T*>(p.dlogits) + at[1];
   const auto row = unit_gradient<A, SMOOTH>(p, r.own);
   const A factor = row.spread / r.sum;
-  for (int first = (slabs - 1) / K * K; first >= 0; first -= K) {
+  for (int start = (slabs - 1) / K * K; start >= 0; start -= K) {
+    const int first = forgotten(start);
     RowChunk<T> v[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {

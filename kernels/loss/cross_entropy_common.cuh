@@ -35,6 +35,7 @@ template <class T, class P> BARACUDA_D Vec<acc_t<T>, row_vec<T>> chunk_weights(c
 template <class P> BARACUDA_D double target_weight(const P& p) {
   const double* parts = static_cast<const double*>(p.prepared);
   double sum = 0;
+#pragma unroll 1
   for (i64 i = 0; i < p.parts; ++i) sum += parts[i];
   return sum;
 }

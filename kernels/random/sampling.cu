@@ -78,7 +78,7 @@ template <class K> struct Memory {
   u32 listed;
   Range<K> found;
   u32 warp_count[32];
-  u64 warp_mass[32];
+  u64 warp_mass[32], kept_mass;
 };
 
 // ---- one row --------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   }
 
   const u64 tie_weight = tau > bottom ? row.weight(tau) : 0;
-  u64 target = 0, kept_mass = 0, mass_before = 0;
+  u64 target = 0, mass_before = 0;
   u32 ties_before = 0;
   int begin = 0, end = p.cols;
   bool first = true;
@@ -353,12 +353,13 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
     const u64 running = mass_before + warp_scan(own);
     __syncthreads();
     if (first) {
-      kept_mass = __shfl_sync(full_warp, running, warp_size - 1);
+      const u64 kept_mass = __shfl_sync(full_warp, running, warp_size - 1);
+      if (threadIdx.x == 0) memory.kept_mass = kept_mass;  // for the end, by the same warp
       const u32 bits = philox_bits(static_cast<u64>(p.seed()), static_cast<u64>(p.offset()), static_cast<u64>(index));
       target = scale_down(kept_mass, bits >> 8);
       first = false;
     }
-    const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;  // kept_mass > target: there is one
+    const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;  // the kept mass is > target: there is one
     mass_before = __shfl_sync(full_warp, running - own, chosen);
     ties_before = __shfl_sync(full_warp, equals, chosen);
     begin += chosen * segment;
@@ -371,10 +372,11 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   const u64 own = !inside ? 0 : key > tau ? row.weight(key) : key == tau && rank < ties ? tie_weight : 0;
   const u64 running = mass_before + warp_scan(own);
   const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
+  __syncwarp();
   if (warp == 0 && lane == chosen) {
     const double x = Keys<A>::value(key), top = row.top;
     const double scaled = x == top ? 0.0 : (x - top) / temperature;
-    finish(begin + lane, scaled - math::log(static_cast<double>(kept_mass) / static_cast<double>(1ull << p.scale_bits)));
+    finish(begin + lane, scaled - math::log(static_cast<double>(memory.kept_mass) / static_cast<double>(1ull << p.scale_bits)));
   }
 }
 

@@ -119,7 +119,8 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_long(const Softma
   }
   const MaxSum<A> row = online.finish();
   const A scale = LOG ? math::log(row.sum) : A(1) / row.sum;
-  for (int first = (slabs - 1) / K * K; first >= 0; first -= K) {
+  for (int start = (slabs - 1) / K * K; start >= 0; start -= K) {
+    const int first = forgotten(start);
     RowChunk<T> v[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {

@@ -137,7 +137,8 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_backward_long(con
     }
   }
   sum = block_reduce<Sum, G>(sum);
-  for (int first = (slabs - 1) / K * K; first >= 0; first -= K) {
+  for (int start = (slabs - 1) / K * K; start >= 0; start -= K) {
+    const int first = forgotten(start);
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (first + j < stage) {

@@ -15,4 +15,10 @@ template <class T, int N> BARACUDA_D void forget(Vec<T, N>& x) {
   for (int k = 0; k < static_cast<int>(sizeof(x) / 4); ++k) asm volatile("" : "+r"(word[k]));
 }
 
+// The same for an index: without it a loop keeps a running address for every access of its unrolled body.
+BARACUDA_D int forgotten(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 }  // namespace baracuda
