@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 MISS: Any = object()
 
 
+def nothing() -> None:
+    """The maker of an output that is not wanted."""
+
+
 class Direct:
     """The direct path of one functional entry: launches by the inputs' strides."""
 
@@ -28,7 +32,8 @@ class Direct:
         self.plan = plan
         self.package = package_name(kind)
         self.prepared: dict[Any, Any] = {}
-        self.call = _generated(plan.args, self.package)(self, makers, plan.device.ordinal)
+        wanted = [i for i, make in enumerate(makers) if make is not nothing]
+        self.call = _generated(plan.args, self.package)(self, makers, plan.device.ordinal, wanted)
 
     @staticmethod
     def serves(plan: Plan, lead: Any) -> bool:
@@ -54,7 +59,7 @@ class Direct:
 
 @memo()
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
-    names: dict[str, Any] = {"MISS": MISS}
+    names: dict[str, Any] = {"MISS": MISS, "PICK": lambda made: tuple(one for one in made if one is not None)}
     if package == "torch":
         from .intake import raw_stream_getter
 
@@ -64,7 +69,7 @@ def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any
 
 
 def source(cls: type[Args], package: str) -> str:
-    """The generated Python: `build(direct, makers, ordinal)` returns the call."""
+    """The generated Python: `build(direct, makers, ordinal, wanted)` returns the call."""
     inputs = [s for s in arrays_of(cls) if s.reads]
     outputs = [s for s in arrays_of(cls) if not s.reads]
     scalars = scalars_of(cls)
@@ -87,11 +92,13 @@ def source(cls: type[Args], package: str) -> str:
     )
     current = "CURRENT(ordinal)" if package == "torch" else "stream()"
     results = ", ".join(s.name for s in outputs)
+    several = [] if len(outputs) == 1 else [f"        if one is None: return PICK(({results}))", f"        return ({results})[one]"]
     lines = [
-        "def build(direct, makers, ordinal):",
+        "def build(direct, makers, ordinal, wanted):",
         f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
         "    find = direct.prepared.get; runtime = direct.plan.runner.runtime; stream = runtime.current_stream",
         "    several = direct.plan.runner.several; device = runtime.current_device",
+        "    one = wanted[0] if len(wanted) == 1 else None",
         f"    def call({', '.join([s.name for s in inputs] + [s.name for s in scalars])}):",
         f"        prepared = find(({key},))",
         "        if prepared is None or several and device() != ordinal: return MISS",
@@ -99,7 +106,7 @@ def source(cls: type[Args], package: str) -> str:
         f"        if {' or '.join([f'({low}) & 15', *elsewhere, *floats])}: return MISS",
         *(f"        {line}" for line in made),
         f"        prepared.call(({flat}), ({''.join(f'{s.name}, ' for s in scalars)}), {current})",
-        f"        return {results}" if len(outputs) == 1 else f"        return ({results})",
+        *(several or [f"        return {results}"]),
         "    return call",
     ]
     return "\n".join(lines) + "\n"

@@ -18,7 +18,7 @@ from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .descriptor import Descriptor, check_field
 from .device import resolve_device
-from .direct import MISS, Direct
+from .direct import MISS, Direct, nothing
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .plan import Plan
@@ -40,7 +40,7 @@ class Entry:
 
     plan: Plan
     names: tuple[str, ...]  # of the outputs returned
-    makers: tuple[Callable[[], Any], ...]  # one per declared output; `_nothing` for those not wanted
+    makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
     direct: Direct | None = None
 
 
@@ -141,7 +141,7 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     direct = [
         "    if entry.direct is not None and out is None and stream is None:",
         f"        made = entry.direct.call({given})",
-        f"        if made is not MISS: return {'made' if len(outs) <= 1 else 'RESULT(made, entry)'}",
+        "        if made is not MISS: return made",
     ]
     arrays = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in arrays_of(plan.args)) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
@@ -249,7 +249,7 @@ def _entry(
         if asked and spec.needs and arrays.get(spec.needs) is None:
             asked = False
         if not asked:
-            makers.append(_nothing)
+            makers.append(nothing)
         else:
             kind = elements.get(spec.name, spec.elements(desc)[0])
             shapes_wanted = (
@@ -265,9 +265,6 @@ def _entry(
 def _make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
     return [make() for make in makers]
 
-
-def _nothing() -> None:
-    return None
 
 
 def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
@@ -328,7 +325,7 @@ def _given(entry: Entry, out: Any) -> list[Any]:
     names = iter(entry.names)
     result = []
     for make in entry.makers:
-        name = None if make is _nothing else next(names)
+        name = None if make is nothing else next(names)
         result.append(given[name] if name in given else make())
     return result
 

@@ -59,10 +59,9 @@ class Cuda:
         cubin = compile_unit(unit, device.target)
         with self._cupy.cuda.Device(device.ordinal), cubin.load_path() as path:
             kernel = self._cupy.RawModule(path=str(path)).get_function(symbol)
-            if (
-                smem > 48 * 1024
-            ):  # all a block may have: another layout of this kernel may need more, on the same handle
-                kernel.max_dynamic_shared_size_bytes = device.smem - cubin.kernels[symbol].static_smem
+            static = cubin.kernels[symbol].static_smem
+            if smem + static > 48 * 1024:  # then all a block may have: another layout may need more on the same handle
+                kernel.max_dynamic_shared_size_bytes = device.smem - static
             self._kept.append(kernel)
             return int(kernel.kernel.ptr)
 

@@ -33,7 +33,9 @@ def map_params(operands: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def map_kernels(template: str, params: Params, partner: ElementKind | None = None, suffix: str = "") -> tuple[Kernel, Kernel]:
+def map_kernels(
+    template: str, params: Params, partner: ElementKind | None = None, suffix: str = ""
+) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
 
     partner: an operand's element that may be wider than the descriptor's `element`. suffix: of the kernels' names.
@@ -50,7 +52,8 @@ def map_kernels(template: str, params: Params, partner: ElementKind | None = Non
     def strided(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": options(kind), "I": ("i32", "i64")}
 
-    dense, any_layout = (template.replace("{LAYOUT}", policy) for policy in ("baracuda::Flat<{VEC}, {UNROLL}>", "baracuda::Strided<{VEC}, baracuda::{I}>"))
+    dense = template.replace("{LAYOUT}", "baracuda::Flat<{VEC}, {UNROLL}>")
+    any_layout = template.replace("{LAYOUT}", "baracuda::Strided<{VEC}, baracuda::{I}>")
     return (
         Kernel("flat" + suffix, dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
         Kernel("strided" + suffix, any_layout, params, strided, threads=THREADS, split=("VEC",)),
@@ -85,7 +88,7 @@ class MapLayout:
     @property
     def flat(self) -> bool:
         """Every operand is dense."""
-        return not self.shape or len(self.shape) == 1 and all(s == (1,) for s, v in self._present)
+        return not self.shape or (len(self.shape) == 1 and all(s == (1,) for s, _ in self._present))
 
     @property
     def inner(self) -> bool:
@@ -95,8 +98,8 @@ class MapLayout:
     @property
     def wide(self) -> bool:
         """Whether offsets or chunk numbers may pass 32 bits."""
-        reach = max((sum((n - 1) * abs(k) for n, k in zip(self.shape, s, strict=True)) for s, _ in self._present), default=0)
-        return max(reach, self.count) >= 2**31 - THREADS * UNROLL
+        reach = [sum((n - 1) * abs(k) for n, k in zip(self.shape, s, strict=True)) for s, _ in self._present]
+        return max(*reach, self.count) >= 2**31 - THREADS * UNROLL
 
     @property
     def layout(self) -> str:
@@ -116,7 +119,7 @@ class MapLayout:
         return self.aligned(vec) and all(k % vec == 0 for s, _ in self._present if s[-1] for k in s[:-1])
 
     def aligned(self, vec: int) -> bool:
-        """Whether the pointers of all operands that chunks are read from or written to suit an access of `vec` elements."""
+        """Whether every pointer to chunks (not to an element that stays) suits an access of `vec` elements."""
         return all(v.ptr % (vec * v.element.itemsize) == 0 for s, v in self._present if s and s[-1])
 
 

@@ -113,7 +113,7 @@ _FORWARD_KINDS = (
 
 def _resident(rung: Rung, suffix: str) -> int:
     """Threads of a multiprocessor that registers leave room for, spilling none; an addition has twice the loads each."""
-    return 512 if suffix or rung.chunks > 4 else 768 if rung.rows > 1 else 1024
+    return 512 if suffix or rung.chunks > 4 else 768 if rung.lanes <= 32 else 1024
 
 
 FORWARD_OPERANDS = ("x", "residual", "weight", "bias", "y", "h")
@@ -131,9 +131,10 @@ def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
         for r in LADDER:
             call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {tail}>"
             blocks = max(1, _resident(r, suffix) // r.threads)
-            made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks))
+            made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks,
+                               spills=suffix == "_any"))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
-        made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS))
+        made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS, spills=suffix == "_any"))
     return tuple(made)
 
 
@@ -222,11 +223,12 @@ def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, 
         tail = f"{str(wide).lower()}>"
         for r in PIPES:
             call = f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {tail}"
-            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=r.blocks if wide else 1))
+            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=r.blocks if wide else 1,
+                               spills=not wide))
         call = f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}"
-        made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS))
+        made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS, spills=not wide))
         call = f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {tail}"
-        made.append(Kernel(_named("columns", wide), call, params, threads=COLUMN_THREADS))
+        made.append(Kernel(_named("columns", wide), call, params, threads=COLUMN_THREADS, spills=not wide))
     call = f"{op}_backward_combine<{{T}}, {{W}}, {COMBINE_THREADS}>"
     return (*made, Kernel("combine", call, combine, _axes, threads=COMBINE_THREADS))
 

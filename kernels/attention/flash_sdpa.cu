@@ -23,11 +23,10 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
   A* const values = keys + KEYS;        // [VALUES][D]
 
   // Long rows first where rows differ in length, neighbours in time share keys where they do not.
-  const i64 block = blockIdx.x, heads = gridDim.x / p.tiles;
-  const i64 tile = p.causal ? p.tiles - 1 - block / heads : block % p.tiles;
-  const i64 head = p.causal ? block % heads : block / p.tiles;
-  const i64 b = head / p.num_heads, h = head % p.num_heads, kv = h / p.group;
-  const i64 q0 = tile * ROWS;
+  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
+  const u32 tile = p.causal ? tiles - 1 - block / heads : block % tiles, head = p.causal ? block % heads : block / tiles;
+  const u32 b = head / p.num_heads, h = head % p.num_heads, kv = h / p.group;
+  const i64 q0 = static_cast<i64>(tile) * ROWS;
   const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
   const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
   const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];

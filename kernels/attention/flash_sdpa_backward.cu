@@ -104,11 +104,10 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
   BARACUDA_DYNAMIC_SMEM(A, staging);
   A* const scores = staging + B::staged;
 
-  const i64 block = blockIdx.x, heads = gridDim.x / p.tiles;
-  const i64 tile = p.causal ? p.tiles - 1 - block / heads : block % p.tiles;
-  const i64 head = p.causal ? block % heads : block / p.tiles;
-  const i64 b = head / p.num_heads, h = head % p.num_heads, kv = h / p.group;
-  const i64 q0 = tile * B::rows;
+  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
+  const u32 tile = p.causal ? tiles - 1 - block / heads : block % tiles, head = p.causal ? block % heads : block / tiles;
+  const u32 b = head / p.num_heads, h = head % p.num_heads, kv = h / p.group;
+  const i64 q0 = static_cast<i64>(tile) * B::rows;
   const int rows = inside<B::rows>(p.query_len, q0);
   const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
   const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
@@ -169,11 +168,10 @@ template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
   A* const scores = weights + B::rows * score_pitch<A>;
 
   // Causal: the first keys are seen by the most queries, and those tiles come first.
-  const i64 block = blockIdx.x, heads = gridDim.x / p.tiles;
-  const i64 tile = p.causal ? block / heads : block % p.tiles;
-  const i64 kv_head = p.causal ? block % heads : block / p.tiles;
-  const i64 kv_heads = p.num_heads / p.group, b = kv_head / kv_heads, kv = kv_head % kv_heads;
-  const i64 k0 = tile * B::rows;
+  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
+  const u32 tile = p.causal ? block / heads : block % tiles, kv_head = p.causal ? block % heads : block / tiles;
+  const u32 kv_heads = p.num_heads / p.group, b = kv_head / kv_heads, kv = kv_head % kv_heads;
+  const i64 k0 = static_cast<i64>(tile) * B::rows;
   const int rows = inside<B::rows>(p.key_len, k0);
   const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + k0 * p.stride[1][2];
   const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + k0 * p.stride[2][2];
@@ -185,7 +183,8 @@ template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
   const i64 first = p.causal ? max<i64>(0, k0 - p.shift) / tile_keys * tile_keys : 0;  // its tile sees the first key
 #pragma unroll 1
   for (int g = 0; g < p.group; ++g) {
-    const i64 h = kv * p.group + g, row0 = (b * p.num_heads + h) * p.query_len;
+    const u32 h = kv * p.group + g;
+    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len;
 #pragma unroll 1
     for (i64 q0 = first; q0 < p.query_len; q0 += tile_keys) {
       const int left = inside<tile_keys>(p.query_len, q0);

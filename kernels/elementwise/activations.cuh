@@ -201,7 +201,7 @@ template <class T> BARACUDA_D float sin(float x) { return sine_in(reduce<T>(x), 
 template <class T> BARACUDA_D float cos(float x) { return sine_in(reduce<T>(x), 1); }
 template <class T> BARACUDA_D float tan(float x) {
   const Angle a = reduce<T>(x);
-  return sine_in(a, 0) / sine_in(a, 1);
+  return sine_in(a, 0) * math::fast_rcp(sine_in(a, 1));
 }
 
 }  // namespace half_math

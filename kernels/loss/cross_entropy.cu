@@ -170,7 +170,8 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
 
 template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_long(const P& p) {
   using A = acc_t<T>;
-  constexpr int G = long_group, K = SMOOTH == smooth_weighted ? long_chunks / 2 : long_chunks, V = row_vec<T>;
+  constexpr int G = long_group, V = row_vec<T>;
+  constexpr int K = SMOOTH == smooth_weighted || is_same<T, double> ? long_chunks / 2 : long_chunks;
   BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
   const i64 cols = p.cols;
@@ -191,7 +192,8 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   }
   if (counts || p.lse != nullptr) {  // nobody asks what an ignored row holds
     OnlineRow<T> online;
-    for (int first = 0; first < slabs; first += K) {
+    for (int start = 0; start < slabs; start += K) {
+      const int first = forgotten(start);
       RowChunk<T> v[K];
 #pragma unroll
       for (int j = 0; j < K; ++j) read_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);

@@ -107,7 +107,8 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_long(const Softma
   auto column = [&](int slab) { return (static_cast<i64>(slab) * G + lane) * V; };
 
   OnlineRow<T> online;
-  for (int first = 0; first < slabs; first += K) {
+  for (int start = 0; start < slabs; start += K) {
+    const int first = forgotten(start);
     RowChunk<T> v[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) read_chunk<MODE>(v[j], x, p.step[0], column(first + j), cols, low);

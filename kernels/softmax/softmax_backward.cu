@@ -121,7 +121,8 @@ template <class T, bool LOG, int MODE> BARACUDA_D void softmax_backward_long(con
 
   RowChunk<T> grad[K], out[K];
   A sum = 0;
-  for (int first = 0; first < slabs; first += K) {
+  for (int start = 0; start < slabs; start += K) {
+    const int first = forgotten(start);
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       read_chunk<MODE>(grad[j], dy, p.step[0], column(first + j), cols, cast<T>(0.0f));

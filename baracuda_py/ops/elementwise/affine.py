@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Scalar,
-    Variant, element, extents, functional, operand, output, scalar,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, OpCategory, Params, Plan,
+    Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import SIGNED
 from ...core.element import cast as cast_values
@@ -83,7 +83,9 @@ class AffinePlan(Plan):
 _affine = functional(AffinePlan, "affine")
 
 
-def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+def affine(
+    x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Any = None, stream: Any = None, preference: Any = None
+) -> Any:
     """alpha x + beta; see `AffinePlan`."""
     return _affine(x, alpha=alpha, beta=beta, out=out, stream=stream, preference=preference)
 

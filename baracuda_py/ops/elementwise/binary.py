@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant,
-    choice, element, extents, functional, operand, output,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Ulp, Variant, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.element import HALVES, SIGNED
 from ...core.error_bound import ErrorBound
@@ -103,7 +103,7 @@ def _bound(kind: ElementKind, op: Any) -> ErrorBound:
         return Exact()
     if op in _ULPS:
         return Ulp(0.51) if kind in HALVES else Ulp(_ULPS[op][kind is ElementKind.F64])
-    # Rounded once. A subnormal bf16 product or quotient is rounded in float first; the truth for double has 64 bits itself.
+    # Rounded once; a subnormal bf16 product or quotient in float first. The truth for double has 64 bits itself.
     if kind is ElementKind.F64:
         return Ulp(0.501)
     return Ulp(0.51) if kind is ElementKind.BF16 and op in (K.MUL, K.DIV) else Exact()
@@ -148,7 +148,8 @@ class BinaryPlan(Plan):
         try:
             facts.setdefault("shape", np.broadcast_shapes(shapes["a"], shapes["b"]))
         except ValueError:
-            raise InvalidProblemError(f"a {tuple(shapes['a'])} and b {tuple(shapes['b'])} do not broadcast together") from None
+            a, b = tuple(shapes["a"]), tuple(shapes["b"])
+            raise InvalidProblemError(f"a {a} and b {b} do not broadcast together") from None
 
 
 def _function(kind: BinaryKind) -> Any:

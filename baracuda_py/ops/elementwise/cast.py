@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant,
-    extents, functional, operand, output,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Variant, extents, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.element import INTS
@@ -41,7 +41,8 @@ def _values(rng: Any, desc: CastDescriptor, shape: tuple[int, ...]) -> Any:
         return rng.integers(0, 2, shape).astype(np.bool_)
     if kind.is_integer:
         limits = np.iinfo(kind.dtype)
-        return rng.integers(limits.min, limits.max, shape, kind.dtype, endpoint=True) >> rng.integers(0, kind.bits, shape, kind.dtype)
+        values = rng.integers(limits.min, limits.max, shape, kind.dtype, endpoint=True)
+        return values >> rng.integers(0, kind.bits, shape, kind.dtype)
     scale = np.exp2(rng.integers(-40, 70, shape))
     return cast_values(rng.standard_normal(shape) * scale, kind)
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Scalar, Variant,
-    element, extents, functional, inout, scalar,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Scalar, Variant, element, extents, functional, inout, scalar,
 )  # fmt: skip
 from ...core.element import INTS
 from ...schedules.map import map_geometry, map_kernels, map_params

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, Vjp, choice, element,
-    extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, Vjp, choice,
+    element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -31,7 +31,8 @@ class UnaryDescriptor(Descriptor):
 
     def validate(self) -> None:
         if self.element not in unary_elements(self.kind):
-            raise UnsupportedError(f"{self.kind.value} of {self.element} is not an integer in general; cast to a float first")
+            what = f"{self.kind.value} of {self.element}"
+            raise UnsupportedError(f"{what} is not an integer in general; cast to a float first")
         if self.alpha is None and self.kind in ALPHA:
             object.__setattr__(self, "alpha", ALPHA[self.kind])
         elif self.alpha is not None and self.kind not in ALPHA:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, choice, element,
-    extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, choice,
+    element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -64,7 +64,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 class UnaryBackwardPlan(Plan):
-    """dx = dy f'(x), PyTorch's choice of slope at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid."""
+    """dx = dy f'(x), with PyTorch's slopes at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid."""
 
     op = "elementwise.unary_backward"
     category = OpCategory.ELEMENTWISE

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant, Vjp, choice,
-    element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant, Vjp,
+    choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
@@ -74,7 +74,7 @@ def _bound(kind: ElementKind, gated: Any) -> ErrorBound:
     of_gate = unary_bound(kind, gated.activation)
     if not isinstance(of_gate, Ulp):  # relu: the product is rounded once
         return Ulp(0.51)
-    return Ulp(0.53) if kind in HALVES else Ulp(2 * of_gate.n + 0.5)  # an ulp may be twice as large a part of the product
+    return Ulp(0.53) if kind in HALVES else Ulp(2 * of_gate.n + 0.5)  # an ulp of the product may be half as large
 
 
 PARAMS = Params("GatedActivationParams", y="ptr", gate="ptr", up="ptr", **map_params(3))
@@ -85,7 +85,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 class GatedActivationPlan(Plan):
-    """y = act(gate) · up; the activation is that of `UnaryPlan`, in the accumulator's precision until the product is rounded."""
+    """y = act(gate) · up; the activation is that of `UnaryPlan`, not rounded before the product is."""
 
     op = "gated.gated_activation"
     category = OpCategory.GATED_ACTIVATION
@@ -128,7 +128,7 @@ def halves(x: Array, order: str = "gate_first") -> tuple[Array, Array]:
 def gated_activation_packed(
     x: Array, *, kind: Any, order: str = "gate_first", out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
-    """y[..., F] from x[..., 2F], whose halves are gate and up in the given `order` (see `halves`); nothing is copied."""
+    """y[..., F] from x[..., 2F], its halves gate and up in the given `order` (see `halves`); nothing is copied."""
     gate, up = halves(x, order)
     return gated_activation(gate, up, kind=kind, out=out, stream=stream, preference=preference)
 
@@ -137,7 +137,7 @@ gated_activation_packed.plan = GatedActivationPlan  # type: ignore[attr-defined]
 
 
 def _function(kind: GatedActivationKind) -> Any:
-    doc = f"y = {kind.activation.value}(gate) · up; see `GatedActivationPlan`. For one packed x: {kind.value}(*halves(x, order))."
+    doc = f"y = {kind.activation.value}(gate) · up; see `GatedActivationPlan`. Packed: {kind.value}(*halves(x, order))."
     return functional(GatedActivationPlan, kind.value, doc, kind=kind)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Variant, choice,
-    element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Variant,
+    choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -38,21 +38,25 @@ class GatedActivationBackwardArgs(Args):
     dup: Array | None = output("*shape", optional=True, inplace=("dy", "gate", "up"))
 
 
-def reference(desc: GatedActivationBackwardDescriptor, *, dy: Any, gate: Any, up: Any, wanted: set[str]) -> Mapping[str, Any]:
+def reference(
+    desc: GatedActivationBackwardDescriptor, *, dy: Any, gate: Any, up: Any, wanted: set[str]
+) -> Mapping[str, Any]:
     """NumPy in the dtype gate comes in."""
     kind, found = desc.kind.activation, {}
     with np.errstate(all="ignore"):
         if "dgate" in wanted:
             slope, product = SLOPE[kind](gate, None), dy * up
-            gradient = np.asarray(product * slope, gate.dtype)
-            # relu passes the gradient or nothing, not even NaN
-            found["dgate"] = np.where(slope == 0, gate.dtype.type(0), gradient) if desc.kind is GatedActivationKind.REGLU else gradient
+            found["dgate"] = np.asarray(product * slope, gate.dtype)
+            if desc.kind is GatedActivationKind.REGLU:  # relu passes the gradient or nothing, not even NaN
+                found["dgate"] = np.where(slope == 0, gate.dtype.type(0), found["dgate"])
         if "dup" in wanted:
             found["dup"] = np.asarray(dy * FORWARD[kind](gate, None), gate.dtype)
     return found
 
 
-PARAMS = Params("GatedActivationBackwardParams", dgate="ptr", dup="ptr", dy="ptr", gate="ptr", up="ptr", **map_params(5))
+PARAMS = Params(
+    "GatedActivationBackwardParams", dgate="ptr", dup="ptr", dy="ptr", gate="ptr", up="ptr", **map_params(5)
+)  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
