@@ -103,7 +103,7 @@ def randn(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 
 
 def empty(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
-    return torch.empty(*shape, device="cuda", dtype=dtype)
+    return torch.empty(shape, device="cuda", dtype=dtype)
 
 
 def optional(compiled: bool, peer: Peer) -> dict[str, Peer]:

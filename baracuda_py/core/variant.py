@@ -31,7 +31,8 @@ class Kernel:
     template: the call, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the element
     and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
-    size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own.
+    size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own. unit: unsplit
+    kernels of one unit name are compiled together (a header costs as much as three small kernels).
     """
 
     name: str
@@ -41,8 +42,14 @@ class Kernel:
     threads: int | str = 256
     min_blocks: int = 0
     split: tuple[str, ...] = ()
+    unit: str = ""
     max_registers: int = 255
     spills: bool = False
+
+    @property
+    def group(self) -> str:
+        """The name of the compile unit."""
+        return self.unit or self.name
 
     def axes_for(self, element: ElementKind) -> Axes:
         return self.axes(element) if callable(self.axes) else self.axes
@@ -183,32 +190,29 @@ class Variant:
         return next(k for k in self.kernels if k.name == name)
 
     def units(self, op: str, element: ElementKind, kind: Any = None) -> tuple[tuple[Unit, tuple[Instance, ...]], ...]:
-        """The compile units of this row for an element: one per kernel and combination of its split axes."""
+        """The compile units of this row for an element: one per group of kernels and combination of split axes."""
+        firsts = {kernel.group: kernel for kernel in reversed(self.kernels)}
         return tuple(
             self.unit(op, element, kind, kernel, dict(zip(kernel.split, values, strict=True)))
             for kernel in self.kernels
+            if firsts[kernel.group] is kernel
             for values in itertools.product(*(kernel.axes_for(element)[a] for a in kernel.split))
         )
 
     def unit(
         self, op: str, element: ElementKind, kind: Any, kernel: Kernel, fixed: Mapping[str, Any]
     ) -> tuple[Unit, tuple[Instance, ...]]:
-        """The unit that holds `kernel` for the given values of its split axes."""
-        axes = kernel.axes_for(element)
-        names = list(axes)
-        spans = [(fixed[a],) if a in kernel.split else axes[a] for a in names]
-        instances = tuple(
-            self.instance(op, element, kind, kernel, dict(zip(names, values, strict=True)))
-            for values in itertools.product(*spans)
-        )
+        """The unit that holds `kernel` (and its group) for the given values of its split axes."""
+        instances = []
+        for member in (k for k in self.kernels if k.group == kernel.group):
+            axes = member.axes_for(element)
+            spans = [(fixed[a],) if a in member.split else axes[a] for a in axes]
+            for values in itertools.product(*spans):
+                instances.append(self.instance(op, element, kind, member, dict(zip(axes, values, strict=True))))
         suffix = "".join(f"_{label(fixed[a])}" for a in kernel.split)
-        name = f"{_tag(op, kind)}__{kernel.name}__{element}{suffix}"
-        return Unit(
-            name,
-            self._text(kernel, instances),
-            ("-fmad=true",) if self.fmad else (),
-            tuple(i.symbol for i in instances),
-        ), instances
+        name = f"{_tag(op, kind)}__{kernel.group}__{element}{suffix}"
+        flags = ("-fmad=true",) if self.fmad else ()
+        return Unit(name, self._text(instances), flags, tuple(i.symbol for i in instances)), tuple(instances)
 
     def instance(self, op: str, element: ElementKind, kind: Any, kernel: Kernel, axes: Mapping[str, Any]) -> Instance:
         """One instantiation: its symbol and the C++ call."""
@@ -220,16 +224,18 @@ class Variant:
             f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call
         )
 
-    def _text(self, kernel: Kernel, instances: Sequence[Instance]) -> str:
+    def _text(self, instances: Sequence[Instance]) -> str:
+        structs = {i.kernel.params.name: i.kernel.params for i in instances}
         lines = [
             "#include <baracuda/types.cuh>",
             "#include <baracuda/scalar.cuh>",
             "namespace baracuda {",
-            kernel.params.cpp(),
+            *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",
             f'#include "{self.source}"',
         ]
         for instance in instances:
+            kernel = instance.kernel
             threads = kernel.threads if isinstance(kernel.threads, int) else instance.axes[kernel.threads]
             bounds = f"{threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{threads}"
             lines.append(

@@ -20,57 +20,42 @@ from ..core.variant import Geometry, Kernel, Problem, Step
 
 AXES = 8
 THREADS = 256
-_BLOCKS = 4  # an SM at least: 1024 threads with 64 bytes on the way each keep memory busy
-UNROLL = 4
-_RESIDENT = 2048  # threads an SM holds: up to one chunk for each, more in flight per thread gains nothing
+_BLOCKS = 4  # an SM at least: 1024 threads with a chunk of each operand on the way keep memory busy
 
 
 def map_params(operands: int) -> dict[str, str]:
     """Params fields for `operands` operands, outputs first; `kernels/include/baracuda/map.cuh` reads them."""
     return {
         "count": "i64", "chunks": "i64", "shape": "i64[8]", "strides": f"i64[{operands}][8]", "rank": "i32",
-        "splat": "u32", "dividers": "u32[8][3]",
+        "narrow": "i32", "splat": "u32", "dividers": "u32[8][3]",
     }  # fmt: skip
 
 
-def map_kernels(
-    template: str, params: Params, partner: ElementKind | None = None, suffix: str = ""
-) -> tuple[Kernel, Kernel]:
+def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: Any = None) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
 
-    partner: an operand's element that may be wider than the descriptor's `element`. suffix: of the kernels' names.
+    vec: the C++ form of a chunk's width. widths_of: element → the values of VEC, where those of the descriptor's
+    element will not do.
     """
-
-    operands = params.slots["strides"].extents[0]
-
-    def options(kind: ElementKind) -> tuple[int, ...]:
-        return widths(max(kind.itemsize, partner.itemsize if partner else 0))
+    options = widths_of or (lambda kind: widths(kind.itemsize))
 
     def flat(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": options(kind)[:1], "UNROLL": tuple(dict.fromkeys((_unroll(options(kind)[0], operands), 1)))}
+        return {"VEC": options(kind)[:1]}
 
     def strided(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": options(kind), "I": ("i32", "i64")}
+        return {"VEC": options(kind)}
 
-    dense = template.replace("{LAYOUT}", "baracuda::Flat<{VEC}, {UNROLL}>")
-    any_layout = template.replace("{LAYOUT}", "baracuda::Strided<{VEC}, baracuda::{I}>")
+    dense = template.replace("{LAYOUT}", f"baracuda::Flat<{vec}>")
+    any_layout = template.replace("{LAYOUT}", f"baracuda::Strided<{vec}>")
     return (
-        Kernel("flat" + suffix, dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
-        Kernel("strided" + suffix, any_layout, params, strided, threads=THREADS, split=("VEC",)),
+        Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=_BLOCKS, unit="map"),
+        Kernel("strided", any_layout, params, strided, threads=THREADS, unit="map"),
     )
 
 
 def widths(itemsize: int) -> tuple[int, ...]:
-    """Elements a chunk may have when the widest element has `itemsize` bytes: 16 bytes, 4 bytes, one element."""
-    return tuple(dict.fromkeys((16 // itemsize, max(1, 4 // itemsize), 1)))
-
-
-def _unroll(vec: int, operands: int) -> int:
-    """Chunks a thread of the flat kernel takes: 64 bytes of one input or 32 of each of several.
-
-    Half of it in 8-byte elements: formulas in double are long, and a thread that holds much runs beside few others.
-    """
-    return (UNROLL if operands < 3 else 2) // (1 if vec > 2 else 2)
+    """Elements a chunk may have when the widest element has `itemsize` bytes: 16 bytes, or one element."""
+    return (16 // itemsize, 1)
 
 
 @dataclass(frozen=True)
@@ -99,7 +84,7 @@ class MapLayout:
     def wide(self) -> bool:
         """Whether offsets or chunk numbers may pass 32 bits."""
         reach = [sum((n - 1) * abs(k) for n, k in zip(self.shape, s, strict=True)) for s, _ in self._present]
-        return max(*reach, self.count) >= 2**31 - THREADS * UNROLL
+        return max(*reach, self.count) >= 2**31 - THREADS * 4
 
     @property
     def layout(self) -> str:
@@ -135,7 +120,7 @@ def lay_out(views: Sequence[View | None]) -> MapLayout | str:
 
 
 def map_geometry(
-    problem: Problem, views: Sequence[View | None], values: Mapping[str, Any] | None = None, suffix: str = ""
+    problem: Problem, views: Sequence[View | None], values: Mapping[str, Any] | None = None
 ) -> Geometry | str:
     """The launch for operands of one shape, outputs first; `values` are the op's own constant parameters."""
     found = lay_out(views)
@@ -143,15 +128,13 @@ def map_geometry(
         return found
     options = widths(max(v.element.itemsize for v in views if v is not None))
     if found.flat and found.aligned(options[0]):
-        vec = options[0]
-        unroll = _unroll(vec, len(views)) if found.count // vec > problem.device.sms * _RESIDENT else 1
-        kernel, axes = "flat", {"VEC": vec, "UNROLL": unroll}
+        vec, each, kernel = options[0], 1, "flat"
     else:
         vec = next(w for w in options if found.vector(w))
-        unroll = 2 if vec > 1 else UNROLL  # as `Strided` in map.cuh
-        kernel, axes = "strided", {"VEC": vec, "I": "i64" if found.wide else "i32"}
-    grid = max(1, -(-(found.count // vec) // (THREADS * unroll)))
-    step = Step(kernel + suffix, (grid, 1, 1), {**(values or {}), **_constants(found, vec)}, axes, THREADS)
+        each = 2 if vec > 1 else 4  # as `Strided` in map.cuh
+        kernel = "strided"
+    grid = max(1, -(-(found.count // vec) // (THREADS * each)))
+    step = Step(kernel, (grid, 1, 1), {**(values or {}), **_constants(found, vec)}, {"VEC": vec}, THREADS)
     return Geometry((step,), layout=found.layout)
 
 
@@ -164,7 +147,7 @@ def _constants(found: MapLayout, vec: int) -> Mapping[str, Any]:
         splat = sum(1 << i for i, s in enumerate(found.strides) if s[-1] == 0)
     return {
         "count": found.count, "chunks": found.count // vec, "shape": _pad(shape), "strides": [_pad(s) for s in strides],
-        "rank": len(shape), "splat": splat, "dividers": [divider(n) for n in _pad(shape)],
+        "rank": len(shape), "narrow": not found.wide, "splat": splat, "dividers": [divider(n) for n in _pad(shape)],
     }  # fmt: skip
 
 

@@ -97,7 +97,7 @@ class Rung:
         return f"row_{self.lanes * self.chunks}"
 
 
-# 64 bytes of x per thread in flight, and registers that leave 1024 threads or more on a multiprocessor.
+# 64 bytes of x a thread in flight: with `_resident` threads, 40 to 64 KB a multiprocessor.
 LADDER = (
     Rung(8, 1, 4), Rung(16, 1, 4), Rung(32, 1, 4), Rung(32, 2, 2), Rung(32, 4), Rung(64, 4), Rung(128, 4), Rung(256, 4),
     Rung(512, 4), Rung(512, 8),
@@ -112,8 +112,13 @@ _FORWARD_KINDS = (
 
 
 def _resident(rung: Rung, suffix: str) -> int:
-    """Threads of a multiprocessor that registers leave room for, spilling none; an addition has twice the loads each."""
-    return 512 if suffix or rung.chunks > 4 else 768 if rung.lanes <= 32 else 1024
+    """Threads of a multiprocessor that registers must leave room for: as many as no element spills at.
+
+    An addition has twice the loads in flight; several rows have several statistics.
+    """
+    if suffix or rung.chunks > 4:
+        return 512
+    return 640 if rung.rows == 4 else 768 if rung.lanes <= 32 else 1024
 
 
 FORWARD_OPERANDS = ("x", "residual", "weight", "bias", "y", "h")
@@ -131,8 +136,8 @@ def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
         for r in LADDER:
             call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {tail}>"
             blocks = max(1, _resident(r, suffix) // r.threads)
-            made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks,
-                               spills=suffix == "_any"))
+            any_ = suffix == "_any"  # may save registers around its calls for an address
+            made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=any_))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
         made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS, spills=suffix == "_any"))
     return tuple(made)
@@ -188,8 +193,8 @@ class Pipe:
         return self.threads // self.lanes * self.rows
 
 
-# The first pipe that holds a row and whose ring fits the device is taken; the shorter ring of 1024 chunks is for devices
-# with 99 KB (and for a third streamed operand there).
+# The first pipe that holds a row and whose ring fits the device is taken; the shorter ring of 1024 chunks is for a third
+# streamed operand on devices with 99 KB.
 PIPES = (
     Pipe(8, 1, 2, 3, 2), Pipe(16, 1, 2, 3, 2), Pipe(32, 1, 2, 3, 2), Pipe(32, 2, 1, 3, 2), Pipe(64, 2, 1, 3, 8),
     Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 2, 1),
@@ -223,8 +228,9 @@ def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, 
         tail = f"{str(wide).lower()}>"
         for r in PIPES:
             call = f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {tail}"
-            made.append(Kernel(_named(r.name, wide), call, params, _axes, threads=r.threads, min_blocks=r.blocks if wide else 1,
-                               spills=not wide))
+            blocks = r.blocks if wide else 1
+            name = _named(r.name, wide)
+            made.append(Kernel(name, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=not wide))
         call = f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}"
         made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS, spills=not wide))
         call = f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {tail}"

@@ -100,7 +100,7 @@ def group_kernels(
     return tuple(
         Kernel(
             f"{name}_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {min(r, most)}"), params, axes,
-            threads=max(g, BLOCK), min_blocks=threads // max(g, BLOCK), split=split,
+            threads=max(g, BLOCK), min_blocks=max(threads // max(g, BLOCK), 1), split=split,
         )
         for g, k, r in GROUPS
     )  # fmt: skip

@@ -31,13 +31,19 @@ template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
 // 16 bytes of a row as one word, elements from `left` on zero. A Vec of 16-bit elements would take a register for each.
 template <class T, bool WIDE> BARACUDA_D uint4 fetch(const T* from, int left) {
   if constexpr (WIDE) {  // rows are whole pieces
-    return left > 0 ? ld_no_allocate(reinterpret_cast<const uint4*>(from)) : uint4{0, 0, 0, 0};
+    return left > 0 ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
   } else {
+    uint4 word;
     const auto x = load_vec<T, vec_elems<T>, false>(from, left);
-    return *reinterpret_cast<const uint4*>(&x);
+    memcpy(&word, &x, sizeof(word));
+    return word;
   }
 }
-template <class T> BARACUDA_D auto widened(const uint4& x) { return to_acc(*reinterpret_cast<const Vec<T, vec_elems<T>>*>(&x)); }
+template <class T> BARACUDA_D auto widened(const uint4& word) {
+  Vec<T, vec_elems<T>> x;
+  memcpy(&x, &word, sizeof(word));
+  return to_acc(x);
+}
 
 // What weights are taken under: the maximum scaled, and 0 while it is -inf.
 template <class A> BARACUDA_D A base_of(A top, A c) { return top == -numeric<A>::infinity() ? A(0) : top * c; }

@@ -14,8 +14,9 @@ namespace baracuda {
 template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int R = sizeof(A) == 8 ? 4 : 8, ROWS = 8 * R;
+  constexpr int R = sizeof(A) == 8 || (is_half<T> && D == 256) ? 4 : 8, ROWS = 8 * R;
   constexpr int CHUNK = chunk<A, D>, VALUES = value_rows<A, D, 16384>();
+  constexpr int AHEAD = is_same<T, float> && D == 256 ? 4 : 8;  // loads in flight: other registers hold outputs
   constexpr int QP = D + pad<A>, KP = CHUNK + pad<A>;
   constexpr int KEYS = max(tile_keys * KP, ROWS * score_pitch<A>);
   BARACUDA_DYNAMIC_SMEM(A, queries);   // [ROWS][QP]
@@ -60,8 +61,8 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
 #pragma unroll 1
     for (int d = 0; d == 0 || d < p.d_k; d += CHUNK) {
       __syncthreads();
-      stage<tile_keys, CHUNK, KP>(keys, k + k0 * p.stride[1][2] + d, p.stride[1][2], left, p.d_k - d, p.wide & 2);
-      if (d == 0) stage<VALUES, D, D>(values, v + k0 * p.stride[2][2], p.stride[2][2], left, p.d_v, p.wide & 4);
+      stage<tile_keys, CHUNK, KP, AHEAD>(keys, k + k0 * p.stride[1][2] + d, p.stride[1][2], left, p.d_k - d, p.wide & 2);
+      if (d == 0) stage<VALUES, D, D, AHEAD>(values, v + k0 * p.stride[2][2], p.stride[2][2], left, p.d_v, p.wide & 4);
       __syncthreads();
       multiply_scores<R, CHUNK, QP, KP>(s, queries + d, keys);
     }
@@ -96,7 +97,7 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
       if (n > 0) {
         __syncthreads();
         const i64 at = k0 + n;
-        stage<VALUES, D, D>(values, v + at * p.stride[2][2], p.stride[2][2], left - n, p.d_v, p.wide & 4);
+        stage<VALUES, D, D, AHEAD>(values, v + at * p.stride[2][2], p.stride[2][2], left - n, p.d_v, p.wide & 4);
         __syncthreads();
       }
       const A* factor = factors + (n > 0);

@@ -187,21 +187,26 @@ template <class T> BARACUDA_D Angle reduce(float x) {
   r = math::fma(k, -5.39030253e-15f, r);
   return {r, __float_as_uint(shifted)};
 }
+BARACUDA_D float sine_polynomial(float s) {  // sin(r) / r, s = r^2
+  const float c[4] = {1.0f, -0.166666492f, 0.00833196312f, -0.000194950432f};
+  return polynomial(s, c);
+}
+BARACUDA_D float cosine_polynomial(float s) {
+  const float c[4] = {1.0f, -0.499998325f, 0.0416539138f, -0.00135731272f};
+  return polynomial(s, c);
+}
 BARACUDA_D float sine_in(const Angle& a, u32 turn) {
   const float s = a.r * a.r;
   const u32 q = a.quadrant + turn;
-  const bool odd = q & 1;
-  float y = math::fma(s, odd ? -0.00135731272f : -0.000194950432f, odd ? 0.0416539138f : 0.00833196312f);
-  y = math::fma(s, y, odd ? -0.499998325f : -0.166666492f);
-  y = math::fma(s, y, 1.0f);
-  if (!odd) y = y * a.r;
+  const float y = q & 1 ? cosine_polynomial(s) : a.r * sine_polynomial(s);
   return q & 2 ? -y : y;
 }
 template <class T> BARACUDA_D float sin(float x) { return sine_in(reduce<T>(x), 0); }
 template <class T> BARACUDA_D float cos(float x) { return sine_in(reduce<T>(x), 1); }
 template <class T> BARACUDA_D float tan(float x) {
   const Angle a = reduce<T>(x);
-  return sine_in(a, 0) * math::fast_rcp(sine_in(a, 1));
+  const float s = a.r * a.r, sine = a.r * sine_polynomial(s), cosine = cosine_polynomial(s);
+  return a.quadrant & 1 ? -cosine * math::fast_rcp(sine) : sine * math::fast_rcp(cosine);
 }
 
 }  // namespace half_math

@@ -134,6 +134,25 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
   }
   __syncwarp();  // the target's logit has been read by every thread: the gradient may overwrite it
 
+  if (p.dlogits != nullptr) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      i64 at[5];
+      row_offsets(p, first + r, at);
+      T* const out = static_cast<T*>(p.dlogits) + at[1];
+      const auto row = unit_gradient<A, SMOOTH>(p, own[r]);
+      const A factor = row.spread / sum[r];
+#pragma unroll
+      for (int j = 0; j < K; ++j) {
+        const int col = column(r, j);
+        if (col >= cols) continue;
+        forget(v[r][j]);
+        write_chunk<MODE>(out, p.step[1], col, cols, target[r] == no_class ? filled(cast<T>(0.0f))
+                          : gradient_chunk<T, SMOOTH>(p, v[r][j], col, target[r], max[r], factor, row));
+      }
+    }
+  }
+
   LossPair share{0, 0};
   RowSums<A> mine{};
 #pragma unroll
@@ -147,24 +166,6 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
       share.weight = block_reduce<Sum, THREADS>(share.weight);
     }
     if (threadIdx.x == 0) static_cast<LossPair*>(p.sums)[blockIdx.x] = share;
-  }
-  if (p.dlogits == nullptr) return;
-
-#pragma unroll
-  for (int r = 0; r < R; ++r) {
-    i64 at[5];
-    row_offsets(p, first + r, at);
-    T* const out = static_cast<T*>(p.dlogits) + at[1];
-    const auto row = unit_gradient<A, SMOOTH>(p, own[r]);
-    const A factor = row.spread / sum[r];
-#pragma unroll
-    for (int j = 0; j < K; ++j) {
-      const int col = column(r, j);
-      if (col >= cols) continue;
-      forget(v[r][j]);
-      write_chunk<MODE>(out, p.step[1], col, cols, target[r] == no_class ? filled(cast<T>(0.0f))
-                        : gradient_chunk<T, SMOOTH>(p, v[r][j], col, target[r], max[r], factor, row));
-    }
   }
 }
 

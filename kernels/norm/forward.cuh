@@ -101,6 +101,10 @@ template <class T, class W, bool CENTER, bool WIDE> struct Affine {
   }
 };
 
+// The mean of the deviations corrects a mean that was rounded more coarsely than they were. Where the mean is the smaller,
+// the deviations' own rounding is the larger error, and on 16-bit data it does not average out.
+template <class A> BARACUDA_D A mean_tail(A mean, A low, A variance) { return mean * mean > variance ? low : A(0); }
+
 // mean is carried as mean + low, so that y keeps its digits when the mean is large.
 template <class A> struct Statistics {
   A mean, low, rstd;
@@ -185,9 +189,10 @@ BARACUDA_D void row(const P& p) {
           sum = SumPair::apply(sum, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
         }
         sum = lanes_reduce<SumPair, LANES>(sum);
-        s[r].low = sum.a / count;
-        variance = (sum.b - sum.a * s[r].low) / count;
+        const A low = sum.a / count;
+        variance = (sum.b - sum.a * low) / count;
         if (variance < A(0)) variance = A(0);
+        s[r].low = mean_tail(s[r].mean, low, variance);
       }
       s[r].rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
       if (lane == 0 && mine + r * GROUPS < p.rows) save<CENTER>(p, mine + r * GROUPS, s[r]);
@@ -253,8 +258,8 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
           dev = SumPair::apply(dev, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
         }
         const A low = dev.a / n;
-        const double exact = math::isfinite(mean) ? double(mean) + double(low) : double(mean);
-        total = MergeMoments::apply(total, Moments<double>{exact, double(dev.b - dev.a * low), double(n)});
+        const A m2 = dev.b - dev.a * low, tail = math::isfinite(mean) ? mean_tail(mean, low, m2 / n) : A(0);
+        total = MergeMoments::apply(total, Moments<double>{double(mean) + double(tail), double(m2), double(n)});
       }
       total = block_reduce<MergeMoments, THREADS>(total);
       s.mean = static_cast<A>(total.mean);

@@ -127,14 +127,31 @@ def _geometry(p: Problem) -> Geometry | str:
         "group": desc.group, "chunks": chunks, "d_k": desc.d_k, **place, **shared,
     }  # fmt: skip
     combine = {"y_stride": p.y.strides[:-1], **place, **shared}
-    axes = {"D": d, "HEADS": heads} if dense else {"D": d}
+    name = "split_narrow" if not dense else "split" if heads < HEADS[-1] else f"split_{heads}"
+    axes = {"D": d, "HEADS": heads} if name == "split" else {"D": d}
     smem = shared_bytes(d, heads, desc.element)
     steps = [Step("combine", (rows, 1, 1), combine, {}, THREADS)]
     if splits:
         grid = (splits * chunks * desc.batch_size * desc.num_kv_heads, 1, 1)
-        steps.insert(0, Step("split" if dense else "split_narrow", grid, split, axes, THREADS, smem))
+        steps.insert(0, Step(name, grid, split, axes, THREADS, smem))
     workspace = stats + -(-rows * splits * 2 * size // 256) * 256
     return Geometry(tuple(steps), workspace, layout(p.q, p.k, p.v, p.y))
+
+
+_FACTS: dict[str, Any] = {"threads": THREADS, "min_blocks": 2}
+_SPLITS = (
+    Kernel(
+        "split", "flash_decoding_split<{T}, {D}, {HEADS}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS, "HEADS": HEADS[:-1]},
+        split=("D", "HEADS"), **_FACTS,
+    ),
+    # The accumulators of 8 heads take half of the 128 registers that two blocks a multiprocessor leave a thread; the few
+    # words that spill do so once a block, and one block would halve the bytes in flight.
+    Kernel(
+        f"split_{HEADS[-1]}", f"flash_decoding_split<{{T}}, {{D}}, {HEADS[-1]}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS},
+        split=("D",), spills=True, **_FACTS,
+    ),
+    Kernel("split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS}, split=("D",), **_FACTS),
+)  # fmt: skip
 
 
 def shared_bytes(d: int, heads: int, kind: ElementKind) -> int:
@@ -162,14 +179,7 @@ class FlashDecodingPlan(Plan):
         Variant(
             "split_k", _geometry, source="attention/flash_decoding.cu",
             kernels=(
-                Kernel(
-                    "split", "flash_decoding_split<{T}, {D}, {HEADS}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS, "HEADS": HEADS},
-                    threads=THREADS, min_blocks=2, split=("D", "HEADS"),
-                ),
-                Kernel(
-                    "split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS},
-                    threads=THREADS, min_blocks=2, split=("D",),
-                ),
+                *_SPLITS,
                 Kernel("combine", "flash_decoding_combine<{T}>", COMBINE_PARAMS, {}, threads=THREADS, min_blocks=2),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),

@@ -160,14 +160,24 @@ def head_dim(desc: Any) -> int | str:
     return next((d for d in HEAD_DIMS if widest <= d), f"head_dim {widest} is beyond {HEAD_DIMS[-1]}")
 
 
-def head_dim_kernels(name: str, template: str, params: Params, narrow: int = 64, blocks: int = 3) -> tuple[Kernel, ...]:
-    """A kernel of one unit a head_dim, with registers for `blocks` blocks a multiprocessor up to `narrow`, for 2 beyond."""
-    facts: dict[str, Any] = {"threads": THREADS, "split": ("D",)}
-    low, high = (tuple(d for d in HEAD_DIMS if (d <= narrow) == side) for side in (True, False))
-    return (
-        Kernel(name, template, params, {"D": low}, min_blocks=blocks, **facts),
-        Kernel(f"{name}_wide", template, params, {"D": high}, min_blocks=2, **facts),
-    )
+def narrow(d: int, kind: ElementKind) -> bool:
+    """Whether a block's registers leave room for three on a multiprocessor; else two."""
+    return d <= 64 and kind is not ElementKind.F64
+
+
+def _narrow_axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"D": tuple(d for d in HEAD_DIMS if narrow(d, kind))}
+
+
+def _wide_axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"D": tuple(d for d in HEAD_DIMS if not narrow(d, kind))}
+
+
+_KERNEL = ("flash_sdpa<{T}, {D}>", PARAMS)
+KERNELS = (
+    Kernel("flash_sdpa", *_KERNEL, _narrow_axes, threads=THREADS, min_blocks=3, split=("D",)),
+    Kernel("flash_sdpa_wide", *_KERNEL, _wide_axes, threads=THREADS, min_blocks=2, split=("D",)),
+)
 
 
 def strides(*views: View | None) -> list[tuple[int, ...]]:
@@ -199,7 +209,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(d, str):
         return d
     wide_acc = desc.element is ElementKind.F64
-    rows = 32 if wide_acc else 64
+    rows = 32 if wide_acc or (d == 256 and desc.element.itemsize == 2) else 64
     stage = 32 if wide_acc or d % 64 else 64
     size, pad = (8, 2) if wide_acc else (4, 4)
     values = rows_of_values(d, size)
@@ -211,7 +221,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "d_v": desc.d_v, "causal": int(desc.is_causal), "wide": wide(p.q, p.k, p.v, p.y),
     }  # fmt: skip
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
-    name = "flash_sdpa" if d <= 64 else "flash_sdpa_wide"
+    name = "flash_sdpa" if narrow(d, desc.element) else "flash_sdpa_wide"
     return Geometry((Step(name, grid, params, {"D": d}, THREADS, smem),), layout=layout(p.q, p.k, p.v, p.y))
 
 
@@ -234,8 +244,7 @@ class FlashSdpaPlan(Plan):
     variants = (
         Variant(
             "simt", _geometry, source="attention/flash_sdpa.cu",
-            kernels=head_dim_kernels("flash_sdpa", "flash_sdpa<{T}, {D}>", PARAMS),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            kernels=KERNELS, guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
     vjp = Vjp("FlashSdpaBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})

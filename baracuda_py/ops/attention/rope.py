@@ -165,7 +165,7 @@ def geometry(p: Problem, names: tuple[str, str, str, str], inverse: bool) -> Geo
     units = rotary_units + -(-(desc.head_dim - desc.rotary) // (2 * vec))
     heads, heads2 = desc.num_heads, desc.num_heads2 if second else 0
     # Heads of one thread share its angles; few enough that the threads fill the device.
-    group = 8
+    group = 16
     rows = desc.batch_size * desc.seq_len * units
     while group > 1 and rows * -(-(heads + heads2) // group) < p.device.sms * 1024:
         group //= 2

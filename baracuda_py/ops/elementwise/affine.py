@@ -40,9 +40,9 @@ class AffineArgs(Args):
 def reference(desc: AffineDescriptor, *, x: Any, alpha: Any, beta: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in; integers in 64 bits."""
     if desc.element in INTEGERS:
-        a, b = (cast_values(np.asarray([v], np.float64), "int64") for v in (alpha, beta))
+        a, b = (cast_values(np.full(x.shape, float(v)), "int64") for v in (alpha, beta))
         return {"y": cast_values(x.astype(np.int64) * a + b, desc.element)}
-    return {"y": x * x.dtype.type(alpha) + x.dtype.type(beta)}
+    return {"y": np.asarray(x * x.dtype.type(alpha) + x.dtype.type(beta))}
 
 
 PARAMS = Params("AffineParams", y="ptr", x="ptr", alpha="scalar", beta="scalar", **map_params(2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ class CastDescriptor(Descriptor):
     shape: tuple[int, ...] = extents()
     to_element: ElementKind = element_field(ELEMENTS)
     element: ElementKind = element_field(ELEMENTS)
+
+    @property
+    def kind(self) -> ElementKind:
+        """The column of the table: casts to one element are one family of kernels."""
+        return self.to_element
 
     @property
     def aux_element(self) -> ElementKind:
@@ -61,15 +66,17 @@ def reference(desc: CastDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 
 PARAMS = Params("CastParams", y="ptr", x="ptr", **map_params(2))
-_KERNELS = tuple(
-    kernel
-    for to in ELEMENTS
-    for kernel in map_kernels(f"cast_map<{to.ctype}, {{T}}, {{LAYOUT}}>", PARAMS, to, f"_{to}")
-)
+_WIDE, _ONE = 16, 1
+"""Bytes that a chunk has in the wider element (1: one element), which `cast_width` in cast.cu divides."""
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return map_geometry(p, (p.y, p.x), suffix=f"_{p.desc.to_element}")
+    found = map_geometry(p, (p.y, p.x))
+    if isinstance(found, str):
+        return found
+    (step,) = found.steps
+    width = _ONE if step.axes["VEC"] == 1 else _WIDE
+    return replace(found, steps=(replace(step, axes={**step.axes, "VEC": width}),))
 
 
 class CastPlan(Plan):
@@ -81,20 +88,26 @@ class CastPlan(Plan):
 
     op = "elementwise.cast"
     category = OpCategory.ELEMENTWISE
+    kinds = ELEMENTS
     descriptor = CastDescriptor
     args = CastArgs
     reference = staticmethod(reference)
     raw = True
     variants = (
         Variant(
-            "map", _geometry, source="elementwise/cast.cu", kernels=_KERNELS, elements=ELEMENTS,
+            "map", _geometry, source="elementwise/cast.cu",
+            kernels=map_kernels(
+                "cast_map<{KIND}, {T}, {LAYOUT}>", PARAMS, "baracuda::cast_width<{KIND}, {T}>({VEC})",
+                lambda kind: (_WIDE, _ONE),
+            ),
+            elements=ELEMENTS,
             guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
         ),
     )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> CastDescriptor:
-        return CastDescriptor(shape=draw.shape(0, 4, 0, 17), to_element=draw.choice(ELEMENTS), element=draw.element)
+        return CastDescriptor(shape=draw.shape(0, 4, 0, 17), to_element=draw.kind, element=draw.element)
 
 
 _cast = functional(CastPlan, "cast")

@@ -35,8 +35,8 @@ class FillArgs(Args):
 
 
 def reference(desc: FillDescriptor, *, x: Any, value: Any) -> Mapping[str, Any]:
-    """The value in float64, as the kernel has it."""
-    return {"x": np.full(desc.shape, float(value))}
+    """The value in the compute dtype, float64 for integers, as the kernel has it."""
+    return {"x": np.full(desc.shape, float(value), x.dtype if x.dtype.kind == "f" else np.float64)}
 
 
 PARAMS = Params("FillParams", x="ptr", value="scalar", **map_params(1))

@@ -30,7 +30,6 @@ _LOGITS = "*batch_shape num_classes"
 _FINISH = 8192
 _PREPARE = 32768
 _PARTS = 64
-AT_ONCE = 2
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -138,14 +137,14 @@ ROWS = Params(
 )  # fmt: skip
 FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums="workspace", out="workspace",
                 count="i64", tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
+_ROWS = "cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>"
 _LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}>"
-SPLIT = ("MODE", "SMOOTH")
+_SPLIT = ("MODE", "SMOOTH")
 PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
 
 
-def row_axes(kind: ElementKind) -> Mapping[str, Any]:
-    """How rows are read, and whether the labels are smoothed: no, evenly, by weight."""
-    return {"MODE": (WIDE, STRIDED), "SMOOTH": (0, 1, 2)}
+_PLAIN = {"MODE": (WIDE, STRIDED), "SMOOTH": (0,)}
+_SMOOTH = {"MODE": (WIDE, STRIDED), "SMOOTH": (1, 2)}  # evenly, by weight
 
 
 def target_rows(p: Problem, outputs: tuple[View | None, ...]) -> GroupRows | str:
@@ -194,14 +193,14 @@ def _geometry(p: Problem) -> Geometry | str:
         "per_row": int(per_row), "mean": int(mean), "keep_sums": int(keep), "stage": 0,
         "wide_weight": int(weight is not None and weight.dense and weight.ptr % 16 == 0),
     }  # fmt: skip
-    group = group_of(desc.num_classes, desc.element, AT_ONCE)
+    group = group_of(desc.num_classes, desc.element)
     if group is None:
         held = slabs(desc.num_classes, desc.element, p.device.smem) if p.dlogits is not None else 0
         constants["stage"] = held
-        name, block, blocks, smem = "long_smooth" if smooth else "long", LONG, rows.rows, held * SLAB
+        name, block, blocks, smem = "smooth_long" if smooth else "long", LONG, rows.rows, held * SLAB
     else:
         name, block, blocks = launch(rows.rows, group)
-        smem = 0
+        name, smem = name.replace("rows", "smooth") if smooth else name, 0
     steps = [prepare] if prepare and rows.rows else []
     if blocks:
         steps.append(Step(name, (blocks, 1, 1), constants, {"MODE": mode, "SMOOTH": smooth}, block, smem))
@@ -224,6 +223,22 @@ def _align(nbytes: int) -> int:
     return -(-nbytes // 256) * 256
 
 
+def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
+    """Registers for `threads` threads a multiprocessor, for three quarters of them with smoothed labels."""
+    return Variant(
+        name, _geometry, source="loss/cross_entropy.cu", elements=elements,
+        kernels=(
+            *group_kernels(_ROWS, ROWS, _PLAIN, _SPLIT, threads=threads),
+            *group_kernels(_ROWS, ROWS, _SMOOTH, _SPLIT, threads=threads * 3 // 4, name="smooth"),
+            Kernel("long", _LONG, ROWS, _PLAIN, LONG, 2, _SPLIT),
+            Kernel("smooth_long", _LONG, ROWS, _SMOOTH, LONG, 1, _SPLIT),
+            PREPARE_KERNEL,
+            Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024),
+        ),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
 class CrossEntropyLossPlan(Plan):
     """Cross entropy of logits against class indices, with lse, the weight sum and the gradient on request."""
 
@@ -235,18 +250,9 @@ class CrossEntropyLossPlan(Plan):
     vjp = Vjp("CrossEntropyLossBackwardPlan", grads={"logits": "dlogits"})
     value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
     variants = (
-        Variant(
-            "row", _geometry, source="loss/cross_entropy.cu",
-            kernels=(
-                *group_kernels("cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>", ROWS, row_axes, SPLIT, AT_ONCE),
-                Kernel("long", _LONG, ROWS, {"MODE": (WIDE, STRIDED), "SMOOTH": (0,)}, LONG, 2, SPLIT),
-                Kernel("long_smooth", _LONG, ROWS, {"MODE": (WIDE, STRIDED), "SMOOTH": (1, 2)}, LONG, 1, SPLIT),
-                PREPARE_KERNEL,
-                Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024),
-            ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
-        ),
-    )  # fmt: skip
+        _row("row", (ElementKind.F32, ElementKind.F16, ElementKind.BF16), 1024),
+        _row("row_f64", (ElementKind.F64,), 512),
+    )
 
     @staticmethod
     def case(draw: Any) -> CrossEntropyLossDescriptor:

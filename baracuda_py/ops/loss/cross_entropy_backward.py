@@ -20,12 +20,13 @@ from ...core import (
 from ...core.element import cast, decode
 from ...schedules.row_groups import GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
 from .cross_entropy import (
-    AT_ONCE, PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step,
+    PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step,
     random_weights, target_rows, target_terms,
 )  # fmt: skip
 from .cross_entropy import reference as forward
 
 _LOGITS = "*batch_shape num_classes"
+_AT_ONCE = 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,10 +62,6 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def _axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"MODE": (WIDE, STRIDED)}
-
-
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     rows = target_rows(p, (p.dloss if desc.reduction == "none" else None, p.lse))
@@ -73,7 +70,7 @@ def _geometry(p: Problem) -> Geometry | str:
     mean = desc.reduction == "mean"
     parts, prepare = prepare_step(p, rows, mean and p.total_weight is None)
     weight = p.weight
-    group = group_of(desc.num_classes, desc.element, AT_ONCE)
+    group = group_of(desc.num_classes, desc.element, _AT_ONCE)
     segments = 1
     if group is None:
         group = GROUPS[-1]
@@ -89,6 +86,15 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry(steps, -(-16 * (parts + 1) // 256) * 256 if prepare else 0, rows.layout)
 
 
+def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
+    call, modes = "cross_entropy_backward<{T}, {GROUP}, {MODE}>", {"MODE": (WIDE, STRIDED)}
+    return Variant(
+        name, _geometry, source="loss/cross_entropy_backward.cu", elements=elements,
+        kernels=(*group_kernels(call, PARAMS, modes, ("MODE",), _AT_ONCE, threads), PREPARE_KERNEL),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
 class CrossEntropyLossBackwardPlan(Plan):
     """dlogits of cross_entropy."""
 
@@ -100,15 +106,9 @@ class CrossEntropyLossBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = CrossEntropyLossPlan.value_policy
     variants = (
-        Variant(
-            "row", _geometry, source="loss/cross_entropy_backward.cu",
-            kernels=(
-                *group_kernels("cross_entropy_backward<{T}, {GROUP}, {MODE}>", PARAMS, _axes, ("MODE",), AT_ONCE),
-                PREPARE_KERNEL,
-            ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
-        ),
-    )  # fmt: skip
+        _row("row", (ElementKind.F32, ElementKind.F16, ElementKind.BF16), 1024),
+        _row("row_f64", (ElementKind.F64,), 512),
+    )
 
     case = staticmethod(CrossEntropyLossPlan.case)
     check_values = CrossEntropyLossPlan.check_values

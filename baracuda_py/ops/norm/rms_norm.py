@@ -1,4 +1,4 @@
-"""rms_norm: h = x + residual, y = h / sqrt(mean(h²) + eps) · weight over the trailing axes (Zhang and Sennrich 2019)."""
+"""rms_norm: h = x + residual, y = h / sqrt(mean(h²) + eps) · weight over trailing axes (Zhang and Sennrich 2019)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ PARAMS = forward_params("RMSNormParams", x="ptr", weight="ptr", residual="ptr", 
 
 
 class RMSNormPlan(Plan):
-    """y = h / sqrt(mean(h², over normalized_shape) + eps) · weight with h = x + residual (torch.nn.functional.rms_norm).
+    """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm).
 
     x, residual, y, h (*batch_shape, *normalized_shape); weight (*normalized_shape); rstd (*batch_shape). Float16 and
     bfloat16 rows take float32 weights too. y may be written over x or residual, and h over the other.

@@ -59,7 +59,7 @@ class RMSNormBackwardArgs(Args):
 def reference(
     desc: RMSNormBackwardDescriptor, *, dy: Any, x: Any, rstd: Any, weight: Any, dh: Any, wanted: set[str]
 ) -> Mapping[str, Any]:
-    """With xhat = x·rstd and g = dy·weight: dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ over rows of dy·xhat."""
+    """With xhat = x·rstd and g = dy·weight: dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat."""
     split = len(desc.batch_shape)
     axes = tuple(range(split, x.ndim))
     scale = rstd.reshape(desc.batch_shape + (1,) * len(axes))

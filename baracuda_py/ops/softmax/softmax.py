@@ -10,7 +10,7 @@ A row of only -inf, or with NaN or +inf in it, is NaN throughout, as in PyTorch.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +85,25 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-_ROWS = "softmax_rows<{T}, {KIND}, {GROUP}, {MODE}>"
-MODES = {"MODE": (WIDE, STRIDED)}
-TILES = {"MODE": (TILE,)}
+def row_variants(
+    geometry: Callable[[Problem], Geometry | str], name: str, params: Params, most: int
+) -> tuple[Variant, ...]:
+    """The rows of a softmax plan: 16-bit and f32, and f64 with registers for half as many threads a multiprocessor."""
+    rows, modes = f"{name}_rows<{{T}}, {{KIND}}, {{GROUP}}, {{MODE}}>", {"MODE": (WIDE, STRIDED)}
+
+    def row(label: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
+        return Variant(
+            label, geometry, source=f"softmax/{name}.cu", elements=elements,
+            kernels=(
+                *group_kernels(rows, params, modes, most=most, threads=threads),
+                *group_kernels(rows, params, {"MODE": (TILE,)}, most=most, threads=512, name="tile"),
+                Kernel("long", f"{name}_long<{{T}}, {{KIND}}, {{MODE}}>", params, modes, threads=LONG, min_blocks=2),
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        )  # fmt: skip
+
+    halves = (ElementKind.F16, ElementKind.BF16)
+    return row("row", (ElementKind.F32, *halves), 1024), row("row_f64", (ElementKind.F64,), 512)
 
 
 def row_steps(p: Problem, full: tuple[Any, ...], inputs: int, most: int) -> Geometry | str:
@@ -131,17 +147,7 @@ class SoftmaxPlan(Plan):
     kinds = SoftmaxKind
     reference = staticmethod(reference)
     vjp = Vjp("SoftmaxBackwardPlan", grads={"x": "dx"})
-    variants = (
-        Variant(
-            "row", _geometry, source="softmax/softmax.cu",
-            kernels=(
-                *group_kernels(_ROWS, PARAMS, MODES),
-                *group_kernels(_ROWS, PARAMS, TILES, threads=512, name="tile"),
-                Kernel("long", "softmax_long<{T}, {KIND}, {MODE}>", PARAMS, MODES, threads=LONG, min_blocks=2),
-            ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = row_variants(_geometry, "softmax", PARAMS, 4)
 
     @staticmethod
     def case(draw: Any) -> SoftmaxDescriptor:

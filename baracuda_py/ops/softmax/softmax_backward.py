@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Variant, functional, operand,
-    output,
+    Args, Array, Geometry, OpCategory, Params, Plan, Problem, functional, operand, output,
 )  # fmt: skip
 from ...core.element import cast, decode
-from ...schedules.row_groups import LONG, TILE_FIELDS, group_kernels, group_params, row_axis_last
-from .softmax import MODES, TILES, SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, row_steps
+from ...schedules.row_groups import TILE_FIELDS, group_params, row_axis_last
+from .softmax import SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, row_steps, row_variants
 from .softmax import reference as forward
 
 
@@ -47,7 +46,6 @@ PARAMS = Params(
 
 
 _AT_ONCE = 2
-_ROWS = "softmax_backward_rows<{T}, {KIND}, {GROUP}, {MODE}>"
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -67,17 +65,7 @@ class SoftmaxBackwardPlan(Plan):
     args = SoftmaxBackwardArgs
     kinds = SoftmaxKind
     reference = staticmethod(reference)
-    variants = (
-        Variant(
-            "row", _geometry, source="softmax/softmax_backward.cu",
-            kernels=(
-                *group_kernels(_ROWS, PARAMS, MODES, most=_AT_ONCE),
-                *group_kernels(_ROWS, PARAMS, TILES, most=_AT_ONCE, threads=512, name="tile"),
-                Kernel("long", "softmax_backward_long<{T}, {KIND}, {MODE}>", PARAMS, MODES, threads=LONG, min_blocks=2),
-            ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = row_variants(_geometry, "softmax_backward", PARAMS, _AT_ONCE)
 
     case = staticmethod(SoftmaxPlan.case)
 

@@ -42,12 +42,13 @@ template <class A> constexpr A ln_2 = static_cast<A>(0.6931471805599453);
 // ---- global to shared memory ----------------------------------------------------------------------------------------
 
 // tile[r][c] = source[r * stride + c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte
-// aligned and cols is a multiple of 16 bytes. All 128 threads call; the caller synchronises.
-template <int ROWS, int COLS, int PITCH, class T>
+// aligned and cols is a multiple of 16 bytes; then a thread has up to AHEAD loads in flight. All 128 threads call; the
+// caller synchronises.
+template <int ROWS, int COLS, int PITCH, int AHEAD = 8, class T>
 BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
   constexpr int VEC = vec_elems<T>, LINE = COLS / VEC, EACH = ROWS * LINE / threads;
   static_assert(ROWS * LINE % threads == 0, "every thread takes as many 16-byte pieces");
-  constexpr int BATCH = EACH % 8 == 0 ? 8 : EACH % 4 == 0 ? 4 : EACH % 3 == 0 ? 3 : EACH % 2 == 0 ? 2 : 1;
+  constexpr int BATCH = EACH % AHEAD == 0 ? AHEAD : EACH % 4 == 0 ? 4 : EACH % 3 == 0 ? 3 : EACH % 2 == 0 ? 2 : 1;
   if (wide) {
     constexpr bool EVEN = threads % LINE == 0;  // a thread keeps its columns
     constexpr int STEP = threads / LINE;
@@ -55,20 +56,22 @@ BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int
     const T* from = source + line * stride + column;
 #pragma unroll 1
     for (int first = 0; first < EACH; first += BATCH) {
-      Vec<T, VEC> piece[BATCH];
+      uint4 piece[BATCH];  // as words: a Vec of 16-bit elements would take a register for each
 #pragma unroll
       for (int n = 0; n < BATCH; ++n) {
         const int at = (first + n) * threads + static_cast<int>(threadIdx.x);
         const int r = EVEN ? line + (first + n) * STEP : at / LINE, c = EVEN ? column : at % LINE * VEC;
-        piece[n] = Vec<T, VEC>{};
-        if (r < rows && c < cols) piece[n] = load_readonly<VEC>(EVEN ? from : source + r * stride + c);
+        piece[n] = uint4{0, 0, 0, 0};
+        if (r < rows && c < cols) piece[n] = __ldg(reinterpret_cast<const uint4*>(EVEN ? from : source + r * stride + c));
         if (EVEN) from += STEP * stride;
       }
 #pragma unroll
       for (int n = 0; n < BATCH; ++n) {
         const int at = (first + n) * threads + static_cast<int>(threadIdx.x);
         const int r = EVEN ? line + (first + n) * STEP : at / LINE, c = EVEN ? column : at % LINE * VEC;
-        store(tile + r * PITCH + c, to_acc(piece[n]));
+        Vec<T, VEC> x;
+        memcpy(&x, &piece[n], sizeof(x));
+        store(tile + r * PITCH + c, to_acc(x));
       }
     }
   } else {
@@ -125,7 +128,8 @@ template <class A, int R, int D> struct Columns {
 template <int R, int D, int ROWS, bool MASKED, bool RESCALE, class A, class Seen>
 BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor, const A* value, Seen seen) {
   using C = Columns<A, R, D>;
-  constexpr int V = MASKED ? 1 : pad<A>, W = C::width, N = C::at_once(RESCALE ? 1 : 2);
+  constexpr bool FULL = C::per * R * static_cast<int>(sizeof(A)) > 384;  // accumulators leave room for fewer values
+  constexpr int V = MASKED ? 1 : FULL ? pad<A> / 2 : pad<A>, W = C::width, N = C::at_once(RESCALE ? 1 : 2);
   p += thread_row() * score_pitch<A>;
   value += thread_col() * W;
 #pragma unroll
