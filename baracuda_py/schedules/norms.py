@@ -32,7 +32,9 @@ def settle_weight_element(desc: Any) -> None:
     allowed = affine_elements(desc.element)
     if desc.weight_element not in allowed:
         names = " or ".join(map(str, allowed))
-        raise InvalidProblemError(f"weight_element must be {names} with element {desc.element}, got {desc.weight_element}")
+        raise InvalidProblemError(
+            f"weight_element must be {names} with element {desc.element}, got {desc.weight_element}"
+        )
 
 
 def infer_normalized_shape(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -47,7 +49,9 @@ def norm_case(draw: Any) -> tuple[Any, Any]:
     """Tests: (batch_shape, normalized_shape) over every rung, the loop, tails, several axes and empty extents."""
     if draw.flag():
         return draw.shape(0, 3, 0, 6), draw.shape(0, 3, 0, 12)
-    cols = draw.sizes(1, 2, 7, 8, 31, 64, 100, 128, 255, 256, 500, 512, 1000, 1024, 2048, 4099, 5120, 9000, 20011, 40000)
+    cols = draw.sizes(
+        1, 2, 7, 8, 31, 64, 100, 128, 255, 256, 500, 512, 1000, 1024, 2048, 4099, 5120, 9000, 20011, 40000
+    )
     if cols >= 4000:
         return draw.shape(0, 1, 0, 3), cols
     return draw.shape(0, 2, 0, 5 if cols > 300 else 14), cols
@@ -193,8 +197,8 @@ class Pipe:
         return self.threads // self.lanes * self.rows
 
 
-# The first pipe that holds a row and whose ring fits the device is taken; the shorter ring of 1024 chunks is for a third
-# streamed operand on devices with 99 KB.
+# The first pipe that holds a row and whose ring fits the device is taken; the shorter ring of 1024 chunks is for a
+# third streamed operand on devices with 99 KB.
 PIPES = (
     Pipe(8, 1, 2, 3, 2), Pipe(16, 1, 2, 3, 2), Pipe(32, 1, 2, 3, 2), Pipe(32, 2, 1, 3, 2), Pipe(64, 2, 1, 3, 8),
     Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 2, 1),

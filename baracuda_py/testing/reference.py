@@ -91,7 +91,8 @@ def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> d
     def aligned(x: np.ndarray) -> np.ndarray:
         return np.asarray(x + eps * rng.choice((-1, 1)) * np.abs(x), x.dtype)
 
-    shifted = [evaluate(case, wide, change) for change in (scattered, scattered, scattered, aligned, aligned)]
+    with np.errstate(all="ignore"):
+        shifted = [evaluate(case, wide, change) for change in (scattered, scattered, scattered, aligned, aligned)]
     trials = [evaluate(case, narrow), *shifted]
     return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
 

@@ -130,9 +130,12 @@ def _forward(bound: Forward, wanted: Array, scale: Any, kind: ElementKind, acc: 
     return np.where(total == 0, 0, summing + rounding)  # a sum of zeros is zero
 
 
+_FEW = 64
+
+
 def _mean(bound: Relative, kind: ElementKind, wanted: Array, error: Array, low: Array) -> str | None:
     finite = np.isfinite(_widen(wanted, kind))
-    if not finite.any():
+    if np.count_nonzero(finite) < _FEW:  # too few for a mean to say more than the worst does
         return None
     mean = float(np.mean(error[finite]))
     allowed = float(bound.mean * np.mean(low[finite]) + 0.5 * np.mean(ulp(wanted[finite], kind)))

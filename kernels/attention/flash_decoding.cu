@@ -82,7 +82,10 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   // Where this split of the first head stands, and how many heads: in shared memory, the accumulators need the registers.
   __shared__ i64 first_row;
   __shared__ int row_count;
-  if (threadIdx.x == 0) row_count = heads, first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
+  if (threadIdx.x == 0) {
+    row_count = heads;
+    first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
+  }
   for (int n = threadIdx.x; n < HEADS * D; n += threads) {
     const int h = n / D, d = n % D;
     queries[n] = h < heads && d < p.d_k ? to_acc(q[h * p.q_stride[1] + d]) : A(0);

@@ -101,7 +101,8 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
         __syncthreads();
       }
       const A* factor = factors + (n > 0);
-      if (cut) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, [&](int i) { return past - n + 8 * i; });
+      const auto seen = [&](int i) { return past - n + 8 * i; };
+      if (cut) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, seen);
       else multiply_values<R, D, VALUES, false, true>(acc, keys + n, factor, values, AllSeen{});
     }
   }

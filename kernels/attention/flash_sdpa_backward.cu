@@ -1,9 +1,10 @@
 // flash_sdpa_backward    p[i,j] = exp(scale q[i] k[j] - lse[i]);   ds[i,j] = p[i,j] (dy[i] v[j] - delta[i]),
-//   delta[i] = dy[i] y[i];   dv[j] = sum_i p[i,j] dy[i];   dk[j] = scale sum_i ds[i,j] q[i];   dq[i] = scale sum_j ds[i,j] k[j]
+//   delta[i] = dy[i] y[i];   dv[j] = sum_i p[i,j] dy[i];   dk[j] = scale sum_i ds[i,j] q[i];
+//   dq[i] = scale sum_j ds[i,j] k[j]
 //
-// Three kernels, each with parameters P of its own. flash_delta: a warp a row. flash_dq: a block a tile of queries, walking the keys. flash_dkv: a block a tile
-// of keys of one key head, walking the query heads that share it and, in each, the queries; so a gradient is summed by one
-// block in one order. Both recompute the scores, both operands of each product staged by chunks of columns; the score tile
+// Three kernels, each with parameters P of its own. flash_delta: a warp a row. flash_dq: a block a tile of queries, walking
+// the keys. flash_dkv: a block a tile of keys of one key head, walking the query heads that share it and, in each, the
+// queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of each product staged by chunks of columns; the score tile
 // then goes through shared memory as the left operand of the second product, whose right operand is staged by rows.
 #include <baracuda/attention.cuh>
 
@@ -55,7 +56,8 @@ template <int D, class T, class A, int R> BARACUDA_D void product(A (&s)[R][4], 
 
 // acc[i] += scores[row i] values, 64 rows of them, staged by pieces.
 template <int D, class T, class A, int R>
-BARACUDA_D void add_values(A (&acc)[R][D / 16], A* staging, const A* scores, const T* values, i64 stride, int rows, int d, bool wide) {
+BARACUDA_D void add_values(A (&acc)[R][D / 16], A* staging, const A* scores, const T* values, i64 stride, int rows, int d,
+                           bool wide) {
   using B = BackwardTile<A, D>;
 #pragma unroll 1
   for (int n = 0; n < tile_keys && n < rows; n += B::values) {
@@ -130,14 +132,15 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
   for (i64 k0 = 0; k0 < last; k0 += tile_keys) {
     const int left = inside<tile_keys>(p.key_len, k0);
     const int past = (p.causal ? inside<tile_keys>(q0 + p.shift + 1, k0) : tile_keys) + thread_row();
-    const T* keys = k + k0 * p.stride[1][2];
+    const T* const keys = k + k0 * p.stride[1][2];
+    const T* const vs = v + k0 * p.stride[2][2];
     Operands<T> operands;
     __syncwarp();  // the last tile's scores have been read by this half-warp
 #pragma unroll 1
     for (int pass = 0; pass < 2; ++pass) {  // the weights, then the gradients of the scores in their place
       A s[R][4];
       if (pass == 0) operands = {q, p.stride[0][2], rows, p.wide & 1, keys, p.stride[1][2], left, p.wide & 2, p.d_k};
-      else operands = {dy, p.stride[3][2], rows, p.wide & 8, v + k0 * p.stride[2][2], p.stride[2][2], left, p.wide & 4, p.d_v};
+      else operands = {dy, p.stride[3][2], rows, p.wide & 8, vs, p.stride[2][2], left, p.wide & 4, p.d_v};
       product<D>(s, staging, operands);
 #pragma unroll
       for (int i = 0; i < R; ++i) {

@@ -97,22 +97,33 @@ template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeP
   const i64 left = (turning ? split : p.head_dim) - col;
   const i64 left2 = (turning ? p.rotary_dim : p.head_dim) - col2;
 
-  // Chunk `at` (0 or 1) of head h in the input (side 0) or the output (side 1).
-  auto address = [&](i64 h, int side, i64 column) {
+  // Where head 0 starts in x, y, x2, y2, and how far its second chunk lies from the first: computed once, since with the
+  // products in the loop over heads the op was bound by integer arithmetic (183 us against 137 on 268 MB).
+  T* start[4];
+  i64 apart[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const i64(&n)[4] = p.strides[i];
+    void* const base = i == 0 ? p.x : i == 1 ? p.y : i == 2 ? p.x2 : p.y2;
+    start[i] = static_cast<T*>(base) + (b * n[0] + static_cast<i64>(s) * n[2] + col * n[3]);
+    apart[i] = (col2 - col) * n[3];
+  }
+  // Chunk `which` of head h in the input (side 0) or the output (side 1).
+  auto address = [&](i64 h, int side, int which) {
     const bool second = h >= p.heads;
-    const i64(&n)[4] = p.strides[side + (second ? 2 : 0)];
-    void* base = side == 0 ? (second ? p.x2 : p.x) : (second ? p.y2 : p.y);
-    const i64 at = b * n[0] + (second ? h - p.heads : h) * n[1] + static_cast<i64>(s) * n[2] + column * n[3];
-    return static_cast<T*>(base) + at;
+    T* const from = second ? start[side + 2] : start[side];
+    const i64 step = second ? p.strides[side + 2][1] : p.strides[side][1];
+    return from + ((second ? h - p.heads : h) * step + (which ? second ? apart[side + 2] : apart[side] : 0));
   };
-  auto stride = [&](i64 h, int side) { return p.strides[side + (h >= p.heads ? 2 : 0)][3]; };
+  auto stride = [&](i64 h, int side) { return h >= p.heads ? p.strides[side + 2][3] : p.strides[side][3]; };
+
   Vec<T, VEC> x[HEADS], x2[HEADS];
   auto fetch = [&]() {
 #pragma unroll
     for (int k = 0; k < HEADS; ++k) {
       if (head + k < end) {
-        x[k] = rope_load<VEC, WIDE>(address(head + k, 0, col), stride(head + k, 0), left);
-        x2[k] = rope_load<VEC, WIDE>(address(head + k, 0, col2), stride(head + k, 0), left2);
+        x[k] = rope_load<VEC, WIDE>(address(head + k, 0, 0), stride(head + k, 0), left);
+        x2[k] = rope_load<VEC, WIDE>(address(head + k, 0, 1), stride(head + k, 0), left2);
       }
     }
   };
@@ -162,8 +173,8 @@ template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeP
           x[k] = from_acc<T>(a);
           x2[k] = from_acc<T>(c);
         }
-        rope_store<VEC, WIDE>(address(head + k, 1, col), stride(head + k, 1), x[k], left);
-        rope_store<VEC, WIDE>(address(head + k, 1, col2), stride(head + k, 1), x2[k], left2);
+        rope_store<VEC, WIDE>(address(head + k, 1, 0), stride(head + k, 1), x[k], left);
+        rope_store<VEC, WIDE>(address(head + k, 1, 1), stride(head + k, 1), x2[k], left2);
       }
     }
     head += HEADS;

@@ -13,8 +13,27 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
-    Variant, element, extent, functional, integer, number, operand, output,
+    Args,
+    Array,
+    Descriptor,
+    ElementKind,
+    Geometry,
+    Guarantee,
+    Kernel,
+    OpCategory,
+    Params,
+    Plan,
+    Problem,
+    Relative,
+    Step,
+    Variant,
+    element,
+    extent,
+    functional,
+    integer,
+    number,
+    operand,
+    output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from .flash_sdpa import HEAD_DIMS, head_dim, layout, split_scale, wide
@@ -28,7 +47,10 @@ _KV = "batch_size num_kv_heads max_cache_len"
 
 @dataclass(frozen=True, kw_only=True)
 class FlashDecodingDescriptor(Descriptor):
-    """One query a sequence against a cache of `max_cache_len` keys; `scale` None is 1 / √d_k, `num_kv_heads` None `num_heads`."""
+    """One query a sequence against a cache of `max_cache_len` keys.
+
+    `scale` None is 1 / √d_k; `num_kv_heads` None is `num_heads`.
+    """
 
     batch_size: int = extent()
     num_heads: int = extent()
@@ -93,13 +115,23 @@ def reference(
     return {"y": y, "lse": lse}
 
 
-_SHARED = {"scale": "f64", "splits": "i64", "max_len": "i64", "lengths_stride": "i64", "num_heads": "i32", "d_v": "i32", "long_lengths": "i32"}
+_SHARED = {
+    "scale": "f64",
+    "splits": "i64",
+    "max_len": "i64",
+    "lengths_stride": "i64",
+    "num_heads": "i32",
+    "d_v": "i32",
+    "long_lengths": "i32",
+}
 SPLIT_PARAMS = Params(
-    "FlashDecodingParams", q="ptr", k="ptr", v="ptr", lengths="ptr", parts="workspace", stats="workspace", status="status",
-    q_stride="i64[2]", k_stride="i64[3]", v_stride="i64[3]", sign="f64", group="i32", chunks="i32", d_k="i32", **_SHARED,
+    "FlashDecodingParams", q="ptr", k="ptr", v="ptr", lengths="ptr", parts="workspace", stats="workspace",
+    status="status", q_stride="i64[2]", k_stride="i64[3]", v_stride="i64[3]", sign="f64", group="i32", chunks="i32",
+    d_k="i32", **_SHARED,
 )  # fmt: skip
 COMBINE_PARAMS = Params(
-    "FlashCombineParams", lengths="ptr", y="ptr", lse="ptr", parts="workspace", stats="workspace", y_stride="i64[2]", **_SHARED,
+    "FlashCombineParams", lengths="ptr", y="ptr", lse="ptr", parts="workspace", stats="workspace", y_stride="i64[2]",
+    **_SHARED,
 )  # fmt: skip
 
 
@@ -144,13 +176,16 @@ _SPLITS = (
         "split", "flash_decoding_split<{T}, {D}, {HEADS}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS, "HEADS": HEADS[:-1]},
         split=("D", "HEADS"), **_FACTS,
     ),
-    # The accumulators of 8 heads take half of the 128 registers that two blocks a multiprocessor leave a thread; the few
-    # words that spill do so once a block, and one block would halve the bytes in flight.
+    # The accumulators of 8 heads take half of the 128 registers that two blocks a multiprocessor leave a thread; the
+    # few words that spill do so once a block, and one block alone would halve the bytes in flight.
     Kernel(
         f"split_{HEADS[-1]}", f"flash_decoding_split<{{T}}, {{D}}, {HEADS[-1]}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS},
         split=("D",), spills=True, **_FACTS,
     ),
-    Kernel("split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS}, split=("D",), **_FACTS),
+    Kernel(
+        "split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS},
+        split=("D",), **_FACTS,
+    ),
 )  # fmt: skip
 
 
@@ -191,8 +226,8 @@ class FlashDecodingPlan(Plan):
         kv_heads = draw.integer(1, 2)
         return FlashDecodingDescriptor(
             batch_size=draw.integer(0, 3), num_heads=kv_heads * draw.sizes(1, 2, 3, 8, 9), num_kv_heads=kv_heads,
-            max_cache_len=draw.sizes(0, 1, 61, 256, 257, 521), d_k=draw.sizes(1, 8, 17, 32, 64), d_v=draw.sizes(1, 8, 19, 32, 72),
-            scale=draw.choice((None, 0.3, -0.5)), element=draw.element,
+            max_cache_len=draw.sizes(0, 1, 61, 256, 257, 521), d_k=draw.sizes(1, 8, 17, 32, 64),
+            d_v=draw.sizes(1, 8, 19, 32, 72), scale=draw.choice((None, 0.3, -0.5)), element=draw.element,
         )  # fmt: skip
 
     @classmethod

@@ -13,8 +13,30 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan,
-    Problem, Relative, Step, Variant, View, Vjp, choice, element, extent, flag, functional, integer, number, operand,
+    Args,
+    Array,
+    Descriptor,
+    ElementKind,
+    Geometry,
+    Guarantee,
+    Kernel,
+    OpCategory,
+    Params,
+    Plan,
+    Problem,
+    Relative,
+    Step,
+    Variant,
+    View,
+    Vjp,
+    choice,
+    element,
+    extent,
+    flag,
+    functional,
+    integer,
+    number,
+    operand,
     output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
@@ -79,7 +101,7 @@ class FlashSdpaDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class FlashSdpaArgs(Args):
-    """`lse` = log Σ exp(scale · q kᵀ) over the keys (natural logarithm, accumulator's element) is what the backward takes."""
+    """`lse` = log Σ exp(scale · q kᵀ) over the keys, in the accumulator's element: the backward takes it."""
 
     q: Array = operand("batch_size num_heads query_len d_k", layout="inner")
     k: Array = operand("batch_size num_kv_heads key_len d_k", layout="inner")
@@ -111,7 +133,7 @@ def grouped(x: np.ndarray, desc: FlashSdpaDescriptor) -> np.ndarray:
 
 def masked_scores(desc: FlashSdpaDescriptor, q: np.ndarray, k: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     """scale · q kᵀ as [b, num_heads, query_len, key_len], -inf where masked."""
-    scores = grouped(q * q.dtype.type(desc.scale), desc) @ k.swapaxes(-1, -2)
+    scores: np.ndarray = grouped(q * q.dtype.type(desc.scale), desc) @ k.swapaxes(-1, -2)
     scores = scores.reshape(q.shape[0], desc.num_heads, desc.query_len, desc.key_len)
     if mask is not None:
         np.copyto(scores, -np.inf, where=~mask)
@@ -121,7 +143,7 @@ def masked_scores(desc: FlashSdpaDescriptor, q: np.ndarray, k: np.ndarray, mask:
 def weighted(desc: FlashSdpaDescriptor, p: np.ndarray, v: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     """p v. A masked key adds nothing, be its v infinite or NaN."""
     odd = None if mask is None or np.isfinite(v).all() else ~np.isfinite(v)
-    y = (grouped(p, desc) @ (v if odd is None else np.where(odd, 0, v))).reshape(*p.shape[:3], v.shape[-1])
+    y: np.ndarray = (grouped(p, desc) @ (v if odd is None else np.where(odd, 0, v))).reshape(*p.shape[:3], v.shape[-1])
     if odd is not None and mask is not None:
         for key in np.flatnonzero(odd.any(axis=(0, 1, 3))):
             value = np.repeat(np.where(odd[:, :, key], v[:, :, key], 0), desc.group, axis=1)[:, :, None]
@@ -148,9 +170,9 @@ def reference(desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, wanted: set[
 
 
 PARAMS = Params(
-    "FlashSdpaParams", q="ptr", k="ptr", v="ptr", y="ptr", lse="ptr", stride="i64[4][3]", query_len="i64", key_len="i64",
-    shift="i64", tiles="i64", scale="f64", sign="f64", num_heads="i32", group="i32", d_k="i32", d_v="i32", causal="i32",
-    wide="i32",
+    "FlashSdpaParams", q="ptr", k="ptr", v="ptr", y="ptr", lse="ptr", stride="i64[4][3]", query_len="i64",
+    key_len="i64", shift="i64", tiles="i64", scale="f64", sign="f64", num_heads="i32", group="i32", d_k="i32",
+    d_v="i32", causal="i32", wide="i32",
 )  # fmt: skip
 
 
@@ -197,7 +219,7 @@ def layout(*views: View | None) -> str:
 
 
 def split_scale(desc: Any) -> dict[str, float]:
-    """|scale| and its sign. A scale that vanishes in float32 becomes sign 0 and magnitude 1: -inf stays -inf under it."""
+    """|scale| and its sign. One that vanishes in float32 becomes sign 0 and magnitude 1, so that -inf stays -inf."""
     size = abs(desc.scale)
     if size < 2.0**-120:
         return {"scale": 1.0, "sign": 0.0}
@@ -216,9 +238,10 @@ def _geometry(p: Problem) -> Geometry | str:
     smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
     tiles = -(-desc.query_len // rows)
     params = {
-        "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift,
-        "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k,
-        "d_v": desc.d_v, "causal": int(desc.is_causal), "wide": wide(p.q, p.k, p.v, p.y),
+        "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
+        "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
+        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
+        "wide": wide(p.q, p.k, p.v, p.y),
     }  # fmt: skip
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
     name = "flash_sdpa" if narrow(d, desc.element) else "flash_sdpa_wide"
@@ -264,8 +287,9 @@ def attention_case(draw: Any) -> dict[str, Any]:
     return {
         "batch_size": draw.integer(0, 2), "num_heads": kv_heads * draw.integer(1, 3), "num_kv_heads": kv_heads,
         "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97),
-        "d_k": draw.sizes(1, 8, 17, 32, 64, 80), "d_v": draw.sizes(1, 8, 19, 32, 72), "scale": draw.choice((None, 0.3, -0.5)),
-        "is_causal": draw.flag(), "causal_alignment": draw.choice(ALIGNMENTS), "element": draw.element,
+        "d_k": draw.sizes(1, 8, 17, 32, 64, 80), "d_v": draw.sizes(1, 8, 19, 32, 72),
+        "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
+        "causal_alignment": draw.choice(ALIGNMENTS), "element": draw.element,
     }  # fmt: skip
 
 

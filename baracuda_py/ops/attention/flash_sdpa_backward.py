@@ -9,13 +9,37 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step, Variant,
-    functional, operand, output,
+    Args,
+    Array,
+    ElementKind,
+    Geometry,
+    Guarantee,
+    Kernel,
+    OpCategory,
+    Params,
+    Plan,
+    Problem,
+    Relative,
+    Step,
+    Variant,
+    functional,
+    operand,
+    output,
 )  # fmt: skip
 from ...core.element import cast
 from .flash_sdpa import (
-    HEAD_DIMS, THREADS, FlashSdpaDescriptor, attention_case, batches, grouped, head_dim, layout, masked_scores, strides,
-    visible, wide,
+    HEAD_DIMS,
+    THREADS,
+    FlashSdpaDescriptor,
+    attention_case,
+    batches,
+    grouped,
+    head_dim,
+    layout,
+    masked_scores,
+    strides,
+    visible,
+    wide,
 )  # fmt: skip
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
@@ -49,7 +73,7 @@ class FlashSdpaBackwardArgs(Args):
 def reference(
     desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, wanted: set[str]
 ) -> Mapping[str, Any]:
-    """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), grouped heads summed by the product."""
+    """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product."""
     grads = {name: np.zeros(x.shape, x.dtype) for name, x in (("dq", q), ("dk", k), ("dv", v)) if name in wanted}
     mask = visible(desc)
     scale = q.dtype.type(desc.scale)
@@ -90,6 +114,9 @@ DQ = Params("FlashDqParams", **_INPUTS, dq="ptr", delta="workspace", stride="i64
 DKV = Params("FlashDkvParams", **_INPUTS, dk="ptr", dv="ptr", delta="workspace", stride="i64[6][3]", **_SIZES)
 
 
+_FACTS: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
+
+
 def _geometry(p: Problem) -> Geometry | str:
     desc, d = p.desc, head_dim(p.desc)
     if isinstance(d, str):
@@ -100,7 +127,8 @@ def _geometry(p: Problem) -> Geometry | str:
     heads, kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
     sizes = {
         "query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift, "scale": desc.scale,
-        "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
+        "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
+        "causal": int(desc.is_causal),
     }  # fmt: skip
     steps = []
     if (p.dq is not None or p.dk is not None) and heads * desc.query_len:
@@ -153,8 +181,8 @@ class FlashSdpaBackwardPlan(Plan):
             "simt", _geometry, source="attention/flash_sdpa_backward.cu",
             kernels=(
                 Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=32 * _WARPS),
-                Kernel("dq", "flash_dq<{T}, {D}>", DQ, {"D": HEAD_DIMS}, threads=THREADS, min_blocks=2, split=("D",)),
-                Kernel("dkv", "flash_dkv<{T}, {D}>", DKV, {"D": HEAD_DIMS}, threads=THREADS, min_blocks=2, split=("D",)),
+                Kernel("dq", "flash_dq<{T}, {D}>", DQ, **_FACTS),
+                Kernel("dkv", "flash_dkv<{T}, {D}>", DKV, **_FACTS),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),

@@ -1,4 +1,4 @@
-"""The functional layer's `layout=`: plans take [batch, heads, sequence, d]; "bshd" passes views with the axes swapped."""
+"""The functional layer's `layout=`: plans take [batch, heads, sequence, d]; "bshd" passes views, axes swapped."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _current(like: Any, stream: Any) -> Any:
     """Outputs come from the pool of the stream they are written on."""
     if stream is None or read(like).device < 0:
         return nullcontext()
-    from ...core.runner import stream_pointer
+    from ...core.intake import stream_pointer
     from ...jit.launch import on_stream
 
     return on_stream(stream_pointer(stream))

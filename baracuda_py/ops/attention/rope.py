@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Any
 
@@ -125,11 +126,11 @@ def reference(
 @lru_cache(maxsize=64)
 def turns(base: float, rotary: int) -> tuple[tuple[float, float], ...]:
     """inv_freq / 2π of the first pairs as two doubles each: float64 alone is off by 1e-10 at position 1e6."""
-    wide = np.longdouble
-    pairs = min(rotary // 2, TABLE)
-    values = wide(base) ** (-np.arange(0, 2 * pairs, 2).astype(wide) / wide(max(rotary, 1))) / (8 * np.arctan(wide(1)))
-    heads = values.astype(np.float64)
-    return tuple(zip(heads.tolist(), (values - heads).astype(np.float64).tolist(), strict=True))
+    with localcontext() as context:
+        context.prec = 40  # two float64 words hold 32 digits
+        turn = 2 * Decimal("3.14159265358979323846264338327950288419716939937510")
+        values = [Decimal(base) ** (Decimal(-2 * i) / max(rotary, 1)) / turn for i in range(min(rotary // 2, TABLE))]
+        return tuple((float(v), float(v - Decimal(float(v)))) for v in values)
 
 
 PARAMS = Params(

@@ -30,8 +30,10 @@ template <class A, int D, int BYTES> BARACUDA_HD constexpr int value_rows() {
 BARACUDA_D int thread_row() { return static_cast<int>(threadIdx.x) / 16; }
 BARACUDA_D int thread_col() { return static_cast<int>(threadIdx.x) % 16; }
 
-// Rows or keys of a tile of N that lie below `end`, counted from `start`.
-template <int N> BARACUDA_D int inside(i64 end, i64 start) { return static_cast<int>(min<i64>(N, max<i64>(-N, end - start))); }
+// end - start, clamped to ±N: how many rows of a tile of N at `start` lie below `end`, negative where it is far below.
+template <int N> BARACUDA_D int inside(i64 end, i64 start) {
+  return static_cast<int>(min<i64>(N, max<i64>(-N, end - start)));
+}
 
 BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
@@ -187,7 +189,8 @@ template <int R, class A> BARACUDA_D void put_scores(A* tile, const A (&s)[R][4]
 
 // out[row i][column] = acc * factor[i] for rows < rows and columns < cols.
 template <int R, int D, class T, class A>
-BARACUDA_D void put_output(T* out, i64 stride, const A (&acc)[R][D / 16], const A (&factor)[R], int rows, int cols, bool wide) {
+BARACUDA_D void put_output(T* out, i64 stride, const A (&acc)[R][D / 16], const A (&factor)[R], int rows, int cols,
+                           bool wide) {
   using C = Columns<A, R, D>;
   constexpr int W = C::width;
 #pragma unroll

@@ -23,7 +23,9 @@ def test_is_attention_to_the_first_cells(index):
     lengths = np.array([40, 1, 13], index)
     y, lse = flash_decoding(q, k, v, lengths, scale=0.3, return_lse=True)
     for b, n in enumerate(lengths):
-        want, want_lse = flash_sdpa(q[b : b + 1, :, None], k[b : b + 1, :, :n], v[b : b + 1, :, :n], scale=0.3, return_lse=True)
+        want, want_lse = flash_sdpa(
+            q[b : b + 1, :, None], k[b : b + 1, :, :n], v[b : b + 1, :, :n], scale=0.3, return_lse=True
+        )
         np.testing.assert_allclose(y[b], want[0, :, 0], rtol=1e-13, atol=1e-14)
         np.testing.assert_allclose(lse[b], want_lse[0, :, 0], rtol=1e-13)
 

@@ -85,7 +85,9 @@ def test_bshd_is_the_same_memory_order_for_outputs(return_lse):
         np.testing.assert_array_equal(got[1], want_lse)
     given = np.empty_like(y)
     lse = np.empty_like(want_lse)
-    result = flash_sdpa(*swapped, is_causal=True, layout="bshd", return_lse=return_lse, out=(given, lse) if return_lse else given)
+    result = flash_sdpa(
+        *swapped, is_causal=True, layout="bshd", return_lse=return_lse, out=(given, lse) if return_lse else given
+    )
     assert (result[0] if return_lse else result) is given
     np.testing.assert_array_equal(given, y)
 
@@ -160,7 +162,9 @@ def test_gpu_scores_up_to_a_hundred(dtype, d):
     cupy = pytest.importorskip("cupy")
     q, k, v = make(np.random.default_rng(8), heads=4, queries=131, keys=197, d_k=d, d_v=d, dtype=dtype)
     q *= 30
-    y, lse = flash_sdpa(*(cupy.asarray(a) for a in (q, k, v)), is_causal=True, causal_alignment="bottom_right", return_lse=True)
+    y, lse = flash_sdpa(
+        *(cupy.asarray(a) for a in (q, k, v)), is_causal=True, causal_alignment="bottom_right", return_lse=True
+    )
     wide = [a.astype(np.longdouble if dtype == "float64" else np.float64) for a in (q, k, v)]
     desc = FlashSdpaDescriptor(
         batch_size=2, num_heads=4, num_kv_heads=2, query_len=131, key_len=197, d_k=d, d_v=d, is_causal=True,
@@ -177,7 +181,9 @@ def test_gpu_scores_up_to_a_hundred(dtype, d):
 @pytest.mark.gpu
 def test_gpu_alignment_and_strides_do_not_change_bits():
     cupy = pytest.importorskip("cupy")
-    q, k, v = (cupy.asarray(a) for a in make(np.random.default_rng(9), queries=131, keys=131, d_k=64, d_v=64, dtype="float32"))
+    q, k, v = (
+        cupy.asarray(a) for a in make(np.random.default_rng(9), queries=131, keys=131, d_k=64, d_v=64, dtype="float32")
+    )
     want = flash_sdpa(q, k, v, is_causal=True)
 
     def shifted(a):

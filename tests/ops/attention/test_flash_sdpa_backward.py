@@ -34,8 +34,12 @@ def test_directional_differences(queries, keys, facts):
     grads = flash_sdpa_backward(q, k, v, y, lse, dy, **facts)
     for n, x in enumerate((q, k, v)):
         way = rng.standard_normal(x.shape)
-        ends = [flash_sdpa(*(x + s * way if i == n else a for i, a in enumerate((q, k, v))), **facts) for s in (1e-6, -1e-6)]
-        np.testing.assert_allclose((grads[n] * way).sum(), ((ends[0] - ends[1]) * dy).sum() / 2e-6, rtol=1e-6, atol=1e-8)
+        ends = [
+            flash_sdpa(*(x + s * way if i == n else a for i, a in enumerate((q, k, v))), **facts) for s in (1e-6, -1e-6)
+        ]
+        np.testing.assert_allclose(
+            (grads[n] * way).sum(), ((ends[0] - ends[1]) * dy).sum() / 2e-6, rtol=1e-6, atol=1e-8
+        )
 
 
 def test_a_row_that_sees_nothing_has_no_gradient():
@@ -86,7 +90,9 @@ def test_saved_tensors_are_the_forwards():
         batch_size=1, num_heads=2, query_len=3, key_len=4, d_k=8, d_v=8, is_causal=True, element="bfloat16"
     )
     rng = np.random.default_rng(6)
-    arrays = {n: rng.standard_normal((1, 2, s, 8)).astype(desc.element.dtype) for n, s in (("q", 3), ("k", 4), ("v", 4))}
+    arrays = {
+        n: rng.standard_normal((1, 2, s, 8)).astype(desc.element.dtype) for n, s in (("q", 3), ("k", 4), ("v", 4))
+    }
     FlashSdpaBackwardPlan.complete(desc, arrays)
     y, lse = flash_sdpa(arrays["q"], arrays["k"], arrays["v"], is_causal=True, return_lse=True)
     np.testing.assert_array_equal(arrays["y"], y)

@@ -74,7 +74,7 @@ def test_operands_transposed_alike_are_dense():
     assert map_geometry(DEVICE, (view, view)).layout == "contiguous"
 
 
-def test_large_dense_operands_take_several_chunks_a_thread():
+def test_large_dense_operands_take_a_chunk_a_thread():
     views = [View(0, (2**26 + 3,), (1,), ElementKind.F16)] * 2
     (step,) = map_geometry(DEVICE, views).steps
     assert step.axes == {"VEC": 8}

@@ -85,7 +85,9 @@ def test_gradient_is_orthogonal_to_the_row_without_eps() -> None:
 def test_empty_rows_and_empty_batches() -> None:
     assert rms_norm(np.zeros((3, 0), np.float32)).shape == (3, 0)
     rstd = np.zeros((0,), np.float32)
-    dx, dweight = rms_norm_backward(np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32), rstd, np.ones(4, np.float32))
+    dx, dweight = rms_norm_backward(
+        np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32), rstd, np.ones(4, np.float32)
+    )
     assert dx.shape == (0, 4)
     assert np.array_equal(dweight, np.zeros(4, np.float32))
 
@@ -101,7 +103,8 @@ def forward_args(rows: int, cols: int, element: str = "bfloat16", **given: Any) 
 
 
 @pytest.mark.parametrize(
-    ("cols", "kernel"), [(8, "row_8"), (128, "row_16"), (1000, "row_128"), (4096, "row_512"), (8192, "row_1024"), (32776, "loop")]
+    ("cols", "kernel"),
+    [(8, "row_8"), (128, "row_16"), (1000, "row_128"), (4096, "row_512"), (8192, "row_1024"), (32776, "loop")],
 )
 def test_columns_alone_choose_the_kernel(cols: int, kernel: str) -> None:
     for rows in (1, 3, 70000, 2**31):
