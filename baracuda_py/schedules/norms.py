@@ -86,11 +86,16 @@ def _wide(rows: Rows, desc: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rung:
-    """A forward kernel for rows of at most `lanes * chunks` chunks: each group of lanes holds `rows` rows at a time."""
+    """Forward kernels for rows of at most `lanes * chunks` chunks: each group of lanes holds `rows` rows at a time.
+
+    Where `stages` is not 0, many dense rows stream through a ring of as many tiles in shared memory; the sums are the
+    same.
+    """
 
     lanes: int
     chunks: int
     rows: int = 1
+    stages: int = 4
 
     @property
     def threads(self) -> int:
@@ -100,11 +105,31 @@ class Rung:
     def name(self) -> str:
         return f"row_{self.lanes * self.chunks}"
 
+    @property
+    def stream(self) -> str:
+        return f"stream_{self.lanes * self.chunks}"
 
-# 64 bytes of x a thread in flight: with `_resident` threads, 40 to 64 KB a multiprocessor.
+    @property
+    def tile(self) -> int:
+        return self.threads // self.lanes * self.rows
+
+    @property
+    def blocks(self) -> int:
+        """Of the stream, on a multiprocessor."""
+        return _STREAM_THREADS // self.threads
+
+    @property
+    def smem(self) -> int:
+        """Of the stream: its ring."""
+        return self.stages * self.rows * self.chunks * self.threads * 16
+
+
+# 64 bytes of x a thread in flight: with `_resident` threads, 40 to 64 KB a multiprocessor. Streams have registers for
+# the weights, and 96 KB in flight.
+_STREAM_THREADS = 512
 LADDER = (
     Rung(8, 1, 4), Rung(16, 1, 4), Rung(32, 1, 4), Rung(32, 2, 2), Rung(32, 4), Rung(64, 4), Rung(128, 4), Rung(256, 4),
-    Rung(512, 4), Rung(512, 8),
+    Rung(512, 4), Rung(512, 8, stages=0),
 )  # fmt: skip
 LOOP_THREADS = 512
 
@@ -144,6 +169,10 @@ def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
             made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=any_))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
         made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS, spills=suffix == "_any"))
+    for r in LADDER:
+        if r.stages:
+            call = f"{op}_stream<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}>"
+            made.append(Kernel(r.stream, call, params, _axes, threads=r.threads, min_blocks=r.blocks))
     return tuple(made)
 
 
@@ -163,7 +192,11 @@ def forward_geometry(p: Problem) -> Geometry | str:
     if rung is None:
         step = Step("loop" + suffix, (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
     else:
-        blocks = -(-rows.rows // (rung.threads // rung.lanes * rung.rows))
+        blocks = -(-rows.rows // rung.tile)
+        most = p.device.sms * rung.blocks
+        if not suffix and rung.stages and blocks > 2 * most and rung.smem <= p.device.smem:
+            stream = Step(rung.stream, (most, 1, 1), params, axes, rung.threads, rung.smem)
+            return Geometry((stream,), layout=rows.layout)
         step = Step(rung.name + suffix, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout)
 
@@ -201,7 +234,8 @@ class Pipe:
 # third streamed operand on devices with 99 KB.
 PIPES = (
     Pipe(8, 1, 2, 3, 2), Pipe(16, 1, 2, 3, 2), Pipe(32, 1, 2, 3, 2), Pipe(32, 2, 1, 3, 2), Pipe(64, 2, 1, 3, 8),
-    Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 2, 1),
+    Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 3, 1),
+    Pipe(512, 4, 1, 2, 1),
 )  # fmt: skip
 COLUMN_THREADS = 256
 COMBINE_THREADS = 1024

@@ -57,7 +57,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key that one of its four lanes takes
   constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // of them at once
   constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;   // keys a lane has in flight
-  constexpr int DEPTH = HEADS > 4 || !WIDE ? 1 : 2;              // quads of values a lane has in flight
+  constexpr int DEPTH = 1;                               // quads of values a lane has in flight
   constexpr int PAIR = HEADS > 4 ? 2 : 4;                // values widened at a time
   constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows of lanes
   static_assert(PIECES % LOADS == 0, "whole batches");

@@ -3,7 +3,7 @@
 // A thread owns two chunks of VEC columns of one row, chosen so that they hold whole pairs: columns c … and c + split …
 // with split the half of the rotated columns. Pairing "half" joins column k of the one with column k of the other,
 // "interleaved" joins neighbours within each. The angles are computed once and serve all heads of the thread's group,
-// four heads (eight 16-byte loads) in flight. Chunks beyond the rotated columns are copied.
+// the next head's chunks in flight while one is turned. Chunks beyond the rotated columns are copied.
 // There are no sums; the bits of an element do not depend on the chunking.
 //
 // Angles are kept in turns, inv_freq / (2 pi). Where the work is in float, a frequency is a fraction of a turn in 64-bit
@@ -16,7 +16,6 @@
 
 namespace baracuda {
 
-constexpr int rope_heads = 4;  // heads in flight
 
 // Turns per position, in two words: the page's table holds those of usual sizes.
 BARACUDA_D double2 rope_frequency(const RopeParams& p, i64 pair) {
@@ -75,7 +74,6 @@ template <int VEC, bool WIDE, class T> BARACUDA_D void rope_store(T* p, i64 stri
 template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeParams& p) {
   using A = acc_t<T>;
   constexpr int VEC = WIDE ? vec_elems<T> : 2;
-  constexpr int HEADS = rope_heads;
   using Frequency = typename Angle<A>::frequency;
   BARACUDA_DYNAMIC_SMEM(Frequency, frequencies);
 
@@ -98,7 +96,7 @@ template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeP
   const i64 left2 = (turning ? p.rotary_dim : p.head_dim) - col2;
 
   // Where head 0 starts in x, y, x2, y2, and how far its second chunk lies from the first: computed once, since with the
-  // products in the loop over heads the op was bound by integer arithmetic (183 us against 137 on 268 MB).
+  // products in the loop over heads the op was bound by integer arithmetic (183 us against 159 on 268 MB, H200).
   T* start[4];
   i64 apart[4];
 #pragma unroll
@@ -117,17 +115,14 @@ template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeP
   };
   auto stride = [&](i64 h, int side) { return h >= p.heads ? p.strides[side + 2][3] : p.strides[side][3]; };
 
-  Vec<T, VEC> x[HEADS], x2[HEADS];
-  auto fetch = [&]() {
-#pragma unroll
-    for (int k = 0; k < HEADS; ++k) {
-      if (head + k < end) {
-        x[k] = rope_load<VEC, WIDE>(address(head + k, 0, 0), stride(head + k, 0), left);
-        x2[k] = rope_load<VEC, WIDE>(address(head + k, 0, 1), stride(head + k, 0), left2);
-      }
-    }
+  // One head ahead took 145 us on 268 MB, two 158, four with none ahead 159 (H200).
+  Vec<T, VEC> x, x2, ahead, ahead2;
+  auto fetch = [&](i64 h, Vec<T, VEC>& one, Vec<T, VEC>& two) {
+    if (h >= end) return;
+    one = rope_load<VEC, WIDE>(address(h, 0, 0), stride(h, 0), left);
+    two = rope_load<VEC, WIDE>(address(h, 0, 1), stride(h, 0), left2);
   };
-  fetch();  // in flight while the angles are made
+  fetch(head, x, x2);  // in flight while the angles are made
 
   for (i64 pair = threadIdx.x; pair < pairs; pair += blockDim.x) frequencies[pair] = Angle<A>::keep(rope_frequency(p, pair));
   __syncthreads();
@@ -149,37 +144,32 @@ template <class T, bool INTERLEAVED, bool WIDE> BARACUDA_D void rope(const RopeP
     }
   }
 
-  while (true) {
+  for (; head < end; ++head) {
+    fetch(head + 1, ahead, ahead2);
+    if (turning) {
+      auto a = to_acc(x), c = to_acc(x2);
+      auto turn = [&](A& u, A& v, int angle) {
+        const A u0 = u;
+        u = math::fma(u0, cosine[angle], -(v * sine[angle]));
+        v = math::fma(v, cosine[angle], u0 * sine[angle]);
+      };
+      if constexpr (INTERLEAVED) {
 #pragma unroll
-    for (int k = 0; k < HEADS; ++k) {
-      if (head + k < end) {
-        if (turning) {
-          auto a = to_acc(x[k]), c = to_acc(x2[k]);
-          auto turn = [&](A& u, A& v, int angle) {
-            const A u0 = u;
-            u = math::fma(u0, cosine[angle], -(v * sine[angle]));
-            v = math::fma(v, cosine[angle], u0 * sine[angle]);
-          };
-          if constexpr (INTERLEAVED) {
-#pragma unroll
-            for (int j = 0; j < VEC / 2; ++j) {
-              turn(a[2 * j], a[2 * j + 1], j);
-              turn(c[2 * j], c[2 * j + 1], VEC / 2 + j);
-            }
-          } else {
-#pragma unroll
-            for (int j = 0; j < VEC; ++j) turn(a[j], c[j], j);
-          }
-          x[k] = from_acc<T>(a);
-          x2[k] = from_acc<T>(c);
+        for (int j = 0; j < VEC / 2; ++j) {
+          turn(a[2 * j], a[2 * j + 1], j);
+          turn(c[2 * j], c[2 * j + 1], VEC / 2 + j);
         }
-        rope_store<VEC, WIDE>(address(head + k, 1, 0), stride(head + k, 1), x[k], left);
-        rope_store<VEC, WIDE>(address(head + k, 1, 1), stride(head + k, 1), x2[k], left2);
+      } else {
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) turn(a[j], c[j], j);
       }
+      x = from_acc<T>(a);
+      x2 = from_acc<T>(c);
     }
-    head += HEADS;
-    if (head >= end) break;
-    fetch();
+    rope_store<VEC, WIDE>(address(head, 1, 0), stride(head, 1), x, left);
+    rope_store<VEC, WIDE>(address(head, 1, 1), stride(head, 1), x2, left2);
+    x = ahead;
+    x2 = ahead2;
   }
 }
 

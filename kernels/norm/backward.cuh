@@ -37,13 +37,11 @@ template <bool CENTER, class A> BARACUDA_D A normalized(A x, const RowState<A>& 
   return x * s.rstd;
 }
 
-// The two sums of a row, as the factors that dx takes them in.
+// mean(g) and mean(g * xhat).
 template <class A> struct Factors {
   A shift, slope;
 };
-template <class A> BARACUDA_D Factors<A> factors(Pair<A> sums, A inverse, A rstd) {
-  return {sums.a * inverse * rstd, sums.b * inverse * rstd};
-}
+template <class A> BARACUDA_D Factors<A> factors(Pair<A> sums, A inverse) { return {sums.a * inverse, sums.b * inverse}; }
 
 template <bool CENTER, class A, int N>
 BARACUDA_D Vec<A, N> gradient(const Vec<A, N>& dy, const Vec<A, N>& x, const Vec<A, N>& w, const RowState<A>& s,
@@ -51,9 +49,9 @@ BARACUDA_D Vec<A, N> gradient(const Vec<A, N>& dy, const Vec<A, N>& x, const Vec
   Vec<A, N> dx;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    const A g = dy[k] * w[k];
-    const A base = CENTER ? math::fma(g, s.rstd, -f.shift) : g * s.rstd;
-    dx[k] = math::fma(-normalized<CENTER>(x[k], s), f.slope, base);
+    A g = dy[k] * w[k];
+    if constexpr (CENTER) g -= f.shift;  // before the product with rstd: exact where g is its mean
+    dx[k] = math::fma(-normalized<CENTER>(x[k], s), f.slope, g) * s.rstd;
   }
   return dx;
 }
@@ -92,20 +90,6 @@ BARACUDA_D Vec<acc_t<T>, vec_elems<T>> weights_or_ones(const P& p, i64 col, L le
 
 // ---- rows streaming through a ring in shared memory -----------------------------------------------------------------
 
-// Sum over the LANES threads of a row; `board` holds two times THREADS / 32 pairs, and `turn` says which half this call
-// uses. One barrier is enough: the half is written again two calls later, past the next call's barrier.
-template <int LANES, class A> BARACUDA_D Pair<A> row_sums(Pair<A> x, Pair<A>* board, int turn) {
-  if constexpr (LANES <= warp_size) {
-    return group_reduce<SumPair, LANES>(x);
-  } else {
-    constexpr int warps = LANES / warp_size;
-    x = warp_reduce<SumPair>(x);
-    if (lane_id() == 0) board[turn * warps + threadIdx.x / warp_size] = x;
-    __syncthreads();
-    return group_reduce<SumPair, warps>(Pair<A>(board[turn * warps + lane_id() % warps]));
-  }
-}
-
 // One block's sums of one column vector, from its groups' registers to row blockIdx.x of the workspace.
 template <int THREADS, int LANES, int CHUNKS, class A, int N>
 BARACUDA_D void write_sums(void* sums, i64 pitch, const Vec<A, N> (&part)[CHUNKS], A* board) {
@@ -142,8 +126,8 @@ BARACUDA_D void pipe(const P& p) {
   constexpr bool KEEP = CHUNKS <= 2;  // weights and the row in registers; else read again where they are used
   using V = Vec<A, VEC>;
   BARACUDA_DYNAMIC_SMEM(Chunk, ring);
-  __shared__ __align__(16) unsigned char scratch[LANES > warp_size ? 2 * (LANES / warp_size) * sizeof(Pair<A>) : 16];
-  Pair<A>* const board = reinterpret_cast<Pair<A>*>(scratch);
+  constexpr int WARPS = LANES > warp_size ? LANES / warp_size : 1;
+  __shared__ __align__(16) unsigned char boards[2 * WARPS * sizeof(Pair<A>)];  // used in turn
 
   const int group = static_cast<int>(threadIdx.x) / LANES, lane = static_cast<int>(threadIdx.x) % LANES;
   const int cols = static_cast<int>(p.cols), operands = p.dh == nullptr ? 2 : 3;
@@ -224,7 +208,7 @@ BARACUDA_D void pipe(const P& p) {
         sums = SumPair::apply(sums, chunk_sums<CENTER>(from, at, weight, s[r]));
         add_columns<CENTER>(dw[c], db[CENTER ? c : 0], from, at, s[r]);
       }
-      f[r] = factors(row_sums<LANES>(sums, board, turn), inverse, s[r].rstd);
+      f[r] = factors(lanes_reduce<SumPair, LANES>(sums, reinterpret_cast<Pair<A>*>(boards) + turn * WARPS), inverse);
       turn ^= 1;
     }
     if (p.dx != nullptr) {
@@ -320,7 +304,7 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
     total = block_reduce<SumPair, THREADS>(total);
     const double count = static_cast<double>(p.cols);
     const Pair<A> means{static_cast<A>(total.a / count), static_cast<A>(total.b / count)};
-    const Factors<A> f = factors(means, A(1), s.rstd);
+    const Factors<A> f = factors(means, A(1));
     T* const out = static_cast<T*>(p.dx) + at.offset(p, DX);
     each([&](i64 col, i64 left, const V& from, const V& at_x, const V& weight) {
       V dx = gradient<CENTER>(from, at_x, weight, s, f);

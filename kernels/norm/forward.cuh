@@ -8,6 +8,8 @@
 // alone, and neither alignment, nor strides, nor the number of rows change a bit.
 #include "sums.cuh"
 
+#include <baracuda/async_copy.cuh>
+
 namespace baracuda::norm {
 
 enum Operand { X, RESIDUAL, WEIGHT, BIAS, Y, H };  // their places in the row parameters
@@ -87,15 +89,14 @@ template <class T, class W, bool CENTER, bool WIDE> struct Affine {
     }
   }
   template <class P> BARACUDA_D Chunk apply(const P& p, V y) const {
+    bool shifts = false;
+    if constexpr (CENTER) shifts = p.bias != nullptr;
     if (p.weight != nullptr) {
 #pragma unroll
-      for (int k = 0; k < V::size; ++k) y[k] *= weight[k];
-    }
-    if constexpr (CENTER) {
-      if (p.bias != nullptr) {
+      for (int k = 0; k < V::size; ++k) y[k] = shifts ? math::fma(y[k], weight[k], bias[k]) : y[k] * weight[k];
+    } else if (shifts) {
 #pragma unroll
-        for (int k = 0; k < V::size; ++k) y[k] += bias[k];
-      }
+      for (int k = 0; k < V::size; ++k) y[k] += bias[k];
     }
     return pack<T>(from_acc<T>(y));
   }
@@ -111,11 +112,9 @@ template <class A> struct Statistics {
 };
 
 template <bool CENTER, class A, int VEC> BARACUDA_D Vec<A, VEC> normalize(Vec<A, VEC> v, const Statistics<A>& s) {
+  const A shift = s.low == A(0) ? A(0) : s.low * s.rstd;
 #pragma unroll
-  for (int k = 0; k < VEC; ++k) {
-    if constexpr (CENTER) v[k] = (v[k] - s.mean) - s.low;
-    v[k] *= s.rstd;
-  }
+  for (int k = 0; k < VEC; ++k) v[k] = CENTER ? math::fma(v[k] - s.mean, s.rstd, -shift) : v[k] * s.rstd;
   return v;
 }
 
@@ -128,15 +127,75 @@ template <bool CENTER, class A, class P> BARACUDA_D void save(const P& p, i64 ro
 
 // ---- rows held in registers -----------------------------------------------------------------------------------------
 
+// Two boards for the sums of one row, in shared memory: whoever writes one has passed a barrier since it was last read.
+template <class A, int LANES> struct Boards {
+  static constexpr int warps = LANES > warp_size ? LANES / warp_size : 1;
+  Pair<A>* at;
+  int turn;
+  BARACUDA_D explicit Boards(unsigned char* memory) : at(reinterpret_cast<Pair<A>*>(memory)), turn(0) {}
+  template <class V> BARACUDA_D V* next() {
+    turn ^= 1;
+    return reinterpret_cast<V*>(at + turn * warps);
+  }
+  static constexpr int bytes = 2 * warps * static_cast<int>(sizeof(Pair<A>));
+};
+
+template <bool WIDE, int HELD> BARACUDA_D void keep_all_packed(Chunk (&v)[HELD]) {
+  if constexpr (WIDE) {
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) keep_packed(v[i]);
+  }
+}
+
+// Of ROWS rows, chunk r * CHUNKS + c of v being the lane's c-th of row r; left(r, c) columns of it exist.
+template <class T, int LANES, int CHUNKS, bool CENTER, bool WIDE, class A, int HELD, int ROWS, class P, class F>
+BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
+  constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;  // unrolled, or v in local memory
+  const A count = static_cast<A>(static_cast<int>(p.cols));
+  keep_all_packed<WIDE>(v);
+#pragma unroll UR
+  for (int r = 0; r < ROWS; ++r) {
+    A sum = 0;
+#pragma unroll UC
+    for (int c = 0; c < CHUNKS; ++c) {
+      const auto e = widen_chunk<T>(v[r * CHUNKS + c]);
+      sum += CENTER ? tree_reduce<Sum>(e) : chunk_squares(e);
+    }
+    s[r].mean = lanes_reduce<Sum, LANES>(sum, boards.template next<A>()) / count;
+  }
+  keep_all_packed<WIDE>(v);
+#pragma unroll UR
+  for (int r = 0; r < ROWS; ++r) {
+    A variance = s[r].mean;
+    s[r].low = 0;
+    if constexpr (CENTER) {
+      Pair<A> sum{0, 0};
+#pragma unroll UC
+      for (int c = 0; c < CHUNKS; ++c) {
+        const auto d = deviations<WIDE>(widen_chunk<T>(v[r * CHUNKS + c]), s[r].mean, left(r, c));
+        sum = SumPair::apply(sum, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
+      }
+      sum = lanes_reduce<SumPair, LANES>(sum, boards.template next<Pair<A>>());
+      const A low = sum.a / count;
+      variance = (sum.b - sum.a * low) / count;
+      if (variance < A(0)) variance = A(0);
+      s[r].low = mean_tail(s[r].mean, low, variance);
+    }
+    s[r].rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
+  }
+  keep_all_packed<WIDE>(v);
+}
+
 // Each group of LANES threads holds ROWS rows of at most LANES * CHUNKS chunks: x is read once.
 template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int ADD, bool CENTER, bool WIDE, class P>
 BARACUDA_D void row(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, GROUPS = THREADS / LANES, TILE = GROUPS * ROWS, HELD = ROWS * CHUNKS;
-  constexpr int U = WIDE ? HELD : 1, UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;  // unrolled, or v in local memory
+  constexpr int U = WIDE ? HELD : 1, UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;
+  __shared__ __align__(16) unsigned char memory[Boards<A, LANES>::bytes];
+  Boards<A, LANES> boards(memory);
   const int group = static_cast<int>(threadIdx.x) / LANES, lane = static_cast<int>(threadIdx.x) % LANES;
   const int cols = static_cast<int>(p.cols);
-  const A count = static_cast<A>(cols);
 
   for (i64 first = i64(blockIdx.x) * TILE; first < p.rows; first += i64(gridDim.x) * TILE) {
     const i64 mine = first + group;  // and the rows GROUPS, 2 GROUPS, … further
@@ -157,47 +216,12 @@ BARACUDA_D void row(const P& p) {
     }
     if (adds<ADD>(p)) add_residual<T, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
 
-    auto packed = [&] {
-      if constexpr (WIDE) {
-#pragma unroll
-        for (int i = 0; i < HELD; ++i) keep_packed(v[i]);
-      }
-    };
     Statistics<A> s[ROWS];
-    packed();
+    statistics<T, LANES, CHUNKS, CENTER, WIDE>(p, v, s, boards, [&](int r, int c) { return place(r * CHUNKS + c).left; });
 #pragma unroll UR
     for (int r = 0; r < ROWS; ++r) {
-      A sum = 0;
-#pragma unroll UC
-      for (int c = 0; c < CHUNKS; ++c) {
-        const auto e = widen_chunk<T>(v[r * CHUNKS + c]);
-        sum += CENTER ? tree_reduce<Sum>(e) : chunk_squares(e);
-      }
-      s[r].mean = lanes_reduce<Sum, LANES>(sum) / count;
-    }
-    packed();
-#pragma unroll UR
-    for (int r = 0; r < ROWS; ++r) {
-      A variance = s[r].mean;
-      s[r].low = 0;
-      if constexpr (CENTER) {
-        Pair<A> sum{0, 0};
-#pragma unroll UC
-        for (int c = 0; c < CHUNKS; ++c) {
-          const int i = r * CHUNKS + c;
-          const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), s[r].mean, live(r) ? cols - (c * LANES + lane) * VEC : 0);
-          sum = SumPair::apply(sum, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
-        }
-        sum = lanes_reduce<SumPair, LANES>(sum);
-        const A low = sum.a / count;
-        variance = (sum.b - sum.a * low) / count;
-        if (variance < A(0)) variance = A(0);
-        s[r].low = mean_tail(s[r].mean, low, variance);
-      }
-      s[r].rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
       if (lane == 0 && mine + r * GROUPS < p.rows) save<CENTER>(p, mine + r * GROUPS, s[r]);
     }
-    packed();
 #pragma unroll UC
     for (int c = 0; c < CHUNKS; ++c) {
       const int col = (c * LANES + lane) * VEC;
@@ -211,6 +235,74 @@ BARACUDA_D void row(const P& p) {
         store_chunk<T, WIDE>(p, Y, base, at.col, y, at.left);
       }
     }
+  }
+}
+
+// ---- rows streaming through a ring in shared memory -----------------------------------------------------------------
+
+// `row` for many dense rows and no residual, the same bits: blocks stay, with their columns' weights in registers, and tile
+// t (TILE rows) belongs to block t % gridDim.x. The next STAGES - 1 tiles are on their way while one is computed. A thread
+// copies exactly the chunks it will use: no barrier but the sums'.
+template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int STAGES, bool CENTER, class P>
+BARACUDA_D void stream(const P& p) {
+  using A = acc_t<T>;
+  constexpr int VEC = vec_elems<T>, GROUPS = THREADS / LANES, TILE = GROUPS * ROWS, HELD = ROWS * CHUNKS;
+  BARACUDA_DYNAMIC_SMEM(Chunk, ring);
+  __shared__ __align__(16) unsigned char memory[Boards<A, LANES>::bytes];
+  Boards<A, LANES> boards(memory);
+  const int group = static_cast<int>(threadIdx.x) / LANES, lane = static_cast<int>(threadIdx.x) % LANES;
+  const int cols = static_cast<int>(p.cols);
+  const i64 tiles = (p.rows + TILE - 1) / TILE;
+  auto row_of = [&](i64 tile, int r) { return tile * TILE + r * GROUPS + group; };
+  auto slot = [&](int stage, int i) -> Chunk& { return ring[(stage * HELD + i) * THREADS + threadIdx.x]; };
+  auto column = [&](int c) { return (c * LANES + lane) * VEC; };
+
+  auto request = [&](i64 tile, int stage) {  // always a group of copies, possibly empty: the waits count groups
+    if (tile < tiles) {
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        const i64 row = row_of(tile, r);
+        const bool live = row < p.rows;
+        const T* const base = static_cast<const T*>(p.x) + RowAt<true>(p, live ? row : tile * TILE).offset(p, X);
+#pragma unroll
+        for (int c = 0; c < CHUNKS; ++c) {
+          const bool valid = live && column(c) < cols;
+          cp_async_16(&slot(stage, r * CHUNKS + c), base + (valid ? column(c) : 0), valid);
+        }
+      }
+    }
+    cp_async_commit();
+  };
+
+#pragma unroll 1
+  for (int s = 0; s < STAGES - 1; ++s) request(blockIdx.x + s * i64(gridDim.x), s);
+  Affine<T, W, CENTER, true> affine[CHUNKS];
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) affine[c].load(p, column(c), cols - column(c));
+
+  int stage = 0;
+#pragma unroll 1
+  for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    request(tile + (STAGES - 1) * i64(gridDim.x), stage == 0 ? STAGES - 1 : stage - 1);  // the slots used last time
+    cp_async_wait<STAGES - 1>();
+    Chunk v[HELD];
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) v[i] = slot(stage, i);
+    Statistics<A> s[ROWS];
+    statistics<T, LANES, CHUNKS, CENTER, true>(p, v, s, boards, [&](int, int c) { return cols - column(c); });
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      const i64 row = row_of(tile, r);
+      if (row >= p.rows) continue;
+      if (lane == 0) save<CENTER>(p, row, s[r]);
+      T* const out = static_cast<T*>(p.y) + RowAt<true>(p, row).offset(p, Y);
+#pragma unroll
+      for (int c = 0; c < CHUNKS; ++c) {
+        const auto y = affine[c].apply(p, normalize<CENTER>(widen_chunk<T>(v[r * CHUNKS + c]), s[r]));
+        store_chunk<T, true>(p, Y, out, column(c), y, cols - column(c));
+      }
+    }
+    stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
 }
 

@@ -13,10 +13,18 @@ struct SumPair {
   template <class A> static BARACUDA_D Pair<A> apply(Pair<A> x, Pair<A> y) { return {x.a + y.a, x.b + y.b}; }
 };
 
-// Over the LANES threads of a row: part of a warp, or the whole block.
-template <class Op, int LANES, class V> BARACUDA_D V lanes_reduce(V x) {
-  if constexpr (LANES <= warp_size) return group_reduce<Op, LANES>(x);
-  else return block_reduce<Op, LANES>(x);
+// Over the LANES threads of a row: part of a warp, or the whole block. `board` holds LANES / 32 values in shared memory. There
+// is one barrier, after the board is written: it may be written again past the next barrier.
+template <class Op, int LANES, class V> BARACUDA_D V lanes_reduce(V x, V* board) {
+  if constexpr (LANES <= warp_size) {
+    return group_reduce<Op, LANES>(x);
+  } else {
+    constexpr int warps = LANES / warp_size;
+    x = warp_reduce<Op>(x);
+    if (lane_id() == 0) board[threadIdx.x / warp_size] = x;
+    __syncthreads();
+    return group_reduce<Op, warps>(V(board[lane_id() % warps]));  // each warp repeats the last steps of the tree
+  }
 }
 
 template <class T> BARACUDA_D Vec<acc_t<T>, vec_elems<T>> widen_chunk(const Chunk& c) { return to_acc(unpack<T>(c)); }

@@ -12,7 +12,6 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Variant,
     choice, element, extents, functional, operand, output,
 )  # fmt: skip
-from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary_kinds import FORWARD, SLOPE
@@ -64,11 +63,6 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dgate, p.dup, p.dy, p.gate, p.up))
 
 
-def _error(kind: ElementKind, _: Any) -> Relative:
-    """16-bit slopes are good to 2^-17, which shows only where they cross zero."""
-    return Relative(4) if kind in HALVES else Relative(2)
-
-
 class GatedActivationBackwardPlan(Plan):
     """dgate and dup of y = act(gate) · up; either may be None, and is then free."""
 
@@ -85,7 +79,7 @@ class GatedActivationBackwardPlan(Plan):
             kernels=map_kernels(
                 "gated_activation_backward<baracuda::{KIND}, baracuda::gradient::{KIND}, {T}, {LAYOUT}>", PARAMS
             ),
-            guarantee=Guarantee(_error, batch_invariant=True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
 

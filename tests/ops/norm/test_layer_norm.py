@@ -11,6 +11,7 @@ import pytest
 from baracuda_py.core import registry
 from baracuda_py.ops.norm.layer_norm import LayerNormPlan, layer_norm
 from baracuda_py.ops.norm.layer_norm_backward import LayerNormBackwardPlan, layer_norm_backward
+from baracuda_py.ops.norm.rms_norm import rms_norm
 
 RNG = np.random.default_rng(1)
 
@@ -117,3 +118,26 @@ def test_sums_repeat_bit_for_bit(shape: tuple[int, int]) -> None:
     for _ in range(5):
         again = layer_norm_backward(dy, x, mean, rstd, weight)
         assert all(bool((a == b).all()) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", [layer_norm, rms_norm])
+@pytest.mark.parametrize("element", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("cols", [8, 104, 256, 512, 768, 2048, 2888, 5120, 8192, 16384])
+def test_streamed_rows_have_the_bits_of_few(op: Any, element: str, cols: int) -> None:
+    import cupy
+
+    sms = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    rows = 2 * sms * max(16384 // cols, 1) + 37
+    x = cupy.random.standard_normal((rows, cols), dtype=cupy.float32).astype(element)
+    names = ("mean", "rstd") if op is layer_norm else ("rstd",)
+    affine = [cupy.random.standard_normal(cols, dtype=cupy.float32).astype(element) for _ in names]
+    wanted = {f"return_{name}": True for name in names}
+    many = op(x, *affine, **wanted)
+    spaced = cupy.zeros((rows, cols + 1), element)[:, :cols]
+    spaced[...] = x
+    for a, b in zip(many, op(spaced, *affine, **wanted), strict=True):
+        assert bool((a == b).all())
+    for first in (0, rows // 2, rows - 5):
+        for a, b in zip(many, op(x[first : first + 5], *affine, **wanted), strict=True):
+            assert bool((a[first : first + 5] == b).all())
