@@ -11,7 +11,7 @@ from typing import Any
 from ._exports import EXPORTS
 
 __version__ = "0.1.0"
-__all__ = ["__version__", *EXPORTS]  # noqa: PLE0604
+__all__ = ["__version__", *EXPORTS]
 
 
 def __getattr__(name: str) -> Any:

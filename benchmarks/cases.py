@@ -69,8 +69,19 @@ def cases(names: Sequence[str], compiled: bool) -> Iterator[Callable[[], Case]]:
             yield partial(build, compiled)
 
 
-def make(plan: type[bc.Plan], desc: Any, arrays: Callable[[], Arrays], outputs: Sequence[str], shape: str, peers: Mapping[str, Peer],
-         *, compiled: Mapping[str, Peer] | None = None, nbytes: int | None = None, flops: int = 0, target: str = "0.92") -> Case:  # fmt: skip
+def make(
+    plan: type[bc.Plan],
+    desc: Any,
+    arrays: Callable[[], Arrays],
+    outputs: Sequence[str],
+    shape: str,
+    peers: Mapping[str, Peer],
+    *,
+    compiled: Mapping[str, Peer] | None = None,
+    nbytes: int | None = None,
+    flops: int = 0,
+    target: str = "0.92",
+) -> Case:
     """Build enough input sets, bind the plan to each, and close the peers over them."""
     first = arrays()
     size = sum(t.numel() * t.element_size() for t in _tensors(first))
@@ -86,8 +97,18 @@ def make(plan: type[bc.Plan], desc: Any, arrays: Callable[[], Arrays], outputs: 
         candidates[name] = [partial(built, s) for s in sets]
     lead = next(iter(peers.values()), None)
     moved = nbytes if nbytes is not None else 0 if flops else size
-    return Case(chosen.op, shape, str(desc.element), sku, moved, flops, target, candidates,
-                tuple(first[o] for o in outputs), partial(lead, first) if lead else None)  # fmt: skip
+    return Case(
+        chosen.op,
+        shape,
+        str(desc.element),
+        sku,
+        moved,
+        flops,
+        target,
+        candidates,
+        tuple(first[o] for o in outputs),
+        partial(lead, first) if lead else None,
+    )
 
 
 def _tensors(arrays: Arrays) -> Iterator[Any]:
@@ -118,9 +139,14 @@ _N = 1 << 27
 def _unary(kind: str, peer: Callable[[Any], Any], compiled: bool) -> Case:
     desc = bc.UnaryDescriptor(shape=(_N,), kind=kind, element="bfloat16")
     return make(
-        bc.UnaryPlan, desc, lambda: {"x": randn(_N), "y": empty(_N)}, ["y"], "134M bf16",
-        {"torch": lambda s: peer(s["x"])}, compiled=optional(compiled, lambda s: peer(s["x"])),
-    )  # fmt: skip
+        bc.UnaryPlan,
+        desc,
+        lambda: {"x": randn(_N), "y": empty(_N)},
+        ["y"],
+        "134M bf16",
+        {"torch": lambda s: peer(s["x"])},
+        compiled=optional(compiled, lambda s: peer(s["x"])),
+    )
 
 
 for _kind, _peer in (("silu", F.silu), ("gelu", F.gelu), ("exp", torch.exp), ("tanh", torch.tanh)):
@@ -131,38 +157,67 @@ for _kind, _peer in (("silu", F.silu), ("gelu", F.gelu), ("exp", torch.exp), ("t
 def unary_backward(compiled: bool) -> Case:
     desc = bc.UnaryBackwardDescriptor(shape=(_N,), kind="silu", element="bfloat16")
     return make(
-        bc.UnaryBackwardPlan, desc, lambda: {"dy": randn(_N), "x": randn(_N), "dx": empty(_N)}, ["dx"], "silu 134M bf16",
+        bc.UnaryBackwardPlan,
+        desc,
+        lambda: {"dy": randn(_N), "x": randn(_N), "dx": empty(_N)},
+        ["dx"],
+        "silu 134M bf16",
         {"torch": lambda s: torch.ops.aten.silu_backward(s["dy"], s["x"])},
         compiled=optional(compiled, lambda s: torch.ops.aten.silu_backward(s["dy"], s["x"])),
-    )  # fmt: skip
+    )
 
 
 @case("elementwise.binary")
 def binary(compiled: bool) -> Case:
     desc = bc.BinaryDescriptor(shape=(_N,), kind="add", element="bfloat16")
-    return make(bc.BinaryPlan, desc, lambda: {"a": randn(_N), "b": randn(_N), "y": empty(_N)}, ["y"], "add 134M bf16",
-                {"torch": lambda s: torch.add(s["a"], s["b"])})  # fmt: skip
+    return make(
+        bc.BinaryPlan,
+        desc,
+        lambda: {"a": randn(_N), "b": randn(_N), "y": empty(_N)},
+        ["y"],
+        "add 134M bf16",
+        {"torch": lambda s: torch.add(s["a"], s["b"])},
+    )
 
 
 @case("elementwise.cast")
 def cast(compiled: bool) -> Case:
     desc = bc.CastDescriptor(shape=(_N,), element="bfloat16", to_element="float32")
-    return make(bc.CastPlan, desc, lambda: {"x": randn(_N), "y": empty(_N, dtype=torch.float32)}, ["y"], "bf16 to f32 134M",
-                {"torch": lambda s: s["x"].float()})  # fmt: skip
+    return make(
+        bc.CastPlan,
+        desc,
+        lambda: {"x": randn(_N), "y": empty(_N, dtype=torch.float32)},
+        ["y"],
+        "bf16 to f32 134M",
+        {"torch": lambda s: s["x"].float()},
+    )
 
 
 @case("elementwise.fill")
 def fill(compiled: bool) -> Case:
     desc = bc.FillDescriptor(shape=(2 * _N,), element="bfloat16")
-    return make(bc.FillPlan, desc, lambda: {"x": empty(2 * _N), "value": 1.5}, ["x"], "268M bf16",
-                {"torch": lambda s: torch.full_like(s["x"], 1.5)})
+    return make(
+        bc.FillPlan,
+        desc,
+        lambda: {"x": empty(2 * _N), "value": 1.5},
+        ["x"],
+        "268M bf16",
+        {"torch": lambda s: torch.full_like(s["x"], 1.5)},
+    )
 
 
 @case("elementwise.affine")
 def affine(compiled: bool) -> Case:
     desc = bc.AffineDescriptor(shape=(_N,), element="bfloat16")
-    return make(bc.AffinePlan, desc, lambda: {"x": randn(_N), "y": empty(_N), "alpha": 2.0, "beta": 0.5}, ["y"], "134M bf16",
-                {"torch": lambda s: s["x"] * 2.0 + 0.5}, compiled=optional(compiled, lambda s: s["x"] * 2.0 + 0.5))  # fmt: skip
+    return make(
+        bc.AffinePlan,
+        desc,
+        lambda: {"x": randn(_N), "y": empty(_N), "alpha": 2.0, "beta": 0.5},
+        ["y"],
+        "134M bf16",
+        {"torch": lambda s: s["x"] * 2.0 + 0.5},
+        compiled=optional(compiled, lambda s: s["x"] * 2.0 + 0.5),
+    )
 
 
 def _halves(packed: Any) -> tuple[Any, Any]:
@@ -181,7 +236,15 @@ def gated(compiled: bool) -> Case:
     def peer(s: Arrays) -> Any:
         return F.silu(s["gate"]) * s["up"]
 
-    return make(bc.GatedActivationPlan, desc, arrays, ["y"], "swiglu [32768, 2x4096] bf16", {"torch": peer}, compiled=optional(compiled, peer))
+    return make(
+        bc.GatedActivationPlan,
+        desc,
+        arrays,
+        ["y"],
+        "swiglu [32768, 2x4096] bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+    )
 
 
 @case("gated_activation_backward")
@@ -199,8 +262,15 @@ def gated_backward(compiled: bool) -> Case:
         sig = torch.sigmoid(gate)
         return (dy * up * sig * (1 + gate * (1 - sig))).to(BF16), (dy * gate * sig).to(BF16)
 
-    return make(bc.GatedActivationBackwardPlan, desc, arrays, ["dgate", "dup"], "swiglu [32768, 2x4096] bf16",
-                {"torch": peer}, compiled=optional(compiled, peer))  # fmt: skip
+    return make(
+        bc.GatedActivationBackwardPlan,
+        desc,
+        arrays,
+        ["dgate", "dup"],
+        "swiglu [32768, 2x4096] bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+    )
 
 
 # ---- norms -----------------------------------------------------------------------------------------------------------
@@ -228,8 +298,15 @@ def _rms(rows: int, cols: int, compiled: bool) -> Case:
     def peer(s: Arrays) -> Any:
         return F.rms_norm(s["x"], (cols,), s["weight"], 1e-6)
 
-    return make(bc.RMSNormPlan, desc, lambda: {"x": randn(rows, cols), "weight": randn(cols), "y": empty(rows, cols)}, ["y"],
-                f"[{rows}, {cols}] bf16", {"torch": peer}, compiled=optional(compiled, peer))  # fmt: skip
+    return make(
+        bc.RMSNormPlan,
+        desc,
+        lambda: {"x": randn(rows, cols), "weight": randn(cols), "y": empty(rows, cols)},
+        ["y"],
+        f"[{rows}, {cols}] bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+    )
 
 
 def _rms_backward(rows: int, cols: int, compiled: bool) -> Case:
@@ -238,7 +315,14 @@ def _rms_backward(rows: int, cols: int, compiled: bool) -> Case:
     def arrays() -> Arrays:
         x = randn(rows, cols)
         rstd = torch.rsqrt(x.float().square().mean(-1) + 1e-6)
-        return {"dy": randn(rows, cols), "x": x, "rstd": rstd, "weight": randn(cols), "dx": empty(rows, cols), "dweight": empty(cols)}
+        return {
+            "dy": randn(rows, cols),
+            "x": x,
+            "rstd": rstd,
+            "weight": randn(cols),
+            "dx": empty(rows, cols),
+            "dweight": empty(cols),
+        }
 
     def forward(x: Any, weight: Any) -> Any:
         return F.rms_norm(x, (cols,), weight, 1e-6)
@@ -256,9 +340,14 @@ def _layer(rows: int, cols: int, compiled: bool) -> Case:
         return F.layer_norm(s["x"], (cols,), s["weight"], s["bias"], 1e-5)
 
     return make(
-        bc.LayerNormPlan, desc, lambda: {"x": randn(rows, cols), "weight": randn(cols), "bias": randn(cols), "y": empty(rows, cols)},
-        ["y"], f"[{rows}, {cols}] bf16", {"torch": peer}, compiled=optional(compiled, peer),
-    )  # fmt: skip
+        bc.LayerNormPlan,
+        desc,
+        lambda: {"x": randn(rows, cols), "weight": randn(cols), "bias": randn(cols), "y": empty(rows, cols)},
+        ["y"],
+        f"[{rows}, {cols}] bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+    )
 
 
 def _layer_backward(rows: int, cols: int, compiled: bool) -> Case:
@@ -268,9 +357,15 @@ def _layer_backward(rows: int, cols: int, compiled: bool) -> Case:
         x = randn(rows, cols)
         mean, rstd = x.float().mean(-1), torch.rsqrt(x.float().var(-1, correction=0) + 1e-5)
         return {
-            "dy": randn(rows, cols), "x": x, "mean": mean, "rstd": rstd, "weight": randn(cols),
-            "dx": empty(rows, cols), "dweight": empty(cols), "dbias": empty(cols),
-        }  # fmt: skip
+            "dy": randn(rows, cols),
+            "x": x,
+            "mean": mean,
+            "rstd": rstd,
+            "weight": randn(cols),
+            "dx": empty(rows, cols),
+            "dweight": empty(cols),
+            "dbias": empty(cols),
+        }
 
     def forward(x: Any, weight: Any) -> Any:
         return F.layer_norm(x, (cols,), weight, torch.zeros_like(weight), 1e-5)
@@ -294,10 +389,24 @@ def rms_residual(compiled: bool) -> Case:
     desc = bc.RMSNormDescriptor(batch_shape=rows, normalized_shape=cols, element="bfloat16")
 
     def arrays() -> Arrays:
-        return {"x": randn(rows, cols), "residual": randn(rows, cols), "weight": randn(cols), "y": empty(rows, cols), "h": empty(rows, cols)}
+        return {
+            "x": randn(rows, cols),
+            "residual": randn(rows, cols),
+            "weight": randn(cols),
+            "y": empty(rows, cols),
+            "h": empty(rows, cols),
+        }
 
     def peer(s: Arrays) -> Any:
         h = s["x"] + s["residual"]
         return F.rms_norm(h, (cols,), s["weight"], 1e-6), h
 
-    return make(bc.RMSNormPlan, desc, arrays, ["y", "h"], "add + norm [32768, 4096] bf16", {"torch": peer}, compiled=optional(compiled, peer))
+    return make(
+        bc.RMSNormPlan,
+        desc,
+        arrays,
+        ["y", "h"],
+        "add + norm [32768, 4096] bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+    )

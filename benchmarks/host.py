@@ -141,7 +141,9 @@ def main() -> None:
         print(f"{name:<34} {value:7.2f} µs   {value - floor:+6.2f} over the prepacked launch")
     if options.csv:
         with open(options.csv, "w", newline="") as file:
-            csv.writer(file).writerows([("call", "us", "over_prepacked_us"), *((n, f"{v:.2f}", f"{v - floor:.2f}") for n, v in table.items())])
+            csv.writer(file).writerows(
+                [("call", "us", "over_prepacked_us"), *((n, f"{v:.2f}", f"{v - floor:.2f}") for n, v in table.items())]
+            )
 
 
 if __name__ == "__main__":

@@ -16,8 +16,15 @@ import baracuda_py as bc
 def _softmax(rows: int, cols: int, kind: str, compiled: bool) -> Case:
     desc = bc.SoftmaxDescriptor(shape=(rows, cols), axis=-1, kind=kind, element="bfloat16")
     function = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}[kind]
-    return make(bc.SoftmaxPlan, desc, lambda: {"x": randn(rows, cols), "y": empty(rows, cols)}, ["y"], f"{kind} [{rows}, {cols}] bf16",
-                {"torch": lambda s: function(s["x"], -1)}, compiled=optional(compiled, lambda s: function(s["x"], -1)))  # fmt: skip
+    return make(
+        bc.SoftmaxPlan,
+        desc,
+        lambda: {"x": randn(rows, cols), "y": empty(rows, cols)},
+        ["y"],
+        f"{kind} [{rows}, {cols}] bf16",
+        {"torch": lambda s: function(s["x"], -1)},
+        compiled=optional(compiled, lambda s: function(s["x"], -1)),
+    )
 
 
 case("softmax.softmax")(partial(_softmax, 32768, 4096, "softmax"))
@@ -36,7 +43,15 @@ def softmax_backward(compiled: bool) -> Case:
     def peer(s: Arrays) -> Any:
         return torch.ops.aten._softmax_backward_data(s["dy"], s["y"], -1, BF16)
 
-    return make(bc.SoftmaxBackwardPlan, desc, arrays, ["dx"], "[32768, 4096] bf16", {"torch": peer}, compiled=optional(compiled, peer))
+    return make(
+        bc.SoftmaxBackwardPlan,
+        desc,
+        arrays,
+        ["dx"],
+        "[32768, 4096] bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+    )
 
 
 def _targets(rows: int, classes: int) -> torch.Tensor:
@@ -57,8 +72,15 @@ def _cross_entropy(rows: int, classes: int, fused: bool, compiled: bool) -> Case
         loss = F.cross_entropy(logits.float(), s["targets"])
         return loss.detach(), torch.autograd.grad(loss, logits)[0]
 
-    return make(bc.CrossEntropyLossPlan, desc, arrays, ["loss"], f"{'loss + dlogits' if fused else 'loss'} [{rows}, {classes}] bf16",
-                {"torch": peer}, compiled=optional(compiled and not fused, peer))  # fmt: skip
+    return make(
+        bc.CrossEntropyLossPlan,
+        desc,
+        arrays,
+        ["loss"],
+        f"{'loss + dlogits' if fused else 'loss'} [{rows}, {classes}] bf16",
+        {"torch": peer},
+        compiled=optional(compiled and not fused, peer),
+    )
 
 
 for _rows, _classes in ((8192, 128256), (524288, 256)):
@@ -74,9 +96,13 @@ def cross_entropy_backward(compiled: bool) -> Case:
     def arrays() -> Arrays:
         logits = randn(rows, classes)
         return {
-            "dloss": torch.ones((), device="cuda"), "logits": logits, "targets": _targets(rows, classes),
-            "lse": torch.logsumexp(logits, -1).float(), "total_weight": torch.tensor(float(rows), device="cuda"), "dlogits": empty(rows, classes),
-        }  # fmt: skip
+            "dloss": torch.ones((), device="cuda"),
+            "logits": logits,
+            "targets": _targets(rows, classes),
+            "lse": torch.logsumexp(logits, -1).float(),
+            "total_weight": torch.tensor(float(rows), device="cuda"),
+            "dlogits": empty(rows, classes),
+        }
 
     return make(bc.CrossEntropyLossBackwardPlan, desc, arrays, [], "[8192, 128256] bf16", {})
 
@@ -87,15 +113,24 @@ def _embedding(vocab: int, dim: int, tokens: int, compiled: bool) -> Case:
     def arrays() -> Arrays:
         return {"indices": _targets(tokens, vocab), "weight": randn(vocab, dim), "y": empty(tokens, dim)}
 
-    return make(bc.EmbeddingPlan, desc, arrays, ["y"], f"{tokens} of [{vocab}, {dim}] bf16",
-                {"torch": lambda s: F.embedding(s["indices"], s["weight"])}, nbytes=4 * tokens * dim + 8 * tokens)  # fmt: skip
+    return make(
+        bc.EmbeddingPlan,
+        desc,
+        arrays,
+        ["y"],
+        f"{tokens} of [{vocab}, {dim}] bf16",
+        {"torch": lambda s: F.embedding(s["indices"], s["weight"])},
+        nbytes=4 * tokens * dim + 8 * tokens,
+    )
 
 
 case("embedding.embedding")(partial(_embedding, 128256, 4096, 32768))
 
 
 def _embedding_backward(vocab: int, dim: int, tokens: int, compiled: bool) -> Case:
-    desc = bc.EmbeddingBackwardDescriptor(num_embeddings=vocab, embedding_dim=dim, index_shape=tokens, element="bfloat16")
+    desc = bc.EmbeddingBackwardDescriptor(
+        num_embeddings=vocab, embedding_dim=dim, index_shape=tokens, element="bfloat16"
+    )
 
     def arrays() -> Arrays:
         return {"dy": randn(tokens, dim), "indices": _targets(tokens, vocab), "dweight": empty(vocab, dim)}
@@ -103,7 +138,9 @@ def _embedding_backward(vocab: int, dim: int, tokens: int, compiled: bool) -> Ca
     def peer(s: Arrays) -> Any:
         return torch.ops.aten.embedding_dense_backward(s["dy"], s["indices"], vocab, -1, False)
 
-    return make(bc.EmbeddingBackwardPlan, desc, arrays, ["dweight"], f"{tokens} to [{vocab}, {dim}] bf16", {"torch": peer})
+    return make(
+        bc.EmbeddingBackwardPlan, desc, arrays, ["dweight"], f"{tokens} to [{vocab}, {dim}] bf16", {"torch": peer}
+    )
 
 
 case("embedding.embedding_backward")(partial(_embedding_backward, 128256, 2048, 65536))
@@ -125,40 +162,70 @@ def rope(compiled: bool) -> Case:
     def peer(s: Arrays) -> Any:
         return _rotate_half(s["x"], cos, sin)
 
-    return make(bc.RopePlan, desc, lambda: {"x": randn(*shape), "y": empty(*shape)}, ["y"], "[8, 32, 4096, 128] bf16",
-                {"torch": peer}, compiled=optional(compiled, peer))  # fmt: skip
+    return make(
+        bc.RopePlan,
+        desc,
+        lambda: {"x": randn(*shape), "y": empty(*shape)},
+        ["y"],
+        "[8, 32, 4096, 128] bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+    )
 
 
 @case("attention.rope_backward")
 def rope_backward(compiled: bool) -> Case:
     shape = (8, 32, 4096, 128)
     desc = bc.RopeBackwardDescriptor(batch_size=8, num_heads=32, seq_len=4096, head_dim=128, element="bfloat16")
-    return make(bc.RopeBackwardPlan, desc, lambda: {"dy": randn(*shape), "dx": empty(*shape)}, [], "[8, 32, 4096, 128] bf16", {})
+    return make(
+        bc.RopeBackwardPlan, desc, lambda: {"dy": randn(*shape), "dx": empty(*shape)}, [], "[8, 32, 4096, 128] bf16", {}
+    )
 
 
 @case("attention.kv_cache_append")
 def kv_append(compiled: bool) -> Case:
     batch, heads, new, length, dim = 64, 8, 512, 4096, 128
-    desc = bc.KvCacheAppendDescriptor(batch_size=batch, num_heads=heads, new_len=new, max_cache_len=length, d_k=dim, d_v=dim, element="bfloat16")
+    desc = bc.KvCacheAppendDescriptor(
+        batch_size=batch, num_heads=heads, new_len=new, max_cache_len=length, d_k=dim, d_v=dim, element="bfloat16"
+    )
 
     def arrays() -> Arrays:
         return {
-            "k_new": randn(batch, heads, new, dim), "v_new": randn(batch, heads, new, dim),
+            "k_new": randn(batch, heads, new, dim),
+            "v_new": randn(batch, heads, new, dim),
             "cache_offsets": torch.full((batch,), 128, device="cuda"),
-            "k_cache": empty(batch, heads, length, dim), "v_cache": empty(batch, heads, length, dim),
-        }  # fmt: skip
+            "k_cache": empty(batch, heads, length, dim),
+            "v_cache": empty(batch, heads, length, dim),
+        }
 
     def peer(s: Arrays) -> Any:
         s["k_cache"][:, :, 128 : 128 + new] = s["k_new"]
         s["v_cache"][:, :, 128 : 128 + new] = s["v_new"]
 
-    return make(bc.KvCacheAppendPlan, desc, arrays, [], "[64, 8, 512, 128] x2 bf16", {"torch": peer},
-                nbytes=8 * batch * heads * new * dim, target="0.85")  # fmt: skip
+    return make(
+        bc.KvCacheAppendPlan,
+        desc,
+        arrays,
+        [],
+        "[64, 8, 512, 128] x2 bf16",
+        {"torch": peer},
+        nbytes=8 * batch * heads * new * dim,
+        target="0.85",
+    )
 
 
 def _attention(batch: int, heads: int, kv_heads: int, length: int, dim: int, causal: bool) -> dict[str, Any]:
-    return {"batch_size": batch, "num_heads": heads, "num_kv_heads": kv_heads, "query_len": length, "key_len": length,
-            "d_k": dim, "d_v": dim, "is_causal": causal, "element": "bfloat16"}  # fmt: skip
+    return {
+        "batch_size": batch,
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "query_len": length,
+        "key_len": length,
+        "d_k": dim,
+        "d_v": dim,
+        "is_causal": causal,
+        "element": "bfloat16",
+    }
 
 
 @case("attention.flash_sdpa")
@@ -171,8 +238,16 @@ def flash_sdpa(compiled: bool) -> Case:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             return F.scaled_dot_product_attention(s["q"], s["k"], s["v"], is_causal=True)
 
-    return make(bc.FlashSdpaPlan, desc, lambda: {"q": randn(*shape), "k": randn(*shape), "v": randn(*shape), "y": empty(*shape)}, ["y"],
-                "causal [4, 16, 2048, 128] bf16", {"torch FLASH": peer}, flops=2 * batch * heads * length * length * dim, target="")  # fmt: skip
+    return make(
+        bc.FlashSdpaPlan,
+        desc,
+        lambda: {"q": randn(*shape), "k": randn(*shape), "v": randn(*shape), "y": empty(*shape)},
+        ["y"],
+        "causal [4, 16, 2048, 128] bf16",
+        {"torch FLASH": peer},
+        flops=2 * batch * heads * length * length * dim,
+        target="",
+    )
 
 
 @case("attention.flash_sdpa_backward")
@@ -185,7 +260,17 @@ def flash_sdpa_backward(compiled: bool) -> Case:
         q, k, v, y = (randn(*shape) for _ in range(4))
         lse = torch.empty(shape[:3], device="cuda")
         bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out=(y, lse))
-        return {"q": q, "k": k, "v": v, "y": y, "lse": lse, "dy": randn(*shape), "dq": empty(*shape), "dk": empty(*shape), "dv": empty(*shape)}
+        return {
+            "q": q,
+            "k": k,
+            "v": v,
+            "y": y,
+            "lse": lse,
+            "dy": randn(*shape),
+            "dq": empty(*shape),
+            "dk": empty(*shape),
+            "dv": empty(*shape),
+        }
 
     graphs: dict[int, Any] = {}
 
@@ -197,34 +282,67 @@ def flash_sdpa_backward(compiled: bool) -> Case:
         y, leaves = graphs[id(s["q"])]
         return torch.autograd.grad(y, leaves, s["dy"], retain_graph=True)
 
-    return make(bc.FlashSdpaBackwardPlan, desc, arrays, ["dq", "dk", "dv"], "causal [4, 16, 2048, 128] bf16", {"torch FLASH": peer},
-                flops=5 * batch * heads * length * length * dim, target="")  # fmt: skip
+    return make(
+        bc.FlashSdpaBackwardPlan,
+        desc,
+        arrays,
+        ["dq", "dk", "dv"],
+        "causal [4, 16, 2048, 128] bf16",
+        {"torch FLASH": peer},
+        flops=5 * batch * heads * length * length * dim,
+        target="",
+    )
 
 
 @case("attention.flash_decoding")
 def flash_decoding(compiled: bool) -> Case:
     batch, heads, kv_heads, length, dim = 64, 32, 8, 8192, 128
     desc = bc.FlashDecodingDescriptor(
-        batch_size=batch, num_heads=heads, num_kv_heads=kv_heads, max_cache_len=length, d_k=dim, d_v=dim, element="bfloat16"
+        batch_size=batch,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        max_cache_len=length,
+        d_k=dim,
+        d_v=dim,
+        element="bfloat16",
     )
 
     def arrays() -> Arrays:
         return {
-            "q": randn(batch, heads, dim), "k": randn(batch, kv_heads, length, dim), "v": randn(batch, kv_heads, length, dim),
-            "lengths": torch.full((batch,), length, device="cuda"), "y": empty(batch, heads, dim),
-        }  # fmt: skip
+            "q": randn(batch, heads, dim),
+            "k": randn(batch, kv_heads, length, dim),
+            "v": randn(batch, kv_heads, length, dim),
+            "lengths": torch.full((batch,), length, device="cuda"),
+            "y": empty(batch, heads, dim),
+        }
 
     def peer(s: Arrays) -> Any:
         return F.scaled_dot_product_attention(s["q"][:, :, None], s["k"], s["v"], enable_gqa=True)[:, :, 0]
 
-    return make(bc.FlashDecodingPlan, desc, arrays, ["y"], "32/8 heads, batch 64, context 8192 bf16", {"torch": peer},
-                nbytes=4 * batch * kv_heads * length * dim, target="0.85")  # fmt: skip
+    return make(
+        bc.FlashDecodingPlan,
+        desc,
+        arrays,
+        ["y"],
+        "32/8 heads, batch 64, context 8192 bf16",
+        {"torch": peer},
+        nbytes=4 * batch * kv_heads * length * dim,
+        target="0.85",
+    )
 
 
 def _gemm(size: int, compiled: bool) -> Case:
     desc = bc.DenseGemmDescriptor(m=size, n=size, k=size, element="bfloat16")
-    return make(bc.DenseGemmPlan, desc, lambda: {"a": randn(size, size), "b": randn(size, size), "y": empty(size, size)}, ["y"],
-                f"{size}^3 bf16", {"torch": lambda s: torch.mm(s["a"], s["b"])}, flops=2 * size**3, target="")  # fmt: skip
+    return make(
+        bc.DenseGemmPlan,
+        desc,
+        lambda: {"a": randn(size, size), "b": randn(size, size), "y": empty(size, size)},
+        ["y"],
+        f"{size}^3 bf16",
+        {"torch": lambda s: torch.mm(s["a"], s["b"])},
+        flops=2 * size**3,
+        target="",
+    )
 
 
 case("gemm.dense_gemm")(partial(_gemm, 4096))
@@ -239,8 +357,14 @@ def _many(count: int, size: int) -> list[torch.Tensor]:
 def global_norm(compiled: bool) -> Case:
     count, size = 64, 1 << 22
     desc = bc.GlobalNormDescriptor(shapes=((size,),) * count, element="float32")
-    return make(bc.GlobalNormPlan, desc, lambda: {"tensors": _many(count, size), "norm": empty(dtype=torch.float32)}, ["norm"],
-                "64 x 4M f32", {"torch": lambda s: torch.nn.utils.get_total_norm(s["tensors"])})  # fmt: skip
+    return make(
+        bc.GlobalNormPlan,
+        desc,
+        lambda: {"tensors": _many(count, size), "norm": empty(dtype=torch.float32)},
+        ["norm"],
+        "64 x 4M f32",
+        {"torch": lambda s: torch.nn.utils.get_total_norm(s["tensors"])},
+    )
 
 
 @case("optimizer.adam_step")
@@ -250,7 +374,13 @@ def adam_step(compiled: bool) -> Case:
 
     def arrays() -> Arrays:
         squares = [t.square_() for t in _many(count, size)]
-        return {"params": _many(count, size), "grads": _many(count, size), "exp_avg": _many(count, size), "exp_avg_sq": squares, "step": 10}
+        return {
+            "params": _many(count, size),
+            "grads": _many(count, size),
+            "exp_avg": _many(count, size),
+            "exp_avg_sq": squares,
+            "step": 10,
+        }
 
     made: dict[int, Any] = {}
 
@@ -263,7 +393,9 @@ def adam_step(compiled: bool) -> Case:
             made[key] = torch.optim.AdamW(leaves, lr=1e-3, fused=True)
         made[key].step()
 
-    return make(bc.AdamStepPlan, desc, arrays, [], "AdamW, 64 x 4M f32", {"torch fused": peer}, nbytes=28 * count * size)
+    return make(
+        bc.AdamStepPlan, desc, arrays, [], "AdamW, 64 x 4M f32", {"torch fused": peer}, nbytes=28 * count * size
+    )
 
 
 @case("random.sampling")
@@ -272,10 +404,20 @@ def sampling(compiled: bool) -> Case:
     desc = bc.SamplingDescriptor(batch_size=batch, vocab_size=vocab, element="bfloat16")
 
     def arrays() -> Arrays:
-        return {"logits": randn(batch, vocab), "ids": empty(batch, dtype=torch.int64), "temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 1, "offset": 0}
+        return {
+            "logits": randn(batch, vocab),
+            "ids": empty(batch, dtype=torch.int64),
+            "temperature": 0.8,
+            "top_k": 50,
+            "top_p": 0.9,
+            "seed": 1,
+            "offset": 0,
+        }
 
     def peer(s: Arrays) -> Any:
         top = torch.topk(s["logits"].float() / 0.8, 50).values
         torch.multinomial(torch.softmax(top, -1), 1)
 
-    return make(bc.SamplingPlan, desc, arrays, [], "top-k 50, top-p 0.9 of [256, 128256] bf16", {"torch topk": peer}, target="")
+    return make(
+        bc.SamplingPlan, desc, arrays, [], "top-k 50, top-p 0.9 of [256, 128256] bf16", {"torch topk": peer}, target=""
+    )

@@ -20,14 +20,34 @@ import model_cases  # noqa: F401  (registers its cases)
 from cases import Case, cases
 from timing import Timing, copy_bandwidth, interleaved
 
-FIELDS = ("op", "shape", "element", "sku", "us", "p20", "p80", "rate", "unit", "fraction", "target", "peer", "peer_us", "peers", "versions")
+FIELDS = (
+    "op",
+    "shape",
+    "element",
+    "sku",
+    "us",
+    "p20",
+    "p80",
+    "rate",
+    "unit",
+    "fraction",
+    "target",
+    "peer",
+    "peer_us",
+    "peers",
+    "versions",
+)
 
 
 def versions() -> str:
     """Software of the run, for the record."""
     import baracuda_py
 
-    found = [f"baracuda_py {baracuda_py.__version__}", f"cupy {cp.__version__}", f"driver CUDA {cp.cuda.runtime.driverGetVersion()}"]
+    found = [
+        f"baracuda_py {baracuda_py.__version__}",
+        f"cupy {cp.__version__}",
+        f"driver CUDA {cp.cuda.runtime.driverGetVersion()}",
+    ]
     if "torch" in sys.modules:
         found.append(f"torch {sys.modules['torch'].__version__}")
     return "; ".join(found)
@@ -49,12 +69,22 @@ def row(case: Case, times: dict[str, Timing], ceilings: dict[str, float]) -> dic
     rate = work / (own.median * 1e-6)
     peer = min(times, key=lambda name: times[name].median) if times else ""
     return {
-        "op": case.op, "shape": case.shape, "element": case.element, "sku": case.sku,
-        "us": f"{own.median:.2f}", "p20": f"{own.p20:.2f}", "p80": f"{own.p80:.2f}",
-        "rate": f"{rate / 1e12:.2f}", "unit": unit, "fraction": f"{rate / ceilings[unit]:.3f}", "target": case.target,
-        "peer": peer, "peer_us": f"{times[peer].median:.2f}" if peer else "",
-        "peers": "; ".join(f"{name} {t.median:.1f}" for name, t in times.items()), "versions": versions(),
-    }  # fmt: skip
+        "op": case.op,
+        "shape": case.shape,
+        "element": case.element,
+        "sku": case.sku,
+        "us": f"{own.median:.2f}",
+        "p20": f"{own.p20:.2f}",
+        "p80": f"{own.p80:.2f}",
+        "rate": f"{rate / 1e12:.2f}",
+        "unit": unit,
+        "fraction": f"{rate / ceilings[unit]:.3f}",
+        "target": case.target,
+        "peer": peer,
+        "peer_us": f"{times[peer].median:.2f}" if peer else "",
+        "peers": "; ".join(f"{name} {t.median:.1f}" for name, t in times.items()),
+        "versions": versions(),
+    }
 
 
 def main() -> int:

@@ -41,7 +41,9 @@ def spin(microseconds: float) -> None:
 _kernel: Any = None
 
 
-def interleaved(candidates: Mapping[str, Sequence[Callable[[], Any]]], rounds: int = 30, warmup: int = 3) -> dict[str, Timing]:
+def interleaved(
+    candidates: Mapping[str, Sequence[Callable[[], Any]]], rounds: int = 30, warmup: int = 3
+) -> dict[str, Timing]:
     """Time candidates in turn; each is a sequence of calls on rotated inputs, one of them a round."""
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     for calls in candidates.values():
@@ -72,5 +74,7 @@ def copy_bandwidth(nbytes: int = 4 << 30) -> float:
     """Bytes per second read plus written by a large device-to-device copy."""
     source = cp.random.randint(0, 1 << 30, nbytes // 8, dtype=cp.int64)
     target = cp.empty_like(source)
-    time = interleaved({"copy": [lambda: target.data.copy_from_device_async(source.data, nbytes, cp.cuda.get_current_stream())]}, 10)
+    time = interleaved(
+        {"copy": [lambda: target.data.copy_from_device_async(source.data, nbytes, cp.cuda.get_current_stream())]}, 10
+    )
     return 2 * nbytes / (time["copy"].median * 1e-6)

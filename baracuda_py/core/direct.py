@@ -79,20 +79,14 @@ def source(cls: type[Args], package: str) -> str:
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
     floats = [f"type({s.name}) is not {'int' if s.integer else 'float'}" for s in scalars]
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
-    flat = ", ".join(
-        [
-            f"p_{s.name}"
-            if s.reads
-            else PACKAGES[package][3].format(a=s.name)
-            if not s.optional
-            else f"0 if {s.name} is None else {PACKAGES[package][3].format(a=s.name)}"
-            for s in arrays_of(cls)
-        ]  # fmt: skip
-        + ["0"] * (len(scalars) + 3)
-    )
+    flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * (len(scalars) + 3))
     current = "CURRENT(ordinal)" if package == "torch" else "stream()"
     results = ", ".join(s.name for s in outputs)
-    several = [] if len(outputs) == 1 else [f"        if one is None: return PICK(({results}))", f"        return ({results})[one]"]
+    several = (
+        []
+        if len(outputs) == 1
+        else [f"        if one is None: return PICK(({results}))", f"        return ({results})[one]"]
+    )
     lines = [
         "def build(direct, makers, ordinal, wanted):",
         f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
@@ -110,6 +104,11 @@ def source(cls: type[Args], package: str) -> str:
         "    return call",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _pointer(spec: Operand, package: str) -> str:
+    """An input's pointer is a local already; an output's is read once it is made."""
+    return f"p_{spec.name}" if spec.reads else _optional(spec, PACKAGES[package][3], "0")
 
 
 def _optional(spec: Operand, form: str, absent: str = "None") -> str:

@@ -266,7 +266,6 @@ def _make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
     return [make() for make in makers]
 
 
-
 def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
     """A callable that makes an empty array in the package of `like`."""
     package = package_name(type(like))

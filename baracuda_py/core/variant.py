@@ -31,8 +31,8 @@ class Kernel:
     template: the call, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the element
     and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
-    size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own. unit: unsplit
-    kernels of one unit name are compiled together (a header costs as much as three small kernels).
+    size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own.
+    unit: unsplit kernels of one unit name are compiled together (a header costs as much as three small kernels).
     """
 
     name: str

@@ -78,7 +78,7 @@ def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> d
     """Results as far from the truth as the formula in `narrow` may fairly be: what `Relative` compares with.
 
     Elementwise the worst of the formula evaluated in `narrow`, and of exact evaluations whose operands were shifted by
-    up to one eps of `narrow`: each by its own random amount, and all away from zero, as the errors of a sum may line up.
+    up to one eps of `narrow`: each by its own random amount, and all away from zero, as errors of a sum may line up.
     One evaluation alone is no yardstick: on a small problem it is right by luck, and another order of the same sum is
     then "worse" without being wrong.
     """

@@ -38,9 +38,7 @@ def compiler(request: pytest.FixtureRequest, cache: Cache) -> nvrtc.Nvrtc:
     try:
         return nvrtc.load()
     except CompileError as error:
-        pytest.skip(
-            f"{request.node.name} not checked: {error} Then: pytest tests/jit",
-        )
+        pytest.skip(f"{request.node.name} not checked: {error} Then: pytest tests/jit")
 
 
 @pytest.fixture

@@ -78,9 +78,7 @@ class RopeArgs(Args):
     positions: Array | None = operand(
         "batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000)
     )
-    inv_freq: Array | None = operand(
-        "num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies
-    )
+    inv_freq: Array | None = operand("num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies)
     x2: Array | None = operand(X2, optional=True)
     y: Array = output(X, inplace=("x",))
     y2: Array | None = output(X2, optional=True, needs="x2", inplace=("x2",))

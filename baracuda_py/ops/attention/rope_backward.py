@@ -28,9 +28,7 @@ class RopeBackwardArgs(Args):
     positions: Array | None = operand(
         "batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000)
     )
-    inv_freq: Array | None = operand(
-        "num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies
-    )
+    inv_freq: Array | None = operand("num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies)
     dy2: Array | None = operand(X2, optional=True)
     dx: Array = output(X, inplace=("dy",))
     dx2: Array | None = output(X2, optional=True, needs="dy2", inplace=("dy2",))

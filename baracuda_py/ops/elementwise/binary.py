@@ -78,7 +78,6 @@ class BinaryArgs(Args):
     y: Array = output("*shape", inplace=("a", "b"))
 
 
-
 _FORMULAS: Mapping[BinaryKind, Any] = {
     K.ADD: np.add, K.SUB: np.subtract, K.MUL: np.multiply, K.DIV: np.divide, K.POW: np.power, K.MAXIMUM: np.maximum,
     K.MINIMUM: np.minimum, K.FMAX: np.fmax, K.FMIN: np.fmin, K.FLOOR_DIVIDE: np.floor_divide,

@@ -14,8 +14,8 @@ import numpy as np
 
 from ...backends import cublas
 from ...core import (
-    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel,
-    LibraryStep, OpCategory, Params, Plan, Problem, Scalar, Step, Variant, View, choice, element, extent, extents,
+    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
+    Kernel, LibraryStep, OpCategory, Params, Plan, Problem, Scalar, Step, Variant, View, choice, element, extent, extents,
     functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.device import Device
@@ -49,7 +49,9 @@ class DenseGemmDescriptor(Descriptor):
         if self.out_element is None:
             object.__setattr__(self, "out_element", self.element)
         if self.out_element not in (self.element, self.element.acc):
-            raise InvalidProblemError(f"out_element must be {self.element} or {self.element.acc}, got {self.out_element}")
+            raise InvalidProblemError(
+                f"out_element must be {self.element} or {self.element.acc}, got {self.out_element}"
+            )
         if self.math_precision == "tf32" and self.element is not ElementKind.F32:
             raise InvalidProblemError(f"math_precision='tf32' is for float32 operands, got {self.element}")
 
@@ -79,8 +81,13 @@ def reference(desc: DenseGemmDescriptor, *, a: Any, b: Any, c: Any, alpha: Any, 
 
 PARAMS = Params(
     "DenseGemmParams", a="ptr", b="ptr", c="ptr", y="ptr", alpha="scalar", beta="scalar", m="i64", n="i64", k="i64",
-    batch_shape="i64[8]", batch="i64[4][8]", strides="i64[4][2]", batch_rank="i32", a_cols_dense="i32", b_cols_dense="i32",
+    batch_shape="i64[8]", batch="i64[4][8]", strides="i64[4][2]", batch_rank="i32", a_cols_dense="i32",
+    b_cols_dense="i32",
 )  # fmt: skip
+
+
+def _outputs(kind: ElementKind) -> Mapping[str, Any]:
+    return {"OUT": tuple(dict.fromkeys((kind, kind.acc)))}
 
 
 def _views(p: Problem) -> tuple[View | None, ...]:
@@ -143,7 +150,14 @@ def _library(precision: str) -> Callable[[Problem], Geometry | str]:
             order = trans if name == "d" else order
             matrices[name] = cublas.Matrix(str(view.element), trans, ld, step, _alignment(view, ld, step))
         compute = "tf32" if precision == "tf32" else str(desc.element.acc)
-        problem = {"m": desc.m, "n": desc.n, "k": desc.k, "batch": count, "compute": compute, "max_workspace": _WORKSPACE}
+        problem = {
+            "m": desc.m,
+            "n": desc.n,
+            "k": desc.k,
+            "batch": count,
+            "compute": compute,
+            "max_workspace": _WORKSPACE,
+        }
         dense = all(v.dense for v in _views(p) if v)
         return Geometry((LibraryStep(_caller(problem | matrices)),), _WORKSPACE, "contiguous" if dense else "strided")
 
@@ -156,7 +170,9 @@ def _caller(problem: Mapping[str, Any]) -> Callable[[Device], Callable[..., None
     halves = problem["d"].element in ("float16", "bfloat16")
 
     def prepare(device: Device) -> Callable[..., None]:
-        gemms = {mode: cublas.prepare(cublas.GemmProblem(**problem, device_scalars=mode), device) for mode in (False, True)}
+        gemms = {
+            mode: cublas.prepare(cublas.GemmProblem(**problem, device_scalars=mode), device) for mode in (False, True)
+        }
         tag = 1.0 if problem["compute"] == "float64" else 0.0
 
         def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
@@ -201,8 +217,7 @@ class DenseGemmPlan(Plan):
         ),
         Variant(
             "simt", _simt, source="gemm/dense_gemm.cu",
-            kernels=(Kernel("dense_gemm", "dense_gemm<{T}, {OUT}>", PARAMS, lambda e: {"OUT": tuple(dict.fromkeys((e, e.acc)))},
-                            min_blocks=2),),
+            kernels=(Kernel("dense_gemm", "dense_gemm<{T}, {OUT}>", PARAMS, _outputs, min_blocks=2),),
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
     )  # fmt: skip
