@@ -15,8 +15,8 @@ import numpy as np
 from ...backends import cublas
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
-    Kernel, LibraryStep, OpCategory, Params, Plan, Problem, Scalar, Step, Variant, View, choice, element, extent, extents,
-    functional, operand, output, scalar,
+    Kernel, LibraryStep, OpCategory, Params, Plan, Problem, Scalar, Step, Variant, View, choice, element, extent,
+    extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.device import Device
 from ...core.tensor import merge_axes
