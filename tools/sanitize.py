@@ -1,6 +1,6 @@
 """Runs every plan's kernels once or twice on small problems: the program to put under compute-sanitizer.
 
-    compute-sanitizer --tool memcheck  --error-exitcode 1 python tools/sanitize.py [PLAN …]
+    compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 python tools/sanitize.py [PLAN …]
     compute-sanitizer --tool racecheck --error-exitcode 1 python tools/sanitize.py [PLAN …]
 
 Operands are strided and unaligned, with guard bands, as in the tests; results are checked there, memory and races here.

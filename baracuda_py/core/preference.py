@@ -14,14 +14,12 @@ class PlanPreference:
     max_workspace_bytes: rows needing more are refused. prefer_backend: only this backend.
     max_arch: rows of newer designs are refused. deterministic: False lets a faster row that is
     not run-to-run deterministic (atomics) be taken; True, the default, never does.
-    autotune: time the rows that fit at the first run of a layout, keep the fastest.
     """
 
     max_workspace_bytes: int | None = None
     prefer_backend: BackendKind | None = None
     max_arch: ArchSku | None = None
     deterministic: bool = True
-    autotune: bool = False
 
 
 DEFAULT = PlanPreference()

@@ -88,14 +88,14 @@ def _wide(rows: Rows, desc: Any) -> bool:
 class Rung:
     """Forward kernels for rows of at most `lanes * chunks` chunks: each group of lanes holds `rows` rows at a time.
 
-    Where `stages` is not 0, many dense rows stream through a ring of as many tiles in shared memory; the sums are the
-    same.
+    Where `stages` is not 0, many dense rows of layer_norm stream through a ring of as many in shared memory, with the
+    same sums: so few blocks of `row` fit a multiprocessor that its loads stop while they compute.
     """
 
     lanes: int
     chunks: int
     rows: int = 1
-    stages: int = 4
+    stages: int = 0
 
     @property
     def threads(self) -> int:
@@ -114,22 +114,15 @@ class Rung:
         return self.threads // self.lanes * self.rows
 
     @property
-    def blocks(self) -> int:
-        """Of the stream, on a multiprocessor."""
-        return _STREAM_THREADS // self.threads
-
-    @property
     def smem(self) -> int:
         """Of the stream: its ring."""
         return self.stages * self.rows * self.chunks * self.threads * 16
 
 
-# 64 bytes of x a thread in flight: with `_resident` threads, 40 to 64 KB a multiprocessor. Streams have registers for
-# the weights, and 96 KB in flight.
-_STREAM_THREADS = 512
+# 64 bytes of x a thread in flight: with `_resident` threads, 40 to 64 KB a multiprocessor; the stream has 96 KB.
 LADDER = (
     Rung(8, 1, 4), Rung(16, 1, 4), Rung(32, 1, 4), Rung(32, 2, 2), Rung(32, 4), Rung(64, 4), Rung(128, 4), Rung(256, 4),
-    Rung(512, 4), Rung(512, 8, stages=0),
+    Rung(512, 4, stages=4), Rung(512, 8),
 )  # fmt: skip
 LOOP_THREADS = 512
 
@@ -158,8 +151,8 @@ def forward_params(name: str, **fields: str) -> Params:
     return Params(name, eps="f64", **fields, **row_params(len(FORWARD_OPERANDS)))
 
 
-def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
-    """The ladder and the loop of `kernels/norm/<op>.cu`, in the three kinds of `_FORWARD_KINDS`."""
+def forward_kernels(op: str, params: Params, streams: bool = False) -> tuple[Kernel, ...]:
+    """The ladder and the loop of `kernels/norm/<op>.cu`, in the three kinds of `_FORWARD_KINDS`, and its streams."""
     made = []
     for suffix, tail in _FORWARD_KINDS:
         for r in LADDER:
@@ -170,13 +163,18 @@ def forward_kernels(op: str, params: Params) -> tuple[Kernel, ...]:
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
         made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS, spills=suffix == "_any"))
     for r in LADDER:
-        if r.stages:
+        if streams and r.stages:
             call = f"{op}_stream<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}>"
-            made.append(Kernel(r.stream, call, params, _axes, threads=r.threads, min_blocks=r.blocks))
+            made.append(Kernel(r.stream, call, params, _axes, threads=r.threads))
     return tuple(made)
 
 
-def forward_geometry(p: Problem) -> Geometry | str:
+def streaming_geometry(p: Problem) -> Geometry | str:
+    """`forward_geometry`, of an op that has streams."""
+    return forward_geometry(p, streams=True)
+
+
+def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
     """The rung that holds a row, or the loop."""
     desc, shape = p.desc, p.x.shape
     inner = {n: _row_view(p.views.get(n), shape) for n in ("weight", "bias")}
@@ -193,11 +191,11 @@ def forward_geometry(p: Problem) -> Geometry | str:
         step = Step("loop" + suffix, (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
     else:
         blocks = -(-rows.rows // rung.tile)
-        most = p.device.sms * rung.blocks
-        if not suffix and rung.stages and blocks > 2 * most and rung.smem <= p.device.smem:
-            stream = Step(rung.stream, (most, 1, 1), params, axes, rung.threads, rung.smem)
-            return Geometry((stream,), layout=rows.layout)
-        step = Step(rung.name + suffix, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
+        sms = p.device.sms
+        if streams and not suffix and rung.stages and blocks > 2 * sms and rung.smem <= p.device.smem:
+            step = Step(rung.stream, (sms, 1, 1), params, axes, rung.threads, rung.smem)
+        else:
+            step = Step(rung.name + suffix, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout)
 
 
@@ -234,8 +232,7 @@ class Pipe:
 # third streamed operand on devices with 99 KB.
 PIPES = (
     Pipe(8, 1, 2, 3, 2), Pipe(16, 1, 2, 3, 2), Pipe(32, 1, 2, 3, 2), Pipe(32, 2, 1, 3, 2), Pipe(64, 2, 1, 3, 8),
-    Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 3, 1),
-    Pipe(512, 4, 1, 2, 1),
+    Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 2, 1),
 )  # fmt: skip
 COLUMN_THREADS = 256
 COMBINE_THREADS = 1024

@@ -151,7 +151,9 @@ template <bool WIDE, int HELD> BARACUDA_D void keep_all_packed(Chunk (&v)[HELD])
 template <class T, int LANES, int CHUNKS, bool CENTER, bool WIDE, class A, int HELD, int ROWS, class P, class F>
 BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
   constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;  // unrolled, or v in local memory
-  const A count = static_cast<A>(static_cast<int>(p.cols));
+  // 16-bit x does not see the last bits of a float32 mean: its own are 2^13 times as coarse, or more.
+  constexpr bool LOW = sizeof(T) > 2;
+  const A count = static_cast<A>(static_cast<int>(p.cols)), inverse = A(1) / count;
   keep_all_packed<WIDE>(v);
 #pragma unroll UR
   for (int r = 0; r < ROWS; ++r) {
@@ -173,13 +175,18 @@ BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS
 #pragma unroll UC
       for (int c = 0; c < CHUNKS; ++c) {
         const auto d = deviations<WIDE>(widen_chunk<T>(v[r * CHUNKS + c]), s[r].mean, left(r, c));
-        sum = SumPair::apply(sum, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
+        if constexpr (LOW) sum.a += tree_reduce<Sum>(d);
+        sum.b += chunk_squares(d);
       }
-      sum = lanes_reduce<SumPair, LANES>(sum, boards.template next<Pair<A>>());
-      const A low = sum.a / count;
-      variance = (sum.b - sum.a * low) / count;
-      if (variance < A(0)) variance = A(0);
-      s[r].low = mean_tail(s[r].mean, low, variance);
+      if constexpr (LOW) {
+        sum = lanes_reduce<SumPair, LANES>(sum, boards.template next<Pair<A>>());
+        const A low = sum.a * inverse;
+        variance = (sum.b - sum.a * low) * inverse;
+        if (variance < A(0)) variance = A(0);
+        s[r].low = mean_tail(s[r].mean, low, variance);
+      } else {
+        variance = lanes_reduce<Sum, LANES>(sum.b, boards.template next<A>()) * inverse;
+      }
     }
     s[r].rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
   }
@@ -240,9 +247,9 @@ BARACUDA_D void row(const P& p) {
 
 // ---- rows streaming through a ring in shared memory -----------------------------------------------------------------
 
-// `row` for many dense rows and no residual, the same bits: blocks stay, with their columns' weights in registers, and tile
-// t (TILE rows) belongs to block t % gridDim.x. The next STAGES - 1 tiles are on their way while one is computed. A thread
-// copies exactly the chunks it will use: no barrier but the sums'.
+// `row` for many dense rows and no residual, with the same bits: blocks stay, with their columns' weights in registers,
+// and tile t (TILE rows) belongs to block t % gridDim.x. The next STAGES - 1 tiles are on their way while one is
+// computed. A thread copies exactly the chunks it will use: no barrier but the sums'.
 template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int STAGES, bool CENTER, class P>
 BARACUDA_D void stream(const P& p) {
   using A = acc_t<T>;

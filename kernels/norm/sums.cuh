@@ -13,8 +13,8 @@ struct SumPair {
   template <class A> static BARACUDA_D Pair<A> apply(Pair<A> x, Pair<A> y) { return {x.a + y.a, x.b + y.b}; }
 };
 
-// Over the LANES threads of a row: part of a warp, or the whole block. `board` holds LANES / 32 values in shared memory. There
-// is one barrier, after the board is written: it may be written again past the next barrier.
+// Over the LANES threads of a row: part of a warp, or the whole block. `board` holds LANES / 32 values in shared memory.
+// There is one barrier, after the board is written: it may be written again past the next barrier.
 template <class Op, int LANES, class V> BARACUDA_D V lanes_reduce(V x, V* board) {
   if constexpr (LANES <= warp_size) {
     return group_reduce<Op, LANES>(x);

@@ -14,8 +14,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
-    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_case,
-    settle_weight_element,
+    affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_case, settle_weight_element,
+    streaming_geometry,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -87,8 +87,9 @@ class LayerNormPlan(Plan):
     """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm).
 
     x, residual, y, h (*batch_shape, *normalized_shape); weight, bias (*normalized_shape); mean, rstd (*batch_shape).
-    The variance is that of the deviations from the mean, so a large mean costs no accuracy. Float16 and bfloat16 rows
-    take float32 weights too. y may be written over x or residual, and h over the other.
+    The variance is that of the deviations from the mean, and y of float32 and float64 keeps its digits where the mean
+    is large. Float16 and bfloat16 rows take float32 weights too. y may be written over x or residual, and h over the
+    other.
     """
 
     op = "norm.layer_norm"
@@ -98,7 +99,8 @@ class LayerNormPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "rows", forward_geometry, source="norm/layer_norm.cu", kernels=forward_kernels("layer_norm", PARAMS),
+            "rows", streaming_geometry, source="norm/layer_norm.cu",
+            kernels=forward_kernels("layer_norm", PARAMS, streams=True),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

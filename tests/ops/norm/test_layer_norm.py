@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from baracuda_py.core import registry
-from baracuda_py.ops.norm.layer_norm import LayerNormPlan, layer_norm
+from baracuda_py.core import TensorRef, registry
+from baracuda_py.core.device import fake_device
+from baracuda_py.ops.norm.layer_norm import LayerNormArgs, LayerNormDescriptor, LayerNormPlan, layer_norm
 from baracuda_py.ops.norm.layer_norm_backward import LayerNormBackwardPlan, layer_norm_backward
 from baracuda_py.ops.norm.rms_norm import rms_norm
 
@@ -120,10 +121,20 @@ def test_sums_repeat_bit_for_bit(shape: tuple[int, int]) -> None:
         assert all(bool((a == b).all()) for a, b in zip(first, again, strict=True))
 
 
+@pytest.mark.parametrize(("rows", "cc", "kernel"), [
+    (264, 9.0, "row_2048"), (265, 9.0, "stream_2048"), (8192, 8.6, "row_2048"), (2**31, 9.0, "stream_2048"),
+])  # fmt: skip
+def test_many_long_rows_stream_where_the_ring_fits(rows: int, cc: float, kernel: str) -> None:
+    desc = LayerNormDescriptor(batch_shape=rows, normalized_shape=16384, element="bfloat16")
+    x, y = (TensorRef(i << 60, (rows, 16384), None, "bfloat16") for i in (1, 2))
+    (step,) = LayerNormPlan.select(desc, device=fake_device(cc)).plan_layout(LayerNormArgs(x=x, y=y))[1].steps
+    assert step.kernel == kernel
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("op", [layer_norm, rms_norm])
 @pytest.mark.parametrize("element", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("cols", [8, 104, 256, 512, 768, 2048, 2888, 5120, 8192, 16384])
+@pytest.mark.parametrize("cols", [8, 104, 512, 3072, 6144, 9000, 16384])
 def test_streamed_rows_have_the_bits_of_few(op: Any, element: str, cols: int) -> None:
     import cupy
 

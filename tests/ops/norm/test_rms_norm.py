@@ -106,11 +106,10 @@ def forward_args(rows: int, cols: int, element: str = "bfloat16", **given: Any) 
     ("cols", "kernel"),
     [(8, "row_8"), (128, "row_16"), (1000, "row_128"), (4096, "row_512"), (8192, "row_1024"), (32776, "loop")],
 )
-def test_columns_alone_choose_the_order(cols: int, kernel: str) -> None:
-    for rows in (1, 3, 300000, 2**31):
+def test_columns_alone_choose_the_kernel(cols: int, kernel: str) -> None:
+    for rows in (1, 3, 70000, 2**31):
         (step,) = geometry(RMSNormPlan, *forward_args(rows, cols)).steps
-        streams = rows > 3 and kernel != "loop"  # the sums of `row`, rows through shared memory
-        assert step.kernel == (kernel.replace("row", "stream") if streams else kernel)
+        assert step.kernel == kernel
         assert 0 < step.grid[0] < 2**31
 
 
@@ -154,8 +153,7 @@ def test_backward_fits_99_kilobytes_or_reads_twice() -> None:
     dh = TensorRef(9 << 40, (64, 8192), None, "bfloat16")
     assert backward_geometry(64, 8192, 8.6, dh=dh).steps[0].kernel == "pipe_1024_2"
     assert [s.kernel for s in backward_geometry(64, 16384, 8.6).steps] == ["columns", "loop", "combine"]
-    assert [s.kernel for s in backward_geometry(64, 16384).steps] == ["pipe_2048_3", "combine"]
-    assert backward_geometry(64, 16384, 8.0).steps[0].kernel == "pipe_2048_2"
+    assert [s.kernel for s in backward_geometry(64, 16384).steps] == ["pipe_2048_2", "combine"]
 
 
 def test_unwanted_gradients_cost_nothing() -> None:
