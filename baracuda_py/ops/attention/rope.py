@@ -147,7 +147,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
 def kernel() -> Kernel:
     """The kernel of both directions."""
     template = "rope<{T}, {INTERLEAVED}, {WIDE}>"
-    return Kernel("rope", template, PARAMS, _axes, threads=THREADS, min_blocks=4, split=("INTERLEAVED", "WIDE"))
+    return Kernel("rope", template, PARAMS, _axes, threads=THREADS, min_blocks=5, split=("INTERLEAVED", "WIDE"))
 
 
 def geometry(p: Problem, names: tuple[str, str, str, str], inverse: bool) -> Geometry | str:
