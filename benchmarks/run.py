@@ -87,6 +87,17 @@ def row(case: Case, times: dict[str, Timing], ceilings: dict[str, float]) -> dic
     }
 
 
+def write(path: str | None, rows: list[dict[str, Any]]) -> None:
+    """The CSV so far: a run that is cut short keeps what it measured."""
+    if path is None:
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", help="substrings of op names (default: all)")
@@ -108,14 +119,8 @@ def main() -> int:
             flush=True,
         )
         del case
+        write(options.csv, rows)
         cp.get_default_memory_pool().free_all_blocks()
-    if options.csv:
-        path = Path(options.csv)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
     print(f"{len(rows)} cases in {time.perf_counter() - start:.0f} s")
     return 0
 
