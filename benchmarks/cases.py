@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 
 import baracuda_py as bc
 
+torch._functorch.config.donated_buffer = False  # compiled backwards are run again and again on one graph
 BF16 = torch.bfloat16
 _ROTATE = 512 << 20  # bytes that a case's input sets cover together: several times any L2
 
@@ -143,7 +145,7 @@ def _unary(kind: str, peer: Callable[[Any], Any], compiled: bool) -> Case:
         desc,
         lambda: {"x": randn(_N), "y": empty(_N)},
         ["y"],
-        "134M bf16",
+        f"{kind} 134M bf16",
         {"torch": lambda s: peer(s["x"])},
         compiled=optional(compiled, lambda s: peer(s["x"])),
     )
