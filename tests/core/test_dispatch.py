@@ -47,7 +47,7 @@ def test_a_design_runs_where_it_can(cc: float, expected: str) -> None:
     assert taken(plan, fake_device(cc)) == expected
 
 
-@pytest.mark.parametrize(("cc", "kilobytes"), zip(CAPABILITIES, (163, 99, 99, 227, 227, 99), strict=True))
+@pytest.mark.parametrize(("cc", "kilobytes"), list(zip(CAPABILITIES, (163, 99, 99, 227, 227, 99), strict=True)))
 def test_shared_memory_is_checked_against_the_device(cc: float, kilobytes: int) -> None:
     plan = table(row("big", smem=kilobytes * 1024 + 1), row("fits", smem=kilobytes * 1024))
     chosen = plan.select(DESC, device=fake_device(cc))
