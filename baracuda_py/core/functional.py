@@ -273,7 +273,8 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Ca
     if package == "torch":
         torch = sys.modules["torch"]
         dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))
-        return lambda: torch.empty(shape, dtype=dtype, device=like.device)
+        place, empty = like.device, torch.empty  # not `like` itself: the entry outlives the array
+        return lambda: empty(shape, dtype=dtype, device=place)
     if device < 0:
         import numpy as np
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -93,6 +96,19 @@ def test_wanted_outputs_out_and_streams():
     y = bc.rms_norm(x, weight, stream=stream)
     stream.synchronize()
     same(y, x, weight)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("package", ["cupy", "torch"])
+def test_no_entry_keeps_an_array_alive(package):
+    made = pytest.importorskip(package)
+    x = made.ones((3, 72), **({"device": "cuda"} if package == "torch" else {"dtype": "float32"}))
+    bc.rms_norm(x)
+    bc.rms_norm(x)
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.gpu
