@@ -104,14 +104,12 @@ class Runner:
         run = self._by_kind.get(kind)
         if run is None:
             package = package_name(kind)
-            fast = package in ("cupy", "torch") and not self.plan.checked
-            run = (
-                generated(self.plan.args, package, kind)
-                if fast
-                else _run_checked
-                if self.plan.checked
-                else Runner.run_any
-            )
+            if self.plan.checked:
+                run = _run_checked
+            elif package in ("cupy", "torch"):
+                run = generated(self.plan.args, package, kind)
+            else:
+                run = Runner.run_any
             self._by_kind[kind] = run
         return run
 

@@ -12,6 +12,7 @@ from .element import ElementKind
 from .errors import BufferTooSmallError, InvalidProblemError
 
 Shape = tuple[int, ...]
+AXES = 8  # merged axes that a kernel takes: `max_axes` of kernels/include/baracuda/index.cuh
 
 
 def dense_strides(shape: Sequence[int]) -> Shape:
@@ -146,6 +147,11 @@ def merge_axes(shape: Shape, strides: Iterable[Shape]) -> tuple[Shape, tuple[Sha
             for k, h in zip(kept, here, strict=True):
                 k.append(h)
     return tuple(merged), tuple(tuple(k) for k in kept)
+
+
+def pad(values: Sequence[int]) -> list[int]:
+    """Filled up with zeros to the `AXES` entries that a parameter array has."""
+    return [*values, *(0,) * (AXES - len(values))]
 
 
 def shares_memory(a: View, b: View) -> bool:

@@ -15,10 +15,9 @@ from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import View, merge_axes
+from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Problem, Step
 
-AXES = 8
 THREADS = 256
 _BLOCKS = 4  # an SM at least: 1024 threads with a chunk of each operand on the way keep memory busy
 
@@ -146,8 +145,8 @@ def _constants(found: MapLayout, vec: int) -> Mapping[str, Any]:
         strides = tuple((*s[:-1], s[-1] * vec) for s in strides)
         splat = sum(1 << i for i, s in enumerate(found.strides) if s[-1] == 0)
     return {
-        "count": found.count, "chunks": found.count // vec, "shape": _pad(shape), "strides": [_pad(s) for s in strides],
-        "rank": len(shape), "narrow": not found.wide, "splat": splat, "dividers": [divider(n) for n in _pad(shape)],
+        "count": found.count, "chunks": found.count // vec, "shape": pad(shape), "strides": [pad(s) for s in strides],
+        "rank": len(shape), "narrow": not found.wide, "splat": splat, "dividers": [divider(n) for n in pad(shape)],
     }  # fmt: skip
 
 
@@ -157,7 +156,3 @@ def divider(extent: int) -> tuple[int, int, int]:
         return 0, 0, 0
     shift = (extent - 1).bit_length()
     return extent, ((1 << 32) * ((1 << shift) - extent)) // extent + 1, shift
-
-
-def _pad(values: Sequence[int]) -> list[int]:
-    return [*values, *(0,) * (AXES - len(values))]

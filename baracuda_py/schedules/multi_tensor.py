@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..core.tensor import View, merge_axes
-
-AXES = 8
+from ..core.tensor import AXES, View, merge_axes, pad
 
 
 class Group(NamedTuple):
@@ -54,11 +52,7 @@ class Steps(NamedTuple):
 
     def padded(self) -> dict[str, object]:
         """Fields `shape`, `strides`, `rank` of a parameter struct for up to 8 axes."""
-        return {
-            "shape": [*self.shape, *(0,) * (AXES - len(self.shape))],
-            "strides": [[*s, *(0,) * (AXES - len(s))] for s in self.strides],
-            "rank": len(self.shape),
-        }
+        return {"shape": pad(self.shape), "strides": [pad(s) for s in self.strides], "rank": len(self.shape)}
 
 
 def merge(views: Sequence[View], *, reorder: bool) -> Steps | str:

@@ -13,9 +13,8 @@ from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import View, merge_axes
+from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Kernel
-from .rows import AXES
 
 GROUPS = ((8, 1, 4), (32, 1, 4), (32, 4, 1), (128, 4, 1), (512, 4, 1))
 """(threads of a group, chunks a thread, rows a group takes at once), by growing row."""
@@ -55,8 +54,8 @@ class GroupRows:
     def params(self) -> dict[str, Any]:
         """The constant fields that `group_params` declares."""
         return {
-            "rows": self.rows, "cols": self.cols, "outer_shape": _pad(self.outer_shape),
-            "outer": [_pad(s) for s in self.outer], "step": list(self.step), "outer_rank": len(self.outer_shape),
+            "rows": self.rows, "cols": self.cols, "outer_shape": pad(self.outer_shape),
+            "outer": [pad(s) for s in self.outer], "step": list(self.step), "outer_rank": len(self.outer_shape),
         }  # fmt: skip
 
 
@@ -157,7 +156,3 @@ def row_axis_last(view: View | None, axis: int) -> View | None:
         return None
     order = (*range(axis), *range(axis + 1, len(view.shape)), axis)
     return View(view.ptr, tuple(view.shape[i] for i in order), tuple(view.strides[i] for i in order), view.element)
-
-
-def _pad(values: Sequence[int]) -> list[int]:
-    return [*values, *(0,) * (AXES - len(values))]

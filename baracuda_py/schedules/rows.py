@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.tensor import View, merge_axes
-
-AXES = 8
+from ..core.tensor import AXES, View, merge_axes, pad
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,3 @@ def merge_rows(views: Sequence[View | None], split: int) -> Rows | str:
     for extent in shape[split:]:
         cols *= extent
     return Rows(rows, cols, outer_shape, outer, inner_shape, inner, tuple(views))
-
-
-def pad(values: Sequence[int]) -> list[int]:
-    """Filled up with zeros to the eight entries that a parameter array has."""
-    return [*values, *(0,) * (AXES - len(values))]

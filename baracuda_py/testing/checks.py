@@ -22,7 +22,7 @@ from ..core.args import arrays_of
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError
 from ..core.plan import Plan
-from .draw import Case, Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case
+from .draw import Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case
 from .errors import check_wrong
 from .gradients import check_gradients
 from .launches import check_devices, check_launch_errors, check_launches, check_zero_launches
@@ -174,11 +174,6 @@ def zero_sized(plan: type[Plan], desc: Any) -> list[Any]:
             except BaracudaError:
                 continue  # refused by its own typed error: there is no such problem
     return found
-
-
-def case_of(plan: type[Plan], seed: int, element: ElementKind, kind: Any = None) -> Case:
-    """The problem of a seed."""
-    return make_case(plan, SeededDraw(seed, element, kind))
 
 
 CHECKS: tuple[Check, ...] = (

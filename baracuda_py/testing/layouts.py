@@ -7,7 +7,6 @@ element nobody wrote shows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -163,8 +162,3 @@ def aligned_bytes(count: int, boundary: int = 256) -> np.ndarray:
 def simple(rule: str) -> Iterator[str]:
     """The names a rule permits, for loops that want each."""
     yield from _RULES[rule]
-
-
-def elements_in(shape: tuple[int, ...]) -> int:
-    """The product of the extents."""
-    return math.prod(shape)

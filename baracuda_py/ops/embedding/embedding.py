@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.tensor import merge_axes
+from ...core.tensor import merge_axes, pad
 from ...schedules.map import divider
 
 THREADS = 256
@@ -102,11 +102,6 @@ def token_axes(indices: View, rows: View) -> tuple[tuple[int, ...], tuple[tuple[
     return "more than 8 index axes remain after merging" if len(shape) > 8 else (shape, strides)
 
 
-def padded(values: tuple[int, ...]) -> list[int]:
-    """Eight entries, the trailing ones 0."""
-    return [*values, *(0,) * (8 - len(values))]
-
-
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     size, columns = desc.element.itemsize, desc.embedding_dim
@@ -125,8 +120,8 @@ def _geometry(p: Problem) -> Geometry | str:
         "items": items, "row_words": max(words, 1), "num_embeddings": desc.num_embeddings,
         "weight_row": p.weight.strides[0] // scale if desc.num_embeddings > 1 else 0,
         "weight_column": p.weight.strides[1] if scale == 1 else 1, "y_column": p.y.strides[-1] if scale == 1 else 1,
-        "token_shape": padded(shape),
-        "token_strides": [padded(index_strides), padded(tuple(s // scale for s in y_strides))],
+        "token_shape": pad(shape),
+        "token_strides": [pad(index_strides), pad(tuple(s // scale for s in y_strides))],
         "by_row": divider(max(words, 1)) if narrow else [1, 0, 0], "token_rank": len(shape),
         "indices_wide": p.indices.element is ElementKind.I64,
     }  # fmt: skip

@@ -16,7 +16,8 @@ from ...core import (
     functional, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
-from .embedding import EmbeddingDescriptor, out_of_range, padded, random_indices, token_axes
+from ...core.tensor import pad
+from .embedding import EmbeddingDescriptor, out_of_range, random_indices, token_axes
 
 SORT_THREADS = 1024
 RANGE = 4096  # table rows a sorting block counts in shared memory
@@ -98,8 +99,8 @@ def _geometry(p: Problem) -> Geometry | str:
     params = {
         **offsets, "tokens": tokens, "num_embeddings": rows, "padding_row": desc.padding_row, "dim": dim,
         "dy_column": p.dy.strides[-1] if dim > 1 else 1, "row_stride": p.dweight.strides[0],
-        "column_stride": p.dweight.strides[1] if dim > 1 else 1, "token_shape": padded(shape),
-        "token_strides": [padded(s) for s in strides], "ranges": ranges, "parts": parts, "slots": slots, "lanes": lanes,
+        "column_stride": p.dweight.strides[1] if dim > 1 else 1, "token_shape": pad(shape),
+        "token_strides": [pad(s) for s in strides], "ranges": ranges, "parts": parts, "slots": slots, "lanes": lanes,
         "tiles": tiles, "sum_blocks": sum_blocks, "fill_rows": fill_rows, "token_rank": len(shape),
         "indices_wide": p.indices.element is ElementKind.I64,
     }  # fmt: skip

@@ -19,8 +19,7 @@ from ...core import (
     extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.device import Device
-from ...core.tensor import merge_axes
-from ...schedules.rows import pad
+from ...core.tensor import AXES, merge_axes, pad
 
 _WORKSPACE = 32 << 20  # what torch gives cuBLAS on Hopper; less keeps it from its split-k kernels
 _TILE = 64
@@ -98,8 +97,8 @@ def _simt(p: Problem) -> Geometry | str:
     rank = len(p.desc.batch_shape)
     views = _views(p)
     batch_shape, batch = merge_axes(p.desc.batch_shape, [v.strides[:rank] if v else (0,) * rank for v in views])
-    if len(batch_shape) > 8:
-        return "more than 8 batch axes remain after merging"
+    if len(batch_shape) > AXES:
+        return f"more than {AXES} batch axes remain after merging"
     count = int(np.prod(p.desc.batch_shape, dtype=np.int64))
     blocks = count * -(-p.desc.m // _TILE) * -(-p.desc.n // _TILE)
     if blocks >= 2**31:
