@@ -36,6 +36,7 @@ from .ops.attention.flash_sdpa import FlashSdpaPlan as FlashSdpaPlan
 from .ops.attention.flash_sdpa_backward import FlashSdpaBackwardArgs as FlashSdpaBackwardArgs
 from .ops.attention.flash_sdpa_backward import FlashSdpaBackwardDescriptor as FlashSdpaBackwardDescriptor
 from .ops.attention.flash_sdpa_backward import FlashSdpaBackwardPlan as FlashSdpaBackwardPlan
+from .ops.attention.flash_sdpa_sm89 import FlashSdpaSm89Plan as FlashSdpaSm89Plan
 from .ops.attention.kv_cache_append import KvCacheAppendArgs as KvCacheAppendArgs
 from .ops.attention.kv_cache_append import KvCacheAppendDescriptor as KvCacheAppendDescriptor
 from .ops.attention.kv_cache_append import KvCacheAppendPlan as KvCacheAppendPlan

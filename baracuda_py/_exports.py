@@ -49,6 +49,7 @@ EXPORTS = {
     "FlashSdpaBackwardPlan": "ops.attention.flash_sdpa_backward",
     "FlashSdpaDescriptor": "ops.attention.flash_sdpa",
     "FlashSdpaPlan": "ops.attention.flash_sdpa",
+    "FlashSdpaSm89Plan": "ops.attention.flash_sdpa_sm89",
     "Forward": "core.error_bound",
     "GatedActivationArgs": "ops.gated.gated_activation",
     "GatedActivationBackwardArgs": "ops.gated.gated_activation_backward",

@@ -307,3 +307,8 @@ def decode(array: Array, element: Any) -> Array:
     if kind is ElementKind.S4:
         return ((nibbles ^ 8).astype(np.int8) - 8).astype(kind.dtype)
     return nibbles.astype(kind.dtype) if kind is ElementKind.U4 else nibbles.view(kind.dtype)
+
+
+def unrounded(x: Array) -> Array:
+    """The default of a reference's `store`: intermediates stay as they are."""
+    return x

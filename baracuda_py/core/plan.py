@@ -26,7 +26,8 @@ class Plan:
     """Base of all plans. A page subclasses it and declares:
 
     op: "family.name". category, direction, descriptor, args: its classes. kinds: an Enum for table ops.
-    reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
+    reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype. Where the formula
+        keeps intermediates in the element, they pass through a keyword `store` (default `unrounded`): tests round there
     (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; with `raw = True`
     operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
     bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.

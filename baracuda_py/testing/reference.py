@@ -5,6 +5,7 @@ This is not the NumPy backend's code path on purpose: the two are compared with 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,9 +53,13 @@ def _value(case: Case, spec: Operand, array: np.ndarray, compute: Any, change: C
     return found if change is None else change(found)
 
 
-def call(plan: type[Plan], desc: Any, given: Mapping[str, Any], wanted: frozenset[str]) -> dict[str, Any]:
+def call(
+    plan: type[Plan], desc: Any, given: Mapping[str, Any], wanted: frozenset[str], store: Change | None = None
+) -> dict[str, Any]:
     """`plan.reference` on values; the result holds every wanted output and every in-out."""
-    extra = {"wanted": set(wanted)} if any(s.role == "out" and s.optional for s in arrays_of(plan.args)) else {}
+    extra: dict[str, Any] = {} if store is None else {"store": store}
+    if any(s.role == "out" and s.optional for s in arrays_of(plan.args)):
+        extra["wanted"] = set(wanted)
     with np.errstate(all="ignore"):
         results = dict(plan.reference(desc, **given, **extra))
     for spec in arrays_of(plan.args):
@@ -69,9 +74,11 @@ def call(plan: type[Plan], desc: Any, given: Mapping[str, Any], wanted: frozense
     return results
 
 
-def evaluate(case: Case, compute: Any = np.float64, change: Change | None = None) -> dict[str, Any]:
-    """The reference's results for a case, not rounded."""
-    return call(case.plan, case.desc, values(case, compute, change), case.wanted)
+def evaluate(
+    case: Case, compute: Any = np.float64, change: Change | None = None, store: Change | None = None
+) -> dict[str, Any]:
+    """The reference's results for a case, not rounded; `store` is what happens to intermediates kept in the element."""
+    return call(case.plan, case.desc, values(case, compute, change), case.wanted, store)
 
 
 def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> dict[str, Any]:
@@ -80,9 +87,21 @@ def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> d
     Elementwise the worst of the formula evaluated in `narrow`, and of exact evaluations whose operands were shifted by
     up to one eps of `narrow`: each by its own random amount, and all away from zero, as errors of a sum may line up.
     One evaluation alone is no yardstick: on a small problem it is right by luck, and another order of the same sum is
-    then "worse" without being wrong.
+    then "worse" without being wrong. A formula that keeps intermediates in the element (its reference has a `store`) is
+    also evaluated with them rounded, and shifted likewise by up to half an eps of the element.
     """
-    eps = float(np.finfo(narrow).eps)
+    with np.errstate(all="ignore"):
+        trials = [evaluate(case, narrow)]
+        trials += [evaluate(case, wide, change) for change in _shifts(float(np.finfo(narrow).eps))]
+        if "store" in inspect.signature(case.plan.reference).parameters:
+            element = case.desc.element
+            kept = [lambda x: np.asarray(decode(cast(x, element), element), x.dtype), *_shifts(element.limits.eps / 2)]
+            trials += [evaluate(case, wide, store=change) for change in kept]
+    return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
+
+
+def _shifts(eps: float) -> list[Change]:
+    """Changes of values by up to `eps` of them: three times scattered, twice all away from zero or all towards it."""
     rng = np.random.default_rng(0)
 
     def scattered(x: np.ndarray) -> np.ndarray:
@@ -91,10 +110,7 @@ def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> d
     def aligned(x: np.ndarray) -> np.ndarray:
         return np.asarray(x + eps * rng.choice((-1, 1)) * np.abs(x), x.dtype)
 
-    with np.errstate(all="ignore"):
-        shifted = [evaluate(case, wide, change) for change in (scattered, scattered, scattered, aligned, aligned)]
-    trials = [evaluate(case, narrow), *shifted]
-    return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
+    return [scattered, scattered, scattered, aligned, aligned]
 
 
 def _farthest(truth: Any, trials: list[Any]) -> Any:

@@ -14,7 +14,7 @@ namespace baracuda {
 template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int R = sizeof(A) == 8 || (is_half<T> && D == 256) ? 4 : 8, ROWS = 8 * R;
+  constexpr int R = sizeof(A) == 8 ? 4 : 8, ROWS = 8 * R;
   constexpr int CHUNK = chunk<A, D>, VALUES = value_rows<A, D, 16384>();
   constexpr int AHEAD = is_same<T, float> && D == 256 ? 4 : 8;  // loads in flight: other registers hold outputs
   constexpr int QP = D + pad<A>, KP = CHUNK + pad<A>;
@@ -23,11 +23,9 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
   A* const keys = queries + ROWS * QP;  // [64][KP], and once the scores are known [ROWS][score_pitch]
   A* const values = keys + KEYS;        // [VALUES][D]
 
-  // Long rows first where rows differ in length, neighbours in time share keys where they do not.
-  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-  const u32 tile = p.causal ? tiles - 1 - block / heads : block % tiles, head = p.causal ? block % heads : block / tiles;
-  const u32 b = head / p.num_heads, h = head % p.num_heads, kv = h / p.group;
-  const i64 q0 = static_cast<i64>(tile) * ROWS;
+  const Place place(p);
+  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
+  const i64 q0 = static_cast<i64>(place.tile) * ROWS;
   const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
   const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
   const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
@@ -116,7 +114,7 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
     if (p.lse != nullptr && thread_col() == 0 && r < rows) {
       const A rest = math::fma(top[i], c, -(top[i] * c));  // what rounding took from base
       const A lse = math::fma(top[i], static_cast<A>(p.scale), math::fma(rest, -ln_2<A>, math::log(total)));
-      static_cast<A*>(p.lse)[head * p.query_len + q0 + r] = total == A(0) ? -numeric<A>::infinity() : lse;
+      static_cast<A*>(p.lse)[place.head * p.query_len + q0 + r] = total == A(0) ? -numeric<A>::infinity() : lse;
     }
   }
   put_output<R, D>(y, p.stride[3][2], acc, factor, rows, p.d_v, p.wide & 8);

@@ -36,7 +36,7 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
-from .flash_sdpa import HEAD_DIMS, head_dim, layout, split_scale, wide
+from ...schedules.attention import HEAD_DIMS, head_dim, layout, split_scale, wide
 from .layouts import is_swapped, swap
 
 SPLIT = 256  # keys a block takes

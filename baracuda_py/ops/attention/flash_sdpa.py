@@ -1,7 +1,4 @@
-"""flash_sdpa: softmax(scale · q kᵀ) v without the score matrix in memory (Dao 2023, FlashAttention-2).
-
-The table's last row is plain multiply-adds and takes every element; rows above it may use tensor cores.
-"""
+"""flash_sdpa: softmax(scale · q kᵀ) v without the score matrix in memory (Dao 2023, FlashAttention-2)."""
 
 from __future__ import annotations
 
@@ -17,17 +14,8 @@ from ...core import (
     Array,
     Descriptor,
     ElementKind,
-    Geometry,
-    Guarantee,
-    Kernel,
     OpCategory,
-    Params,
     Plan,
-    Problem,
-    Relative,
-    Step,
-    Variant,
-    View,
     Vjp,
     choice,
     element,
@@ -39,12 +27,12 @@ from ...core import (
     operand,
     output,
 )  # fmt: skip
+from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
+from ...schedules.attention import SIMT_ROW, SM80_ROW, SM89_ROW
 from .layouts import is_swapped, swap, swapped_call
 
 ALIGNMENTS = ("top_left", "bottom_right")
-HEAD_DIMS = (32, 64, 96, 128, 192, 256)
-THREADS = 128
 _CHUNK = 2**23  # scores the reference holds at a time
 
 
@@ -151,8 +139,10 @@ def weighted(desc: FlashSdpaDescriptor, p: np.ndarray, v: np.ndarray, mask: np.n
     return y
 
 
-def reference(desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, wanted: set[str]) -> Mapping[str, Any]:
-    """NumPy in the dtype q comes in, a few batches at a time."""
+def reference(
+    desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, wanted: set[str], store: Any = unrounded
+) -> Mapping[str, Any]:
+    """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element."""
     y = np.empty((*q.shape[:3], desc.d_v), q.dtype)
     lse = np.empty(q.shape[:3], q.dtype)
     mask = visible(desc)
@@ -164,93 +154,9 @@ def reference(desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, wanted: set[
             p -= base[..., None]
             np.exp(p, out=p)
             total = p.sum(axis=-1)
-            y[b] = weighted(desc, p, v[b], mask) / np.where(total == 0, 1, total)[..., None]
+            y[b] = weighted(desc, store(p), v[b], mask) / np.where(total == 0, 1, total)[..., None]
             lse[b] = base + np.log(total)
     return {"y": y, "lse": lse}
-
-
-PARAMS = Params(
-    "FlashSdpaParams", q="ptr", k="ptr", v="ptr", y="ptr", lse="ptr", stride="i64[4][3]", query_len="i64",
-    key_len="i64", shift="i64", tiles="i64", scale="f64", sign="f64", num_heads="i32", group="i32", d_k="i32",
-    d_v="i32", causal="i32", wide="i32",
-)  # fmt: skip
-
-
-def head_dim(desc: Any) -> int | str:
-    """The template's head_dim, or why there is none."""
-    widest = max(desc.d_k, desc.d_v)
-    return next((d for d in HEAD_DIMS if widest <= d), f"head_dim {widest} is beyond {HEAD_DIMS[-1]}")
-
-
-def narrow(d: int, kind: ElementKind) -> bool:
-    """Whether a block's registers leave room for three on a multiprocessor; else two."""
-    return d <= 64 and kind is not ElementKind.F64
-
-
-def _narrow_axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"D": tuple(d for d in HEAD_DIMS if narrow(d, kind))}
-
-
-def _wide_axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"D": tuple(d for d in HEAD_DIMS if not narrow(d, kind))}
-
-
-_KERNEL = ("flash_sdpa<{T}, {D}>", PARAMS)
-KERNELS = (
-    Kernel("flash_sdpa", *_KERNEL, _narrow_axes, threads=THREADS, min_blocks=3, split=("D",)),
-    Kernel("flash_sdpa_wide", *_KERNEL, _wide_axes, threads=THREADS, min_blocks=2, split=("D",)),
-)
-
-
-def strides(*views: View | None) -> list[tuple[int, ...]]:
-    """Every operand's strides but the inner one; zeros for an absent operand."""
-    return [v.strides[:-1] if v is not None else (0, 0, 0) for v in views]
-
-
-def wide(*views: View | None) -> int:
-    """A bit for each operand whose rows all start 16-byte aligned and are whole 16-byte pieces."""
-    fits = [v is not None and v.aligned(16) and v.shape[-1] * v.element.itemsize % 16 == 0 for v in views]
-    return sum(1 << n for n, fit in enumerate(fits) if fit)
-
-
-def layout(*views: View | None) -> str:
-    """The layout class for the SKU."""
-    return "contiguous" if all(v.dense for v in views if v is not None) else "inner_contiguous"
-
-
-def split_scale(desc: Any) -> dict[str, float]:
-    """|scale| and its sign. One that vanishes in float32 becomes sign 0 and magnitude 1, so that -inf stays -inf."""
-    size = abs(desc.scale)
-    if size < 2.0**-120:
-        return {"scale": 1.0, "sign": 0.0}
-    return {"scale": size, "sign": math.copysign(1.0, desc.scale)}
-
-
-def _geometry(p: Problem) -> Geometry | str:
-    desc, d = p.desc, head_dim(p.desc)
-    if isinstance(d, str):
-        return d
-    wide_acc = desc.element is ElementKind.F64
-    rows = 32 if wide_acc or (d == 256 and desc.element.itemsize == 2) else 64
-    stage = 32 if wide_acc or d % 64 else 64
-    size, pad = (8, 2) if wide_acc else (4, 4)
-    values = rows_of_values(d, size)
-    smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
-    tiles = -(-desc.query_len // rows)
-    params = {
-        "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
-        "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
-        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
-        "wide": wide(p.q, p.k, p.v, p.y),
-    }  # fmt: skip
-    grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
-    name = "flash_sdpa" if narrow(d, desc.element) else "flash_sdpa_wide"
-    return Geometry((Step(name, grid, params, {"D": d}, THREADS, smem),), layout=layout(p.q, p.k, p.v, p.y))
-
-
-def rows_of_values(d: int, size: int) -> int:
-    """Rows of d accumulators that fit 16 KB, a power of two up to 64 (`value_rows` in attention.cuh)."""
-    return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
 
 
 class FlashSdpaPlan(Plan):
@@ -264,12 +170,7 @@ class FlashSdpaPlan(Plan):
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)
-    variants = (
-        Variant(
-            "simt", _geometry, source="attention/flash_sdpa.cu",
-            kernels=KERNELS, guarantee=Guarantee(Relative(2), batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = (SM80_ROW, SM89_ROW, SIMT_ROW)
     vjp = Vjp("FlashSdpaBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
 
     @staticmethod

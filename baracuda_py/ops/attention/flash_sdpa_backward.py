@@ -27,20 +27,8 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.element import cast
-from .flash_sdpa import (
-    HEAD_DIMS,
-    THREADS,
-    FlashSdpaDescriptor,
-    attention_case,
-    batches,
-    grouped,
-    head_dim,
-    layout,
-    masked_scores,
-    strides,
-    visible,
-    wide,
-)  # fmt: skip
+from ...schedules.attention import HEAD_DIMS, THREADS, head_dim, layout, strides, wide
+from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, masked_scores, visible
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
 

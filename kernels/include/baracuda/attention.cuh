@@ -35,6 +35,24 @@ template <int N> BARACUDA_D int inside(i64 end, i64 start) {
   return static_cast<int>(min<i64>(N, max<i64>(-N, end - start)));
 }
 
+// The tile of queries and the head a block works on. The heads go in chunks whose keys and values stay in the L2 cache;
+// where rows differ in length a chunk's longest tiles go first, so that the short ones fill the end.
+struct Place {
+  u32 tile, head;
+  template <class P> BARACUDA_D explicit Place(const P& p) {
+    const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
+    if (p.causal) {
+      const u32 first = block / (p.chunk * tiles) * p.chunk, within = block - first * tiles;
+      const u32 size = min(static_cast<u32>(p.chunk), heads - first);
+      tile = tiles - 1 - within / size;
+      head = first + within % size;
+    } else {
+      tile = block % tiles;
+      head = block / tiles;
+    }
+  }
+};
+
 BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 

@@ -10,29 +10,33 @@
 
 namespace baracuda {
 
+constexpr u32 all_lanes = 0xffffffffu;
+
 // Four 8x8 matrices of 16-bit elements. Lanes 8m … 8m+7 give the addresses of the rows of matrix m (16 bytes each,
 // 16-byte aligned); r[m] is row g, columns 2t and 2t+1 of matrix m, or of its transpose.
 // PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: ldmatrix (PTX 6.5, sm_75).
-BARACUDA_D void ldmatrix_x4(u32 (&r)[4], const void* row) {
+BARACUDA_D void ldmatrix_x4(u32 (&r)[4], u32 shared_address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(smem_address(row)) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address) : "memory");
 }
-BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
+BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], u32 shared_address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(smem_address(row)) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address) : "memory");
 }
+BARACUDA_D void ldmatrix_x4(u32 (&r)[4], const void* row) { ldmatrix_x4(r, smem_address(row)); }
+BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], const void* row) { ldmatrix_x4_trans(r, smem_address(row)); }
 
 // d += a b; products exact, accumulated in float.
 // PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: mma, m16n8k16 with .f16 or .bf16 (PTX 7.0, sm_80).
 template <class T> BARACUDA_D void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   static_assert(is_half<T>, "m16n8k16 takes f16 or bf16");
   if constexpr (is_same<T, f16>) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   } else {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

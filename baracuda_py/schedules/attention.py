@@ -1,0 +1,188 @@
+"""Attention over tiles of queries: what its kernels share in geometry, and the forward's rows.
+
+SM80 and SM89 are tensor-core designs of one kernel and differ in their tilings; SIMT is plain multiply-adds in the
+accumulator's element, for float32 and float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
+
+HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+HALVES = (ElementKind.F16, ElementKind.BF16)
+SINGLES = (ElementKind.F32, ElementKind.F64)
+THREADS = 128  # of a SIMT block
+# Tensor cores cut the bits below an accumulator's off where a CUDA core rounds, so errors of a sum lean to one side.
+TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
+L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
+
+PARAMS = Params(
+    "FlashSdpaParams", q="ptr", k="ptr", v="ptr", y="ptr", lse="ptr", stride="i64[4][3]", query_len="i64",
+    key_len="i64", shift="i64", tiles="i64", scale="f64", sign="f64", num_heads="i32", group="i32", d_k="i32",
+    d_v="i32", causal="i32", wide="i32", chunk="i32",
+)  # fmt: skip
+
+
+def head_dim(desc: Any) -> int | str:
+    """The template's head_dim, or why there is none."""
+    widest = max(desc.d_k, desc.d_v)
+    return next((d for d in HEAD_DIMS if widest <= d), f"head_dim {widest} is beyond {HEAD_DIMS[-1]}")
+
+
+def strides(*views: View | None) -> list[tuple[int, ...]]:
+    """Every operand's strides but the inner one; zeros for an absent operand."""
+    return [v.strides[:-1] if v is not None else (0, 0, 0) for v in views]
+
+
+def wide(*views: View | None) -> int:
+    """A bit for each operand whose rows all start 16-byte aligned and are whole 16-byte pieces."""
+    fits = [v is not None and v.aligned(16) and v.shape[-1] * v.element.itemsize % 16 == 0 for v in views]
+    return sum(1 << n for n, fit in enumerate(fits) if fit)
+
+
+def layout(*views: View | None) -> str:
+    """The layout class for the SKU."""
+    return "contiguous" if all(v.dense for v in views if v is not None) else "inner_contiguous"
+
+
+def split_scale(desc: Any) -> dict[str, float]:
+    """|scale| and its sign. One that vanishes in float32 becomes sign 0 and magnitude 1, so that -inf stays -inf."""
+    size = abs(desc.scale)
+    if size < 2.0**-120:
+        return {"scale": 1.0, "sign": 0.0}
+    return {"scale": size, "sign": math.copysign(1.0, desc.scale)}
+
+
+def chunk(desc: Any) -> int:
+    """Heads at a time that walk over their keys together under a causal mask: their keys and values fit the L2 cache.
+
+    With all heads at once every tile of queries reads the keys from memory again: 238 TFLOP/s against 253 on an H200 at
+    head_dim 256 and 1024 keys.
+    """
+    size = desc.key_len * (desc.d_k + desc.d_v) * desc.element.itemsize
+    return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
+
+
+def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry:
+    """One block for every `rows` queries of every head."""
+    desc = p.desc
+    tiles = -(-desc.query_len // rows)
+    params = {
+        "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
+        "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
+        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
+        "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc),
+    }  # fmt: skip
+    grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
+    return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
+
+
+# ---- tensor cores ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A tensor-core block for one head_dim: warps, 16-row tiles a warp, keys a tile, buffers, blocks an SM."""
+
+    warps: int
+    tiles: int
+    keys: int
+    stages: int
+    blocks: int
+
+    @property
+    def rows(self) -> int:
+        """Queries a block takes."""
+        return 16 * self.warps * self.tiles
+
+    def smem(self, d: int) -> int:
+        """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
+        return 2 * d * (self.rows + 2 * self.stages * self.keys)
+
+
+# 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
+# H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
+SM80 = {
+    32: Tiling(4, 2, 64, 2, 3), 64: Tiling(4, 2, 64, 2, 3), 96: Tiling(4, 2, 64, 2, 2),
+    128: Tiling(4, 2, 64, 2, 2), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
+}  # fmt: skip
+# One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
+SM89 = {
+    32: Tiling(8, 2, 64, 2, 1), 64: Tiling(8, 2, 64, 2, 1), 96: Tiling(8, 2, 32, 2, 1),
+    128: Tiling(8, 2, 32, 2, 1), 192: Tiling(8, 1, 32, 2, 1), 256: Tiling(8, 1, 16, 2, 1),
+}  # fmt: skip
+
+
+def _mma_row(name: str, design: ArchSku, tilings: Mapping[int, Tiling]) -> Variant:
+    """A tensor-core row: a kernel for each head_dim, and for rows of whole aligned 16-byte pieces or any rows."""
+    template = "flash_sdpa_mma<{{T}}, {d}, {t.warps}, {t.tiles}, {t.keys}, {t.stages}, {{WIDE}}>"
+    kernels = tuple(
+        Kernel(
+            f"{name}_{d}", template.format(d=d, t=t), PARAMS, {"WIDE": (True, False)}, threads=32 * t.warps,
+            min_blocks=t.blocks, split=("WIDE",), spills=True,
+        )
+        for d, t in tilings.items()
+    )  # fmt: skip
+
+    def geometry(p: Problem) -> Geometry | str:
+        d = head_dim(p.desc)
+        if isinstance(d, str):
+            return d
+        if p.desc.key_len >= 2**30:
+            return "more than 2^30 keys"
+        t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
+        return _step(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
+
+    return Variant(
+        name, geometry, source="attention/flash_sdpa_mma.cu", kernels=kernels, elements=HALVES, design=design,
+        guarantee=TENSOR_CORES,
+    )  # fmt: skip
+
+
+SM80_ROW = _mma_row("mma", ArchSku.SM80, SM80)
+SM89_ROW = _mma_row("mma_wide", ArchSku.SM89, SM89)
+
+# ---- multiply-adds ---------------------------------------------------------------------------------------------------
+
+
+def _three(d: int, kind: ElementKind) -> bool:
+    """Whether a block's registers leave room for three on a multiprocessor; else two."""
+    return d <= 64 and kind is not ElementKind.F64
+
+
+def _axes(three: bool) -> Any:
+    return lambda kind: {"D": tuple(d for d in HEAD_DIMS if _three(d, kind) == three)}
+
+
+def _simt(p: Problem) -> Geometry | str:
+    desc, d = p.desc, head_dim(p.desc)
+    if isinstance(d, str):
+        return d
+    double = desc.element is ElementKind.F64
+    rows, stage = (32, 32) if double else (64, 32 if d % 64 else 64)
+    size, pad = (8, 2) if double else (4, 4)
+    values = rows_of_values(d, size)
+    smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
+    name = "flash_sdpa" if _three(d, desc.element) else "flash_sdpa_wide"
+    return _step(p, name, {"D": d}, rows, THREADS, smem)
+
+
+def rows_of_values(d: int, size: int) -> int:
+    """Rows of d accumulators that fit 16 KB, a power of two up to 64 (`value_rows` in attention.cuh)."""
+    return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
+
+
+_SIMT = ("flash_sdpa<{T}, {D}>", PARAMS)
+SIMT_ROW = Variant(
+    "simt", _simt, source="attention/flash_sdpa.cu", elements=SINGLES,
+    kernels=(
+        Kernel("flash_sdpa", *_SIMT, _axes(True), threads=THREADS, min_blocks=3, split=("D",)),
+        Kernel("flash_sdpa_wide", *_SIMT, _axes(False), threads=THREADS, min_blocks=2, split=("D",)),
+    ),
+    guarantee=Guarantee(Relative(2), batch_invariant=True),
+)  # fmt: skip

@@ -1,0 +1,92 @@
+#pragma once
+// mma_tile   tiles of 16-bit elements in shared memory, swizzled so that neither copies nor ldmatrix meet bank conflicts.
+//
+// A tile is rows of D elements, D a multiple of 32, its start 128-byte aligned. A row is pieces of 16 bytes; piece c of
+// row r stands at piece c ^ twist(r). The twist moves a piece within its 128 bytes (D a multiple of 64) or 64 bytes, so
+// that eight rows' pieces c lie in eight different groups of four banks.
+#include <baracuda/mma.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda::tile {
+
+template <int D> constexpr int line = D % 64 == 0 ? 8 : 4;  // pieces the twist permutes
+template <int D> BARACUDA_D int twist(int row) { return D % 64 == 0 ? row & 7 : (row >> 1) & 3; }
+
+// Elements from a tile's start to piece `piece` of row `row`.
+template <int D> BARACUDA_D int at(int row, int piece) { return row * D + (piece ^ twist<D>(row)) * 8; }
+
+// tile[r][c] = source[r * stride + c] for r < rows and c < cols, zeros elsewhere in ROWS x D. wide: rows start 16-byte
+// aligned and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are done on return. All
+// THREADS call; the caller commits, waits and synchronises.
+template <int ROWS, int D, int THREADS, class T>
+BARACUDA_D void copy(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+  constexpr int LINE = line<D>, STEP = THREADS / LINE, PASSES = (ROWS + STEP - 1) / STEP;
+  static_assert(sizeof(T) == 2 && D % 32 == 0 && STEP % 8 == 0, "the rows a thread copies share one twist");
+  if (wide) {
+    const int row = static_cast<int>(threadIdx.x) / LINE, piece = static_cast<int>(threadIdx.x) % LINE;
+    T* const to = tile + at<D>(row, piece);
+    const T* from = source + row * stride + piece * 8;
+#pragma unroll
+    for (int n = 0; n < PASSES; ++n, from += STEP * stride) {
+      if (ROWS % STEP != 0 && row + n * STEP >= ROWS) break;
+#pragma unroll
+      for (int c = 0; c < D; c += LINE * 8) {
+        cp_async_16(to + n * STEP * D + c, from + c, row + n * STEP < rows && c + piece * 8 < cols);
+      }
+    }
+  } else {
+#pragma unroll 1
+    for (int n = threadIdx.x; n < ROWS * D; n += THREADS) {
+      const int r = n / D, c = n % D;
+      tile[at<D>(r, c / 8) + c % 8] = r < rows && c < cols ? source[r * stride + c] : T(0.0f);
+    }
+  }
+}
+
+// out[r * stride + c] = tile[r][c] for r < rows and c < cols, by COUNT threads of which this is number `thread`.
+template <int ROWS, int D, int COUNT, class T>
+BARACUDA_D void copy_out(T* out, i64 stride, const T* tile, int thread, int rows, int cols, bool wide) {
+  constexpr int LINE = D / 8;
+#pragma unroll 4
+  for (int n = thread; n < ROWS * LINE; n += COUNT) {
+    const int r = n / LINE, c = n % LINE;
+    if (r >= rows || c * 8 >= cols) continue;
+    const auto x = load<8>(tile + at<D>(r, c));
+    if (wide) store(out + r * stride + c * 8, x);
+    else store_strided(out + r * stride + c * 8, 1, x, cols - c * 8);
+  }
+}
+
+// A lane's part in reading 16 x 16 blocks of a tile with ldmatrix. Its four 8 x 8 matrices are, as (row, column) of the
+// block: ALONG false {(0, 0), (8, 0), (0, 8), (8, 8)}, ALONG true {(0, 0), (0, 8), (8, 0), (8, 8)}. What read() gives:
+//   ALONG false              the A fragment of tile[row …][col …]
+//   ALONG false, transposed  B fragments {r[0], r[1]} of columns col … col + 7 and {r[2], r[3]} of the next eight; rows are k
+//   ALONG true               B fragments {r[0], r[1]} of rows row … row + 7 and {r[2], r[3]} of the next eight; columns are k
+//   ALONG true, transposed   the A fragment of the tile's transpose: columns are m, rows are k
+template <int D, bool ALONG> struct Reader {
+  u32 address;  // of the lane's row, twisted
+
+  template <class T> BARACUDA_D explicit Reader(const T* tile) {
+    const int lane = static_cast<int>(threadIdx.x) % warp_size, matrix = lane / 8;
+    const int row = lane % 8 + (ALONG ? matrix / 2 : matrix % 2) * 8;
+    address = smem_address(tile) + 2 * at<D>(row, ALONG ? matrix % 2 : matrix / 2);
+  }
+  // row and col are multiples of 16, known at compile time; `offset` is bytes to another tile of the same kind.
+  BARACUDA_D u32 block(int row, int col, u32 offset = 0) const {
+    constexpr u32 within = line<D> * 16 - 1;
+    return (address ^ (2 * col & within)) + (2 * (row * D + col) & ~within) + offset;
+  }
+  BARACUDA_D void read(u32 (&r)[4], int row, int col, u32 offset = 0) const { ldmatrix_x4(r, block(row, col, offset)); }
+  BARACUDA_D void read_transposed(u32 (&r)[4], int row, int col, u32 offset = 0) const {
+    ldmatrix_x4_trans(r, block(row, col, offset));
+  }
+};
+
+// An accumulator's values as they stand to a tile: lane (g, t) has D[g, 2t], D[g, 2t + 1], D[g + 8, 2t], D[g + 8, 2t + 1].
+template <int D, class T> BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0, float scale1) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_size, g = lane / 4, t = lane % 4;
+  *reinterpret_cast<u32*>(tile + at<D>(row + g, col / 8) + 2 * t) = pack_pair<T>(d[0] * scale0, d[1] * scale0);
+  *reinterpret_cast<u32*>(tile + at<D>(row + g + 8, col / 8) + 2 * t) = pack_pair<T>(d[2] * scale1, d[3] * scale1);
+}
+
+}  // namespace baracuda::tile
