@@ -294,9 +294,7 @@ def flash_sdpa_backward(compiled: bool) -> Case:
     )
 
 
-@case("attention.flash_decoding")
-def flash_decoding(compiled: bool) -> Case:
-    batch, heads, kv_heads, length, dim = 64, 32, 8, 8192, 128
+def _flash_decoding(heads: int, kv_heads: int, batch: int, length: int, dim: int, compiled: bool) -> Case:
     desc = bc.FlashDecodingDescriptor(
         batch_size=batch,
         num_heads=heads,
@@ -324,11 +322,15 @@ def flash_decoding(compiled: bool) -> Case:
         desc,
         arrays,
         ["y"],
-        "32/8 heads, batch 64, context 8192 bf16",
+        f"{heads}/{kv_heads} heads, batch {batch}, context {length}{'' if dim == 128 else f', d {dim}'} bf16",
         {"torch": peer},
         nbytes=4 * batch * kv_heads * length * dim,
         target="0.85",
     )
+
+
+for _sizes in ((32, 8, 64, 8192, 128), (32, 8, 1, 32768, 128), (8, 4, 8, 4096, 64), (64, 8, 16, 32768, 128)):
+    case("attention.flash_decoding")(partial(_flash_decoding, *_sizes))
 
 
 def _gemm(size: int, compiled: bool) -> Case:

@@ -4,29 +4,17 @@
 // v are read once for them. Four lanes a key make the scores, several 16-byte loads each in flight; a warp a head turns
 // them into weights; then a lane keeps 16 bytes of v's columns and the lanes that share them walk the keys by quads.
 // flash_decoding_combine: a block a query head adds the splits' outputs. A split starts at a multiple of 256 and every
-// sum's order follows from (element, D) and the length alone: neither the batch nor alignment changes a bit.
+// sum's order follows from (element, D) and the length alone: neither the batch nor alignment changes a bit. f32 and f64;
+// 16-bit elements take flash_decoding_mma.
 //
 // parts[(b, h, split)][d_v] is sum_j 2^(s_j c - base) v_j with c = |scale| log2(e), base = max(s) c rounded;
 // stats[(b, h, split)] = {max(s), sum_j 2^(s_j c - base)}.
-#include <baracuda/reduce.cuh>
+#include "attention/flash_decoding.cuh"
 
 namespace baracuda {
 namespace decoding {
 
-constexpr int split_keys = 256;
 constexpr int threads = 256;
-
-BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
-BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
-
-// Keys sequence b sees, clamped to the cache; `bad` says whether that changed it.
-template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
-  const i64 at = b * p.lengths_stride;
-  const i64 n = p.long_lengths ? static_cast<const i64*>(p.lengths)[at] : static_cast<const i32*>(p.lengths)[at];
-  const i64 inside = min(p.max_len, max<i64>(0, n));
-  bad = inside != n;
-  return inside;
-}
 
 // 16 bytes of a row as one word, elements from `left` on zero. A Vec of 16-bit elements would take a register for each.
 template <class T, bool WIDE> BARACUDA_D uint4 fetch(const T* from, int left) {
@@ -45,9 +33,6 @@ template <class T> BARACUDA_D auto widened(const uint4& word) {
   return to_acc(x);
 }
 
-// What weights are taken under: the maximum scaled, and 0 while it is -inf.
-template <class A> BARACUDA_D A base_of(A top, A c) { return top == -numeric<A>::infinity() ? A(0) : top * c; }
-
 }  // namespace decoding
 
 template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_decoding_split(const P& p) {
@@ -57,7 +42,6 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key that one of its four lanes takes
   constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // of them at once
   constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;   // keys a lane has in flight
-  constexpr int DEPTH = 1;                               // quads of values a lane has in flight
   constexpr int PAIR = HEADS > 4 ? 2 : 4;                // values widened at a time
   constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows of lanes
   static_assert(PIECES % LOADS == 0, "whole batches");
@@ -150,12 +134,9 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
 #pragma unroll
     for (int u = 0; u < 4; ++u, at += p.v_stride[2]) x[u] = fetch<T, WIDE>(at, key + u < keys ? p.d_v - column : 0);
   };
-  uint4 values[DEPTH > 0 ? DEPTH : 1][4];
+  uint4 values[4];
   const bool takes = threads % LANES == 0 || row < GROUPS;
-  if (takes) {
-#pragma unroll
-    for (int n = 0; n < DEPTH; ++n) quad(values[n], 4 * (row + n * GROUPS));
-  }
+  if (takes) quad(values, 4 * row);
   __syncthreads();
 
   const A c = static_cast<A>(p.scale * 1.4426950408889634);
@@ -191,31 +172,24 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
     for (int e = 0; e < VEC; ++e) acc[h][e] = A(0);
   }
   if (takes) {
-    constexpr int EACH = DEPTH > 0 ? DEPTH : 1;
 #pragma unroll 1
-    for (int start = 4 * row; start < keys; start += 4 * GROUPS * EACH) {
+    for (int key = 4 * row; key < keys; key += 4 * GROUPS) {
 #pragma unroll
-      for (int n = 0; n < EACH; ++n) {
-        const int key = start + 4 * GROUPS * n;
-        if (key >= keys) break;
-        if (DEPTH == 0) quad(values[0], key);
+      for (int half = 0; half < 4; half += PAIR) {
+        Vec<A, VEC> value[PAIR];
 #pragma unroll
-        for (int half = 0; half < 4; half += PAIR) {
-          Vec<A, VEC> value[PAIR];
+        for (int u = 0; u < PAIR; ++u) value[u] = widened<T>(values[half + u]);
 #pragma unroll
-          for (int u = 0; u < PAIR; ++u) value[u] = widened<T>(values[n][half + u]);
+        for (int h = 0; h < HEADS; ++h) {
+          const auto weight = load<PAIR>(weights + h * split_keys + key + half);
 #pragma unroll
-          for (int h = 0; h < HEADS; ++h) {
-            const auto weight = load<PAIR>(weights + h * split_keys + key + half);
+          for (int u = 0; u < PAIR; ++u) {
 #pragma unroll
-            for (int u = 0; u < PAIR; ++u) {
-#pragma unroll
-              for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight[u], value[u][e], acc[h][e]);
-            }
+            for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight[u], value[u][e], acc[h][e]);
           }
         }
-        if (DEPTH > 0) quad(values[n], key + 4 * GROUPS * DEPTH);
       }
+      quad(values, key + 4 * GROUPS);
     }
   }
 
@@ -247,6 +221,7 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   }
 }
 
+// A block a query head adds the splits' outputs: a warp takes every eighth split, and the warps are added in order.
 template <class T, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;

@@ -1,6 +1,6 @@
 """flash_decoding: one query token a sequence over its key and value cache, the keys split between blocks.
 
-Dao et al. 2023, Flash-Decoding for long-context inference. Every split takes 256 keys, whatever the batch is.
+Dao et al. 2023, Flash-Decoding for long-context inference. How a sequence's keys are split follows from its length.
 """
 
 from __future__ import annotations
@@ -35,13 +35,20 @@ from ...core import (
     operand,
     output,
 )  # fmt: skip
+from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
-from ...schedules.attention import HEAD_DIMS, head_dim, layout, split_scale, wide
+from ...schedules.attention import HALVES, HEAD_DIMS, head_dim, layout, split_scale, wide
 from .layouts import is_swapped, swap
 
-SPLIT = 256  # keys a block takes
+SPLIT = 256  # keys of a split; more in the tensor-core row where that makes over MOST splits
+MOST = 32
+FOLD = 4  # splits that are added first: by one block where WAVES waves of such blocks remain, else by the merge
+WAVES = 3
 THREADS = 256
 HEADS = (1, 4, 8)  # query heads a block takes at once
+MMA_THREADS = 128
+MMA_HEADS = 16
+_LIMIT = 99 << 10  # bytes of shared memory every device gives a block
 _KV = "batch_size num_kv_heads max_cache_len"
 
 
@@ -94,7 +101,7 @@ class FlashDecodingArgs(Args):
 
 
 def reference(
-    desc: FlashDecodingDescriptor, *, q: Any, k: Any, v: Any, lengths: Any, wanted: set[str]
+    desc: FlashDecodingDescriptor, *, q: Any, k: Any, v: Any, lengths: Any, wanted: set[str], store: Any = unrounded
 ) -> Mapping[str, Any]:
     """NumPy in the dtype q comes in; cells beyond a length are not read."""
     y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
@@ -109,7 +116,7 @@ def reference(
             top[top == -np.inf] = 0
             np.exp(p - top, out=p)
             total = p.sum(axis=-1, keepdims=True)
-            y[b] = (p @ v[b, :, :length] / np.where(total == 0, 1, total)).reshape(y[b].shape)
+            y[b] = (store(p) @ v[b, :, :length] / np.where(total == 0, 1, total)).reshape(y[b].shape)
             with np.errstate(divide="ignore"):
                 lse[b] = (top + np.log(total)).reshape(-1)
     return {"y": y, "lse": lse}
@@ -127,68 +134,125 @@ _SHARED = {
 SPLIT_PARAMS = Params(
     "FlashDecodingParams", q="ptr", k="ptr", v="ptr", lengths="ptr", parts="workspace", stats="workspace",
     status="status", q_stride="i64[2]", k_stride="i64[3]", v_stride="i64[3]", sign="f64", group="i32", chunks="i32",
-    d_k="i32", **_SHARED,
+    d_k="i32", wide="i32", run="i64", runs="i64", **_SHARED,
 )  # fmt: skip
 COMBINE_PARAMS = Params(
     "FlashCombineParams", lengths="ptr", y="ptr", lse="ptr", parts="workspace", stats="workspace", y_stride="i64[2]",
-    **_SHARED,
+    run="i64", runs="i64", **_SHARED,
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """How a row cuts the work: splits a sequence has at most, and what a block takes of them and of query heads."""
+
+    splits: int
+    run: int
+    heads: int
+    threads: int
+    pitch: int  # numbers from one part's outputs to the next's
+
+
+def _steps(p: Problem, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[str, Any], smem: int) -> Geometry:
+    """The kernel that takes the splits and the one that adds them; a part is what a block leaves."""
+    desc = p.desc
+    size = desc.element.acc.itemsize
+    rows = desc.batch_size * desc.num_heads
+    chunks = -(-desc.group // tiles.heads)
+    runs = -(-tiles.splits // tiles.run)
+    stats = -(-rows * runs * tiles.pitch * size // 256) * 256
+    scale = split_scale(desc)
+    shared = {
+        "scale": scale["scale"], "splits": tiles.splits, "run": tiles.run, "runs": runs, "max_len": desc.max_cache_len,
+        "num_heads": desc.num_heads, "lengths_stride": p.lengths.strides[0], "d_v": desc.d_v, "parts": 0,
+        "stats": stats, "long_lengths": int(p.lengths.element is ElementKind.I64),
+    }  # fmt: skip
+    split = {
+        "q_stride": p.q.strides[:-1], "k_stride": p.k.strides[:-1], "v_stride": p.v.strides[:-1],
+        "sign": scale["sign"], "group": desc.group, "chunks": chunks, "d_k": desc.d_k, "wide": wide(p.q, p.k, p.v),
+        **shared,
+    }  # fmt: skip
+    steps = [Step(kernels[1], (rows, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, tiles.threads)]
+    if runs:
+        grid = (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1)
+        steps.insert(0, Step(kernels[0], grid, split, axes, tiles.threads, smem))
+    workspace = stats + -(-rows * runs * 2 * size // 256) * 256
+    return Geometry(tuple(steps), workspace, layout(p.q, p.k, p.v, p.y))
+
+
+def _mma_geometry(p: Problem) -> Geometry | str:
+    desc, d = p.desc, head_dim(p.desc)
+    if isinstance(d, str):
+        return d
+    splits = min(-(-desc.max_cache_len // SPLIT), MOST)
+    blocks = splits * -(-desc.group // MMA_HEADS) * desc.batch_size * desc.num_kv_heads
+    fills = blocks >= WAVES * FOLD * RINGS[d].blocks * p.device.sms
+    run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD) <= _LIMIT else 1
+    tiles = _Tiles(splits, run, MMA_HEADS, MMA_THREADS, -(-desc.d_v // 4) * 4)
+    return _steps(p, tiles, (f"mma_{d}", "merge"), {}, mma_shared_bytes(d, desc.group, run))
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc, d = p.desc, head_dim(p.desc)
     if isinstance(d, str):
         return d
-    size = desc.element.acc.itemsize
     heads = next((h for h in HEADS if desc.group <= h), HEADS[-1])
-    dense = wide(p.k, p.v) == 3
-    if not dense:
-        heads = 4
-    chunks = -(-desc.group // heads)
-    splits = -(-desc.max_cache_len // SPLIT)
-    rows = desc.batch_size * desc.num_heads
-    shared = {
-        **split_scale(desc), "splits": splits, "max_len": desc.max_cache_len, "lengths_stride": p.lengths.strides[0],
-        "num_heads": desc.num_heads, "d_v": desc.d_v, "long_lengths": int(p.lengths.element is ElementKind.I64),
-    }  # fmt: skip
-    sign = shared.pop("sign")
-    stats = -(-rows * splits * desc.d_v * size // 256) * 256
-    place = {"parts": 0, "stats": stats}
-    split = {
-        "q_stride": p.q.strides[:-1], "k_stride": p.k.strides[:-1], "v_stride": p.v.strides[:-1], "sign": sign,
-        "group": desc.group, "chunks": chunks, "d_k": desc.d_k, **place, **shared,
-    }  # fmt: skip
-    combine = {"y_stride": p.y.strides[:-1], **place, **shared}
-    name = "split_narrow" if not dense else "split" if heads < HEADS[-1] else f"split_{heads}"
+    name = "split" if heads < HEADS[-1] else f"split_{heads}"
+    if wide(p.k, p.v) != 3:
+        name, heads = "split_narrow", 4
     axes = {"D": d, "HEADS": heads} if name == "split" else {"D": d}
     smem = shared_bytes(d, heads, desc.element)
-    steps = [Step("combine", (rows, 1, 1), combine, {}, THREADS)]
-    if splits:
-        grid = (splits * chunks * desc.batch_size * desc.num_kv_heads, 1, 1)
-        steps.insert(0, Step(name, grid, split, axes, THREADS, smem))
-    workspace = stats + -(-rows * splits * 2 * size // 256) * 256
-    return Geometry(tuple(steps), workspace, layout(p.q, p.k, p.v, p.y))
+    tiles = _Tiles(-(-desc.max_cache_len // SPLIT), 1, heads, THREADS, desc.d_v)
+    return _steps(p, tiles, (name, "combine"), axes, smem)
 
 
-_FACTS: dict[str, Any] = {"threads": THREADS, "min_blocks": 2}
+_FACTS: dict[str, Any] = {"split": ("D",), "threads": THREADS, "min_blocks": 2}
 _SPLITS = (
-    # Three blocks a multiprocessor cost 4 heads 16 bytes of spills, once a block, and won all the same: 621 us against
-    # 659 with two at batch 64, context 8192, 32/8 heads of 128 in bf16 (H200).
+    # Three blocks a multiprocessor cost 4 heads up to 16 bytes of spills, once a block, and won all the same: 531 us
+    # against 557 with two at batch 32, context 8192, 32/8 heads of 128 in f32 (H200).
     Kernel(
         "split", "flash_decoding_split<{T}, {D}, {HEADS}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS, "HEADS": HEADS[:-1]},
         split=("D", "HEADS"), threads=THREADS, min_blocks=3, spills=True,
     ),
-    # The accumulators of 8 heads take half of the 128 registers that two blocks a multiprocessor leave a thread; the
-    # few words that spill do so once a block, and one block alone would halve the bytes in flight.
     Kernel(
         f"split_{HEADS[-1]}", f"flash_decoding_split<{{T}}, {{D}}, {HEADS[-1]}, true>", SPLIT_PARAMS, {"D": HEAD_DIMS},
-        split=("D",), spills=True, **_FACTS,
+        **_FACTS,
     ),
-    Kernel(
-        "split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS},
-        split=("D",), **_FACTS,
-    ),
+    Kernel("split_narrow", "flash_decoding_split<{T}, {D}, 4, false>", SPLIT_PARAMS, {"D": HEAD_DIMS}, **_FACTS),
+    Kernel("combine", "flash_decoding_combine<{T}>", COMBINE_PARAMS, threads=THREADS, min_blocks=2),
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A warp's ring of cp.async: 64-column pages a unit has, units, and blocks a multiprocessor has registers for."""
+
+    pages: int
+    units: int
+    blocks: int
+
+
+# H200, bf16, d 128, 32/8 heads, batch 64, context 8192 and 64/8 heads, batch 16, context 32768: 500 and 488 us with
+# two blocks a multiprocessor and four units of two pages; 499 and 535 with three and three, whose 1024 equal blocks are
+# 2.6 waves; without FOLD 521 and 502. A deeper ring for a few blocks gained nothing (batch 1: 15.1 us against 14.0).
+RINGS = {
+    32: Ring(1, 5, 4), 64: Ring(1, 5, 4), 96: Ring(2, 4, 2), 128: Ring(2, 4, 2), 192: Ring(1, 8, 2), 256: Ring(1, 6, 2),
+}  # fmt: skip
+_MMA = tuple(
+    Kernel(
+        f"mma_{d}", f"flash_decoding_mma<{{T}}, {d}, {ring.pages}, {ring.units}>", SPLIT_PARAMS,
+        threads=MMA_THREADS, min_blocks=ring.blocks,
+    )
+    for d, ring in RINGS.items()
+)  # fmt: skip
+
+
+def mma_shared_bytes(d: int, group: int, run: int) -> int:
+    """A ring a warp, the queries, maxima and sums, the warps' outputs and those kept (`flash_decoding_mma.cu`)."""
+    ring, warps, row = RINGS[d], MMA_THREADS // 32, 4 * (-(-d // 64) * 64 + 4)
+    kept = min(MMA_HEADS, group) * row if run > 1 else 0
+    outs = min(8, group) * row
+    return warps * (ring.units * ring.pages * 2048 + 16 * MMA_HEADS + outs) + 16 * MMA_HEADS + 2 * MMA_HEADS * d + kept
 
 
 def shared_bytes(d: int, heads: int, kind: ElementKind) -> int:
@@ -214,11 +278,16 @@ class FlashDecodingPlan(Plan):
     value_policy = "lengths are clamped to [0, max_cache_len]; cells beyond a length are never read"
     variants = (
         Variant(
-            "split_k", _geometry, source="attention/flash_decoding.cu",
+            "split_k_mma", _mma_geometry, source="attention/flash_decoding_mma.cu", elements=HALVES,
             kernels=(
-                *_SPLITS,
-                Kernel("combine", "flash_decoding_combine<{T}>", COMBINE_PARAMS, {}, threads=THREADS, min_blocks=2),
+                *_MMA,
+                Kernel("merge", "flash_decoding_merge<{T}>", COMBINE_PARAMS, threads=MMA_THREADS, min_blocks=6),
             ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+        Variant(
+            "split_k", _geometry, elements=(ElementKind.F32, ElementKind.F64), source="attention/flash_decoding.cu",
+            kernels=_SPLITS,
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.flash_decoding import FlashDecodingDescriptor, FlashDecodingPlan, flash_decoding
+from baracuda_py.ops.attention.flash_decoding import RINGS, FlashDecodingDescriptor, FlashDecodingPlan, flash_decoding
 from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
 
 
@@ -67,16 +67,22 @@ def test_splits_follow_the_cache_not_the_batch():
     assert grids == [4, 4 * 64]
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-@pytest.mark.parametrize("heads", [1, 3, 8, 12])
-def test_gpu_a_sequence_alone_is_the_same_in_a_batch(dtype, heads):
-    cupy = pytest.importorskip("cupy")
-    q, k, v = make(np.random.default_rng(4), heads=heads, kv_heads=1, cells=700, d_k=128, d_v=64, dtype=dtype)
-    lengths = np.array([700, 257, 0], np.int32)
-    k[1, :, 257:], v[1, :, 257:] = np.nan, np.nan
-    given = [cupy.asarray(a) for a in (q, k, v, lengths)]
-    y = flash_decoding(*given)
-    assert (flash_decoding(*(a[1:2] for a in given)) == y[1:2]).all()
-    want = flash_decoding(q.astype("float64"), k.astype("float64"), v.astype("float64"), lengths)
-    np.testing.assert_allclose(y.get().astype("float64"), want, rtol=0, atol=8 * float(np.finfo(dtype).eps))
+@pytest.mark.parametrize(("batch", "run"), [(1, 1), (64, 4)])
+def test_blocks_fill_the_device_then_take_four_splits(batch, run):
+    desc = FlashDecodingDescriptor(
+        batch_size=batch, num_heads=16, num_kv_heads=4, max_cache_len=8192, d_k=128, d_v=100, element="float16"
+    )
+    plan = FlashDecodingPlan.select(desc, device=fake_device(9.0))
+    step, merge = plan.rows[0].geometry(plan._dense).steps
+    assert step.params["run"] == run
+    assert step.grid[0] == batch * 4 * 32 // run and merge.grid[0] == batch * 16
+
+
+def test_every_block_fits_the_smallest_device():
+    for d in RINGS:
+        for group in (1, 8, 16, 40):
+            desc = FlashDecodingDescriptor(
+                batch_size=999, num_heads=group, num_kv_heads=1, max_cache_len=9000, d_k=d, d_v=d, element="bfloat16"
+            )
+            plan = FlashDecodingPlan.select(desc, device=fake_device(8.6))
+            assert plan.rows[0].geometry(plan._dense).steps[0].smem <= 99 << 10

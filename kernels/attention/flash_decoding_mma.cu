@@ -1,0 +1,404 @@
+// flash_decoding_mma  y[b, h] = sum_j softmax_j(scale q[b, h] k[b, j]) v[b, j],  j < lengths[b];  lse as in flash_sdpa
+//
+// A split is 256 keys, more where that would make over 32 of them: it follows from the length alone. A block of four
+// warps takes `run` splits, 1 or 4, of one key head, for up to 16 of the query heads that share it: they are the M of
+// mma.sync m16n8k16, for both products. Warp w takes a split's tiles of 16 keys w, w + 4, …, each with an online
+// softmax; the weights are the second product's A operand as they stand, rounded to T. At a split's end the four warps
+// are added in order, while the copies of the next split are under way. Splits are then folded by fours, in order, and
+// the fours added: a block of 4 folds its own, flash_decoding_merge those of single splits, in the same arithmetic. So
+// `run` is the host's choice (enough blocks for the device, or a quarter of the traffic in between) and changes no bit:
+// the order of sums follows from (element, D) and the length, not from the batch, the cache's size or alignment.
+//
+// parts[(b, h, part)][d_v to a multiple of 4] is sum_j 2^(s_j c - base) v_j over a part's keys (one split or four), with
+// c = |scale| log2(e), base = max(s) c rounded; stats[(b, h, part)] = {max(s), sum_j 2^(s_j c - base)}.
+//
+// Keys and values stream through a ring of STAGES units a warp, filled by cp.async: a unit is PAGES pages of 16 rows by
+// 64 columns. Eight lanes copy a page's row (128 bytes), so that a quarter of a warp asks for one line. What lane (g, t)
+// = (lane / 4, lane % 4) reads back, in 16-byte pieces:
+//   keys    columns 32 i + 8 t … + 7 of keys g and g + 8: the B operand of two k-steps, columns permuted, q's alike
+//   values  columns 64 i + 8 g … + 7 of keys 2t, 2t + 1, 2t + 8, 2t + 9: transposed by pairs, the B operand of eight
+//           column tiles, of which tile j has column 64 i + 8 g + j at place g
+// Piece c of a page's row r stands at place c ^ twist(r), which keeps copies and both reads free of bank conflicts.
+#include <baracuda/mma.cuh>
+#include "attention/flash_decoding.cuh"
+
+namespace baracuda {
+namespace decoding {
+
+constexpr int warps = 4;      // of a block
+constexpr int tile_keys = 16;
+constexpr int page_bytes = tile_keys * 64 * 2;
+constexpr int most_splits = 32, fold = 4;  // as MOST and FOLD of the page
+
+// Keys of one split of a sequence of `length`: a multiple of 64, so that every warp has as many tiles.
+BARACUDA_D i64 keys_of(i64 length) { return max<i64>(split_keys, div_up(length, i64(64 * most_splits)) * 64); }
+
+BARACUDA_D int twist(int row) { return (row & 6) ^ (row & 1) << 2; }
+
+// Eight elements at `from`, those from `left` on zero, to 16 bytes of memory.
+template <class T> BARACUDA_D void piece_narrow(void* to, const T* from, int left) {
+  u32 word[4];
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    const u32 low = 2 * n < left ? reinterpret_cast<const u16*>(from)[2 * n] : 0;
+    const u32 high = 2 * n + 1 < left ? reinterpret_cast<const u16*>(from)[2 * n + 1] : 0;
+    word[n] = low | high << 16;
+  }
+  *reinterpret_cast<uint4*>(to) = uint4{word[0], word[1], word[2], word[3]};
+}
+
+// What two parts' sums are multiplied by when they are added: now under the larger of their maxima.
+struct Fold {
+  float top, old, next;
+  BARACUDA_D Fold(float old_top, float next_top, float c) : top(fmaxf(old_top, next_top)) {
+    const float base = base_of(top, c);
+    old = exp2_fast(old_top * c - base);
+    next = exp2_fast(next_top * c - base);
+  }
+  BARACUDA_D float add(float x, float y) const { return math::fma(y, next, x * old); }
+  BARACUDA_D float4 add(const float4& x, const float4& y) const {
+    return float4{add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w)};
+  }
+};
+
+}  // namespace decoding
+
+template <class T, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_decoding_mma(const P& p) {
+  using namespace decoding;
+  constexpr int DV = round_up(D, 64), COLS = 64 * PAGES, UNITS = DV / COLS;  // units a tile of keys has, and of values
+  constexpr int UNIT = PAGES * page_bytes, RING = STAGES * UNIT, STEPS = D / 32, PITCH = DV + 4;
+  BARACUDA_DYNAMIC_SMEM(unsigned char, rings);                                    // [warps][STAGES][UNIT]
+  uint4* const queries = reinterpret_cast<uint4*>(rings + warps * RING);          // [STEPS][2][32]
+  float* const tops = reinterpret_cast<float*>(queries + STEPS * 2 * warp_size);  // [2][warps][16], by a split's parity
+  float* const sums = tops + 2 * warps * 16;                                      // likewise
+  float2* const folded = reinterpret_cast<float2*>(sums + 2 * warps * 16);        // [2][16] {maximum, sum}, likewise
+  float* const outs = reinterpret_cast<float*>(folded + 2 * 16);                  // [warps][min(group, 8)][PITCH]
+  static_assert(DV % COLS == 0, "whole units");
+
+  const u32 runs = static_cast<u32>(p.runs), kv_heads = p.num_heads / p.group, chunks = p.chunks;
+  const u32 chunk = blockIdx.x % chunks, block = blockIdx.x / chunks;  // the grid fits 31 bits
+  const u32 kv_head = block / runs, b = kv_head / kv_heads, kv = kv_head % kv_heads;
+  bool bad;
+  const i64 length = length_of(p, b, bad);
+  if (bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  const i64 size = keys_of(length), k0 = block % runs * p.run * size;
+  if (k0 >= length) return;
+  const int lane = lane_id(), warp = threadIdx.x / warp_size, g = lane / 4, t = lane % 4;
+  const int head0 = chunk * 16, heads = min<int>(16, p.group - head0);  // of the group
+  const int keys = static_cast<int>(min(size * p.run, length - k0));  // of all the splits
+
+  // The ring: `fill` starts the copy of one unit of the tile `ahead` belongs to and moves on.
+  const i64 k_row = p.k_stride[2], v_row = p.v_stride[2], first = k0 + warp * tile_keys + lane / 8;
+  const int column = lane % 8 * 8;
+  const T* k = static_cast<const T*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + first * k_row + column;
+  const T* v = static_cast<const T*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + first * v_row + column;
+  unsigned char* const ring = rings + warp * RING;
+  const int put = lane / 8 * 128 + (lane % 8 ^ twist(lane / 8)) * 16;
+  int ahead = keys - warp * tile_keys, to = 0, from = 0;  // keys left at the tile being filled; bytes into the ring
+  const auto fill = [&](int unit) {
+    if (ahead > 0) {
+      const bool values = unit >= UNITS, wide = p.wide & (values ? 4 : 2);
+      const T* const source = values ? v : k;
+      const i64 stride = values ? v_row : k_row;
+      if (wide) {
+#pragma unroll
+        for (int n = 0; n < 4 * PAGES; ++n) {
+          const int past = unit % UNITS * COLS + n / 4 * 64, left = (values ? p.d_v : p.d_k) - column - past;
+          cp_async_16(ring + to + n * 512 + (put ^ n % 2 * 64), source + n % 4 * 4 * stride + past,
+                      lane / 8 + n % 4 * 4 < ahead && left > 0);
+        }
+      } else {
+#pragma unroll 1
+        for (int n = 0; n < 4 * PAGES; ++n) {
+          const int past = unit % UNITS * COLS + n / 4 * 64, left = (values ? p.d_v : p.d_k) - column - past;
+          piece_narrow(ring + to + n * 512 + (put ^ n % 2 * 64), source + n % 4 * 4 * stride + past,
+                       lane / 8 + n % 4 * 4 < ahead ? left : 0);
+        }
+      }
+    }
+    if (unit == 2 * UNITS - 1) {
+      ahead -= warps * tile_keys;
+      k += warps * tile_keys * k_row;
+      v += warps * tile_keys * v_row;
+    }
+    to = to + UNIT == RING ? 0 : to + UNIT;
+    cp_async_commit();
+  };
+#pragma unroll 1
+  for (int n = 0; n < STAGES - 1; ++n) fill(n % (2 * UNITS));
+
+  // q as A operands, zeros for heads beyond the group's: lane (g, t) has heads g and g + 8.
+#pragma unroll
+  for (int first = 0; first < STEPS * 2 * warp_size; first += warps * warp_size) {
+    const int n = first + static_cast<int>(threadIdx.x), h = n / warp_size % 2 * 8 + n % warp_size / 4;
+    if (STEPS % 2 != 0 && n >= STEPS * 2 * warp_size) break;
+    const int d = n / (2 * warp_size) * 32 + n % 4 * 8, left = h < heads ? p.d_k - d : 0;
+    const T* const q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0 + h) * p.q_stride[1] + d;
+    alignas(16) T x[8];
+    if (p.wide & 1) *reinterpret_cast<uint4*>(x) = left > 0 ? *reinterpret_cast<const uint4*>(q) : uint4{0, 0, 0, 0};
+    else piece_narrow(x, q, left);
+    if (p.sign != 1.0) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) x[e] = from_acc<T>(to_acc(x[e]) * static_cast<float>(p.sign));
+    }
+    queries[n] = *reinterpret_cast<const uint4*>(x);
+  }
+  __syncthreads();
+
+  const float c = static_cast<float>(p.scale * 1.4426950408889634);
+  const int pitch = round_up(p.d_v, 4), lines0 = min<int>(8, p.group);  // floats of a part; rows of outs a warp has
+  float* const kept = outs + warps * lines0 * PITCH;                    // [heads][PITCH]: splits folded, where run > 1
+  const i64 head = static_cast<i64>(b) * p.num_heads + kv * p.group + head0;
+  const int get_k = g * 128 + (t ^ twist(g)) * 16, get_v = t * 256 + (g ^ twist(2 * t)) * 16;
+#pragma unroll 1
+  for (int rest = keys, split = 0; rest > 0; rest -= static_cast<int>(size), ++split) {
+    float acc[DV / 8][4], top[2] = {-numeric<float>::infinity(), -numeric<float>::infinity()}, sum[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int n = 0; n < DV / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
+
+    const int end = max(0, rest - static_cast<int>(size) - warp * tile_keys);
+#pragma unroll 1
+    for (int left = rest - warp * tile_keys; left > end; left -= warps * tile_keys) {
+      float s[2][4] = {};
+#pragma unroll
+      for (int unit = 0; unit < UNITS; ++unit) {
+        cp_async_wait<STAGES - 2>();
+        __syncwarp();  // this unit is there, and all lanes are done with the one before, which makes room for the next
+        fill((unit + STAGES - 1) % (2 * UNITS));
+        const unsigned char* const at = ring + from;
+#pragma unroll
+        for (int n = 0; n < 2 * PAGES; ++n) {
+          const int step = unit * 2 * PAGES + n;
+          if (step >= STEPS) break;
+          const uint4 low = queries[step * 64 + lane], high = queries[step * 64 + 32 + lane];
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const uint4 x = *reinterpret_cast<const uint4*>(at + n / 2 * page_bytes + j * 1024 + (get_k ^ n % 2 * 64));
+            mma_m16n8k16<T>(s[j], {low.x, high.x, low.y, high.y}, {x.x, x.y});
+            mma_m16n8k16<T>(s[j], {low.z, high.z, low.w, high.w}, {x.z, x.w});
+          }
+        }
+        from = from + UNIT == RING ? 0 : from + UNIT;
+      }
+
+      if (left < tile_keys) {
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+          if (n / 4 * 8 + 2 * t + n % 2 >= left) s[n / 4][n % 4] = -numeric<float>::infinity();
+        }
+      }
+      float factor[2];
+      u32 weights[4];
+      bool moved = false;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float high = fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1]));
+        high = fmaxf(high, __shfl_xor_sync(all_lanes, high, 1));
+        high = fmaxf(fmaxf(high, __shfl_xor_sync(all_lanes, high, 2)), top[half]);
+        const float base = base_of(high, c);
+        factor[half] = exp2_fast(top[half] * c - base);  // of what was summed under the old maximum
+        moved |= high != top[half];
+        top[half] = high;
+        float part = 0.0f;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const float p0 = exp2_fast(math::fma(s[j][2 * half], c, -base));
+          const float p1 = exp2_fast(math::fma(s[j][2 * half + 1], c, -base));
+          part += p0 + p1;
+          weights[2 * j + half] = pack_pair<T>(p0, p1);
+        }
+        sum[half] = math::fma(sum[half], factor[half], part);
+      }
+      if (__any_sync(all_lanes, moved)) {  // else every factor is 1
+#pragma unroll
+        for (int n = 0; n < DV / 8; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) acc[n][e] *= factor[e / 2];
+        }
+      }
+
+#pragma unroll
+      for (int unit = 0; unit < UNITS; ++unit) {
+        cp_async_wait<STAGES - 2>();
+        __syncwarp();
+        fill((unit + UNITS + STAGES - 1) % (2 * UNITS));
+        const unsigned char* const at = ring + from;
+#pragma unroll
+        for (int page = 0; page < PAGES; ++page) {
+          uint4 row[4];  // keys 2t, 2t + 1, 2t + 8, 2t + 9
+#pragma unroll
+          for (int n = 0; n < 4; ++n) {
+            const int place = n / 2 * 1024 + (n % 2 == 0 ? get_v : (get_v ^ 64) + 128);
+            row[n] = *reinterpret_cast<const uint4*>(at + page * page_bytes + place);
+          }
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            const u32 select = j % 2 == 0 ? 0x5410 : 0x7632;  // the low or the high halves
+            const auto word = [&](const uint4& x) { return j < 2 ? x.x : j < 4 ? x.y : j < 6 ? x.z : x.w; };
+            mma_m16n8k16<T>(acc[(unit * PAGES + page) * 8 + j], weights,
+                            {__byte_perm(word(row[0]), word(row[1]), select),
+                             __byte_perm(word(row[2]), word(row[3]), select)});
+          }
+        }
+        from = from + UNIT == RING ? 0 : from + UNIT;
+      }
+    }
+
+    float* const top_of = tops + split % 2 * warps * 16;
+    float* const sum_of = sums + split % 2 * warps * 16;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] += __shfl_xor_sync(all_lanes, sum[half], 1);
+      sum[half] += __shfl_xor_sync(all_lanes, sum[half], 2);
+      if (t == 0) top_of[warp * 16 + 8 * half + g] = top[half];
+    }
+    __syncthreads();  // the maxima are there, and all are done with the split before
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int lines = min(8, heads - 8 * half), h = 8 * half + g;
+      if (lines <= 0) break;
+      if (half == 1) __syncthreads();  // all are done with the first eight heads
+      if (g < lines) {
+        float most = top_of[h];
+#pragma unroll
+        for (int w = 1; w < warps; ++w) most = fmaxf(most, top_of[w * 16 + h]);
+        const float factor = exp2_fast(top[half] * c - base_of(most, c));
+        if (t == 0) sum_of[warp * 16 + h] = sum[half] * factor;
+        float* const out = outs + (warp * lines0 + g) * PITCH + 16 * t;
+#pragma unroll
+        for (int n = 0; n < DV / 8; n += 4) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {  // tiles n … n + 3 are neighbours; a lane's second column stands 8 further on
+            float x[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) x[j] = acc[n + j][2 * half + e] * factor;
+            *reinterpret_cast<float4*>(out + n / 8 * 64 + n % 8 + 8 * e) = float4{x[0], x[1], x[2], x[3]};
+          }
+        }
+      }
+      __syncthreads();
+      const i64 row = (head + 8 * half) * runs + block % runs;
+      const bool last = split == p.run - 1 || rest <= size;
+      const float2* const before = folded + (split + 1) % 2 * 16 + 8 * half;
+      const auto most_of = [&](int line) {
+        const float* const at = top_of + 8 * half + line;
+        return fmaxf(fmaxf(at[0], at[16]), fmaxf(at[32], at[48]));
+      };
+      float* const parts = static_cast<float*>(p.parts) + row * pitch;
+#pragma unroll 2
+      for (int n = threadIdx.x; n < lines * (DV / 4); n += warps * warp_size) {
+        const int line = n / (DV / 4), d = n % (DV / 4) * 4;
+        if (d >= p.d_v) continue;
+        float4 x = *reinterpret_cast<const float4*>(outs + line * PITCH + d);
+#pragma unroll
+        for (int w = 1; w < warps; ++w) {
+          const float4 y = *reinterpret_cast<const float4*>(outs + (w * lines0 + line) * PITCH + d);
+          x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
+        }
+        float4* const keep = reinterpret_cast<float4*>(kept + (8 * half + line) * PITCH + d);
+        if (split > 0) x = Fold(before[line].x, most_of(line), c).add(*keep, x);
+        if (last) *reinterpret_cast<float4*>(parts + line * p.runs * pitch + d) = x;
+        else *keep = x;
+      }
+      if (static_cast<int>(threadIdx.x) < lines) {
+        const float* const at = sum_of + 8 * half + threadIdx.x;
+        float2 stat = {most_of(threadIdx.x), at[0] + at[16] + at[32] + at[48]};
+        if (split > 0) {
+          const float2 old = before[threadIdx.x];
+          const Fold both(old.x, stat.x, c);
+          stat = float2{both.top, both.add(old.y, stat.y)};
+        }
+        if (last) static_cast<float2*>(p.stats)[row + threadIdx.x * p.runs] = stat;
+        else folded[split % 2 * 16 + 8 * half + threadIdx.x] = stat;
+      }
+    }
+  }
+}
+
+// A block a query head. Warp w takes fours w and w + 4, a lane four columns of each; then the warps are added in order.
+// All loads are under way before the length is known: what lies beyond its splits is left out then.
+template <class T, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
+  using namespace decoding;
+  constexpr int FOURS = most_splits / fold / warps;
+  __shared__ float4 partial[warps][warp_size];
+  __shared__ float totals[warps];
+  static_assert(most_splits == warp_size && fold == warps, "a lane has a split's numbers");
+  const i64 head = blockIdx.x, b = head / p.num_heads, h = head % p.num_heads;
+  const int lane = lane_id(), warp = threadIdx.x / warp_size, pitch = round_up(p.d_v, 4);
+  const int runs = static_cast<int>(p.runs), run = static_cast<int>(p.run);
+  const int single = run == 1 ? fold : 1;  // parts a four has
+  const float* parts = static_cast<const float*>(p.parts) + head * runs * pitch + 4 * lane;
+  float2 stat = {-numeric<float>::infinity(), 0.0f};
+  if (lane < runs) stat = static_cast<const float2*>(p.stats)[head * runs + lane];
+  float4 x[FOURS][fold];
+  const auto fetch = [&](int column) {
+#pragma unroll
+    for (int n = 0; n < FOURS; ++n) {
+#pragma unroll
+      for (int j = 0; j < fold; ++j) {
+        const int part = (warp + warps * n) * single + j;
+        x[n][j] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+        if (j < single && part < runs && column + 4 * lane < pitch) {
+          x[n][j] = *reinterpret_cast<const float4*>(parts + part * pitch + column);
+        }
+      }
+    }
+  };
+  fetch(0);
+  bool bad;
+  const i64 length = length_of(p, b, bad);
+  const int live = static_cast<int>(div_up(length, keys_of(length) * run));  // parts that were written
+  if (lane >= live) stat = {-numeric<float>::infinity(), 0.0f};
+
+  const float c = static_cast<float>(p.scale * 1.4426950408889634), top = warp_reduce<Max>(stat.x);
+  const float base = base_of(top, c);
+  T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + h * p.y_stride[1];
+#pragma unroll 1
+  for (int column = 0; column < pitch; column += 4 * warp_size) {
+    if (column > 0) {
+      __syncthreads();
+      fetch(column);
+    }
+    float4 acc = {0.0f, 0.0f, 0.0f, 0.0f};
+    float sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < FOURS; ++n) {
+      const int part = (warp + warps * n) * single;
+      float4 four = x[n][0];
+      float2 now = {__shfl_sync(all_lanes, stat.x, part), __shfl_sync(all_lanes, stat.y, part)};
+#pragma unroll
+      for (int j = 1; j < fold; ++j) {
+        const float2 next = {__shfl_sync(all_lanes, stat.x, part + j), __shfl_sync(all_lanes, stat.y, part + j)};
+        if (j >= single || part + j >= live) continue;
+        const Fold both(now.x, next.x, c);
+        now = float2{both.top, both.add(now.y, next.y)};
+        four = both.add(four, x[n][j]);
+      }
+      if (part >= live) continue;
+      const float weight = exp2_fast(now.x * c - base);  // 0 where its maximum is -inf
+      sum = math::fma(weight, now.y, sum);
+      acc.x = math::fma(weight, four.x, acc.x), acc.y = math::fma(weight, four.y, acc.y);
+      acc.z = math::fma(weight, four.z, acc.z), acc.w = math::fma(weight, four.w, acc.w);
+    }
+    partial[warp][lane] = acc;
+    if (lane == 0) totals[warp] = sum;
+    __syncthreads();
+    const float total = totals[0] + totals[1] + totals[2] + totals[3];
+    const float* part = reinterpret_cast<const float*>(partial) + threadIdx.x;
+    const int d = column + threadIdx.x;
+    if (d < p.d_v) {
+      float all = part[0];
+#pragma unroll
+      for (int w = 1; w < warps; ++w) all += part[w * 4 * warp_size];
+      y[d] = from_acc<T>(total == 0.0f ? 0.0f : all * (1.0f / total));
+    }
+    if (column == 0 && p.lse != nullptr && threadIdx.x == 0) {
+      const float rest = math::fma(top, c, -base);  // what rounding took from base
+      const float lse =
+          math::fma(top, static_cast<float>(p.scale), math::fma(rest, -0.6931471805599453f, math::log(total)));
+      static_cast<float*>(p.lse)[head] = total == 0.0f ? -numeric<float>::infinity() : lse;
+    }
+  }
+}
+
+}  // namespace baracuda
