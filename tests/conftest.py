@@ -33,3 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         for item in marked:
             item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Registers and spilled bytes of the tensor-core kernels that were compiled."""
+    reports = [r for r in terminalreporter.getreports("passed") if r.when == "call"]
+    rows = [value for report in reports for key, value in report.user_properties if key == "kernel"]
+    if rows:
+        terminalreporter.section("tensor-core kernels: registers a thread, bytes spilled out + in")
+        for symbol, target, registers, spilled in rows:
+            terminalreporter.write_line(f"{symbol:<64} {target:<8} {registers:>3}  {spilled}")

@@ -1,7 +1,7 @@
 """Attention over tiles of queries: what its kernels share in geometry, and the forward's rows.
 
-SM80 and SM89 are tensor-core designs of one kernel and differ in their tilings; SIMT is plain multiply-adds in the
-accumulator's element, for float32 and float64.
+SM90A is for Hopper's wgmma. SM80 and SM89 are tensor-core designs of one kernel and differ in their tilings; SIMT is
+plain multiply-adds in the accumulator's element, for float32 and float64.
 """
 
 from __future__ import annotations
@@ -144,6 +144,52 @@ def _mma_row(name: str, design: ArchSku, tilings: Mapping[int, Tiling]) -> Varia
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class GroupTiling:
+    """A wgmma block for one head_dim: warpgroups of 64 queries, and blocks an SM."""
+
+    groups: int
+    blocks: int
+    keys: int = 64
+
+    def smem(self, d: int) -> int:
+        """Bytes: the queries and two tiles of keys and of values, from a multiple of 1024 on."""
+        return 1024 + 2 * d * (64 * self.groups + 4 * self.keys)
+
+
+# One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
+# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
+# 465 (two groups and 128 keys 436), 256 521.
+SM90A = {64: GroupTiling(1, 4), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
+
+
+def _wgmma_row(tilings: Mapping[int, GroupTiling]) -> Variant:
+    """The Hopper row: a kernel for each head_dim that is whole panels of 64 columns."""
+    kernels = tuple(
+        Kernel(
+            f"wgmma_{d}", f"flash_sdpa_wgmma<{{T}}, {d}, {t.groups}, {t.keys}, {{WIDE}}>", PARAMS,
+            {"WIDE": (True, False)}, threads=128 * t.groups, min_blocks=t.blocks, split=("WIDE",), spills=d == 64,
+        )
+        for d, t in tilings.items()
+    )  # fmt: skip
+
+    def geometry(p: Problem) -> Geometry | str:
+        widest = max(p.desc.d_k, p.desc.d_v)
+        d = next((d for d in tilings if widest <= d), 0)
+        if d == 0:
+            return f"head_dim {widest} is beyond {max(tilings)}"
+        if p.desc.key_len >= 2**30:
+            return "more than 2^30 keys"
+        t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
+        return _step(p, f"wgmma_{d}", axes, 64 * t.groups, 128 * t.groups, t.smem(d))
+
+    return Variant(
+        "wgmma", geometry, source="attention/flash_sdpa_wgmma.cu", kernels=kernels, elements=HALVES,
+        design=ArchSku.SM90A, guarantee=TENSOR_CORES,
+    )  # fmt: skip
+
+
+SM90A_ROW = _wgmma_row(SM90A)
 SM80_ROW = _mma_row("mma", ArchSku.SM80, SM80)
 SM89_ROW = _mma_row("mma_wide", ArchSku.SM89, SM89)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,27 +76,46 @@ class OnDevice:
         return {(spec.name, i): values for spec, i, _, _, values in self.fetch() if spec.writes}
 
 
+class Truth:
+    """A case's results as they should be, for as many runs as one likes."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self._wide = _WIDER.get(case.desc.element, np.float64)
+        self._truth = evaluate(case, self._wide)
+
+    @cached_property
+    def _low(self) -> dict[str, Any]:
+        narrow = np.float64 if self._wide is np.longdouble else np.float32
+        return yardstick(self.case, self._truth, self._wide, narrow)
+
+    @cached_property
+    def _scale(self) -> dict[str, Any]:
+        return evaluate(self.case, self._wide, np.abs)
+
+    def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
+        """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
+        low = self._low if isinstance(bound, Relative) else None
+        scale = self._scale if isinstance(bound, Forward) else None
+        specs = {s.name: s for s in arrays_of(self.case.plan.args)}
+        for (name, i), actual in got.items():
+            spec = specs[name]
+
+            def item(results: Any, name: str = name, i: int = i, many: bool = bool(spec.many)) -> Any:
+                return None if results is None else results[name][i] if many else results[name]
+
+            element = element_of(spec, self.case.desc, actual)
+            exact = not (element.is_float or element.is_complex)
+            message = check(Exact() if exact else bound, actual, np.asarray(item(self._truth)), element=element,
+                            low=item(low), scale=item(scale))  # fmt: skip
+            if message:
+                return f"{name}{f'[{i}]' if spec.many else ''}: {message}"
+        return None
+
+
 def wrong_results(case: Case, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
-    """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
-    wide = _WIDER.get(case.desc.element, np.float64)
-    truth = evaluate(case, wide)
-    narrow = np.float64 if wide is np.longdouble else np.float32
-    low = yardstick(case, truth, wide, narrow) if isinstance(bound, Relative) else None
-    scale = evaluate(case, wide, np.abs) if isinstance(bound, Forward) else None
-    specs = {s.name: s for s in arrays_of(case.plan.args)}
-    for (name, i), actual in got.items():
-        spec = specs[name]
-
-        def item(results: Any, name: str = name, i: int = i, many: bool = bool(spec.many)) -> Any:
-            return None if results is None else results[name][i] if many else results[name]
-
-        element = element_of(spec, case.desc, actual)
-        exact = not (element.is_float or element.is_complex)
-        message = check(Exact() if exact else bound, actual, np.asarray(item(truth)), element=element,
-                        low=item(low), scale=item(scale))  # fmt: skip
-        if message:
-            return f"{name}{f'[{i}]' if spec.many else ''}: {message}"
-    return None
+    """`Truth.wrong` for one run."""
+    return Truth(case).wrong(got, bound)
 
 
 def _prepared(plan: type[Plan], draw: Draw, **how: Any) -> tuple[Plan, Operands]:

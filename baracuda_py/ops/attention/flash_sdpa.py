@@ -29,7 +29,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
-from ...schedules.attention import SIMT_ROW, SM80_ROW, SM89_ROW
+from ...schedules.attention import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
 from .layouts import is_swapped, swap, swapped_call
 
 ALIGNMENTS = ("top_left", "bottom_right")
@@ -170,7 +170,7 @@ class FlashSdpaPlan(Plan):
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)
-    variants = (SM80_ROW, SM89_ROW, SIMT_ROW)
+    variants = (SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW)
     vjp = Vjp("FlashSdpaBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
 
     @staticmethod

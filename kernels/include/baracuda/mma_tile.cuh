@@ -15,6 +15,13 @@ template <int D> BARACUDA_D int twist(int row) { return D % 64 == 0 ? row & 7 : 
 // Elements from a tile's start to piece `piece` of row `row`.
 template <int D> BARACUDA_D int at(int row, int piece) { return row * D + (piece ^ twist<D>(row)) * 8; }
 
+template <int D> struct Rows {  // a tile as one array of rows
+  static BARACUDA_D int at(int row, int piece) { return tile::at<D>(row, piece); }
+};
+template <int ROWS> struct Panels {  // a tile as panels of 64 columns
+  static BARACUDA_D int at(int row, int piece) { return piece / 8 * ROWS * 64 + tile::at<64>(row, piece % 8); }
+};
+
 // tile[r][c] = source[r * stride + c] for r < rows and c < cols, zeros elsewhere in ROWS x D. wide: rows start 16-byte
 // aligned and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are done on return. All
 // THREADS call; the caller commits, waits and synchronises.
@@ -83,10 +90,15 @@ template <int D, bool ALONG> struct Reader {
 };
 
 // An accumulator's values as they stand to a tile: lane (g, t) has D[g, 2t], D[g, 2t + 1], D[g + 8, 2t], D[g + 8, 2t + 1].
-template <int D, class T> BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0, float scale1) {
+template <class Layout, class T>
+BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0, float scale1) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size, g = lane / 4, t = lane % 4;
-  *reinterpret_cast<u32*>(tile + at<D>(row + g, col / 8) + 2 * t) = pack_pair<T>(d[0] * scale0, d[1] * scale0);
-  *reinterpret_cast<u32*>(tile + at<D>(row + g + 8, col / 8) + 2 * t) = pack_pair<T>(d[2] * scale1, d[3] * scale1);
+  *reinterpret_cast<u32*>(tile + Layout::at(row + g, col / 8) + 2 * t) = pack_pair<T>(d[0] * scale0, d[1] * scale0);
+  *reinterpret_cast<u32*>(tile + Layout::at(row + g + 8, col / 8) + 2 * t) = pack_pair<T>(d[2] * scale1, d[3] * scale1);
+}
+template <int D, class T>
+BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0, float scale1) {
+  put<Rows<D>>(tile, row, col, d, scale0, scale1);
 }
 
 }  // namespace baracuda::tile

@@ -1,0 +1,170 @@
+// flash_sdpa_wgmma    y[i] = sum_j softmax_j(scale q[i] k[j]) v[j];   lse[i] = log sum_j exp(scale q[i] k[j])
+//
+// flash_sdpa_mma on wgmma: a warpgroup owns 64 queries of the block's tile, and the tensor cores read q, k and v from
+// panels of 64 columns in shared memory. The scores of a tile are started before the product with the values of the tile
+// before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
+// the keys of the next one. Order of sums as in flash_sdpa_mma, with this kernel's tiles.
+#include <baracuda/flash.cuh>
+#include <baracuda/wgmma.cuh>
+
+namespace baracuda {
+namespace attention {
+
+template <int ROWS, int D, int THREADS, class T>
+BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+#pragma unroll
+  for (int c = 0; c < D; c += 64) {
+    tile::copy<ROWS, 64, THREADS>(tile + c * ROWS, source + c, stride, rows, cols - c, wide);
+  }
+}
+
+}  // namespace attention
+
+// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces.
+template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D void flash_sdpa_wgmma(const P& p) {
+  using namespace attention;
+  constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D, PANEL = KEYS * 64;
+  constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
+  constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
+  using InTile = tile::Panels<KEYS>;
+  BARACUDA_DYNAMIC_SMEM(T, shared);
+  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels; at the end the outputs
+  T* const keys = queries + ROWS * D;  // [2] tiles of panels
+  T* const values = keys + 2 * TILE;   // [2] tiles of panels
+
+  const Place place(p);
+  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
+  const i64 q0 = static_cast<i64>(place.tile) * ROWS;
+  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
+  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
+  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
+  const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
+  const int rows = inside<ROWS>(p.query_len, q0), key_len = static_cast<int>(p.key_len);
+  const float c = static_cast<float>(p.scale * 1.4426950408889634);
+
+  // Keys that every row sees, and that the block's last row sees; they may be <= 0.
+  const int seen = p.causal ? static_cast<int>(max(q0 + p.shift, i64(-ROWS))) : key_len;
+  const int whole = p.causal ? min(key_len, seen + 1) : key_len;
+  const int last = p.causal ? min(key_len, seen + rows) : key_len;
+
+  const auto load_keys = [&](int k0, int slot) {
+    copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, WIDE);
+  };
+  const auto load_values = [&](int k0, int slot) {
+    copy_panels<KEYS, D, THREADS>(values + slot * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v, WIDE);
+  };
+  const auto arrive = [&] {  // all that was loaded is there, and all are done with what is loaded over next
+    cp_async_wait<0>();
+    wgmma_publish();
+    __syncthreads();
+  };
+  copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, WIDE);
+  load_keys(0, 0);
+  cp_async_commit();
+  if (p.sign != 1.0) {
+    cp_async_wait<0>();
+    __syncthreads();
+    for (int n = threadIdx.x; n < ROWS * D; n += THREADS) queries[n] = from_acc<T>(to_acc(queries[n]) * float(p.sign));
+  }
+
+  Rows<T, D, 1, KEYS> r;
+  const u64 query = wgmma_operand(queries) + warp / 4 * (64 * 8), key = wgmma_operand(keys), value = wgmma_operand(values);
+  u32 held[HELD ? D / 16 : 1][4];  // the warp's queries
+  const auto start_scores = [&](int slot) {  // s = q kᵀ
+#pragma unroll
+    for (int d = 0; d < D; d += 16) {
+      const u64 y = key + slot * (TILE / 8) + d / 64 * (PANEL / 8) + d % 64 / 16 * within;
+      if constexpr (HELD) wgmma<T, false>(r.s[0], held[d / 16], y, d != 0);
+      else wgmma<T, false, false>(r.s[0], query + d / 64 * (ROWS * 8) + d % 64 / 16 * within, y, d != 0);
+    }
+    wgmma_commit();
+  };
+  const auto start_outputs = [&](int slot) {  // acc += weights v
+#pragma unroll
+    for (int j = 0; j < KEYS; j += 16) {
+#pragma unroll
+      for (int d = 0; d < D; d += 64) {
+        wgmma<T, true>(reinterpret_cast<float(&)[8][4]>(r.acc[0][d / 8]), r.weights[0][j / 16],
+                       value + slot * (TILE / 8) + d / 64 * (PANEL / 8) + j / 16 * across, 1);
+      }
+    }
+    wgmma_commit();
+  };
+  const auto past = [&](int k0) { return p.causal ? seen + 1 - k0 + row0 : KEYS; };
+  const auto weigh = [&](int k0) {
+    if (k0 + KEYS > whole) r.mask(key_len - k0, past(k0));
+    r.weigh(c);
+  };
+  const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
+    if (!p.causal || k0 + KEYS <= whole || !has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
+    r.template add_odd<InTile>(values + slot * TILE, key_len - k0, past(k0));
+    __syncthreads();
+    clear_odd<TILE / 2, THREADS>(values + slot * TILE);
+    wgmma_publish();
+    __syncthreads();
+  };
+
+  if (last > 0) {
+    arrive();
+    load_values(0, 0);
+    if (KEYS < last) load_keys(KEYS, 1);
+    cp_async_commit();
+    if constexpr (HELD) {
+#pragma unroll
+      for (int d = 0; d < D; d += 16) {
+        tile::Reader<64, false>(queries + d / 64 * (ROWS * 64) + row0 * 64).read(held[d / 16], 0, d % 64);
+      }
+    }
+    wgmma_fence();
+    start_scores(0);
+    wgmma_wait<0>();
+    hold(r.s[0]);
+    weigh(0);
+    r.pack();
+    int k0 = KEYS, slot = 1;
+#pragma unroll 1
+    for (; k0 < last; k0 += KEYS, slot ^= 1) {
+      arrive();
+      load_values(k0, slot);
+      if (k0 + KEYS < last) load_keys(k0 + KEYS, slot ^ 1);
+      cp_async_commit();
+      settle(k0 - KEYS, slot ^ 1);
+      hold(r.weights[0]);
+      hold(r.acc[0]);
+      wgmma_fence();
+      start_scores(slot);
+      start_outputs(slot ^ 1);
+      wgmma_wait<1>();
+      hold(r.s[0]);
+      hold(held);
+      weigh(k0);
+      wgmma_wait<0>();
+      hold(r.acc[0]);
+      hold(r.weights[0]);
+      r.rescale();
+      r.pack();
+    }
+    arrive();
+    settle(k0 - KEYS, slot ^ 1);
+    hold(r.weights[0]);
+    hold(r.acc[0]);
+    wgmma_fence();
+    start_outputs(slot ^ 1);
+    wgmma_wait<0>();
+    hold(r.acc[0]);
+  } else {
+    cp_async_wait<0>();
+    __syncthreads();  // the copies of q, by other threads, must not meet the outputs
+  }
+  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + place.head * p.query_len + q0 + row0;
+  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, c, static_cast<float>(p.scale));
+  __syncwarp();
+  T* const y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + (q0 + row0) * p.stride[3][2];
+#pragma unroll
+  for (int d = 0; d < D; d += 64) {
+    tile::copy_out<16, 64, warp_size>(y + d, p.stride[3][2], queries + d * ROWS + row0 * 64, lane_id(), rows - row0, p.d_v - d,
+                                      WIDE);
+  }
+}
+
+}  // namespace baracuda
