@@ -12,6 +12,7 @@ from .core.error_bound import Relative as Relative
 from .core.error_bound import Ulp as Ulp
 from .core.errors import BaracudaError as BaracudaError
 from .core.errors import BufferTooSmallError as BufferTooSmallError
+from .core.errors import CaptureError as CaptureError
 from .core.errors import CompileError as CompileError
 from .core.errors import DeviceMismatchError as DeviceMismatchError
 from .core.errors import InvalidProblemError as InvalidProblemError
@@ -19,6 +20,7 @@ from .core.errors import MisalignedOperandError as MisalignedOperandError
 from .core.errors import NotPreparedError as NotPreparedError
 from .core.errors import UnsupportedError as UnsupportedError
 from .core.errors import WorkspaceTooSmallError as WorkspaceTooSmallError
+from .core.graph import Graph as Graph
 from .core.plan import Plan as Plan
 from .core.preference import PlanPreference as PlanPreference
 from .core.sku import ArchSku as ArchSku
@@ -189,6 +191,7 @@ def gelu_tanh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ...,
 def global_norm(tensors: Any, *, shapes: Any = ..., max_norm: Any = ..., return_clip_factor: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def glu(gate: Any, up: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def glu_backward(dy: Any, gate: Any, up: Any, *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
+def graph(function: Any, *args: Any, warmup: Any = ..., device: Any = ...) -> Any: ...
 def hardshrink(x: Any, *, shape: Any = ..., alpha: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def hardshrink_backward(dy: Any, x: Any, *, shape: Any = ..., alpha: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def hardsigmoid(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...

@@ -94,6 +94,7 @@ class Decoder:
             self.norms[f"attention{i}"] = xp.ones(p.d, np.float32)
             self.norms[f"mlp{i}"] = xp.ones(p.d, np.float32)
         self.copies = None if p.compute == "float32" else {k: bc.cast(w, p.compute) for k, w in self.matrices.items()}
+        self.one = xp.ones(1, np.int64)
         self.moments = {k: (xp.zeros_like(w), xp.zeros_like(w)) for k, w in (self.matrices | self.norms).items()}
 
     @property
@@ -137,7 +138,7 @@ class Decoder:
         p = self.preset
         qkv = bc.matmul(x, self.weights[f"qkv{i}"])
         q, k, v = self._heads(qkv, shape)
-        rotate(q, k, 0)
+        rotate(q, k)
         y = self.xp.empty((*shape, p.heads, p.head_dim), qkv.dtype)
         _, lse = bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})
         saved[f"sdpa{i}"] = (q, k, v, y, lse)
@@ -154,11 +155,12 @@ class Decoder:
         logits, _ = self.forward(tokens)
         return bc.cross_entropy(logits, targets.reshape(-1))
 
-    def loss_and_gradients(self, tokens: Any, targets: Any) -> tuple[Any, Weights]:
-        """The loss and float32 gradients of every weight."""
+    def loss_and_gradients(self, tokens: Any, targets: Any, loss: Any = None) -> tuple[Any, Weights]:
+        """The loss, in `loss` if given, and float32 gradients of every weight."""
         p, w = self.preset, self.weights
         logits, saved = self.forward(tokens)
-        loss, dlogits = bc.cross_entropy(logits, targets.reshape(-1), return_dlogits=True)
+        out = {} if loss is None else {"loss": loss}
+        loss, dlogits = bc.cross_entropy(logits, targets.reshape(-1), return_dlogits=True, out=out)
         grads: Weights = {"head": product(saved["final"][2].T, dlogits)}
         dstream = self._norm_backward("final", bc.matmul(dlogits, w["head"].T), None, saved, grads)
         for i in reversed(range(p.layers)):
@@ -198,8 +200,11 @@ class Decoder:
         grads[f"qkv{i}"] = product(saved[f"attention{i}"][2].T, dqkv)
         return bc.matmul(dqkv, self.weights[f"qkv{i}"].T)
 
-    def update(self, grads: Weights, step: int, learning_rate: float) -> None:
-        """Clip the global gradient norm to 1 and take an AdamW step; only matrices decay."""
+    def update(self, grads: Weights, step: Any, learning_rate: Any) -> None:
+        """Clip the global gradient norm to 1 and take an AdamW step; only matrices decay.
+
+        `step` (1 for the first) and `learning_rate` are numbers or 0-d arrays.
+        """
         names = list(grads)
         _, clip = bc.global_norm([grads[n] for n in names], max_norm=1.0, return_clip_factor=True)
         for group, decay in ((self.matrices, 0.1), (self.norms, 0.0)):
@@ -221,18 +226,16 @@ class Decoder:
         element = self.weights["head"].dtype
         return [(self.xp.zeros(shape, element), self.xp.zeros(shape, element)) for _ in range(p.layers)]
 
-    def decode(self, tokens: Any, position: int, cache: list[tuple[Any, Any]]) -> Any:
-        """Logits [batch, vocab] for the token at `position` of every sequence; extends the caches."""
-        p, w, xp = self.preset, self.weights, self.xp
-        batch = tokens.size
-        offsets = xp.full(batch, position, np.int64)
-        lengths = xp.full(batch, position + 1, np.int64)
+    def decode(self, tokens: Any, positions: Any, cache: list[tuple[Any, Any]]) -> Any:
+        """Logits [batch, vocab] for one token of every sequence, at `positions` (int64 [batch]); extends the caches."""
+        p, w = self.preset, self.weights
+        batch, lengths = tokens.size, bc.add(positions, self.one)
         branch, stream = bc.embedding(tokens, w["embedding"]), None
         for i, (keys, values) in enumerate(cache):
             branch, _, stream = self._rms_norm(f"attention{i}", branch, stream)
             q, k, v = self._heads(bc.matmul(branch, w[f"qkv{i}"]), (batch, 1))
-            rotate(q, k, position)
-            bc.kv_cache_append(k, v, offsets, keys, values)
+            rotate(q, k, positions[:, None])
+            bc.kv_cache_append(k, v, positions, keys, values)
             y = bc.flash_decoding(q[:, :, 0], keys, values, lengths)
             branch = bc.matmul(y.reshape(batch, p.d), w[f"out{i}"])
             branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
@@ -242,21 +245,33 @@ class Decoder:
         return bc.matmul(branch, w["head"])
 
     def generate(self, prompt: bytes, count: int, *, temperature: float, top_k: int, seed: int) -> bytes:
-        """`count` bytes after the prompt, one token a step over the KV cache."""
-        xp = self.xp
-        cache = self.cache(1, len(prompt) + count)
-        tokens = list(prompt)
-        for position in range(len(prompt) + count - 1):
-            logits = self.decode(xp.asarray([tokens[position]], np.int64), position, cache)
-            if position >= len(prompt) - 1:
-                chosen = bc.sample(logits, temperature=temperature, top_k=top_k, seed=seed, offset=position)
-                tokens.append(int(chosen[0]))
-        return bytes(tokens)
+        """`count` bytes after the prompt: a replay a token, everything a token needs stays on the device."""
+        xp, total = self.xp, len(prompt) + count
+        text = xp.zeros(total, np.int64)
+        text[: len(prompt)] = xp.asarray(list(prompt))
+        token, position, cache = xp.zeros(1, np.int64), xp.zeros(1, np.int64), self.cache(1, total)
+
+        def step(token: Any, position: Any) -> None:
+            logits = self.decode(token, position, cache)
+            bc.sample(logits, temperature=temperature, top_k=top_k, seed=seed, offset=position[0], out=token)
+            bc.add(position, self.one, out=position)
+
+        replay = None
+        for at in range(total - 1):
+            if at < len(prompt):
+                token[...] = text[at : at + 1]
+            if replay is None:
+                replay = bc.graph(step, token, position)  # runs the first token, too
+            else:
+                replay()
+            if at >= len(prompt) - 1:
+                text[at + 1 : at + 2] = token
+        return bytes(text.tolist())
 
 
-def rotate(q: Any, k: Any, position: int) -> None:
-    """RoPE of queries and keys in place, the first of them at `position`."""
-    bc.rope(q, x2=k, offset=position, return_y2=True, out=(q, k))
+def rotate(q: Any, k: Any, positions: Any = None) -> None:
+    """RoPE of queries and keys in place, at `positions` (default: 0, 1, …)."""
+    bc.rope(q, positions, x2=k, return_y2=True, out=(q, k))
 
 
 def product(a: Any, b: Any) -> Any:

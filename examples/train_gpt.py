@@ -15,13 +15,13 @@ import importlib.util
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from gpt_data import Corpus, TextError, load
 from gpt_model import PRESETS, Decoder, Preset
+from gpt_train import held_out_loss, train
 
 import baracuda_py as bc
 
@@ -115,46 +115,6 @@ def prepare(asked: argparse.Namespace) -> tuple[Preset, Any, Any, Corpus]:
         )
     Path(asked.out).mkdir(parents=True, exist_ok=True)
     return preset, device, xp, load(asked.text, preset.context)
-
-
-def learning_rate(preset: Preset, step: int) -> float:
-    """Linear warm-up, then linear decay to 5 %."""
-    if step < preset.warmup:
-        return preset.learning_rate * (step + 1) / preset.warmup
-    done = (step - preset.warmup) / max(1, preset.steps - preset.warmup)
-    return preset.learning_rate * (1 - 0.95 * done)
-
-
-def train(model: Decoder, corpus: Corpus, seed: int) -> tuple[list[float], float]:
-    """The loss of every step, and tokens per second."""
-    from tqdm import tqdm
-
-    p, xp = model.preset, model.xp
-    rng = np.random.default_rng(seed)
-    losses: list[float] = []
-    pending: list[Any] = []
-    every = 1 if xp is np else 20  # reading a loss waits for the device
-    start = time.perf_counter()
-    with tqdm(total=p.steps, unit="step", desc="training", mininterval=0.5) as bar:
-        for step in range(p.steps):
-            tokens, targets = corpus.batch(rng, p.batch, p.context)
-            loss, grads = model.loss_and_gradients(xp.asarray(tokens), xp.asarray(targets))
-            model.update(grads, step + 1, learning_rate(p, step))
-            pending.append(loss)
-            if len(pending) == every or step + 1 == p.steps:
-                losses += [float(value) for value in pending]
-                pending.clear()
-                rate = p.batch * p.context * (step + 1) / (time.perf_counter() - start)
-                bar.set_postfix_str(f"loss {losses[-1]:.3f}, {rate:,.0f} tokens/s")
-            bar.update()
-    return losses, p.batch * p.context * p.steps / (time.perf_counter() - start)
-
-
-def held_out_loss(model: Decoder, corpus: Corpus) -> float:
-    """Mean nats per byte over fixed windows of the held-out files."""
-    p = model.preset
-    batches = corpus.evaluation(p.batch, p.context, p.eval_batches)
-    return float(np.mean([float(model.loss(model.xp.asarray(x), model.xp.asarray(y))) for x, y in batches]))
 
 
 def plot(losses: list[float], held_out: float, path: Path) -> None:

@@ -162,7 +162,7 @@ def test_decoding_with_the_cache_is_the_forward_pass(compute: str) -> None:
     tokens, _ = batch(preset)
     want = model.forward(tokens)[0].reshape(preset.batch, preset.context, preset.vocab)
     cache = model.cache(preset.batch, preset.context)
-    got = np.stack([model.decode(tokens[:, i], i, cache) for i in range(preset.context)], axis=1)
+    got = np.stack([model.decode(tokens[:, i], np.full(preset.batch, i), cache) for i in range(preset.context)], axis=1)
     scale = np.abs(want.astype(np.float32)).max()
     close = {"float32": 2e-6, "bfloat16": 2e-2}[compute] * scale
     np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=0, atol=close)
@@ -195,6 +195,52 @@ def test_generation_follows_the_seed() -> None:
     assert all(text[:2] == b"ab" and len(text) == 11 for text in runs)
     greedy = [model.generate(b"ab", 5, temperature=0.0, top_k=0, seed=seed) for seed in (1, 2)]
     assert greedy[0] == greedy[1]
+
+
+def small_gpu_run(folder: Path) -> tuple[Any, Any]:
+    """A bfloat16 preset that fits a test, three chunks of steps long, and its text."""
+    from gpt_data import load
+
+    preset = tiny(
+        d=64, heads=4, kv_heads=2, ffn=96, context=32, batch=4, steps=45, warmup=5, vocab=256, compute="bfloat16"
+    )
+    return preset, load(str(folder), preset.context)
+
+
+@pytest.mark.gpu
+def test_captured_training_is_eager_training(folder: Path) -> None:
+    """Losses of every step and all weights, bit for bit: inputs arrive in order and nothing is overwritten early."""
+    import cupy
+    from gpt_model import Decoder
+    from gpt_train import learning_rate, train
+
+    preset, corpus = small_gpu_run(folder)
+    model, eager = Decoder(preset, cupy), Decoder(preset, cupy)
+    losses, _ = train(model, corpus, seed=3)
+    rng, want = np.random.default_rng(3), []
+    for step in range(preset.steps):
+        loss, grads = eager.loss_and_gradients(*map(cupy.asarray, corpus.batch(rng, preset.batch, preset.context)))
+        eager.update(grads, step + 1, learning_rate(preset, step))
+        want.append(float(loss))
+    assert losses == want and losses[-1] < losses[0] - 1
+    for name, weight in (model.matrices | model.norms).items():
+        cupy.testing.assert_array_equal(weight, (eager.matrices | eager.norms)[name])
+
+
+@pytest.mark.gpu
+def test_captured_generation_is_eager_decoding(folder: Path) -> None:
+    import cupy
+    from gpt_model import Decoder
+
+    preset, _ = small_gpu_run(folder)
+    model, text = Decoder(preset, cupy, seed=5), list(b"some prompt")
+    got = model.generate(bytes(text), 20, temperature=0.9, top_k=30, seed=8)
+    cache, prompt = model.cache(1, len(text) + 20), len(text)
+    for at in range(prompt + 19):
+        logits = model.decode(cupy.asarray([text[at]]), cupy.asarray([at]), cache)
+        if at >= prompt - 1:
+            text.append(int(bc.sample(logits, temperature=0.9, top_k=30, seed=8, offset=at)[0]))
+    assert got == bytes(text)
 
 
 # -- the script -----------------------------------------------------------------------------------------------------

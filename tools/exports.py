@@ -20,8 +20,9 @@ from baracuda_py.core import Args, Descriptor, Plan  # noqa: E402
 FRAME = {
     "core.element": ["ElementKind"],
     "core.errors": [
-        "BaracudaError", "BufferTooSmallError", "CompileError", "DeviceMismatchError", "InvalidProblemError",
-        "MisalignedOperandError", "NotPreparedError", "UnsupportedError", "WorkspaceTooSmallError",
+        "BaracudaError", "BufferTooSmallError", "CaptureError", "CompileError", "DeviceMismatchError",
+        "InvalidProblemError", "MisalignedOperandError", "NotPreparedError", "UnsupportedError",
+        "WorkspaceTooSmallError",
     ],
     "core.error_bound": ["Exact", "Forward", "Relative", "Ulp"],
     "core.plan": ["Plan"],
@@ -30,6 +31,7 @@ FRAME = {
     "core.tensor": ["TensorRef"],
     "core.dispatch": ["Verdict"],
     "core.device": ["Device", "fake_device"],
+    "core.graph": ["Graph", "graph"],
     "core.warm": ["warm"],
 }  # fmt: skip
 
@@ -63,6 +65,10 @@ def signature(value: Any) -> str:
     """A functional entry's parameters for the stub: names and kinds, every annotation Any."""
     parts, starred = [], False
     for parameter in inspect.signature(value).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            parts.append(f"*{parameter.name}: Any")
+            starred = True
+            continue
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             parts.append("*")
             starred = True

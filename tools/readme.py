@@ -29,11 +29,11 @@ def measured() -> str:
     """The benchmark table of each GPU on file."""
     parts = []
     for path in sorted((ROOT / "benchmarks/results").glob("*.csv")):
-        if path.stem.endswith("_host"):
-            parts.append(_host_table(path))
+        special = next((table for suffix, table in _TABLES.items() if path.stem.endswith(suffix)), None)
+        if special is not None:
+            parts.append(special(path))
             continue
-        with path.open() as file:
-            rows = list(csv.DictReader(file))
+        rows = _rows(path)
         if not rows:
             continue
         parts.append(
@@ -49,7 +49,20 @@ def measured() -> str:
                 f"\n| {row['op']} | {row['shape']} | {float(row['us']):.1f} | {row['rate']} {row['unit']} "
                 f"| {100 * float(row['fraction']):.0f} % | {peer} | {ratio} |"
             )
-    return "\n\n".join(parts) or "No figures are on file yet."
+    return "\n\n".join(part for part in parts if part) or "No figures are on file yet."
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def _table(title: str, head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    """A titled table; nothing where there are no lines."""
+    if not lines:
+        return ""
+    rows = (head, ("---",) * len(head), *lines)
+    return "\n".join([f"{title}:", "", *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
 def _host_table(path: Path) -> str:
@@ -57,6 +70,61 @@ def _host_table(path: Path) -> str:
         rows = list(csv.reader(file))[1:]
     lines = ["Host cost of a call, µs:", "", "| call | µs | over the prepacked launch |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {name} | {us} | {over} |" for name, us, over in rows)])
+
+
+def _train_step_table(path: Path) -> str:
+    rows = _rows(path)
+    lines = [
+        (
+            row["candidate"], f"{float(row['ms']):.2f}", f"{int(row['tokens_per_s']) / 1e6:.2f}", row["peak_gb"],
+            row["held_out"], row["seconds"],
+        )
+        for row in rows
+    ]  # fmt: skip
+    title = (
+        "`examples/train_gpt.py --preset gpu`, a step of 23.9 M parameters on 32 x 1024 bytes in bf16, and the same "
+        "model in torch in that run (`benchmarks/train_step.py --full`)"
+    )
+    return _table(title, ("", "ms a step", "million tokens/s", "peak GB", "held-out nats/byte", "whole run, s"), lines)
+
+
+def _kernels_table(path: Path) -> str:
+    lines = [
+        (
+            row["op"], row["shape"], row["calls"], row["us"], row["floor_us"],
+            f"{100 * float(row['of_floor']):.0f} %" if row["of_floor"] else "",
+        )
+        for row in _rows(path)
+        if float(row["us"]) >= 100
+    ]  # fmt: skip
+    title = (
+        "The same step by call, where a call's share is above 100 µs. The floor is the larger of its bytes at the copy "
+        "bandwidth and its arithmetic at the matrix rate measured in that run"
+    )
+    return _table(title, ("op", "shape", "calls", "µs", "floor, µs", "of floor"), lines)
+
+
+def _generate_table(path: Path) -> str:
+    lines = [
+        (
+            row["batch"], row["context"], f"{int(row['tokens_per_s']):,}", f"{100 * float(row['of_floor']):.0f} %",
+            f"{int(row['torch_tokens_per_s']):,}" if row["torch_tokens_per_s"] else "",
+        )
+        for row in _rows(path)
+    ]  # fmt: skip
+    title = (
+        "Generation with that model, one captured step a token at the end of a full cache (`benchmarks/generate.py`); "
+        "the ceiling is reading the weights and the cache once"
+    )
+    return _table(title, ("batch", "keys", "tokens/s", "of ceiling", "torch, tokens/s"), lines)
+
+
+_TABLES = {
+    "_host": _host_table,
+    "_train_step": _train_step_table,
+    "_train_step_kernels": _kernels_table,
+    "_generate": _generate_table,
+}
 
 
 def render(text: str) -> str:

@@ -39,7 +39,7 @@ def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: An
     for spec in operands_of(plan.args):
         value = arrays.get(spec.name)
         if spec.role == "scalar":
-            given[spec.name] = value
+            given[spec.name] = value.reshape(()) if isinstance(value, np.ndarray) else value  # shape (1,) is taken, too
         elif not spec.reads:
             given[spec.name] = value is not None
         elif isinstance(value, list):

@@ -65,6 +65,10 @@ class NotPreparedError(BaracudaError):
     """A layout not seen before arrived under graph capture, where nothing may be compiled or loaded."""
 
 
+class CaptureError(BaracudaError):
+    """A function given to `graph` did what a CUDA graph cannot hold: waited, read a value back, lost a stream."""
+
+
 class CompileError(BaracudaError):
     """A kernel could not be compiled; `log` is the compiler's, `source_path` the flattened source it was given."""
 

@@ -13,6 +13,7 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name, read
+from ..jit.capture import for_graph
 from ..jit.launch import Launch, Runtime, runtime_for
 from .args import Args, Operand, arrays_of, operands_of, scalars_of
 from .device import Device
@@ -248,9 +249,9 @@ class Runner:
             self.runtime.use_device(previous)
 
     def workspace(self, given: Any, needed: int, stream: int) -> Any:
-        """The caller's workspace, checked, or memory from the pool; never under capture."""
+        """The caller's workspace, checked, or memory from the pool; under capture from a `graph`'s own alone."""
         if given is None:
-            if self.runtime.capturing(stream):
+            if self.runtime.capturing(stream) and not for_graph():
                 raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
             return self.runtime.allocate(needed, stream)
         view = read(given, "workspace")

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from ..core.device import Device
 from ..core.errors import BaracudaError, DeviceMismatchError, NotPreparedError
 from ..core.params import Params
+from .capture import Captured, record
 from .compiler import compile_unit
 from .source import Unit
 
@@ -35,6 +36,7 @@ class Runtime(Protocol):
     def device_count(self) -> int: ...
     def capturing(self, stream: int) -> bool: ...
     def allocate(self, nbytes: int, stream: int) -> Any: ...
+    def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured: ...
 
 
 class Cuda:
@@ -74,6 +76,10 @@ class Cuda:
             return self._cupy.cuda.alloc(nbytes)
         with on_stream(stream):
             return self._cupy.cuda.alloc(nbytes)
+
+    def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured:
+        """`function`, warmed up and captured as a graph."""
+        return record(self._cupy, device.ordinal, function, warmup)
 
 
 class _ExternalStream:
@@ -150,7 +156,7 @@ def _forget_parent() -> None:
     global _forked
     _forked = _forked or bool(_given)
     for runtime in _given:
-        for name in ("load", "current_stream", "current_device", "use_device", "capturing", "allocate"):
+        for name in ("load", "current_stream", "current_device", "use_device", "capturing", "allocate", "capture"):
             setattr(runtime, name, _refuse)
 
 

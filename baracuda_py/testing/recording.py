@@ -16,7 +16,7 @@ import ctypes
 import re
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 
 from ..core.device import Device
 from ..core.params import Params
+from ..jit.capture import Captured, graph_memory
 from ..jit.launch import install_fake
 from ..jit.source import Unit
 from .layouts import aligned_bytes
@@ -141,6 +142,20 @@ class Recorder:
         memory.bytes[:] = 0xFF
         self.record.allocations.append(memory)
         return memory
+
+    def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured:
+        """The function's launches under `capturing`; launching the result records them again."""
+        with graph_memory():
+            for _ in range(warmup):
+                function()
+            self.record.capturing, start = True, len(self.record.launches)
+            try:
+                results = function()
+            finally:
+                self.record.capturing = False
+                made = self.record.launches[start:]
+                del self.record.launches[start:]  # captured, not launched
+        return Captured(results, lambda stream: self.record.launches.extend(made), 0, None)
 
 
 _RECORDER = Recorder()  # one object: plans are cached, and keep the runtime they met first

@@ -6,6 +6,9 @@
 // equal to it. It is found from a histogram of the log weights, then of the keys inside the bin where the count (or
 // the mass) crosses its target, ever finer; a bin of few members is first copied to shared memory. The id is found by
 // summing 32 segments, one a warp, then 32 segments of the one that holds the target, and so on.
+//
+// A short row has a thread a column, which counts what comes before its own (sample_short): at 256 columns that beats
+// the histograms' many barriers. The same integers are summed and compared, so the same id comes out.
 #include <baracuda/philox.cuh>
 #include <baracuda/reduce.cuh>
 #include <baracuda/vector.cuh>
@@ -60,6 +63,50 @@ template <class U> BARACUDA_D U warp_scan(U x) {
   return x;
 }
 
+// What divides logits: the largest, and 1 / temperature in two words.
+template <class A> struct Scale {
+  A top, inverse, inverse_low;
+  BARACUDA_D Scale(A top, double temperature)
+      : top(top), inverse(static_cast<A>(1.0 / temperature)),
+        inverse_low(static_cast<A>(1.0 / temperature - static_cast<double>(inverse))) {}
+};
+
+// The largest logits weigh 1 even when infinite; against those, and where the logarithm is no number, all else is 0.
+template <class A> BARACUDA_D u64 weight_of(A x, const Scale<A>& s, int scale_bits) {
+  const A below = x - s.top;
+  const A scaled = x == s.top ? A(0) : math::fma(below, s.inverse_low, below * s.inverse);
+  if (!(scaled > A(-48))) return 0;  // below half a unit
+  if constexpr (is_same<A, float>) return __float2ull_rn(math::exp(scaled) * __int_as_float((127 + scale_bits) << 23));
+  else return __double2ull_rn(math::exp(scaled) * __longlong_as_double(static_cast<i64>(1023 + scale_bits) << 52));
+}
+
+// floor(a * b / 2^24), b < 2^24.
+BARACUDA_D u64 scale_down(u64 a, u32 b) { return __umul64hi(a, b) << 40 | (a * b) >> 24; }
+
+// What is drawn from a row: of the 2^scale_bits that stand for 1, `kept` is the mass that was drawn from.
+template <class A, class P> BARACUDA_D void finish(const P& p, i64 id, double logprob) {
+  const i64 index = blockIdx.x;
+  if (p.wide_ids) static_cast<i64*>(p.ids)[index * p.ids_stride] = id;
+  else static_cast<i32*>(p.ids)[index * p.ids_stride] = static_cast<i32>(id);
+  if (p.logprob != nullptr) static_cast<A*>(p.logprob)[index * p.logprob_stride] = static_cast<A>(logprob);
+}
+template <class A, class P> BARACUDA_D void finish_none(const P& p) {
+  finish<A>(p, -1, numeric<double>::nan());
+  if (p.status != nullptr) atomicOr(p.status, 1u);
+}
+template <class A, class P> BARACUDA_D void finish_drawn(const P& p, i64 id, A x, A top, double temperature, u64 kept) {
+  const double scaled = x == top ? 0.0 : (static_cast<double>(x) - static_cast<double>(top)) / temperature;
+  finish<A>(p, id, scaled - math::log(static_cast<double>(kept) / static_cast<double>(1ull << p.scale_bits)));
+}
+template <class P> BARACUDA_D u64 draw(const P& p, u64 kept) {
+  const u32 bits = philox_bits(static_cast<u64>(p.seed()), static_cast<u64>(p.offset()), static_cast<u64>(blockIdx.x));
+  return scale_down(kept, bits >> 8);
+}
+// The mass at which top-p stops.
+BARACUDA_D u64 nucleus_goal(double nucleus, u64 total) {
+  return max<u64>(1, min(total, __double2ull_ru(nucleus * static_cast<double>(total))));
+}
+
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
 struct Histogram {
@@ -92,9 +139,9 @@ template <class T, int THREADS, bool WIDE> struct Row {
 
   const T* base;
   i64 stride;
-  int cols, scale_bits;         // 2^scale_bits is the fixed-point 1
-  A top, inverse, inverse_low;  // largest logit, 1 / temperature in two words
-  bool masses;                  // whether histograms need them: top-k alone only counts
+  int cols, scale_bits;  // 2^scale_bits is the fixed-point 1
+  Scale<A> scale;
+  bool masses;           // whether histograms need them: top-k alone only counts
   Memory<K>& memory;
 
   // f(key, column) for every column of [begin, end), by threads `t` of `n`; every thread of a warp calls f equally often,
@@ -120,18 +167,11 @@ template <class T, int THREADS, bool WIDE> struct Row {
     }
   }
 
-  // The largest logits weigh 1 even when infinite; against those, and where the logarithm is no number, all else is 0.
-  BARACUDA_D u64 weight(K key) const {
-    const A x = Keys<A>::value(key), below = x - top;
-    const A scaled = x == top ? A(0) : math::fma(below, inverse_low, below * inverse);
-    if (!(scaled > A(-48))) return 0;  // below half a unit
-    if constexpr (is_same<A, float>) return __float2ull_rn(math::exp(scaled) * __int_as_float((127 + scale_bits) << 23));
-    else return __double2ull_rn(math::exp(scaled) * __longlong_as_double(static_cast<i64>(1023 + scale_bits) << 52));
-  }
+  BARACUDA_D u64 weight(K key) const { return weight_of(Keys<A>::value(key), scale, scale_bits); }
   // 0 holds the largest keys. Never decreases as keys fall: rounded products are monotone, the sum in `weight` is not.
   BARACUDA_D int bin_of(K key) const {
     const A x = Keys<A>::value(key);
-    const A at = x == top ? A(0) : (top - x) * inverse * A(bins_per_unit);
+    const A at = x == scale.top ? A(0) : (scale.top - x) * scale.inverse * A(bins_per_unit);
     return at < A(bins - 1) ? static_cast<int>(at) : bins - 1;
   }
 
@@ -206,7 +246,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
 
   // The keys of a bin of the first histogram; bin_of is monotone.
   BARACUDA_D void key_range(Range<K>& r, K bottom) const {
-    const K most = Keys<A>::of(top);
+    const K most = Keys<A>::of(scale.top);
     const int bin = r.bin, warp = static_cast<int>(threadIdx.x) / warp_size;
     if (warp == 0) {
       const K low = first_key(bottom + 1, most, [&](K key) { return bin_of(key) <= bin; });
@@ -256,9 +296,6 @@ template <class T, int THREADS, bool WIDE> struct Row {
   }
 };
 
-// floor(a * b / 2^24), b < 2^24.
-BARACUDA_D u64 scale_down(u64 a, u32 b) { return __umul64hi(a, b) << 40 | (a * b) >> 24; }
-
 }  // namespace baracuda::sampling
 
 namespace baracuda {
@@ -272,13 +309,8 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   __shared__ Memory<K> memory;
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
   const i64 index = blockIdx.x;
-  auto finish = [&](i64 id, double logprob) {
-    if (p.wide_ids) static_cast<i64*>(p.ids)[index * p.ids_stride] = id;
-    else static_cast<i32*>(p.ids)[index * p.ids_stride] = static_cast<i32>(id);
-    if (p.logprob != nullptr) static_cast<A*>(p.logprob)[index * p.logprob_stride] = static_cast<A>(logprob);
-  };
 
-  R row{static_cast<const T*>(p.logits) + index * p.row_stride, p.col_stride, p.cols, p.scale_bits, A(0), A(0), A(0), false, memory};
+  R row{static_cast<const T*>(p.logits) + index * p.row_stride, p.col_stride, p.cols, p.scale_bits, {A(0), 1.0}, false, memory};
   Best<K> best{0, 0xffffffffu};
   row.template visit<2 * R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32 col) {
     if (key > best.key) best = {key, col};  // columns rise within a thread
@@ -286,21 +318,16 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   best = block_reduce<BestOf, THREADS>(best);
   const K bottom = Keys<A>::of(-numeric<A>::infinity());
   if (best.key <= bottom) {
-    if (threadIdx.x == 0) {
-      finish(-1, numeric<double>::nan());
-      if (p.status != nullptr) atomicOr(p.status, 1u);
-    }
+    if (threadIdx.x == 0) finish_none<A>(p);
     return;
   }
   const double temperature = p.temperature(), nucleus = p.top_p();
   const i64 k = p.top_k();
   if (!(temperature > 0.0) || k == 1 || nucleus <= 0.0) {
-    if (threadIdx.x == 0) finish(best.col, 0.0);
+    if (threadIdx.x == 0) finish<A>(p, best.col, 0.0);
     return;
   }
-  row.top = Keys<A>::value(best.key);
-  row.inverse = static_cast<A>(1.0 / temperature);
-  row.inverse_low = static_cast<A>(1.0 / temperature - static_cast<double>(row.inverse));
+  row.scale = Scale<A>(Keys<A>::value(best.key), temperature);
   row.masses = nucleus < 1.0;
 
   K tau = bottom;  // keys above are kept, and the first `ties` of those equal
@@ -319,7 +346,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
 #pragma unroll 1
     for (int by_mass = 0; by_mass < 2; ++by_mass) {  // top-k, then top-p of what it kept
       if (by_mass ? !row.masses : !(k > 0 && k < valid)) continue;
-      const u64 goal = by_mass ? max<u64>(1, min(total, __double2ull_ru(nucleus * static_cast<double>(total)))) : static_cast<u64>(k);
+      const u64 goal = by_mass ? nucleus_goal(nucleus, total) : static_cast<u64>(k);
       const Range<K> cut = row.refine(row.cross(memory.first, all, by_mass, goal), bottom, by_mass, goal);
       tau = cut.hi;
       ties = static_cast<u32>(by_mass ? div_up(goal - cut.mass, row.weight(tau)) : goal - cut.count);
@@ -355,8 +382,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
     if (first) {
       const u64 kept_mass = __shfl_sync(full_warp, running, warp_size - 1);
       if (threadIdx.x == 0) memory.kept_mass = kept_mass;  // for the end, by the same warp
-      const u32 bits = philox_bits(static_cast<u64>(p.seed()), static_cast<u64>(p.offset()), static_cast<u64>(index));
-      target = scale_down(kept_mass, bits >> 8);
+      target = draw(p, kept_mass);
       first = false;
     }
     const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;  // the kept mass is > target: there is one
@@ -374,9 +400,63 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
   __syncwarp();
   if (warp == 0 && lane == chosen) {
-    const double x = Keys<A>::value(key), top = row.top;
-    const double scaled = x == top ? 0.0 : (x - top) / temperature;
-    finish(begin + lane, scaled - math::log(static_cast<double>(memory.kept_mass) / static_cast<double>(1ull << p.scale_bits)));
+    finish_drawn<A>(p, begin + lane, Keys<A>::value(key), row.scale.top, temperature, memory.kept_mass);
+  }
+}
+
+// A row of at most THREADS columns: column and thread are one.
+template <class T, int THREADS, class P> BARACUDA_D void sample_short(const P& p) {
+  using namespace sampling;
+  using A = acc_t<T>;
+  using K = typename Keys<A>::type;
+  constexpr int warps = THREADS / warp_size;
+  __shared__ K keys[THREADS];
+  __shared__ u64 weights[THREADS], sums[warps];
+  const int t = threadIdx.x, warp = t / warp_size;
+  const double temperature = p.temperature(), nucleus = p.top_p();
+  const i64 k = p.top_k();
+  const bool inside = t < p.cols;
+  const T* const base = static_cast<const T*>(p.logits) + static_cast<i64>(blockIdx.x) * p.row_stride;
+  const K key = inside ? Keys<A>::of(to_acc(base[t * p.col_stride])) : K(0);
+  const Best<K> best = block_reduce<BestOf, THREADS>(Best<K>{key, inside ? static_cast<u32>(t) : 0xffffffffu});
+  const K bottom = Keys<A>::of(-numeric<A>::infinity());
+  if (best.key <= bottom) {
+    if (t == 0) finish_none<A>(p);
+    return;
+  }
+  if (!(temperature > 0.0) || k == 1 || nucleus <= 0.0) {
+    if (t == 0) finish<A>(p, best.col, 0.0);
+    return;
+  }
+  const Scale<A> scale(Keys<A>::value(best.key), temperature);
+  u64 own = key > bottom ? weight_of(Keys<A>::value(key), scale, p.scale_bits) : 0;
+  const bool counts = k > 0 && k < p.cols, masses = nucleus < 1.0;
+  if (counts || masses) {
+    keys[t] = key;
+    weights[t] = own;
+    __syncthreads();
+    int rank = 0;  // of larger keys, and of equal ones to the left: how many, and their mass
+    u64 before = 0;
+#pragma unroll 4
+    for (int j = 0; j < p.cols; ++j) {
+      const bool precedes = keys[j] > key || (keys[j] == key && j < t);
+      rank += precedes;
+      if (masses) before += precedes ? weights[j] : 0;
+    }
+    if (counts && rank >= k) own = 0;
+    if (masses && before >= nucleus_goal(nucleus, block_reduce<Sum, THREADS>(own))) own = 0;
+  }
+  u64 running = warp_scan(own), kept = 0;
+  if (lane_id() == warp_size - 1) sums[warp] = running;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < warps; ++w) {
+    if (w < warp) running += sums[w];
+    kept += sums[w];
+  }
+  const u64 target = draw(p, kept);  // below `kept`: one thread's own mass holds it
+  if (running > target && running - own <= target) {
+    finish_drawn<A>(p, t, Keys<A>::value(key), scale.top, temperature, kept);
   }
 }
 

@@ -40,6 +40,7 @@ class FakeCublas:
         self.handles: list[int] = []
         self.offers = [4096]
         self.states = [0] * 8  # of each offer: a status
+        self.waves = [1.0] * 8
         self.heuristic_status = self.matmul_status = 0
         for kind in KINDS:
             setattr(self, f"cublasLt{kind}Create", self._creator(kind))
@@ -76,11 +77,9 @@ class FakeCublas:
         self.preference = dict(self.live[preference.value])
         offers = self.offers[:count]
         for i, workspace in enumerate(offers):
-            results._obj[i].workspace_size, results._obj[i].state, results._obj[i].algo[0] = (
-                workspace,
-                self.states[i],
-                100 + i,
-            )
+            result = results._obj[i]
+            result.workspace_size, result.state, result.waves = workspace, self.states[i], self.waves[i]
+            result.algo[0] = 100 + i
         found._obj.value = len(offers)
         return self.heuristic_status
 

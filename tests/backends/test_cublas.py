@@ -163,6 +163,31 @@ def test_a_forked_child_takes_no_handle_of_its_parent(lib: FakeCublas) -> None:
     assert lib.calls[-1].handle.value == lib.handles[0]
 
 
+# --- the choice
+
+
+@pytest.mark.parametrize(
+    ("change", "cc", "waves", "taken"),
+    [
+        ({}, 9.0, (15.5, 15.5, 22.6, 28.5), 2),  # 256x128, 128x256, 176x128, 128x… tiles: the first of the small ones
+        ({}, 9.0, (15.5, 15.5, 20.7), 0),  # 192x128 at the smallest
+        ({}, 9.0, (1.9, 28.5), 0),  # the first is done before a second turn
+        ({}, 8.0, (15.5, 28.5), 0),
+        ({"k": 8192}, 9.0, (15.5, 28.5), 0),
+        ({"d": Matrix("float32", False, 8192)}, 9.0, (15.5, 28.5), 0),
+    ],
+)
+def test_small_tiles_where_their_stores_overlap(
+    lib: FakeCublas, change: dict[str, Any], cc: float, waves: tuple[float, ...], taken: int
+) -> None:
+    """8192 x 8192 outputs on 132 multiprocessors: waves say the tile; the rule looks at nothing else."""
+    half = Matrix("bfloat16", False, 8192)
+    problem = GemmProblem(**({"m": 8192, "n": 8192, "k": 512, "a": half, "b": half, "d": half} | change))
+    lib.offers, lib.waves = [0] * len(waves), list(waves)
+    run(prepare(problem, fake_device(cc)))
+    assert lib.calls[-1].algo == 100 + taken
+
+
 # --- errors
 
 

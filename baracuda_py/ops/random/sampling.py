@@ -34,6 +34,7 @@ from ...core import (
 from .philox import philox_uniform
 
 THREADS = 1024
+SHORT = (256, 512)  # columns up to which a thread has one; beyond, counting each pair costs more than histograms
 I32, I64 = ElementKind.I32, ElementKind.I64
 
 
@@ -122,7 +123,12 @@ def _geometry(p: Problem) -> Geometry | str:
         "logprob_stride": p.logprob.strides[0] if p.logprob is not None else 0, "cols": vocab,
         "scale_bits": 62 - vocab.bit_length(), "wide_ids": p.desc.index_element is I64,
     }  # fmt: skip
-    step = Step("sample", (batch, 1, 1), params, {"WIDE": wide}, THREADS)
+    short = next((n for n in SHORT if vocab <= n), None)
+    step = (
+        Step(f"sample_{short}", (batch, 1, 1), params, {}, short)
+        if short
+        else Step("sample", (batch, 1, 1), params, {"WIDE": wide}, THREADS)
+    )
     return Geometry((step,), layout="contiguous" if p.logits.dense else "inner_contiguous" if inner else "strided")
 
 
@@ -152,6 +158,7 @@ class SamplingPlan(Plan):
             "row", _geometry, source="random/sampling.cu",
             kernels=(
                 Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0, ("WIDE",)),
+                *(Kernel(f"sample_{n}", f"sample_short<{{T}}, {n}>", PARAMS, {}, n, 0, unit="short") for n in SHORT),
             ),
             guarantee=Guarantee(Relative(2)),
         ),
@@ -160,7 +167,7 @@ class SamplingPlan(Plan):
     @staticmethod
     def case(draw: Any) -> SamplingDescriptor:
         return SamplingDescriptor(
-            batch_size=draw.integer(0, 9), vocab_size=draw.sizes(1, 7, 64, 1000, 4099),
+            batch_size=draw.integer(0, 9), vocab_size=draw.sizes(1, 7, 64, 257, 511, 1000, 4099),
             element=draw.element, index_element=draw.choice((I32, I64)),
         )  # fmt: skip
 

@@ -1,0 +1,147 @@
+"""`graph`: a function of plans and functional calls captured once, replayed as one CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..interop.arrays import package_name
+from ..jit.launch import runtime_for
+from .device import Device, resolve_device
+from .errors import InvalidProblemError, UnsupportedError
+from .functional import ordinal
+from .intake import stream_pointer
+
+
+class Graph:
+    """A captured call, made by `graph`. `g()` and `g.replay()` run it again and return `g.outputs`.
+
+    `outputs` is what the function returned: arrays that belong to the graph and that every replay rewrites.
+    """
+
+    def __init__(self, function: Callable[[], Any], device: Device, warmup: int) -> None:
+        self.device = device
+        self._function = function  # holds the arrays whose addresses were captured
+        if device.kind == "cuda":
+            self._runtime = runtime_for(device)
+            self._captured = self._runtime.capture(device, function, warmup)
+            self.outputs = self._captured.results
+        else:
+            for _ in range(warmup):
+                self.outputs = function()
+
+    def replay(self, stream: Any = None) -> Any:
+        """One launch of everything captured, on `stream` (default: CuPy's current one); asynchronous."""
+        if self.device.kind == "cpu":
+            self.outputs = _rewritten(self.outputs, self._function())
+            return self.outputs
+        runtime = self._runtime
+        at = runtime.current_stream() if stream is None else stream_pointer(stream)
+        previous = runtime.current_device()
+        if previous == self.device.ordinal:
+            self._captured.launch(at)
+            return self.outputs
+        runtime.use_device(self.device.ordinal)
+        try:
+            self._captured.launch(at)
+        finally:
+            runtime.use_device(previous)
+        return self.outputs
+
+    __call__ = replay
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the graph's own memory pool; 0 on the CPU."""
+        return self._captured.nbytes if self.device.kind == "cuda" else 0
+
+    def __repr__(self) -> str:
+        return f"<Graph on {self.device}>"
+
+
+def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any = None) -> Graph:
+    """Capture `function(*args)` as a CUDA graph: one launch a replay, whatever the number of kernels.
+
+    The function is first run `warmup` times (at least once) for real: that prepares every layout, compiles, and fills
+    the graph's own memory pool. Then it is called once more and captured, which launches nothing. All of it happens on
+    a stream of the graph's own, ordered after the current stream, which then waits for it. So a function that
+    updates state has taken `warmup` steps when `graph` returns, and each replay takes one more.
+
+        loss = bc.graph(step, tokens, targets)      # one step is taken, one is captured
+        tokens[...] = next_tokens                   # inputs are written in place, on the stream of the replay
+        loss()                                      # the same step on the new values
+        loss.outputs                                # what `step` returned: rewritten by every replay
+
+    Rules for the function:
+
+    - Arrays are CuPy arrays of one device (or NumPy arrays, below). What it reads at a replay is what lies at the
+      captured addresses: change inputs in place. The graph keeps `function` and `args`; other arrays that it reaches,
+      attributes of objects say, must not be replaced.
+    - Numbers are captured as they are. A scalar that varies (lr, step, seed, offset) is a 0-d device array.
+    - It may allocate, and functional calls may need workspace: the memory belongs to the graph for its lifetime and is
+      given to nobody else. What it returns stays valid, and is overwritten by the next replay.
+    - It neither waits for the device nor reads a value back, and copies nothing from host memory.
+    - Its work is on the current stream; a fork to another stream must join again.
+    - Shapes, strides and branches are those of the captured call. It does the same work in each call.
+
+    device: default that of the first array in `args` (lists, tuples and dicts are searched), else what
+    `Plan.select` would take. On the CPU a replay calls the function again and writes its results into the first ones,
+    so one program serves both.
+
+    Errors: CaptureError where the function did what a graph cannot hold (waited, read back, lost a stream);
+    NotPreparedError where the captured call meets a layout that the warm-up did not; both leave the streams usable.
+    """
+    if not callable(function):
+        raise InvalidProblemError(f"function must be callable, got {type(function).__name__}")
+    if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 1:
+        raise InvalidProblemError(f"warmup must be an integer of at least 1, got {warmup!r}")
+    return Graph(lambda: function(*args), _device(args, device), warmup)
+
+
+def _device(args: Any, asked: Any) -> Device:
+    """The device of the arrays, all on one; or the one asked for."""
+    places = set()
+    for array in _arrays(args):
+        if package_name(type(array)) not in ("cupy", "numpy", "baracuda_py"):
+            raise UnsupportedError(
+                f"graph takes CuPy arrays (or NumPy arrays on the CPU), got {type(array).__module__} "
+                f"{type(array).__name__}: its package allocates from a pool of its own"
+            )
+        places.add(ordinal(array))
+    if len(places) > 1:
+        raise InvalidProblemError(f"arrays of a graph must be on one device, got ordinals {sorted(places)} (-1: host)")
+    if asked is not None or not places:
+        return resolve_device(asked)
+    found = places.pop()
+    return resolve_device("cpu" if found < 0 else found)
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """Arrays among nested lists, tuples and dicts."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _arrays(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _arrays(item)
+    elif hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
+        yield value
+
+
+def _rewritten(held: Any, made: Any) -> Any:
+    """`made`, its arrays written into those of `held` where the two have the same form."""
+    if isinstance(made, np.ndarray) and isinstance(held, np.ndarray):
+        if (made.shape, made.dtype) != (held.shape, held.dtype):
+            raise InvalidProblemError(
+                f"a replay made {made.dtype}{list(made.shape)} where the graph holds {held.dtype}{list(held.shape)}"
+            )
+        np.copyto(held, made)
+        return held
+    if isinstance(made, dict) and isinstance(held, dict):
+        return {key: _rewritten(held.get(key), value) for key, value in made.items()}
+    if type(made) is type(held) and isinstance(made, (list, tuple)) and len(made) == len(held):
+        items = [_rewritten(h, m) for h, m in zip(held, made, strict=True)]
+        return items if isinstance(made, list) else tuple(items)
+    return made
