@@ -31,7 +31,7 @@ def measured() -> str:
     for path in sorted((ROOT / "benchmarks/results").glob("*.csv")):
         special = next((table for suffix, table in _TABLES.items() if path.stem.endswith(suffix)), None)
         if special is not None:
-            parts.append(special(path))
+            parts.append(special(path) + _plot(path))
             continue
         rows = _rows(path)
         if not rows:
@@ -52,6 +52,12 @@ def measured() -> str:
     return "\n\n".join(part for part in parts if part) or "No figures are on file yet."
 
 
+def _plot(path: Path) -> str:
+    """The plot drawn from a CSV, where there is one beside it."""
+    image = path.with_suffix(".png")
+    return f"\n\n![{path.stem.replace('_', ' ')}]({image.relative_to(ROOT)})" if image.exists() else ""
+
+
 def _rows(path: Path) -> list[dict[str, str]]:
     with path.open() as file:
         return list(csv.DictReader(file))
@@ -70,6 +76,22 @@ def _host_table(path: Path) -> str:
         rows = list(csv.reader(file))[1:]
     lines = ["Host cost of a call, µs:", "", "| call | µs | over the prepacked launch |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {name} | {us} | {over} |" for name, us, over in rows)])
+
+
+def _attention_table(path: Path) -> str:
+    lines = [
+        (
+            row["direction"] + (f", {row['variant']}" if row["variant"] else ""), row["head_dim"], row["heads"],
+            row["length"], row["mask"], row["tflops"], row["flash"], row["cudnn"], f"{float(row['vs_flash']):.2f}×",
+        )
+        for row in sorted(_rows(path), key=lambda row: (row["direction"] == "backward", row["variant"]))
+    ]  # fmt: skip
+    title = (
+        "Attention in bf16, 16384 tokens and a hidden size of 2048, TFLOP/s (`benchmarks/attention.py`); backward is "
+        'deterministic, "any order" is what `PlanPreference(deterministic=False)` takes'
+    )
+    head = ("", "head_dim", "heads", "length", "mask", "ours", "torch FLASH", "torch cuDNN", "over FLASH")
+    return _table(title, head, lines)
 
 
 def _train_step_table(path: Path) -> str:
@@ -120,6 +142,7 @@ def _generate_table(path: Path) -> str:
 
 
 _TABLES = {
+    "_attention": _attention_table,
     "_host": _host_table,
     "_train_step": _train_step_table,
     "_train_step_kernels": _kernels_table,

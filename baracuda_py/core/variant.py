@@ -240,7 +240,8 @@ class Variant:
             bounds = f"{threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{threads}"
             lines.append(
                 f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
-                f"(const __grid_constant__ baracuda::{kernel.params.name} p) {{ baracuda::{instance.call}(p); }}"
+                f"(const __grid_constant__ baracuda::{kernel.params.name} p) {{"
+                f" baracuda::follow_previous(); baracuda::{instance.call}(p); }}"
             )
         return "\n".join(lines) + "\n"
 

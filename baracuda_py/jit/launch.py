@@ -50,6 +50,7 @@ class Cuda:
         self._cupy = cupy
         self._runtime = runtime
         self._kept: list[Any] = []  # kernels own their modules; a handle must not outlive them
+        self._handles: set[int] = set()
         self.launch = driver.cuLaunchKernel
         self.current_stream = _current_stream_getter(cupy)
         self.current_device = runtime.getDevice
@@ -65,7 +66,9 @@ class Cuda:
             if smem + static > 48 * 1024:  # then all a block may have: another layout may need more on the same handle
                 kernel.max_dynamic_shared_size_bytes = device.smem - static
             self._kept.append(kernel)
-            return int(kernel.kernel.ptr)
+            handle = int(kernel.kernel.ptr)
+            self._handles.add(handle)
+            return handle
 
     def capturing(self, stream: int) -> bool:
         return bool(self._runtime.streamIsCapturing(stream))
@@ -79,7 +82,7 @@ class Cuda:
 
     def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured:
         """`function`, warmed up and captured as a graph."""
-        return record(self._cupy, device.ordinal, function, warmup)
+        return record(self._cupy, device.ordinal, function, warmup, self._handles)
 
 
 class _ExternalStream:

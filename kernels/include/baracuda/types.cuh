@@ -34,6 +34,17 @@ template <class T> BARACUDA_D T* dynamic_smem() {
   return reinterpret_cast<T*>(baracuda_dynamic_smem);
 }
 
+// What every kernel begins with. As a node of a graph it may be started while the kernel before it ends (programmatic
+// dependent launch): it lets the next one start likewise, and waits for all that the one before it wrote. Elsewhere, and
+// before sm_90, this does nothing.
+// PTX ISA, Parallel Synchronization and Communication Instructions: griddepcontrol (PTX 7.8, sm_90).
+BARACUDA_D void follow_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- traits ---------------------------------------------------------------------------------------------------------
 
 template <class A, class B> constexpr bool is_same = false;
