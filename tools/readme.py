@@ -141,7 +141,17 @@ def _generate_table(path: Path) -> str:
     return _table(title, ("batch", "keys", "tokens/s", "of ceiling", "torch, tokens/s"), lines)
 
 
+def _fusions_table(path: Path) -> str:
+    lines = [
+        (row["fusion"], row["fused_us"], row["separate_us"], row["calls_a_step"], row["saved_us_a_step"])
+        for row in _rows(path)
+    ]
+    title = "What each fusion of that step is worth, against this package's separate calls (`benchmarks/fusions.py`)"
+    return _table(title, ("fusion", "µs", "separate, µs", "calls a step", "saved a step, µs"), lines)
+
+
 _TABLES = {
+    "_fusions": _fusions_table,
     "_attention": _attention_table,
     "_host": _host_table,
     "_train_step": _train_step_table,
