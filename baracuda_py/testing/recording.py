@@ -31,6 +31,7 @@ from .layouts import aligned_bytes
 
 STREAM = 0x5EED  # what the recorder says the current stream is
 _SIZE = re.compile(r"static_assert\(sizeof\((\w+)\) == (\d+)")
+_TAKES = re.compile(r"(\w+)\(const __grid_constant__ baracuda::(\w+) p\)")  # kernel, its parameter struct
 _FORMATS = {"i64": "q", "u64": "Q", "f64": "d", "i32": "i", "u32": "I", "f32": "f"}
 
 
@@ -99,10 +100,8 @@ class Recorder:
         """A handle for a kernel that its unit names."""
         if symbol not in unit.symbols:
             raise AssertionError(f"{symbol} is not among the kernels of {unit.name}: {', '.join(unit.symbols)}")
-        sizes = {int(size) for _, size in _SIZE.findall(unit.text)}
-        if len(sizes) != 1:
-            raise AssertionError(f"{unit.name} declares {len(sizes)} parameter structs, expected one")
-        function = Function(symbol, unit, device, smem, sizes.pop())
+        sizes, takes = dict(_SIZE.findall(unit.text)), dict(_TAKES.findall(unit.text))
+        function = Function(symbol, unit, device, smem, int(sizes[takes[symbol]]))
         self.record.loads.append(function)
         return function
 

@@ -8,18 +8,6 @@
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
-namespace attention {
-
-template <int ROWS, int D, int THREADS, class T>
-BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
-#pragma unroll
-  for (int c = 0; c < D; c += 64) {
-    tile::copy<ROWS, 64, THREADS>(tile + c * ROWS, source + c, stride, rows, cols - c, wide);
-  }
-}
-
-}  // namespace attention
-
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces.
 template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
@@ -48,17 +36,17 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
   const int last = p.causal ? min(key_len, seen + rows) : key_len;
 
   const auto load_keys = [&](int k0, int slot) {
-    copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, WIDE);
+    tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, WIDE);
   };
   const auto load_values = [&](int k0, int slot) {
-    copy_panels<KEYS, D, THREADS>(values + slot * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v, WIDE);
+    tile::copy_panels<KEYS, D, THREADS>(values + slot * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v, WIDE);
   };
   const auto arrive = [&] {  // all that was loaded is there, and all are done with what is loaded over next
     cp_async_wait<0>();
     wgmma_publish();
     __syncthreads();
   };
-  copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, WIDE);
+  tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, WIDE);
   load_keys(0, 0);
   cp_async_commit();
   if (p.sign != 1.0) {

@@ -26,8 +26,9 @@ from ...core import (
     operand,
     output,
 )  # fmt: skip
-from ...core.element import cast
-from ...schedules.attention import HEAD_DIMS, THREADS, head_dim, layout, strides, wide
+from ...core.element import cast, unrounded
+from ...schedules.attention import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, strides, wide
+from ...schedules.attention_backward import ROWS
 from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, masked_scores, visible
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
@@ -59,8 +60,9 @@ class FlashSdpaBackwardArgs(Args):
 
 
 def reference(
-    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, wanted: set[str]
-) -> Mapping[str, Any]:
+    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, wanted: set[str],
+    store: Any = unrounded,
+) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product."""
     grads = {name: np.zeros(x.shape, x.dtype) for name, x in (("dq", q), ("dk", k), ("dv", v)) if name in wanted}
     mask = visible(desc)
@@ -75,14 +77,14 @@ def reference(
                 p[unseen] = 0
             rows = grouped(dy[b], desc)
             if "dv" in wanted:
-                grads["dv"][b] = grouped(p, desc).swapaxes(-1, -2) @ rows
+                grads["dv"][b] = grouped(store(p), desc).swapaxes(-1, -2) @ rows
             if wanted & {"dq", "dk"}:
                 ds = (rows @ v[b].swapaxes(-1, -2)).reshape(p.shape)
                 ds -= (dy[b] * y[b]).sum(axis=-1)[..., None]
                 ds *= p
                 if mask is not None:
                     np.copyto(ds, 0, where=~mask)
-                ds = grouped(ds, desc)
+                ds = grouped(store(ds), desc)
                 if "dq" in wanted:
                     grads["dq"][b] = ((ds @ k[b]) * scale).reshape(q[b].shape)
                 if "dk" in wanted:
@@ -155,7 +157,9 @@ def shared_bytes(d: int, size: int) -> int:
 class FlashSdpaBackwardPlan(Plan):
     """The gradients of `FlashSdpaPlan`; dk and dv are summed over the query heads that share a key head.
 
-    Three kernels of fixed order and no atomics: rowsum(dy y), then blocks of queries for dq and of keys for dk and dv.
+    rowsum(dy y) first. On tensor cores then blocks of keys, which own dk and dv and add to dq in turn; else blocks of
+    queries for dq and of keys for dk and dv. The order of every sum is fixed, unless
+    `PlanPreference(deterministic=False)` lets blocks of keys add to dq as they come.
     """
 
     op = "attention.flash_sdpa_backward"
@@ -165,8 +169,9 @@ class FlashSdpaBackwardPlan(Plan):
     args = FlashSdpaBackwardArgs
     reference = staticmethod(reference)
     variants = (
+        *ROWS,
         Variant(
-            "simt", _geometry, source="attention/flash_sdpa_backward.cu",
+            "simt", _geometry, source="attention/flash_sdpa_backward.cu", elements=SINGLES,
             kernels=(
                 Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=32 * _WARPS),
                 Kernel("dq", "flash_dq<{T}, {D}>", DQ, **_FACTS),

@@ -50,6 +50,15 @@ BARACUDA_D void copy(T* tile, const T* source, i64 stride, int rows, int cols, b
   }
 }
 
+// The same to panels of 64 columns, [COLS / 64][ROWS][64], each a tile of its own.
+template <int ROWS, int COLS, int THREADS, class T>
+BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+#pragma unroll
+  for (int c = 0; c < COLS; c += 64) {
+    copy<ROWS, 64, THREADS>(tile + c * ROWS, source + c, stride, rows, cols - c, wide);
+  }
+}
+
 // out[r * stride + c] = tile[r][c] for r < rows and c < cols, by COUNT threads of which this is number `thread`.
 template <int ROWS, int D, int COUNT, class T>
 BARACUDA_D void copy_out(T* out, i64 stride, const T* tile, int thread, int rows, int cols, bool wide) {

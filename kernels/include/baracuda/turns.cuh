@@ -1,0 +1,48 @@
+#pragma once
+// turns      blocks that add to one place one after the other: a counter in global memory says whose turn it is.
+//
+// One thread of the block waits, a barrier lets the others go on; they add; a barrier, and one thread passes the turn on.
+// PTX ISA, Memory Consistency Model: release and acquire patterns; the barriers carry them to the rest of the block.
+// Whoever waits must know that those before it have started: blocks take their work from an atomic ticket.
+#include <baracuda/types.cuh>
+
+namespace baracuda {
+
+BARACUDA_D u32 current_turn(const u32* counter) {  // a glance ahead; accept_turn where it is the caller's
+  u32 now;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(counter)) : "memory");
+  return now;
+}
+BARACUDA_D void accept_turn() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+BARACUDA_D void await_turn(const u32* counter, u32 turn) {
+  u32 now;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(counter)) : "memory");
+  } while (now != turn);
+}
+BARACUDA_D void pass_turn(u32* counter, u32 next) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" :: "l"(__cvta_generic_to_global(counter)), "r"(next) : "memory");
+}
+
+// to[0 … 3] += x, 16-byte aligned; where no other thread adds meanwhile the order of the sum is the order of the turns.
+// PTX ISA, Parallel Synchronization and Communication Instructions: red, .v4.f32 (PTX 8.1, sm_90).
+BARACUDA_D void add_quad(float* to, const float (&x)[4]) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+               :: "l"(__cvta_generic_to_global(to)), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+#else
+  const float4 old = __ldcg(reinterpret_cast<const float4*>(to));
+  __stcg(reinterpret_cast<float4*>(to), float4{old.x + x[0], old.y + x[1], old.z + x[2], old.w + x[3]});
+#endif
+}
+
+// The same, whoever else adds meanwhile, in whatever order.
+BARACUDA_D void add_quad_any_order(float* to, const float (&x)[4]) {
+#if __CUDA_ARCH__ >= 900
+  add_quad(to, x);
+#else
+  for (int n = 0; n < 4; ++n) atomicAdd(to + n, x[n]);
+#endif
+}
+
+}  // namespace baracuda
