@@ -4,8 +4,7 @@
 
 bf16, 16384 tokens and a hidden size of 2048 in every point (2048 / head_dim heads; "GQA 8:1" has an eighth as many key
 heads). TFLOP/s count 4 · b · h · s² · d forward and 2.5 times that backward, half of it when causal. Every result is
-checked against torch's before it is timed. The row of this device, the SM80 and SM89 designs, and the backward whose
-sums have no fixed order each have a line. `--plot` draws what `--csv` holds.
+checked against torch's before it is timed. `--plot` draws what `--csv` holds.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ import baracuda_py as bc
 
 TOKENS, HIDDEN = 16384, 2048
 PEERS = {"torch FLASH": SDPBackend.FLASH_ATTENTION, "torch cuDNN": SDPBackend.CUDNN_ATTENTION}
-SM80 = bc.PlanPreference(max_arch=bc.ArchSku.SM80)
 ANY_ORDER = bc.PlanPreference(deterministic=False)
-FORWARD = {"": (bc.FlashSdpaPlan, None), "SM80": (bc.FlashSdpaPlan, SM80), "SM89": (bc.FlashSdpaSm89Plan, None)}
-BACKWARD = {"": None, "SM80": SM80, "any order": ANY_ORDER}
 FIELDS = ("direction", "head_dim", "length", "mask", "heads", "variant", "us", "tflops", "flash", "cudnn", "vs_flash")
 Call = Callable[[], Any]
 
@@ -106,17 +102,15 @@ def supported(point: Point, backend: SDPBackend, s: dict[str, torch.Tensor]) -> 
 
 def forward(point: Point, sets: list[dict[str, torch.Tensor]]) -> dict[str, list[Call]]:
     """Ours and the peers, each over all sets."""
-    calls: dict[str, list[Call]] = {}
-    for label, (kind, preference) in FORWARD.items():
-        plan = kind.select(point.descriptor(bc.FlashSdpaDescriptor), preference)
-        calls[label] = []
-        for s in sets:
-            s["y"] = torch.empty_like(s["q"])
-            s["lse"] = torch.empty(s["q"].shape[:3], device="cuda")
-            args = bc.FlashSdpaArgs(q=s["q"], k=s["k"], v=s["v"], y=s["y"], lse=s["lse"])
-            plan.run(args)
-            check(f"y {label}", s["y"], attend(point, SDPBackend.FLASH_ATTENTION, s["q"], s["k"], s["v"]))
-            calls[label].append(plan.bind(args))
+    plan = bc.FlashSdpaPlan.select(point.descriptor(bc.FlashSdpaDescriptor))
+    calls: dict[str, list[Call]] = {"": []}
+    for s in sets:
+        s["y"] = torch.empty_like(s["q"])
+        s["lse"] = torch.empty(s["q"].shape[:3], device="cuda")
+        args = bc.FlashSdpaArgs(q=s["q"], k=s["k"], v=s["v"], y=s["y"], lse=s["lse"])
+        plan.run(args)
+        check("y", s["y"], attend(point, SDPBackend.FLASH_ATTENTION, s["q"], s["k"], s["v"]))
+        calls[""].append(plan.bind(args))
     for name, backend in PEERS.items():
         if supported(point, backend, sets[0]):
             calls[name] = [lambda s=s, backend=backend: attend(point, backend, s["q"], s["k"], s["v"]) for s in sets]
@@ -124,8 +118,8 @@ def forward(point: Point, sets: list[dict[str, torch.Tensor]]) -> dict[str, list
 
 
 def backward(point: Point, sets: list[dict[str, torch.Tensor]]) -> dict[str, list[Call]]:
-    """Ours by design and order of sums, and the peers; `sets` hold the forward's y and lse."""
-    calls: dict[str, list[Call]] = {label: [] for label in BACKWARD}
+    """Ours in both orders of sums, and the peers; `sets` hold the forward's y and lse."""
+    calls: dict[str, list[Call]] = {"": [], "any order": []}
     for name, backend in PEERS.items():
         if not supported(point, backend, sets[0]):
             continue
@@ -137,7 +131,7 @@ def backward(point: Point, sets: list[dict[str, torch.Tensor]]) -> dict[str, lis
             calls[name].append(
                 lambda y=y, leaves=leaves, s=s: torch.autograd.grad(y, leaves, s["dy"], retain_graph=True)
             )
-    for label, preference in BACKWARD.items():
+    for label, preference in (("", None), ("any order", ANY_ORDER)):
         plan = bc.FlashSdpaBackwardPlan.select(point.descriptor(bc.FlashSdpaBackwardDescriptor), preference)
         for s in sets:
             grads = {f"d{n}": torch.empty_like(s[n]) for n in "qkv"}
@@ -157,16 +151,17 @@ def rows(point: Point, rounds: int) -> Iterator[dict[str, Any]]:
     for direction, make, scale in (("forward", forward, 1.0), ("backward", backward, 2.5)):
         times = interleaved(make(point, sets), rounds)
         rate = {name: scale * point.flops / t.median * 1e-6 for name, t in times.items()}
-        for variant in FORWARD if direction == "forward" else BACKWARD:
-            yield {
-                "direction": direction, "head_dim": point.head_dim, "length": point.length,
-                "mask": "causal" if point.causal else "full",
-                "heads": f"{point.heads}/{point.heads // point.group}",
-                "variant": variant, "us": f"{times[variant].median:.1f}", "tflops": f"{rate[variant]:.0f}",
-                "flash": f"{rate['torch FLASH']:.0f}",
-                "cudnn": f"{rate['torch cuDNN']:.0f}" if "torch cuDNN" in rate else "",
-                "vs_flash": f"{rate[variant] / rate['torch FLASH']:.3f}",
-            }  # fmt: skip
+        for variant in ("", "any order"):
+            if variant in times:
+                yield {
+                    "direction": direction, "head_dim": point.head_dim, "length": point.length,
+                    "mask": "causal" if point.causal else "full",
+                    "heads": f"{point.heads}/{point.heads // point.group}",
+                    "variant": variant, "us": f"{times[variant].median:.1f}", "tflops": f"{rate[variant]:.0f}",
+                    "flash": f"{rate['torch FLASH']:.0f}",
+                    "cudnn": f"{rate['torch cuDNN']:.0f}" if "torch cuDNN" in rate else "",
+                    "vs_flash": f"{rate[variant] / rate['torch FLASH']:.3f}",
+                }  # fmt: skip
 
 
 def plot(path: Path) -> None:

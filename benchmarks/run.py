@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attention_cases  # noqa: F401  (registers its cases, as the next)
 import cupy as cp
-import model_cases  # noqa: F401  (registers its cases)
+import model_cases  # noqa: F401
 from cases import Case, cases
 from timing import Timing, copy_bandwidth, interleaved
 

@@ -74,7 +74,8 @@ def _one_wrong(
     allowed = spec.elements(case.desc)
     carriers = {a.carrier for a in allowed}
     yield "no array", object(), invalid
-    yield "one axis too many", wrap(np.zeros((2, *array.shape), array.dtype)), invalid
+    axes = len(spec.shape(case.desc)) + 1 - array.ndim if spec.broadcast else 1  # more than what it broadcasts to
+    yield "one axis too many", wrap(np.zeros((*(2,) * axes, *array.shape), array.dtype)), invalid
     if array.ndim and not spec.broadcast:
         yield "one element too many", wrap(np.zeros((*array.shape[:-1], array.shape[-1] + 1), array.dtype)), invalid
     kind = next((k for k in _CANDIDATES if k not in allowed and k.dtype not in carriers), None)

@@ -1,0 +1,104 @@
+"""Where a page table sends the tokens of a batch: the rule of the paged ops in NumPy, and random tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+TABLES = ("page_table", "cache_offsets", "token_indptr", "kv_indices", "kv_indptr", "kv_last_page_len")
+
+
+def sequence_of(token: Any, token_indptr: Any) -> Any:
+    """The last sequence whose first bound is at most the token, by bisection as in the kernel."""
+    low, high = np.zeros_like(token), np.full_like(token, len(token_indptr) - 1)
+    while (open_ := high - low > 1).any():
+        middle = (low + high) // 2
+        right = token_indptr[middle] <= token
+        low = np.where(open_ & right, middle, low)
+        high = np.where(open_ & ~right, middle, high)
+    return low
+
+
+def locate(
+    desc: Any, *, page_table: Any = None, cache_offsets: Any = None, token_indptr: Any = None, kv_indices: Any = None,
+    kv_indptr: Any = None, kv_last_page_len: Any = None,
+) -> tuple[Any, Any, Any, int | None]:  # fmt: skip
+    """The tokens that have a place, their pages and cells, and the first token that should have one and has none."""
+    empty = np.zeros(0, np.int64)
+    if not desc.batch_size or not desc.num_tokens:
+        return empty, empty, empty, None
+    page_table, cache_offsets, token_indptr, kv_indices, kv_indptr, last = (
+        None if a is None else np.asarray(a).astype(np.int64)
+        for a in (page_table, cache_offsets, token_indptr, kv_indices, kv_indptr, kv_last_page_len)
+    )
+    token = np.arange(desc.num_tokens)
+    if token_indptr is None:
+        count = np.int64(desc.num_tokens // desc.batch_size)
+        sample = token // count
+        row = token - sample * count
+        real = np.ones(desc.num_tokens, bool)
+    else:
+        sample = sequence_of(token, token_indptr)
+        first, end = token_indptr[sample], token_indptr[sample + 1]
+        row, count, real = token - first, end - first, (first <= token) & (token < end)
+    with np.errstate(over="ignore"):
+        if last is None:
+            place = cache_offsets[sample] + row  # type: ignore[index]
+        else:
+            held = (kv_indptr[sample + 1] - kv_indptr[sample] - 1) * desc.page_size + last[sample]  # type: ignore[index]
+            place = held - count + row
+        slot, cell = place // desc.page_size, place % desc.page_size
+        if page_table is not None:
+            good = (place >= 0) & (slot < desc.max_pages)
+            at: Any = (sample, np.where(good, slot, 0))
+            table = page_table
+        else:
+            begin = kv_indptr[sample]  # type: ignore[index]
+            good = (place >= 0) & (begin >= 0) & (begin < desc.num_indices)
+            good &= (slot < kv_indptr[sample + 1] - begin) & (slot < desc.num_indices - begin)  # type: ignore[index]
+            at, table = np.where(good, begin + slot, 0), kv_indices
+        page = table[at] if table.size else np.full(desc.num_tokens, -1)  # type: ignore[union-attr,index]
+    good &= real & (page >= 0) & (page < desc.num_pages)
+    bad = np.flatnonzero(real & ~good)
+    return token[good], page[good], cell[good], int(bad[0]) if bad.size else None
+
+
+def random_ints(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Raw material for `settle`."""
+    return rng.integers(0, 2**30, shape)
+
+
+def settle(desc: Any, arrays: dict[str, Any]) -> None:
+    """Turn random integers into legal tables: every sequence has pages of its own, and room for all new tokens."""
+    batch = desc.batch_size
+    each = (desc.max_pages if desc.max_pages else desc.num_indices // max(batch, 1)) if batch else 0
+    padded = desc.max_pages > 0
+    dtype = next((arrays[n].dtype for n in TABLES if arrays.get(n) is not None), np.dtype(np.int32))
+    raw = {n: None if arrays.get(n) is None else np.asarray(arrays[n]).astype(np.int64) for n in TABLES}
+    bounds = None
+    if raw["token_indptr"] is not None:
+        bounds = np.sort(raw["token_indptr"] % (desc.num_tokens + 1))
+        bounds[0] = 0
+    counts = np.diff(bounds) if bounds is not None else np.full(batch, desc.num_tokens // max(batch, 1))
+    seed = raw["cache_offsets"] if raw["cache_offsets"] is not None else np.arange(batch)
+    room = np.maximum(each * desc.page_size - counts, 0)
+    offsets = seed % (room + 1)
+    pages = np.random.default_rng(int(offsets.sum())).permutation(max(desc.num_pages, 1))
+    made: dict[str, Any] = {"token_indptr": bounds}
+    if padded or not batch:
+        table = np.resize(pages, (batch, desc.max_pages))  # each page once, where there are enough
+        made |= {"page_table": table, "cache_offsets": offsets}
+    elif raw["kv_last_page_len"] is not None:
+        lengths = offsets + counts
+        used = np.maximum(-(-lengths // desc.page_size), 1)
+        made |= {"kv_indptr": np.concatenate([[0], np.cumsum(used)])}
+        made |= {"kv_last_page_len": lengths - (used - 1) * desc.page_size}
+    else:
+        made |= {"kv_indptr": np.arange(batch + 1) * each, "cache_offsets": offsets}
+    if not padded and batch:
+        made["kv_indices"] = np.resize(pages, desc.num_indices)
+    for name in TABLES:
+        value = made.get(name)
+        kept = arrays[name].dtype if arrays.get(name) is not None else dtype
+        arrays[name] = None if value is None else np.ascontiguousarray(value).astype(kept)
