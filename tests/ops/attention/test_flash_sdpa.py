@@ -153,3 +153,11 @@ def test_a_strided_head_dim_is_refused():
 def test_layout_classes_are_named():
     assert choose("float32", 64, 64).sku.layout == "contiguous"
     assert choose("float32", 64, 64, strides=(2 * 70 * 64, 64, 128, 1)).sku.layout == "inner_contiguous"
+
+
+@pytest.mark.parametrize(
+    ("cc", "d", "row"), [(9.0, 64, "wgmma"), (9.0, 32, "mma"), (8.0, 64, "mma"), (12.0, 256, "mma")]
+)
+def test_the_row_a_device_takes(cc, d, row):
+    desc = FlashSdpaDescriptor(batch_size=1, num_heads=1, query_len=64, key_len=64, d_k=d, d_v=d, element="bfloat16")
+    assert FlashSdpaPlan.select(desc, device=fake_device(cc)).sku.variant == row
