@@ -20,6 +20,7 @@ from typing import Any
 import cupy as cp
 import torch
 import torch.nn.functional as F
+from record import write
 from timing import interleaved
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -28,7 +29,6 @@ import baracuda_py as bc
 TOKENS, HIDDEN = 16384, 2048
 PEERS = {"torch FLASH": SDPBackend.FLASH_ATTENTION, "torch cuDNN": SDPBackend.CUDNN_ATTENTION}
 ANY_ORDER = bc.PlanPreference(deterministic=False)
-FIELDS = ("direction", "head_dim", "length", "mask", "heads", "variant", "us", "tflops", "flash", "cudnn", "vs_flash")
 Call = Callable[[], Any]
 
 
@@ -207,18 +207,14 @@ def main() -> int:
     for point in points([int(d) for d in options.points.split(",")]):
         for row in rows(point, options.rounds):
             done.append(row)
-            print("  ".join(f"{row[name]:>8}" for name in FIELDS), flush=True)
+            print("  ".join(f"{value:>8}" for value in row.values()), flush=True)
         cp.get_default_memory_pool().free_all_blocks()
         torch.cuda.empty_cache()
     for key in dict.fromkeys((r["direction"], r["variant"]) for r in done):
         ratios = [float(r["vs_flash"]) for r in done if (r["direction"], r["variant"]) == key]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"{' '.join(key)}: {mean:.3f} of FLASH (geometric mean), worst {min(ratios):.3f}")
-    if options.csv:
-        with open(options.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(done)
+    write(options.csv, done)
     return 0
 
 

@@ -8,7 +8,6 @@ Shapes are those of `examples/train_gpt.py --preset gpu`, bf16; both sides are o
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import cupy as cp
 import gpt_model
+from record import write
 from timing import interleaved
 
 import baracuda_py as bc
 
 P = gpt_model.PRESETS["gpu"]
 TOKENS = P.batch * P.context
-FIELDS = ("fusion", "calls_a_step", "fused_us", "separate_us", "saved_us_a_step")
 Sides = tuple[str, int, Callable[[], Any], Callable[[], Any]]
 
 
@@ -145,12 +144,8 @@ def main() -> int:
     done = []
     for row in rows(options.rounds):
         done.append(row)
-        print("  ".join(f"{row[name]!s:>12}" for name in FIELDS), flush=True)
-    if options.csv:
-        with open(options.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(done)
+        print("  ".join(f"{value!s:>12}" for value in row.values()), flush=True)
+    write(options.csv, done)
     return 0
 
 

@@ -21,10 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import cupy as cp
 import gpt_model
 import numpy as np
+from record import write
 from run import versions
 from timing import copy_bandwidth, interleaved
 from torch_gpt import Generator
-from train_step import gpu_name, write
+from train_step import gpu_name
 
 import baracuda_py as bc
 

@@ -9,35 +9,16 @@ matrix product), and the peers. Every result is checked against the first peer b
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import attention_cases  # noqa: F401  (registers its cases, as the next)
 import cupy as cp
 import model_cases  # noqa: F401
 from cases import Case, cases
+from record import write
 from timing import Timing, copy_bandwidth, interleaved
-
-FIELDS = (
-    "op",
-    "shape",
-    "element",
-    "sku",
-    "us",
-    "p20",
-    "p80",
-    "rate",
-    "unit",
-    "fraction",
-    "target",
-    "peer",
-    "peer_us",
-    "peers",
-    "versions",
-)
 
 
 def versions() -> str:
@@ -86,17 +67,6 @@ def row(case: Case, times: dict[str, Timing], ceilings: dict[str, float]) -> dic
         "peers": "; ".join(f"{name} {t.median:.1f}" for name, t in times.items()),
         "versions": versions(),
     }
-
-
-def write(path: str | None, rows: list[dict[str, Any]]) -> None:
-    """The CSV so far: a run that is cut short keeps what it measured."""
-    if path is None:
-        return
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def main() -> int:

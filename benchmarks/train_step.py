@@ -11,7 +11,6 @@ batches, to their held-out losses.
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import sys
 import time
@@ -27,6 +26,7 @@ import numpy as np
 import torch
 from gpt_data import load
 from gpt_train import Inputs, drive, graph_step, held_out_loss, train
+from record import write
 from run import matmul_ceiling, versions
 from step_kernels import measure, table
 from timing import Timing, copy_bandwidth
@@ -205,14 +205,6 @@ def plot(path: Path, rows: list[dict[str, Any]], curves: dict[str, list[float]])
         axis.legend()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A CSV of rows that share their fields."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def main() -> int:
