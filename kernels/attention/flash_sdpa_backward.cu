@@ -2,10 +2,11 @@
 //   delta[i] = dy[i] y[i];   dv[j] = sum_i p[i,j] dy[i];   dk[j] = scale sum_i ds[i,j] q[i];
 //   dq[i] = scale sum_j ds[i,j] k[j]
 //
-// Three kernels, each with parameters P of its own. flash_delta: a warp a row. flash_dq: a block a tile of queries, walking
-// the keys. flash_dkv: a block a tile of keys of one key head, walking the query heads that share it and, in each, the
-// queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of each product staged by chunks of columns; the score tile
-// then goes through shared memory as the left operand of the second product, whose right operand is staged by rows.
+// Three kernels, each with parameters P of its own. flash_delta: a warp a row. flash_dq: a block a tile of queries,
+// walking the keys. flash_dkv: a block a tile of keys of one key head, walking the query heads that share it and, in
+// each, the queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of
+// each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the
+// second product, whose right operand is staged by rows.
 #include <baracuda/attention.cuh>
 
 namespace baracuda {

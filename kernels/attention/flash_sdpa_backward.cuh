@@ -115,7 +115,8 @@ template <int D, class T> BARACUDA_D void put_fragment(T* tile, int row, int col
 }
 
 // scale x, as a warp's accumulators have it, to rows r0 … and columns col0 … of dq.
-template <class T, int N, class P> BARACUDA_D void put_dq(const P& p, u32 b, u32 h, i64 r0, int col0, const float (&x)[N][4]) {
+template <class T, int N, class P>
+BARACUDA_D void put_dq(const P& p, u32 b, u32 h, i64 r0, int col0, const float (&x)[N][4]) {
   const i64 r = r0 + lane_id() / 4;
   const int cols = p.d_k - col0 - lane_id() % 4 * 2;
   const float scale = static_cast<float>(p.scale);

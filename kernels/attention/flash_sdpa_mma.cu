@@ -13,7 +13,8 @@ namespace attention {
 
 // s = q kᵀ
 template <class T, int D, int MT, int KEYS>
-BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key, u32 at) {
+BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key,
+                      u32 at) {
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -39,7 +40,8 @@ BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>&
 
 // acc += weights v
 template <class T, int D, int MT, int KEYS>
-BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4], const tile::Reader<D, false>& value, u32 at) {
+BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4],
+                         const tile::Reader<D, false>& value, u32 at) {
 #pragma unroll
   for (int j = 0; j < KEYS; j += 16) {
 #pragma unroll

@@ -8,6 +8,7 @@
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
+
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces.
 template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
@@ -36,10 +37,12 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
   const int last = p.causal ? min(key_len, seen + rows) : key_len;
 
   const auto load_keys = [&](int k0, int slot) {
-    tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, WIDE);
+    tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k,
+                                        WIDE);
   };
   const auto load_values = [&](int k0, int slot) {
-    tile::copy_panels<KEYS, D, THREADS>(values + slot * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v, WIDE);
+    tile::copy_panels<KEYS, D, THREADS>(values + slot * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v,
+                                        WIDE);
   };
   const auto arrive = [&] {  // all that was loaded is there, and all are done with what is loaded over next
     cp_async_wait<0>();
@@ -150,8 +153,8 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
   T* const y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + (q0 + row0) * p.stride[3][2];
 #pragma unroll
   for (int d = 0; d < D; d += 64) {
-    tile::copy_out<16, 64, warp_size>(y + d, p.stride[3][2], queries + d * ROWS + row0 * 64, lane_id(), rows - row0, p.d_v - d,
-                                      WIDE);
+    tile::copy_out<16, 64, warp_size>(y + d, p.stride[3][2], queries + d * ROWS + row0 * 64, lane_id(), rows - row0,
+                                      p.d_v - d, WIDE);
   }
 }
 
