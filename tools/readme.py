@@ -18,40 +18,38 @@ from baracuda_py.core.report import operations  # noqa: E402
 
 def ops_table() -> str:
     """One line per plan."""
-    lines = ["| family | plan | direction | elements | kinds | backends |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = []
     for op in operations():
         backends = ", ".join(dict.fromkeys(v["backend"] for v in op["variants"]))
         kinds = str(len(op["kinds"])) if op["kinds"] else ""
-        cells = (op["family"], f"`{op['plan']}`", op["direction"], ", ".join(op["elements"]), kinds, backends)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append((op["family"], f"`{op['plan']}`", op["direction"], ", ".join(op["elements"]), kinds, backends))
+    return _table("", ("family", "plan", "direction", "elements", "kinds", "backends"), lines)
 
 
 def measured() -> str:
-    """The benchmark table of each GPU on file."""
+    """The tables and plots of the figures on file."""
     parts = []
     for path in sorted((ROOT / "benchmarks/results").glob("*.csv")):
-        special = next((table for suffix, table in _TABLES.items() if path.stem.endswith(suffix)), None)
-        if special is not None:
-            parts.append(special(path) + _plot(path))
-            continue
-        rows = _rows(path)
-        if not rows:
-            continue
-        parts.append(
-            f"{path.stem.replace('_', ' ').upper()}: TB/s or TFLOP/s, the fraction of the ceiling measured in the same "
-            "run, and the fastest peer interleaved in that run.\n\n"
-            "| op | shape | µs | rate | of ceiling | best peer | speed-up |\n"
-            "| --- | --- | --- | --- | --- | --- | --- |"
-        )
-        for row in rows:
-            peer = f"{row['peer']} {float(row['peer_us']):.1f} µs" if row["peer"] else ""
-            ratio = f"{float(row['peer_us']) / float(row['us']):.2f}×" if row["peer"] else ""
-            parts[-1] += (
-                f"\n| {row['op']} | {row['shape']} | {float(row['us']):.1f} | {row['rate']} {row['unit']} "
-                f"| {100 * float(row['fraction']):.0f} % | {peer} | {ratio} |"
-            )
+        table = next((table for suffix, table in _TABLES.items() if path.stem.endswith(suffix)), _op_table)
+        parts.append(table(path) + _plot(path))
     return "\n\n".join(part for part in parts if part) or "No figures are on file yet."
+
+
+def _op_table(path: Path) -> str:
+    lines = [
+        (
+            row["op"], row["shape"], f"{float(row['us']):.1f}", f"{row['rate']} {row['unit']}",
+            f"{100 * float(row['fraction']):.0f} %",
+            f"{row['peer']} {float(row['peer_us']):.1f} µs" if row["peer"] else "",
+            f"{float(row['peer_us']) / float(row['us']):.2f}×" if row["peer"] else "",
+        )
+        for row in _rows(path)
+    ]  # fmt: skip
+    title = (
+        f"{path.stem.replace('_', ' ').upper()}: TB/s or TFLOP/s, the fraction of the ceiling measured in the same "
+        "run, and the fastest peer interleaved in that run"
+    )
+    return _table(title, ("op", "shape", "µs", "rate", "of ceiling", "best peer", "speed-up"), lines)
 
 
 def _plot(path: Path) -> str:
@@ -66,18 +64,18 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _table(title: str, head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    """A titled table; nothing where there are no lines."""
+    """A table under its title, if it has one; nothing where there are no lines."""
     if not lines:
         return ""
     rows = (head, ("---",) * len(head), *lines)
-    return "\n".join([f"{title}:", "", *(f"| {' | '.join(cells)} |" for cells in rows)])
+    above = [f"{title}:", ""] if title else []
+    return "\n".join([*above, *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
 def _host_table(path: Path) -> str:
     with path.open() as file:
-        rows = list(csv.reader(file))[1:]
-    lines = ["Host cost of a call, µs:", "", "| call | µs | over the prepacked launch |", "| --- | --- | --- |"]
-    return "\n".join([*lines, *(f"| {name} | {us} | {over} |" for name, us, over in rows)])
+        lines = [tuple(row) for row in csv.reader(file)][1:]
+    return _table("Host cost of a call, µs", ("call", "µs", "over the prepacked launch"), lines)
 
 
 def _attention_table(path: Path) -> str:
