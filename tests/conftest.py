@@ -38,7 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Registers and spilled bytes of the tensor-core kernels that were compiled."""
     reports = [r for r in terminalreporter.getreports("passed") if r.when == "call"]
-    rows = [value for report in reports for key, value in report.user_properties if key == "kernel"]
+    found = [tuple(value) for report in reports for key, value in report.user_properties if key == "kernel"]
+    rows = dict.fromkeys(found)  # rows of a table may share a kernel
     if rows:
         terminalreporter.section("tensor-core kernels: registers a thread, bytes spilled out + in")
         for symbol, target, registers, spilled in rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -113,9 +113,18 @@ class Truth:
         return None
 
 
-def wrong_results(case: Case, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
-    """`Truth.wrong` for one run."""
-    return Truth(case).wrong(got, bound)
+def wrong_plan(case: Case, plans: Iterable[Plan]) -> str | None:
+    """What the first of some plans for one case gets wrong, dense operands and all outputs poisoned, or None."""
+    ready, truth = OnDevice(operands(case)), Truth(case)
+    args = ready.args()
+    for plan in plans:
+        ready.refill()
+        plan.run(args)
+        sku = plan.can_implement(args).sku
+        found = ready.harm() or truth.wrong(ready.written(), sku.precision_guarantee.error)  # type: ignore[union-attr]
+        if found:
+            return f"{sku}, {plan.device.smem} bytes of shared memory: {found}"
+    return None
 
 
 def _prepared(plan: type[Plan], draw: Draw, **how: Any) -> tuple[Plan, Operands]:
@@ -144,7 +153,7 @@ def gpu_error(plan: type[Plan], draw: Draw) -> None:
     chosen.run(args)
     _sync()
     bound = verdict.sku.precision_guarantee.error  # type: ignore[union-attr]
-    wrong = device.harm() or wrong_results(ready.case, device.written(), bound)
+    wrong = device.harm() or Truth(ready.case).wrong(device.written(), bound)
     if wrong:
         raise AssertionError(f"{ready}\n{verdict.sku}: {wrong}")
 
@@ -246,7 +255,7 @@ def gpu_capture(plan: type[Plan], draw: Draw) -> None:
     _sync()
     graph.launch(stream)
     _sync()
-    wrong = device.harm() or wrong_results(fresh.case, device.written(), chosen.precision_guarantee.error)
+    wrong = device.harm() or Truth(fresh.case).wrong(device.written(), chosen.precision_guarantee.error)
     if wrong:
         raise AssertionError(f"{ready}\nreplayed with new inputs: {wrong}")
 
@@ -294,7 +303,7 @@ def gpu_workspace(plan: type[Plan], draw: Draw) -> None:
     if not (guards[:512] == 0xA5).all() or not (guards[512 + needed :] == 0xA5).all():
         raise AssertionError(f"{ready}\nthe run wrote outside its workspace of {needed} bytes")
     bound = chosen.can_implement(args).sku.precision_guarantee.error  # type: ignore[union-attr]
-    wrong = device.harm() or wrong_results(ready.case, device.written(), bound)
+    wrong = device.harm() or Truth(ready.case).wrong(device.written(), bound)
     if wrong:
         raise AssertionError(f"{ready}\nwith a poisoned workspace: {wrong}")
 

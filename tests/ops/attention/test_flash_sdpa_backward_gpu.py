@@ -16,8 +16,7 @@ from baracuda_py.ops.attention.flash_sdpa_backward import (
     flash_sdpa_backward,
 )
 from baracuda_py.testing.draw import fill, stored
-from baracuda_py.testing.gpu import OnDevice, Truth
-from baracuda_py.testing.operands import operands
+from baracuda_py.testing.gpu import wrong_plan
 
 pytestmark = pytest.mark.gpu
 HALVES = ("float16", "bfloat16")
@@ -40,16 +39,7 @@ def wrong(desc: FlashSdpaBackwardDescriptor, spread: float = 1.0) -> str | None:
     case = fill(FlashSdpaBackwardPlan, desc, np.random.default_rng(desc.query_len))
     case.arrays["q"] = stored(case.arrays["q"].astype(np.float64) * spread, desc.element)
     FlashSdpaBackwardPlan.complete(desc, case.arrays)
-    ready = OnDevice(operands(case))
-    args, truth = ready.args(), Truth(case)
-    for chosen in plans(desc):
-        ready.refill()
-        chosen.run(args)
-        sku = chosen.can_implement(args).sku
-        found = ready.harm() or truth.wrong(ready.written(), sku.precision_guarantee.error)
-        if found:
-            return f"{sku}, {chosen.device.smem} bytes: {found}"
-    return None
+    return wrong_plan(case, plans(desc))
 
 
 def descriptor(queries: int, keys: int, d: int, element: str, **facts: object) -> FlashSdpaBackwardDescriptor:

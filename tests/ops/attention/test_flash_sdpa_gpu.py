@@ -12,8 +12,7 @@ from baracuda_py.ops.attention.flash_sdpa import FlashSdpaArgs, FlashSdpaDescrip
 from baracuda_py.ops.attention.flash_sdpa import flash_sdpa as functional
 from baracuda_py.ops.attention.flash_sdpa_sm89 import FlashSdpaSm89Plan
 from baracuda_py.testing.draw import fill, stored
-from baracuda_py.testing.gpu import OnDevice, Truth
-from baracuda_py.testing.operands import operands
+from baracuda_py.testing.gpu import wrong_plan
 
 pytestmark = pytest.mark.gpu
 HALVES = ("float16", "bfloat16")
@@ -24,16 +23,7 @@ def wrong(desc: FlashSdpaDescriptor, spread: float = 1.0) -> str | None:
     """What any design gets wrong with random operands, or None; `spread` multiplies q, and with it the scores."""
     case = fill(FlashSdpaPlan, desc, np.random.default_rng(desc.query_len))
     case.arrays["q"] = stored(case.arrays["q"].astype(np.float64) * spread, desc.element)
-    ready = OnDevice(operands(case))
-    args, truth = ready.args(), Truth(case)
-    for chosen in designs(desc):
-        ready.refill()
-        chosen.run(args)
-        sku = chosen.can_implement(args).sku
-        found = ready.harm() or truth.wrong(ready.written(), sku.precision_guarantee.error)
-        if found:
-            return f"{sku}: {found}"
-    return None
+    return wrong_plan(case, designs(desc))
 
 
 def designs(desc: FlashSdpaDescriptor) -> list[FlashSdpaPlan]:
