@@ -10,7 +10,7 @@ import enum
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .element import FLOATS, ElementKind
 from .errors import InvalidProblemError, UnsupportedError
@@ -144,6 +144,9 @@ def element(kinds: tuple[ElementKind, ...] = FLOATS, default: Any = _MISSING) ->
 class Descriptor:
     """Base of all descriptors: subclasses are `@dataclass(frozen=True, kw_only=True)`."""
 
+    if TYPE_CHECKING:
+        element: ElementKind  # declared by every page, with the kinds it serves
+
     def __post_init__(self) -> None:
         for name, check in _checks(type(self)):
             value = getattr(self, name)
@@ -158,7 +161,7 @@ class Descriptor:
     @property
     def acc(self) -> ElementKind:
         """The accumulator's element, in which statistics are saved: f32, f64 for f64."""
-        return self.element.acc  # type: ignore[attr-defined, no-any-return]  # every page declares `element`
+        return self.element.acc
 
 
 def check_field(cls: type[Descriptor], name: str, value: Any) -> Any:

@@ -334,7 +334,7 @@ class LibraryLaunch:
 def load_function(plan: Plan, variant: Variant, step: Step) -> Any:
     """Compile (or find) the unit of a step and load its kernel on the plan's device."""
     kernel = variant.kernel(step.kernel)
-    element = plan.desc.element  # type: ignore[attr-defined]
+    element = plan.desc.element
     instance = variant.instance(
         plan.op, element, plan.kind, kernel, {a: step.axes[a] for a in kernel.axes_for(element)}
     )
