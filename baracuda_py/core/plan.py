@@ -26,9 +26,9 @@ class Plan:
     """Base of all plans. A page subclasses it and declares:
 
     op: "family.name". category, direction, descriptor, args: its classes. kinds: an Enum for table ops.
-    reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype. Where the formula
-        keeps intermediates in the element, they pass through a keyword `store` (default `unrounded`): tests round there
-    (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; with `raw = True`
+    reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
+    (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; where the formula keeps
+    intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
     operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
     bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
     """
@@ -164,7 +164,7 @@ class Plan:
     @cached_property
     def precision_guarantee(self) -> PrecisionGuarantee:
         """The weakest promise over the rows this plan may take."""
-        promises = [v.guarantee.of(self.desc.element, self.kind) for v in self.rows]  # type: ignore[attr-defined]
+        promises = [v.guarantee.of(self.desc.element, self.kind) for v in self.rows]
         weakest = promises[0]
         for promise in promises[1:]:
             weakest = weakest.weakest(promise)
@@ -191,7 +191,7 @@ class Plan:
         return "\n".join(lines)
 
     def _sku(self, variant: Variant, layout: str) -> KernelSku:
-        element = self.desc.element  # type: ignore[attr-defined]
+        element = self.desc.element
         promise = variant.guarantee.of(element, self.kind)
         aux = getattr(self.desc, "aux_element", None)
         return KernelSku(

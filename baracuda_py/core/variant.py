@@ -92,6 +92,11 @@ class Geometry:
     layout: str = "contiguous"
 
 
+def aligned(nbytes: int) -> int:
+    """Bytes a piece of workspace takes: a multiple of 256, so that the next one starts aligned."""
+    return -(-nbytes // 256) * 256
+
+
 class Problem:
     """What a geometry function sees: `desc`, `device`, and one attribute per array operand.
 

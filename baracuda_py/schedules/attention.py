@@ -7,7 +7,7 @@ plain multiply-adds in the accumulator's element, for float32 and float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +28,10 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def head_dim(desc: Any) -> int | str:
-    """The template's head_dim, or why there is none."""
+def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
+    """The template's head_dim out of `dims`, which ascend, or why there is none."""
     widest = max(desc.d_k, desc.d_v)
-    return next((d for d in HEAD_DIMS if widest <= d), f"head_dim {widest} is beyond {HEAD_DIMS[-1]}")
+    return next((d for d in dims if widest <= d), f"head_dim {widest} is beyond {max(dims)}")
 
 
 def strides(*views: View | None) -> list[tuple[int, ...]]:
@@ -87,13 +87,14 @@ def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: 
 
 @dataclass(frozen=True)
 class Tiling:
-    """A tensor-core block for one head_dim: warps, 16-row tiles a warp, keys a tile, buffers, blocks an SM."""
+    """A block of `flash_sdpa_mma` for one head_dim: warps, 16-row tiles a warp, keys a tile, buffers, blocks an SM."""
 
     warps: int
     tiles: int
     keys: int
     stages: int
     blocks: int
+    spills: bool = False
 
     @property
     def rows(self) -> int:
@@ -104,96 +105,94 @@ class Tiling:
         """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
         return 2 * d * (self.rows + 2 * self.stages * self.keys)
 
+    def call(self, d: int) -> str:
+        """The kernel's template."""
+        return f"flash_sdpa_mma<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {{WIDE}}>"
+
+
+@dataclass(frozen=True)
+class GroupTiling:
+    """A block of `flash_sdpa_wgmma` for one head_dim: warpgroups of 64 queries, and blocks an SM."""
+
+    groups: int
+    blocks: int
+    spills: bool = False
+    keys: int = 64
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return 4 * self.groups
+
+    @property
+    def rows(self) -> int:
+        """Queries a block takes."""
+        return 64 * self.groups
+
+    def smem(self, d: int) -> int:
+        """Bytes: the queries and two tiles of keys and of values, from a multiple of 1024 on."""
+        return 1024 + 2 * d * (self.rows + 4 * self.keys)
+
+    def call(self, d: int) -> str:
+        """The kernel's template."""
+        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, {{WIDE}}>"
+
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
 # H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
 SM80 = {
-    32: Tiling(4, 2, 64, 2, 3), 64: Tiling(4, 2, 64, 2, 3), 96: Tiling(4, 2, 64, 2, 2),
-    128: Tiling(4, 2, 64, 2, 2), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
+    32: Tiling(4, 2, 64, 2, 3), 64: Tiling(4, 2, 64, 2, 3, spills=True), 96: Tiling(4, 2, 64, 2, 2),
+    128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
 # One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
 SM89 = {
     32: Tiling(8, 2, 64, 2, 1), 64: Tiling(8, 2, 64, 2, 1), 96: Tiling(8, 2, 32, 2, 1),
     128: Tiling(8, 2, 32, 2, 1), 192: Tiling(8, 1, 32, 2, 1), 256: Tiling(8, 1, 16, 2, 1),
 }  # fmt: skip
+# One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
+# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
+# 465 (two groups and 128 keys 436), 256 521.
+SM90A = {64: GroupTiling(1, 4, spills=True), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
 
 
-def _mma_row(name: str, design: ArchSku, tilings: Mapping[int, Tiling]) -> Variant:
-    """A tensor-core row: a kernel for each head_dim, and for rows of whole aligned 16-byte pieces or any rows."""
-    template = "flash_sdpa_mma<{{T}}, {d}, {t.warps}, {t.tiles}, {t.keys}, {t.stages}, {{WIDE}}>"
+def _row(
+    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], not_32: str = ""
+) -> Variant:
+    """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces or any rows.
+
+    not_32: why head_dims up to 32 are left to the next row, if they are.
+    """
     kernels = tuple(
         Kernel(
-            f"{name}_{d}", template.format(d=d, t=t), PARAMS, {"WIDE": (True, False)}, threads=32 * t.warps,
-            min_blocks=t.blocks, split=("WIDE",), spills=True,
+            f"{name}_{d}", t.call(d), PARAMS, {"WIDE": (True, False)}, threads=32 * t.warps, min_blocks=t.blocks,
+            split=("WIDE",), spills=t.spills,
         )
         for d, t in tilings.items()
     )  # fmt: skip
 
     def geometry(p: Problem) -> Geometry | str:
-        d = head_dim(p.desc)
-        if isinstance(d, str):
-            return d
+        if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
+            return not_32
         if p.desc.key_len >= 2**30:
             return "more than 2^30 keys"
+        d = head_dim(p.desc, tilings)
+        if isinstance(d, str):
+            return d
         t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
         return _step(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
 
     return Variant(
-        name, geometry, source="attention/flash_sdpa_mma.cu", kernels=kernels, elements=HALVES, design=design,
+        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=kernels, elements=HALVES, design=design,
         guarantee=TENSOR_CORES,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class GroupTiling:
-    """A wgmma block for one head_dim: warpgroups of 64 queries, and blocks an SM."""
-
-    groups: int
-    blocks: int
-    keys: int = 64
-
-    def smem(self, d: int) -> int:
-        """Bytes: the queries and two tiles of keys and of values, from a multiple of 1024 on."""
-        return 1024 + 2 * d * (64 * self.groups + 4 * self.keys)
-
-
-# One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
-# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
-# 465 (two groups and 128 keys 436), 256 521.
-SM90A = {64: GroupTiling(1, 4), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
-
-
-def _wgmma_row(tilings: Mapping[int, GroupTiling]) -> Variant:
-    """The Hopper row: a kernel for each head_dim that is whole panels of 64 columns."""
-    kernels = tuple(
-        Kernel(
-            f"wgmma_{d}", f"flash_sdpa_wgmma<{{T}}, {d}, {t.groups}, {t.keys}, {{WIDE}}>", PARAMS,
-            {"WIDE": (True, False)}, threads=128 * t.groups, min_blocks=t.blocks, split=("WIDE",), spills=d == 64,
-        )
-        for d, t in tilings.items()
-    )  # fmt: skip
-
-    def geometry(p: Problem) -> Geometry | str:
-        widest = max(p.desc.d_k, p.desc.d_v)
-        if widest <= 32:
-            return "head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214"
-        d = next((d for d in tilings if widest <= d), 0)
-        if d == 0:
-            return f"head_dim {widest} is beyond {max(tilings)}"
-        if p.desc.key_len >= 2**30:
-            return "more than 2^30 keys"
-        t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
-        return _step(p, f"wgmma_{d}", axes, 64 * t.groups, 128 * t.groups, t.smem(d))
-
-    return Variant(
-        "wgmma", geometry, source="attention/flash_sdpa_wgmma.cu", kernels=kernels, elements=HALVES,
-        design=ArchSku.SM90A, guarantee=TENSOR_CORES,
-    )  # fmt: skip
-
-
-SM90A_ROW = _wgmma_row(SM90A)
-SM80_ROW = _mma_row("mma", ArchSku.SM80, SM80)
-SM89_ROW = _mma_row("mma_wide", ArchSku.SM89, SM89)
+SM90A_ROW = _row(
+    "wgmma", ArchSku.SM90A, "wgmma", SM90A,
+    not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
+)  # fmt: skip
+SM80_ROW = _row("mma", ArchSku.SM80, "mma", SM80)
+SM89_ROW = _row("mma_wide", ArchSku.SM89, "mma", SM89)
 
 # ---- multiply-adds ---------------------------------------------------------------------------------------------------
 

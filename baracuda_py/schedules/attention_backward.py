@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
-from .attention import HALVES, TENSOR_CORES, layout, strides, wide
+from ..core.variant import aligned
+from .attention import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
 
 _SIZES = {"query_len": "i64", "key_len": "i64", "shift": "i64", "padded": "i64"}
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "causal", "wide"), "i32")
@@ -126,18 +127,16 @@ def _kernels(name: str, tilings: Mapping[int, Blocks | Groups]) -> tuple[Kernel,
 
 
 def _wgmma(p: Problem, any_order: bool = False) -> Geometry | str:
-    widest = max(p.desc.d_k, p.desc.d_v)
-    if widest <= 32:
+    if max(p.desc.d_k, p.desc.d_v) <= 32:
         return "head_dim up to 32 is faster without: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
-    d = next((d for d in SM90A if widest <= d), 0)
-    return _geometry(p, d, "wgmma", SM90A[d], any_order) if d else f"head_dim {widest} is beyond {max(SM90A)}"
+    d = head_dim(p.desc, SM90A)
+    return d if isinstance(d, str) else _geometry(p, d, "wgmma", SM90A[d], any_order)
 
 
 def _mma(p: Problem, any_order: bool = False) -> Geometry | str:
-    widest = max(p.desc.d_k, p.desc.d_v)
-    d = next((d for d in WIDE if widest <= d), 0)
-    if d == 0:
-        return f"head_dim {widest} is beyond {max(WIDE)}"
+    d = head_dim(p.desc, WIDE)
+    if isinstance(d, str):
+        return d
     if d in NARROW and WIDE[d].smem(d) > p.device.smem:
         return _geometry(p, d, "narrow", NARROW[d], any_order)
     return _geometry(p, d, "wide", WIDE[d], any_order)
@@ -149,11 +148,11 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool
     heads, kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
     tiles, key_tiles = -(-desc.query_len // t.queries), -(-desc.key_len // t.keys)
     padded, counters = tiles * t.queries, heads * tiles + 1
-    turns = _aligned(8 * heads * padded)
-    sums = turns + _aligned(4 * counters)
+    turns = aligned(8 * heads * padded)
+    sums = turns + aligned(4 * counters)
     any_order = any_order and p.dq is not None and key_tiles > 1
     elements = heads * padded * d if p.dq is not None and key_tiles > 1 else 0
-    workspace = sums + _aligned(4 * elements)
+    workspace = sums + aligned(4 * elements)
     common = {
         "stats": 0, "turns": turns, "sums": sums, "query_len": desc.query_len, "key_len": desc.key_len,
         "shift": desc.shift, "padded": padded, "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v,
@@ -179,10 +178,6 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool
             warps = heads * tiles * (t.queries // 16) * (d // 32)
             steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     return Geometry(tuple(steps), workspace, layout(*views, p.y))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // 256) * 256
 
 
 def _row(name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...]) -> Variant:

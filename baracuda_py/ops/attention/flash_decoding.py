@@ -37,6 +37,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
+from ...core.variant import aligned
 from ...schedules.attention import HALVES, HEAD_DIMS, head_dim, layout, split_scale, wide
 from .layouts import is_swapped, swap
 
@@ -160,7 +161,7 @@ def _steps(p: Problem, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[st
     rows = desc.batch_size * desc.num_heads
     chunks = -(-desc.group // tiles.heads)
     runs = -(-tiles.splits // tiles.run)
-    stats = -(-rows * runs * tiles.pitch * size // 256) * 256
+    stats = aligned(rows * runs * tiles.pitch * size)
     scale = split_scale(desc)
     shared = {
         "scale": scale["scale"], "splits": tiles.splits, "run": tiles.run, "runs": runs, "max_len": desc.max_cache_len,
@@ -176,7 +177,7 @@ def _steps(p: Problem, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[st
     if runs:
         grid = (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1)
         steps.insert(0, Step(kernels[0], grid, split, axes, tiles.threads, smem))
-    workspace = stats + -(-rows * runs * 2 * size // 256) * 256
+    workspace = stats + aligned(rows * runs * 2 * size)
     return Geometry(tuple(steps), workspace, layout(p.q, p.k, p.v, p.y))
 
 

@@ -27,6 +27,7 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.element import cast, unrounded
+from ...core.variant import aligned
 from ...schedules.attention import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, strides, wide
 from ...schedules.attention_backward import ROWS
 from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, masked_scores, visible
@@ -137,7 +138,7 @@ def _geometry(p: Problem) -> Geometry | str:
         params = {"delta": 0, "stride": strides(p.q, p.k, p.v, p.dy, p.dk, p.dv), "tiles": tiles, **sizes}
         params["wide"] = wide(p.q, p.k, p.v, p.dy, p.dk, p.dv)
         steps.append(Step("dkv", (tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
-    workspace = -(-heads * desc.query_len * size // 256) * 256 if p.dq is not None or p.dk is not None else 0
+    workspace = aligned(heads * desc.query_len * size) if p.dq is not None or p.dk is not None else 0
     return Geometry(tuple(steps), workspace, layout(*views))
 
 

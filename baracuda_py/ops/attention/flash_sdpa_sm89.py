@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...schedules.attention import SM89_ROW
 from .flash_sdpa import FlashSdpaPlan
 
 
@@ -9,4 +10,4 @@ class FlashSdpaSm89Plan(FlashSdpaPlan):
     """As `FlashSdpaPlan`, with the same descriptor and args, pinned to the SM89 row: float16 and bfloat16."""
 
     op = "attention.flash_sdpa_sm89"
-    variants = tuple(v for v in FlashSdpaPlan.variants if v.name == "mma_wide")
+    variants = (SM89_ROW,)

@@ -17,6 +17,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import INDICES
 from ...core.tensor import pad
+from ...core.variant import aligned
 from .embedding import EmbeddingDescriptor, out_of_range, random_indices, token_axes
 
 SORT_THREADS = 1024
@@ -95,7 +96,7 @@ def _geometry(p: Problem) -> Geometry | str:
     offsets, workspace = {}, 0
     for name, nbytes in sizes.items():
         offsets[name] = workspace
-        workspace += -(-nbytes // 256) * 256
+        workspace += aligned(nbytes)
     params = {
         **offsets, "tokens": tokens, "num_embeddings": rows, "padding_row": desc.padding_row, "dim": dim,
         "dy_column": p.dy.strides[-1] if dim > 1 else 1, "row_stride": p.dweight.strides[0],

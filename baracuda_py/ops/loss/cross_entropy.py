@@ -22,6 +22,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
+from ...core.variant import aligned
 from ...schedules.row_groups import (
     LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch, slabs,
 )  # fmt: skip
@@ -184,7 +185,7 @@ def _geometry(p: Problem) -> Geometry | str:
     mean = desc.reduction == "mean"
     keep = not per_row or p.total_weight is not None
     parts, prepare = prepare_step(p, rows, mean and p.dlogits is not None)
-    start = used = _align(16 * (parts + 1)) if prepare else 0
+    start = used = aligned(16 * (parts + 1)) if prepare else 0
     mode = WIDE if rows.wide else STRIDED
     weight = p.weight
     smooth = 0 if desc.label_smoothing == 0 else 1 if weight is None else 2
@@ -205,7 +206,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if blocks:
         steps.append(Step(name, (blocks, 1, 1), constants, {"MODE": mode, "SMOOTH": smooth}, block, smem))
     if keep:
-        used, count = start + _align(16 * blocks), blocks
+        used, count = start + aligned(16 * blocks), blocks
         while True:
             tiles = max(1, -(-count // _FINISH))
             finish = {
@@ -215,12 +216,8 @@ def _geometry(p: Problem) -> Geometry | str:
             steps.append(Step("finish", (tiles, 1, 1), finish, {}, 1024))
             if tiles == 1:
                 break
-            start, used, count = used, used + _align(16 * tiles), tiles
+            start, used, count = used, used + aligned(16 * tiles), tiles
     return Geometry(tuple(steps), used, rows.layout)
-
-
-def _align(nbytes: int) -> int:
-    return -(-nbytes // 256) * 256
 
 
 def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:

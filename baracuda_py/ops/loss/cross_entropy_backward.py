@@ -18,6 +18,7 @@ from ...core import (
     functional, operand, output,
 )  # fmt: skip
 from ...core.element import cast, decode
+from ...core.variant import aligned
 from ...schedules.row_groups import GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
 from .cross_entropy import (
     PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step,
@@ -83,7 +84,7 @@ def _geometry(p: Problem) -> Geometry | str:
     }  # fmt: skip
     step = Step(name, (blocks * segments, 1, 1), constants, {"MODE": WIDE if rows.wide else STRIDED}, block)
     steps = (step,) if prepare is None else (prepare, step)
-    return Geometry(steps, -(-16 * (parts + 1) // 256) * 256 if prepare else 0, rows.layout)
+    return Geometry(steps, aligned(16 * (parts + 1)) if prepare else 0, rows.layout)
 
 
 def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:

@@ -34,6 +34,7 @@ from ...core import (
     scalar,
     shapes,
 )  # fmt: skip
+from ...core.variant import aligned
 from ...schedules.multi_tensor import chunk_counts, groups, merge
 
 CHUNK = 32768  # elements a block sums; a constant, so that the order of the sum depends on the shapes alone
@@ -126,7 +127,7 @@ def _geometry(p: Problem) -> Geometry | str:
         }  # fmt: skip
         steps.append(Step("global_norm_chunks", (group.blocks, 1, 1), params, {}, THREADS))
     finish = Step("global_norm_finish", (1, 1, 1), {"count": total}, {}, LAST_THREADS)
-    return Geometry((*steps, *strided, finish), workspace=-(-total * partial // 256) * 256, layout=layout)
+    return Geometry((*steps, *strided, finish), workspace=aligned(total * partial), layout=layout)
 
 
 class GlobalNormPlan(Plan):
