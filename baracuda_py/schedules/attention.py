@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
+from .score_terms import TERMS, has_terms, terms
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -21,11 +22,13 @@ THREADS = 128  # of a SIMT block
 TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
-PARAMS = Params(
-    "FlashSdpaParams", q="ptr", k="ptr", v="ptr", y="ptr", lse="ptr", stride="i64[4][3]", query_len="i64",
-    key_len="i64", shift="i64", tiles="i64", scale="f64", sign="f64", num_heads="i32", group="i32", d_k="i32",
-    d_v="i32", causal="i32", wide="i32", chunk="i32",
-)  # fmt: skip
+_FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
+_FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "tiles"), "i64") | {"scale": "f64", "sign": "f64"}
+_FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
+PARAMS = {
+    False: Params("FlashSdpaParams", **_FIELDS),
+    True: Params("FlashSdpaTermsParams", **_FIELDS, **TERMS),
+}  # by whether the scores have more terms
 
 
 def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
@@ -68,7 +71,7 @@ def chunk(desc: Any) -> int:
     return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
 
 
-def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry:
+def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
     """One block for every `rows` queries of every head."""
     desc = p.desc
     tiles = -(-desc.query_len // rows)
@@ -78,6 +81,11 @@ def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: 
         "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
         "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc),
     }  # fmt: skip
+    if has_terms(p):
+        if max(desc.query_len, desc.key_len) >= 2**30:
+            return "windows, biases, masks and dropout are for less than 2^30 queries and keys"
+        kernel, params = f"{kernel}_terms", params | terms(p)
+        axes = {name: value for name, value in axes.items() if name != "WIDE"}
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
 
@@ -95,6 +103,7 @@ class Tiling:
     stages: int
     blocks: int
     spills: bool = False
+    terms_blocks: int = 0  # blocks an SM of the kernel with score terms, if not as many
 
     @property
     def rows(self) -> int:
@@ -106,8 +115,8 @@ class Tiling:
         return 2 * d * (self.rows + 2 * self.stages * self.keys)
 
     def call(self, d: int) -> str:
-        """The kernel's template."""
-        return f"flash_sdpa_mma<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {{WIDE}}>"
+        """The kernel's template but for its last arguments."""
+        return f"flash_sdpa_mma<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, "
 
 
 @dataclass(frozen=True)
@@ -117,6 +126,7 @@ class GroupTiling:
     groups: int
     blocks: int
     spills: bool = False
+    terms_blocks: int = 0
     keys: int = 64
 
     @property
@@ -134,14 +144,14 @@ class GroupTiling:
         return 1024 + 2 * d * (self.rows + 4 * self.keys)
 
     def call(self, d: int) -> str:
-        """The kernel's template."""
-        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, {{WIDE}}>"
+        """The kernel's template but for its last arguments."""
+        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, "
 
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
 # H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
 SM80 = {
-    32: Tiling(4, 2, 64, 2, 3), 64: Tiling(4, 2, 64, 2, 3, spills=True), 96: Tiling(4, 2, 64, 2, 2),
+    32: Tiling(4, 2, 64, 2, 3, terms_blocks=2), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms_blocks=2), 96: Tiling(4, 2, 64, 2, 2),
     128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
 # One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
@@ -152,23 +162,28 @@ SM89 = {
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
 # each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
 # 465 (two groups and 128 keys 436), 256 521.
-SM90A = {64: GroupTiling(1, 4, spills=True), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
+SM90A = {
+    64: GroupTiling(1, 4, spills=True, terms_blocks=3),
+    128: GroupTiling(1, 2),
+    192: GroupTiling(2, 1),
+    256: GroupTiling(2, 1),
+}
 
 
 def _row(
     name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], not_32: str = ""
 ) -> Variant:
-    """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces or any rows.
+    """A row with a kernel for each head_dim, one for rows of whole aligned 16-byte pieces, any rows, and score terms.
 
     not_32: why head_dims up to 32 are left to the next row, if they are.
     """
-    kernels = tuple(
-        Kernel(
-            f"{name}_{d}", t.call(d), PARAMS, {"WIDE": (True, False)}, threads=32 * t.warps, min_blocks=t.blocks,
-            split=("WIDE",), spills=t.spills,
-        )
-        for d, t in tilings.items()
-    )  # fmt: skip
+    kernels = []
+    for d, t in tilings.items():
+        threads, blocks = 32 * t.warps, t.terms_blocks or t.blocks
+        plain, more = t.call(d) + "{WIDE}, false>", t.call(d) + "false, true>"
+        wide_or_not = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",), "spills": t.spills}
+        kernels.append(Kernel(f"{name}_{d}", plain, PARAMS[False], threads=threads, min_blocks=t.blocks, **wide_or_not))
+        kernels.append(Kernel(f"{name}_{d}_terms", more, PARAMS[True], threads=threads, min_blocks=blocks, spills=True))
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -182,7 +197,7 @@ def _row(
         return _step(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
 
     return Variant(
-        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=kernels, elements=HALVES, design=design,
+        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=tuple(kernels), elements=HALVES, design=design,
         guarantee=TENSOR_CORES,
     )  # fmt: skip
 
@@ -215,7 +230,7 @@ def _simt(p: Problem) -> Geometry | str:
     size, pad = (8, 2) if double else (4, 4)
     values = rows_of_values(d, size)
     smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
-    name = "flash_sdpa" if _three(d, desc.element) else "flash_sdpa_wide"
+    name = "simt" if _three(d, desc.element) else "simt_wide"
     return _step(p, name, {"D": d}, rows, THREADS, smem)
 
 
@@ -224,12 +239,15 @@ def rows_of_values(d: int, size: int) -> int:
     return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
 
 
-_SIMT = ("flash_sdpa<{T}, {D}>", PARAMS)
 SIMT_ROW = Variant(
     "simt", _simt, source="attention/flash_sdpa.cu", elements=SINGLES,
-    kernels=(
-        Kernel("flash_sdpa", *_SIMT, _axes(True), threads=THREADS, min_blocks=3, split=("D",)),
-        Kernel("flash_sdpa_wide", *_SIMT, _axes(False), threads=THREADS, min_blocks=2, split=("D",)),
+    kernels=tuple(
+        Kernel(
+            f"simt{'' if three else '_wide'}{'_terms' if more else ''}", f"flash_sdpa<{{T}}, {{D}}, {str(more).lower()}>",
+            PARAMS[more], _axes(three), threads=THREADS, min_blocks=3 if three else 2, split=("D",), spills=more,
+        )
+        for three in (True, False)
+        for more in (False, True)
     ),
     guarantee=Guarantee(Relative(2), batch_invariant=True),
 )  # fmt: skip

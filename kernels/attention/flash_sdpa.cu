@@ -1,4 +1,5 @@
-// flash_sdpa    y[i] = sum_j softmax_j(scale q[i] k[j]) v[j];   lse[i] = log sum_j exp(scale q[i] k[j])
+// flash_sdpa    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
+//   With TERMS also what terms.cuh adds to s or hides of it, each term a branch that all threads take alike.
 //
 // One block a tile of queries of one head. It holds q in shared memory and walks the keys in tiles of 64: scores by
 // chunks of columns, the running maximum and sum (Milakov and Gimelshein 2018), then p v by pieces of value rows. Tiles
@@ -7,11 +8,11 @@
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
-#include <baracuda/attention.cuh>
+#include <baracuda/terms.cuh>
 
 namespace baracuda {
 
-template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
+template <class T, int D, bool TERMS, class P> BARACUDA_D void flash_sdpa(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   constexpr int R = sizeof(A) == 8 ? 4 : 8, ROWS = 8 * R;
@@ -32,24 +33,38 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
   T* y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
 
   const int rows = inside<ROWS>(p.query_len, q0);
-  const i64 last = p.causal ? min(p.key_len, q0 + rows + p.shift) : p.key_len;  // keys the last query sees; may be <= 0
-  const A c = static_cast<A>(p.scale * 1.4426950408889634), sign = static_cast<A>(p.sign);
+  const Span<TERMS, ROWS> span(p, q0, p.key_len, p.shift);
+  const int last = span.end(rows);
+  const TermsOf<TERMS, A, false, P> terms(p, b, h);
+  A c = static_cast<A>(p.scale * 1.4426950408889634), natural = static_cast<A>(p.scale), again = A(1);
+  A first_top = -numeric<A>::infinity(), first_sum = A(0);  // of a sink
+  if constexpr (TERMS) {
+    c = terms.plain() ? terms.c : A(1);
+    natural = terms.plain() ? terms.natural : ln_2<A>;
+    again = static_cast<A>(p.restored);
+    if (p.sinks != nullptr) {
+      first_top = terms.sink(h);
+      if (first_top != -numeric<A>::infinity() && thread_col() == 0) first_sum = exp2_fast(first_top - first_top);
+    }
+  }
+  const A sign = static_cast<A>(p.sign);
 
   stage<ROWS, D, QP>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
   A acc[R][D / 16], top[R], sum[R];
 #pragma unroll
   for (int i = 0; i < R; ++i) {
-    top[i] = -numeric<A>::infinity();
-    sum[i] = A(0);
+    top[i] = first_top;
+    sum[i] = first_sum;
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) acc[i][n] = A(0);
   }
 
 #pragma unroll 1
-  for (i64 k0 = 0; k0 < last; k0 += tile_keys) {
-    const int left = inside<tile_keys>(p.key_len, k0);
+  for (int k0 = span.template first<tile_keys>(); k0 < last; k0 += tile_keys) {
+    const int left = min(tile_keys, span.key_len - k0);
     // Keys of this tile that the thread's first row sees; its next rows see 8 more each.
-    const int past = (p.causal ? inside<max(tile_keys, ROWS)>(q0 + p.shift + 1, k0) : tile_keys) + thread_row();
+    const int past = span.high - k0 + thread_row();
+    const int i0 = static_cast<int>(q0) + thread_row(), j0 = k0 + thread_col();
     A s[R][4];
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -59,13 +74,26 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
 #pragma unroll 1
     for (int d = 0; d == 0 || d < p.d_k; d += CHUNK) {
       __syncthreads();
-      stage<tile_keys, CHUNK, KP, AHEAD>(keys, k + k0 * p.stride[1][2] + d, p.stride[1][2], left, p.d_k - d, p.wide & 2);
-      if (d == 0) stage<VALUES, D, D, AHEAD>(values, v + k0 * p.stride[2][2], p.stride[2][2], left, p.d_v, p.wide & 4);
+      stage<tile_keys, CHUNK, KP, AHEAD>(keys, k + static_cast<i64>(k0) * p.stride[1][2] + d, p.stride[1][2], left, p.d_k - d, p.wide & 2);
+      if (d == 0) stage<VALUES, D, D, AHEAD>(values, v + static_cast<i64>(k0) * p.stride[2][2], p.stride[2][2], left, p.d_v, p.wide & 4);
       __syncthreads();
       multiply_scores<R, CHUNK, QP, KP>(s, queries + d, keys);
     }
 
     __syncthreads();  // all have read the keys
+    const auto each = [&](const auto& f) {
+#pragma unroll
+      for (int i = 0; i < R; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) f(s[i][j], 8 * i, 16 * j);
+      }
+    };
+    each([&](A& x, int, int) { x *= sign; });
+    if constexpr (TERMS) {
+      terms.squash(each);
+      terms.add_biases(each, i0, j0);
+      terms.hide(each, i0, j0);
+    }
     A* const factors = keys + thread_row() * score_pitch<A> + tile_keys;
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -73,7 +101,6 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
       A high = top[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        s[i][j] *= sign;
         if (thread_col() + 16 * j >= limit) s[i][j] = -numeric<A>::infinity();
         high = math::maximum(high, s[i][j]);
       }
@@ -84,22 +111,32 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) s[i][j] = exp2_fast(math::fma(s[i][j], c, -base));
       sum[i] = math::fma(sum[i], factor, (s[i][0] + s[i][1]) + (s[i][2] + s[i][3]));
+      if constexpr (TERMS) {
+        if (p.threshold != 0) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) s[i][j] = terms.kept(i0 + 8 * i, j0 + 16 * j) ? s[i][j] : A(0);
+        }
+      }
       if (thread_col() < 2) factors[8 * i * score_pitch<A> + thread_col()] = thread_col() == 0 ? factor : A(1);
     }
     put_scores<R>(keys, s);
     __syncwarp();
 
-    const bool cut = past - thread_row() < left;  // some row sees fewer keys than there are
+    bool cut = past - thread_row() < left;  // some row sees fewer keys than there are
+    if constexpr (TERMS) cut = span.template cuts<tile_keys>(k0) || terms.masked();
 #pragma unroll 1
     for (int n = 0; n < tile_keys && k0 + n < last; n += VALUES) {
       if (n > 0) {
         __syncthreads();
-        const i64 at = k0 + n;
+        const i64 at = static_cast<i64>(k0) + n;
         stage<VALUES, D, D, AHEAD>(values, v + at * p.stride[2][2], p.stride[2][2], left - n, p.d_v, p.wide & 4);
         __syncthreads();
       }
       const A* factor = factors + (n > 0);
-      const auto seen = [&](int i) { return past - n + 8 * i; };
+      const auto seen = [&](int i, int row) {
+        if constexpr (TERMS) return terms.seen(i0 + 8 * i, k0 + n + row);
+        else return row < past - n + 8 * i;
+      };
       if (cut) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, seen);
       else multiply_values<R, D, VALUES, false, true>(acc, keys + n, factor, values, AllSeen{});
     }
@@ -109,11 +146,11 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const A total = group_reduce<Sum, 16>(sum[i]);
-    factor[i] = total == A(0) ? A(0) : A(1) / total;
+    factor[i] = total == A(0) ? A(0) : again / total;
     const int r = thread_row() + 8 * i;
     if (p.lse != nullptr && thread_col() == 0 && r < rows) {
       const A rest = math::fma(top[i], c, -(top[i] * c));  // what rounding took from base
-      const A lse = math::fma(top[i], static_cast<A>(p.scale), math::fma(rest, -ln_2<A>, math::log(total)));
+      const A lse = math::fma(top[i], natural, math::fma(rest, -ln_2<A>, math::log(total)));
       static_cast<A*>(p.lse)[place.head * p.query_len + q0 + r] = total == A(0) ? -numeric<A>::infinity() : lse;
     }
   }

@@ -1,21 +1,25 @@
-// flash_sdpa_wgmma    y[i] = sum_j softmax_j(scale q[i] k[j]) v[j];   lse[i] = log sum_j exp(scale q[i] k[j])
+// flash_sdpa_wgmma    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
+//   With TERMS also what terms.cuh adds to s or hides of it, each term a branch that all threads take alike.
 //
 // flash_sdpa_mma on wgmma: a warpgroup owns 64 queries of the block's tile, and the tensor cores read q, k and v from
 // panels of 64 columns in shared memory. The scores of a tile are started before the product with the values of the tile
 // before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
 // the keys of the next one. Order of sums as in flash_sdpa_mma, with this kernel's tiles.
 #include <baracuda/flash.cuh>
+#include <baracuda/terms.cuh>
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
 
-// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces.
-template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D void flash_sdpa_wgmma(const P& p) {
+// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS p says so.
+template <class T, int D, int GROUPS, int KEYS, bool WIDE, bool TERMS, class P>
+BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D, PANEL = KEYS * 64;
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
   constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
   using InTile = tile::Panels<KEYS>;
+  const bool wide = TERMS ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels; at the end the outputs
   T* const keys = queries + ROWS * D;  // [2] tiles of panels
@@ -29,28 +33,25 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
   const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
   const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
   const int rows = inside<ROWS>(p.query_len, q0), key_len = static_cast<int>(p.key_len);
-  const float c = static_cast<float>(p.scale * 1.4426950408889634);
-
-  // Keys that every row sees, and that the block's last row sees; they may be <= 0.
-  const int seen = p.causal ? static_cast<int>(max(q0 + p.shift, i64(-ROWS))) : key_len;
-  const int whole = p.causal ? min(key_len, seen + 1) : key_len;
-  const int last = p.causal ? min(key_len, seen + rows) : key_len;
+  const Span<TERMS, ROWS> span(p, q0, p.key_len, p.shift);
+  const int first = span.template first<KEYS>(), last = span.end(rows);
+  const TermsOf<TERMS, float, true, P> terms(p, b, h);
 
   const auto load_keys = [&](int k0, int slot) {
     tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k,
-                                        WIDE);
+                                        wide);
   };
   const auto load_values = [&](int k0, int slot) {
     tile::copy_panels<KEYS, D, THREADS>(values + slot * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v,
-                                        WIDE);
+                                        wide);
   };
   const auto arrive = [&] {  // all that was loaded is there, and all are done with what is loaded over next
     cp_async_wait<0>();
     wgmma_publish();
     __syncthreads();
   };
-  tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, WIDE);
-  load_keys(0, 0);
+  tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
+  load_keys(first, 0);
   cp_async_commit();
   if (p.sign != 1.0) {
     cp_async_wait<0>();
@@ -59,6 +60,14 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
   }
 
   Rows<T, D, 1, KEYS> r;
+  float c = static_cast<float>(p.scale * 1.4426950408889634), natural = static_cast<float>(p.scale), again = 1.0f;
+  const int i0 = static_cast<int>(q0) + row0;
+  if constexpr (TERMS) {
+    c = terms.plain() ? terms.c : 1.0f;
+    natural = terms.plain() ? terms.natural : ln_2<float>;
+    again = static_cast<float>(p.restored);
+    if (p.sinks != nullptr) r.begin_with(terms.sink(h));
+  }
   const u64 query = wgmma_operand(queries) + warp / 4 * (64 * 8), key = wgmma_operand(keys), value = wgmma_operand(values);
   u32 held[HELD ? D / 16 : 1][4];  // the warp's queries
   const auto start_scores = [&](int slot) {  // s = q kᵀ
@@ -81,24 +90,34 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
     }
     wgmma_commit();
   };
-  const auto past = [&](int k0) { return p.causal ? seen + 1 - k0 + row0 : KEYS; };
+  const auto past = [&](int k0) { return span.high - k0 + row0; };
   const auto weigh = [&](int k0) {
-    if (k0 + KEYS > whole) r.mask(key_len - k0, past(k0));
+    const bool cut = span.template cuts<KEYS>(k0);
+    if constexpr (TERMS) add_terms(terms, r, i0, k0, cut);
+    else if (cut) r.mask(key_len - k0, past(k0));
     r.weigh(c);
+    if constexpr (TERMS) {
+      if (p.threshold != 0) r.drop(terms, i0, k0);
+    }
   };
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
-    if (!p.causal || k0 + KEYS <= whole || !has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
-    r.template add_odd<InTile>(values + slot * TILE, key_len - k0, past(k0));
+    bool cut = span.bounded && span.template cuts<KEYS>(k0);
+    if constexpr (TERMS) cut |= terms.masked();
+    if (!cut || !has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
+    r.template add_odd<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
+      if constexpr (TERMS) return terms.seen(i0 + row, k0 + key);
+      else return key < past(k0) + row;
+    });
     __syncthreads();
     clear_odd<TILE / 2, THREADS>(values + slot * TILE);
     wgmma_publish();
     __syncthreads();
   };
 
-  if (last > 0) {
+  if (first < last) {
     arrive();
-    load_values(0, 0);
-    if (KEYS < last) load_keys(KEYS, 1);
+    load_values(first, 0);
+    if (first + KEYS < last) load_keys(first + KEYS, 1);
     cp_async_commit();
     if constexpr (HELD) {
 #pragma unroll
@@ -110,9 +129,9 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
     start_scores(0);
     wgmma_wait<0>();
     hold(r.s[0]);
-    weigh(0);
+    weigh(first);
     r.pack();
-    int k0 = KEYS, slot = 1;
+    int k0 = first + KEYS, slot = 1;
 #pragma unroll 1
     for (; k0 < last; k0 += KEYS, slot ^= 1) {
       arrive();
@@ -148,13 +167,13 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class P> BARACUDA_D v
     __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   }
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + place.head * p.query_len + q0 + row0;
-  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, c, static_cast<float>(p.scale));
+  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, c, natural, again);
   __syncwarp();
   T* const y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + (q0 + row0) * p.stride[3][2];
 #pragma unroll
   for (int d = 0; d < D; d += 64) {
     tile::copy_out<16, 64, warp_size>(y + d, p.stride[3][2], queries + d * ROWS + row0 * 64, lane_id(), rows - row0,
-                                      p.d_v - d, WIDE);
+                                      p.d_v - d, wide);
   }
 }
 

@@ -172,7 +172,7 @@ BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor
       for (int i = 0; i < R; ++i) {
         const auto weight = load<V>(p + 8 * i * score_pitch<A> + n);
         if constexpr (MASKED) {
-          if (n >= seen(i)) continue;
+          if (!seen(i, n)) continue;
         }
 #pragma unroll
         for (int e = 0; e < V; ++e) {
@@ -190,7 +190,7 @@ BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor
   }
 }
 struct AllSeen {
-  BARACUDA_D int operator()(int) const { return tile_keys; }
+  BARACUDA_D bool operator()(int, int) const { return true; }
 };
 
 // ---- registers to memory --------------------------------------------------------------------------------------------

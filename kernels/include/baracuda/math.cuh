@@ -153,6 +153,12 @@ BARACUDA_D float fast_exp2(float x) {
 }
 
 // 1 / x to 1 ulp; subnormals are 0. PTX ISA, Floating Point Instructions: rcp (.approx.ftz.f32).
+// tanh.approx.f32: PTX ISA, Floating Point Instructions: tanh (PTX 7.0, sm_75): relative error up to 2^-11.
+BARACUDA_D float fast_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 BARACUDA_D float fast_rcp(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

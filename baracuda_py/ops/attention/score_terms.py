@@ -1,0 +1,156 @@
+"""What attention adds to its scores or hides of them: window, soft cap, ALiBi, mask, sinks, dropout; in NumPy.
+
+s[i, j] = scale · q[i] k[j];   softcap > 0: s = softcap · tanh(s / softcap)      (Gemma 2)
+s += -slopes[h] · |i + shift - j|                                                (ALiBi, Press et al. 2021)
+s += mask[i, j]; -inf where a boolean mask is False, or out of the window        (Beltagy et al. 2020)
+p = exp(s) / (exp(sinks[h]) + Σ exp(s))                                          (Xiao et al. 2023)
+y = (p · keep / (1 - dropout_p)) v;   lse = log(exp(sinks[h]) + Σ exp(s))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import Descriptor, ElementKind, choice, flag, integer, number
+from ..random.philox import philox_uniform
+
+ALIGNMENTS = ("top_left", "bottom_right")
+_CHUNK = 2**23  # scores the reference holds at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreTerms(Descriptor):
+    """Fields of a descriptor with `query_len`, `key_len` and `element`.
+
+    Query i stands at key position i + shift: shift is 0 ("top_left", as torch) or key_len - query_len ("bottom_right", as
+    FlashAttention). It sees the keys from window_left before that to window_right after; None is no bound. is_causal is
+    window_right 0.
+    """
+
+    is_causal: bool = flag(False)
+    causal_alignment: str = choice(ALIGNMENTS, "top_left")
+    window_left: int = integer(None, minimum=0)
+    window_right: int = integer(None, minimum=0)
+    softcap: float = number(0.0, minimum=0.0)
+    dropout_p: float = number(0.0, minimum=0.0, maximum=1.0)
+
+    @property
+    def shift(self) -> int:
+        """The key position of query 0."""
+        return self.key_len - self.query_len if self.causal_alignment == "bottom_right" else 0
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Query i sees the keys i + reach[0] <= j < i + reach[1], if they exist; unbounded sides are beyond all keys."""
+        left = self.key_len + self.query_len if self.window_left is None else self.window_left
+        right = self.key_len + self.query_len if self.window_right is None else self.window_right
+        return self.shift - left, self.shift + (0 if self.is_causal else right) + 1
+
+    @property
+    def mask_elements(self) -> tuple[ElementKind, ...]:
+        """What a mask may be: True where a key is seen, or numbers added to the scores."""
+        wide = (ElementKind.F64,) if self.element is ElementKind.F64 else ()
+        return ElementKind.F32, ElementKind.BOOL, ElementKind.F16, ElementKind.BF16, *wide
+
+    @property
+    def pairs(self) -> int:
+        """(query, key) pairs within causality and window, of one head."""
+        low, high = self.reach
+        rows = np.arange(self.query_len)
+        seen = np.minimum(rows + high, self.key_len) - np.maximum(rows + low, 0)
+        return int(np.maximum(seen, 0).sum())
+
+
+def visible(desc: Any) -> np.ndarray | None:
+    """[query_len, key_len], True where causality and window let a key be seen; None where all are."""
+    low, high = desc.reach
+    if high >= desc.key_len and low + desc.query_len - 1 <= 0:
+        return None
+    ahead = np.arange(desc.key_len) - np.arange(desc.query_len)[:, None]
+    seen: np.ndarray = (ahead >= low) & (ahead < high)
+    return seen
+
+
+def batches(desc: Any) -> Iterator[slice]:
+    """Slices of the batch whose scores fit the reference's working set."""
+    step = max(1, _CHUNK // max(1, desc.num_heads * desc.query_len * desc.key_len))
+    for start in range(0, desc.batch_size, step):
+        yield slice(start, min(start + step, desc.batch_size))
+
+
+def grouped(x: np.ndarray, desc: Any) -> np.ndarray:
+    """[b, num_heads, rows, d] as [b, num_kv_heads, group · rows, d]: one matrix a key head."""
+    if desc.group == 1:
+        return x
+    return x.reshape(x.shape[0], desc.num_kv_heads, desc.group * x.shape[2], x.shape[3])
+
+
+@dataclass
+class Scores:
+    """The scores of some batches, [b, num_heads, query_len, key_len], -inf where hidden.
+
+    `seen` is None or False where hidden; `slope` is None or the soft cap's derivative.
+    """
+
+    s: np.ndarray
+    seen: np.ndarray | None
+    slope: np.ndarray | None = None
+
+
+def scores(desc: Any, b: slice, q: np.ndarray, k: np.ndarray, mask: Any = None, slopes: Any = None) -> Scores:
+    """All terms; q and k are those of the batches b, mask and slopes whole."""
+    shape = (q.shape[0], desc.num_heads, desc.query_len, desc.key_len)
+    every = (desc.batch_size, *shape[1:])
+    s: np.ndarray = (grouped(q * q.dtype.type(desc.scale), desc) @ k.swapaxes(-1, -2)).reshape(shape)
+    made = Scores(s, visible(desc))
+    if desc.softcap:
+        cap = s.dtype.type(desc.softcap)
+        tanh = np.tanh(s / cap)
+        np.multiply(tanh, cap, out=s)
+        made.slope = 1 - tanh * tanh
+    if slopes is not None:
+        s -= np.broadcast_to(slopes, every[:2])[b][..., None, None] * distance(desc).astype(s.dtype)
+    if mask is not None:
+        mask = np.broadcast_to(mask, every)[b]
+        kept = mask if mask.dtype == np.bool_ else mask != -np.inf
+        if mask.dtype != np.bool_:
+            s += mask
+        made.seen = np.broadcast_to(kept, shape) if made.seen is None else kept & made.seen
+    if made.seen is not None:
+        np.copyto(s, -np.inf, where=~made.seen)
+    return made
+
+
+def distance(desc: Any) -> np.ndarray:
+    """|i + shift - j|, [query_len, key_len]."""
+    return np.abs(np.arange(desc.query_len)[:, None] + desc.shift - np.arange(desc.key_len))
+
+
+def kept(desc: Any, b: slice, seed: Any, offset: Any) -> np.ndarray | None:
+    """Which weights of the batches b dropout leaves; element e of the stream is that of [batch, heads, queries, keys]."""
+    if not desc.dropout_p:
+        return None
+    shape = (b.stop - b.start, desc.num_heads, desc.query_len, desc.key_len)
+    each = desc.num_heads * desc.query_len * desc.key_len
+    uniform = philox_uniform(seed, offset, shape[0] * each, b.start * each)
+    return uniform.astype(np.float64).reshape(shape) >= desc.dropout_p
+
+
+def restored(desc: Any) -> float:
+    """What dropout multiplies the weights it keeps by."""
+    return 1.0 / (1.0 - desc.dropout_p) if desc.dropout_p < 1 else 0.0
+
+
+def weighted(desc: Any, p: np.ndarray, v: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
+    """p v. A hidden key adds nothing, be its v infinite or NaN."""
+    odd = None if seen is None or np.isfinite(v).all() else ~np.isfinite(v)
+    y: np.ndarray = (grouped(p, desc) @ (v if odd is None else np.where(odd, 0, v))).reshape(*p.shape[:3], v.shape[-1])
+    if odd is not None and seen is not None:
+        for key in np.flatnonzero(odd.any(axis=(0, 1, 3))):
+            value = np.repeat(np.where(odd[:, :, key], v[:, :, key], 0), desc.group, axis=1)[:, :, None]
+            y += np.where(seen[..., key, None] & (value != 0), p[..., key, None] * value, 0)
+    return y
