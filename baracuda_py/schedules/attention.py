@@ -7,7 +7,7 @@ plain multiply-adds in the accumulator's element, for float32 and float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,7 @@ L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 _FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
 _FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "tiles"), "i64") | {"scale": "f64", "sign": "f64"}
 _FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
-PARAMS = {
-    False: Params("FlashSdpaParams", **_FIELDS),
-    True: Params("FlashSdpaTermsParams", **_FIELDS, **TERMS),
-}  # by whether the scores have more terms
+PARAMS = Params("FlashSdpaParams", **_FIELDS)
 
 
 def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
@@ -71,7 +68,22 @@ def chunk(desc: Any) -> int:
     return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
 
 
-def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
+@dataclass(frozen=True)
+class Form:
+    """How operands stand: a kernel's parameters, how its blocks find their work (`Work`, attention.cuh), launches.
+
+    `launch(problem, kernel, axes, rows, threads, smem)`: a block takes `rows` queries. `before`: kernels it runs first.
+    `terms`: the parameters of the kernels named `<kernel>_terms`, which know more score terms than scale and causality.
+    """
+
+    params: Params
+    work: str
+    launch: Callable[..., Geometry | str]
+    before: tuple[Kernel, ...] = ()
+    terms: Params | None = None
+
+
+def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
     """One block for every `rows` queries of every head."""
     desc = p.desc
     tiles = -(-desc.query_len // rows)
@@ -90,6 +102,9 @@ def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: 
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
 
 
+DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **_FIELDS, **TERMS))
+
+
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
 
 
@@ -103,7 +118,7 @@ class Tiling:
     stages: int
     blocks: int
     spills: bool = False
-    terms_blocks: int = 0  # blocks an SM of the kernel with score terms, if not as many
+    terms_blocks: int = 0  # of the kernel with score terms, if not as many
 
     @property
     def rows(self) -> int:
@@ -114,9 +129,9 @@ class Tiling:
         """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
         return 2 * d * (self.rows + 2 * self.stages * self.keys)
 
-    def call(self, d: int) -> str:
-        """The kernel's template but for its last arguments."""
-        return f"flash_sdpa_mma<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, "
+    def call(self, d: int, rest: str) -> str:
+        """The kernel's template."""
+        return f"flash_sdpa_mma<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {rest}>"
 
 
 @dataclass(frozen=True)
@@ -143,15 +158,16 @@ class GroupTiling:
         """Bytes: the queries and two tiles of keys and of values, from a multiple of 1024 on."""
         return 1024 + 2 * d * (self.rows + 4 * self.keys)
 
-    def call(self, d: int) -> str:
-        """The kernel's template but for its last arguments."""
-        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, "
+    def call(self, d: int, rest: str) -> str:
+        """The kernel's template."""
+        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, {rest}>"
 
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
 # H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
 SM80 = {
-    32: Tiling(4, 2, 64, 2, 3, terms_blocks=2), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms_blocks=2), 96: Tiling(4, 2, 64, 2, 2),
+    32: Tiling(4, 2, 64, 2, 3, terms_blocks=2), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms_blocks=2),
+    96: Tiling(4, 2, 64, 2, 2),
     128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
 # One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
@@ -162,28 +178,30 @@ SM89 = {
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
 # each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
 # 465 (two groups and 128 keys 436), 256 521.
-SM90A = {
-    64: GroupTiling(1, 4, spills=True, terms_blocks=3),
-    128: GroupTiling(1, 2),
-    192: GroupTiling(2, 1),
-    256: GroupTiling(2, 1),
-}
+SM90A = {64: GroupTiling(1, 4, spills=True, terms_blocks=3), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
 
 
 def _row(
-    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], not_32: str = ""
+    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], form: Form, not_32: str = ""
 ) -> Variant:
-    """A row with a kernel for each head_dim, one for rows of whole aligned 16-byte pieces, any rows, and score terms.
+    """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces, any rows, and score terms.
 
     not_32: why head_dims up to 32 are left to the next row, if they are.
     """
     kernels = []
     for d, t in tilings.items():
-        threads, blocks = 32 * t.warps, t.terms_blocks or t.blocks
-        plain, more = t.call(d) + "{WIDE}, false>", t.call(d) + "false, true>"
-        wide_or_not = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",), "spills": t.spills}
-        kernels.append(Kernel(f"{name}_{d}", plain, PARAMS[False], threads=threads, min_blocks=t.blocks, **wide_or_not))
-        kernels.append(Kernel(f"{name}_{d}_terms", more, PARAMS[True], threads=threads, min_blocks=blocks, spills=True))
+        plain, threads = t.call(d, f"{{WIDE}}, {form.work}, false"), 32 * t.warps
+        kernels.append(
+            Kernel(
+                f"{name}_{d}", plain, form.params, {"WIDE": (True, False)}, threads=threads, min_blocks=t.blocks,
+                split=("WIDE",), spills=t.spills,
+            )
+        )  # fmt: skip
+        if form.terms:
+            more, blocks = t.call(d, f"false, {form.work}, true"), t.terms_blocks or t.blocks
+            kernels.append(
+                Kernel(f"{name}_{d}_terms", more, form.terms, threads=threads, min_blocks=blocks, spills=True)
+            )
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -194,20 +212,31 @@ def _row(
         if isinstance(d, str):
             return d
         t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
-        return _step(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
+        return form.launch(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
 
     return Variant(
-        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=tuple(kernels), elements=HALVES, design=design,
-        guarantee=TENSOR_CORES,
+        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=(*kernels, *form.before), elements=HALVES,
+        design=design, guarantee=TENSOR_CORES,
     )  # fmt: skip
 
 
-SM90A_ROW = _row(
-    "wgmma", ArchSku.SM90A, "wgmma", SM90A,
-    not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
-)  # fmt: skip
-SM80_ROW = _row("mma", ArchSku.SM80, "mma", SM80)
-SM89_ROW = _row("mma_wide", ArchSku.SM89, "mma", SM89)
+def sm90a_row(form: Form) -> Variant:
+    """The wgmma row."""
+    return _row(
+        "wgmma", ArchSku.SM90A, "wgmma", SM90A, form,
+        not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
+    )  # fmt: skip
+
+
+def sm80_row(form: Form) -> Variant:
+    """The row of mma.sync for small blocks."""
+    return _row("mma", ArchSku.SM80, "mma", SM80, form)
+
+
+def sm89_row(form: Form) -> Variant:
+    """The row of mma.sync for wide blocks."""
+    return _row("mma_wide", ArchSku.SM89, "mma", SM89, form)
+
 
 # ---- multiply-adds ---------------------------------------------------------------------------------------------------
 
@@ -221,33 +250,40 @@ def _axes(three: bool) -> Any:
     return lambda kind: {"D": tuple(d for d in HEAD_DIMS if _three(d, kind) == three)}
 
 
-def _simt(p: Problem) -> Geometry | str:
-    desc, d = p.desc, head_dim(p.desc)
-    if isinstance(d, str):
-        return d
-    double = desc.element is ElementKind.F64
-    rows, stage = (32, 32) if double else (64, 32 if d % 64 else 64)
-    size, pad = (8, 2) if double else (4, 4)
-    values = rows_of_values(d, size)
-    smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
-    name = "simt" if _three(d, desc.element) else "simt_wide"
-    return _step(p, name, {"D": d}, rows, THREADS, smem)
-
-
 def rows_of_values(d: int, size: int) -> int:
     """Rows of d accumulators that fit 16 KB, a power of two up to 64 (`value_rows` in attention.cuh)."""
     return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
 
 
-SIMT_ROW = Variant(
-    "simt", _simt, source="attention/flash_sdpa.cu", elements=SINGLES,
-    kernels=tuple(
+def simt_row(form: Form) -> Variant:
+    """The row of plain multiply-adds."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc, d = p.desc, head_dim(p.desc)
+        if isinstance(d, str):
+            return d
+        double = desc.element is ElementKind.F64
+        rows, stage = (32, 32) if double else (64, 32 if d % 64 else 64)
+        size, pad = (8, 2) if double else (4, 4)
+        values = rows_of_values(d, size)
+        smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
+        name = "simt" if _three(d, desc.element) else "simt_wide"
+        return form.launch(p, name, {"D": d}, rows, THREADS, smem)
+
+    kernels = [
         Kernel(
-            f"simt{'' if three else '_wide'}{'_terms' if more else ''}", f"flash_sdpa<{{T}}, {{D}}, {str(more).lower()}>",
-            PARAMS[more], _axes(three), threads=THREADS, min_blocks=3 if three else 2, split=("D",), spills=more,
+            f"simt{'' if three else '_wide'}{'_terms' if more else ''}",
+            f"flash_sdpa<{{T}}, {{D}}, {form.work}, {str(more).lower()}>",
+            params, _axes(three), threads=THREADS, min_blocks=3 if three else 2, split=("D",), spills=more,
         )
+        for more, params in ((False, form.params), (True, form.terms))
+        if params is not None
         for three in (True, False)
-        for more in (False, True)
-    ),
-    guarantee=Guarantee(Relative(2), batch_invariant=True),
-)  # fmt: skip
+    ]  # fmt: skip
+    return Variant(
+        "simt", geometry, source="attention/flash_sdpa.cu", elements=SINGLES, kernels=(*kernels, *form.before),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
+SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW = (make(DENSE) for make in (sm90a_row, sm80_row, sm89_row, simt_row))

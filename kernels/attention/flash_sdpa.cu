@@ -12,7 +12,7 @@
 
 namespace baracuda {
 
-template <class T, int D, bool TERMS, class P> BARACUDA_D void flash_sdpa(const P& p) {
+template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flash_sdpa(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   constexpr int R = sizeof(A) == 8 ? 4 : 8, ROWS = 8 * R;
@@ -24,37 +24,24 @@ template <class T, int D, bool TERMS, class P> BARACUDA_D void flash_sdpa(const 
   A* const keys = queries + ROWS * QP;  // [64][KP], and once the scores are known [ROWS][score_pitch]
   A* const values = keys + KEYS;        // [VALUES][D]
 
-  const Place place(p);
-  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
-  const i64 q0 = static_cast<i64>(place.tile) * ROWS;
-  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
-  T* y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
+  const Work work = Where::template find<ROWS>(p);
+  const T* const q = work.template queries<T>(p.q, p.stride[0]);
+  const T* const k = work.template keys<T>(p.k, p.stride[1]);
+  const T* const v = work.template keys<T>(p.v, p.stride[2]);
+  T* const y = work.template outputs<T>(p.y, p.stride[3]);
 
-  const int rows = inside<ROWS>(p.query_len, q0);
-  const Span<TERMS, ROWS> span(p, q0, p.key_len, p.shift);
+  const int rows = inside<ROWS>(work.query_len, work.first);
+  const Span<TERMS, ROWS> span(p, work);
   const int last = span.end(rows);
-  const TermsOf<TERMS, A, false, P> terms(p, b, h);
-  A c = static_cast<A>(p.scale * 1.4426950408889634), natural = static_cast<A>(p.scale), again = A(1);
-  A first_top = -numeric<A>::infinity(), first_sum = A(0);  // of a sink
-  if constexpr (TERMS) {
-    c = terms.plain() ? terms.c : A(1);
-    natural = terms.plain() ? terms.natural : ln_2<A>;
-    again = static_cast<A>(p.restored);
-    if (p.sinks != nullptr) {
-      first_top = terms.sink(h);
-      if (first_top != -numeric<A>::infinity() && thread_col() == 0) first_sum = exp2_fast(first_top - first_top);
-    }
-  }
-  const A sign = static_cast<A>(p.sign);
+  const TermsOf<TERMS, A, false, P> terms(p, work);
+  const A c = terms.c, sign = static_cast<A>(p.sign);
 
   stage<ROWS, D, QP>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
   A acc[R][D / 16], top[R], sum[R];
 #pragma unroll
   for (int i = 0; i < R; ++i) {
-    top[i] = first_top;
-    sum[i] = first_sum;
+    top[i] = terms.sink;
+    sum[i] = thread_col() == 0 ? terms.sink_weight() : A(0);
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) acc[i][n] = A(0);
   }
@@ -64,7 +51,7 @@ template <class T, int D, bool TERMS, class P> BARACUDA_D void flash_sdpa(const 
     const int left = min(tile_keys, span.key_len - k0);
     // Keys of this tile that the thread's first row sees; its next rows see 8 more each.
     const int past = span.high - k0 + thread_row();
-    const int i0 = static_cast<int>(q0) + thread_row(), j0 = k0 + thread_col();
+    const int i0 = static_cast<int>(work.first) + thread_row(), j0 = k0 + thread_col();
     A s[R][4];
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -146,12 +133,12 @@ template <class T, int D, bool TERMS, class P> BARACUDA_D void flash_sdpa(const 
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const A total = group_reduce<Sum, 16>(sum[i]);
-    factor[i] = total == A(0) ? A(0) : again / total;
+    factor[i] = total == A(0) ? A(0) : terms.again / total;
     const int r = thread_row() + 8 * i;
     if (p.lse != nullptr && thread_col() == 0 && r < rows) {
       const A rest = math::fma(top[i], c, -(top[i] * c));  // what rounding took from base
-      const A lse = math::fma(top[i], natural, math::fma(rest, -ln_2<A>, math::log(total)));
-      static_cast<A*>(p.lse)[place.head * p.query_len + q0 + r] = total == A(0) ? -numeric<A>::infinity() : lse;
+      const A lse = math::fma(top[i], terms.natural, math::fma(rest, -ln_2<A>, math::log(total)));
+      static_cast<A*>(p.lse)[work.stat + r] = total == A(0) ? -numeric<A>::infinity() : lse;
     }
   }
   put_output<R, D>(y, p.stride[3][2], acc, factor, rows, p.d_v, p.wide & 8);

@@ -62,7 +62,7 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
 }  // namespace attention
 
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS p says so.
-template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, bool TERMS, class P>
+template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, class Where, bool TERMS, class P>
 BARACUDA_D void flash_sdpa_mma(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
@@ -71,18 +71,18 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
   T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][D]
 
-  const Place place(p);
-  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
-  const i64 q0 = static_cast<i64>(place.tile) * ROWS;
-  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
-  const int rows = inside<ROWS>(p.query_len, q0), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
+  const Work work = Where::template find<ROWS>(p);
+  const T* const q = work.template queries<T>(p.q, p.stride[0]);
+  const T* const k = work.template keys<T>(p.k, p.stride[1]);
+  const T* const v = work.template keys<T>(p.v, p.stride[2]);
+  const int rows = inside<ROWS>(work.query_len, work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
+  const int i0 = static_cast<int>(work.first) + row0;
 
-  const int key_len = static_cast<int>(p.key_len);
-  const Span<TERMS, ROWS> span(p, q0, p.key_len, p.shift);
+  const Span<TERMS, ROWS> span(p, work);
+  const int key_len = span.key_len;
   const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);  // for this warp, and for the block
-  const TermsOf<TERMS, float, true, P> terms(p, b, h);
+  const TermsOf<TERMS, float, true, P> terms(p, work);
+  const float c = terms.c;
 
   const auto load_keys = [&](int k0, int stage) {
     tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, wide);
@@ -107,14 +107,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const tile::Reader<D, false> query(mine), value(values);
   const tile::Reader<D, true> key(keys);
   Rows<T, D, MT, KEYS> r;
-  float c = static_cast<float>(p.scale * 1.4426950408889634), natural = static_cast<float>(p.scale), again = 1.0f;
-  const int i0 = static_cast<int>(q0) + row0;
-  if constexpr (TERMS) {
-    c = terms.plain() ? terms.c : 1.0f;
-    natural = terms.plain() ? terms.natural : ln_2<float>;
-    again = static_cast<float>(p.restored);
-    if (p.sinks != nullptr) r.begin_with(terms.sink(h));
-  }
+  if constexpr (TERMS) r.begin_with(terms);
 
   // A tile of keys: `begin` before the scores, `middle` before the values are read.
   int stage = 0;
@@ -181,10 +174,10 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
 
   cp_async_wait<0>();
   if (none) __syncthreads();  // the copies of q, by other threads, must not meet the outputs
-  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + place.head * p.query_len + q0 + row0;
-  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, c, natural, again);
+  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
+  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, c, terms.natural, terms.again);
   __syncwarp();
-  T* const y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + (q0 + row0) * p.stride[3][2];
+  T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
   tile::copy_out<16 * MT, D, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v, wide);
 }
 

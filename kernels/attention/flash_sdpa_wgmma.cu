@@ -12,7 +12,7 @@
 namespace baracuda {
 
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS p says so.
-template <class T, int D, int GROUPS, int KEYS, bool WIDE, bool TERMS, class P>
+template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, bool TERMS, class P>
 BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D, PANEL = KEYS * 64;
@@ -25,17 +25,16 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   T* const keys = queries + ROWS * D;  // [2] tiles of panels
   T* const values = keys + 2 * TILE;   // [2] tiles of panels
 
-  const Place place(p);
-  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
-  const i64 q0 = static_cast<i64>(place.tile) * ROWS;
-  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
+  const Work work = Where::template find<ROWS>(p);
+  const T* const q = work.template queries<T>(p.q, p.stride[0]);
+  const T* const k = work.template keys<T>(p.k, p.stride[1]);
+  const T* const v = work.template keys<T>(p.v, p.stride[2]);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
-  const int rows = inside<ROWS>(p.query_len, q0), key_len = static_cast<int>(p.key_len);
-  const Span<TERMS, ROWS> span(p, q0, p.key_len, p.shift);
-  const int first = span.template first<KEYS>(), last = span.end(rows);
-  const TermsOf<TERMS, float, true, P> terms(p, b, h);
+  const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
+  const Span<TERMS, ROWS> span(p, work);
+  const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
+  const TermsOf<TERMS, float, true, P> terms(p, work);
+  const float c = terms.c;
 
   const auto load_keys = [&](int k0, int slot) {
     tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k,
@@ -60,14 +59,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   }
 
   Rows<T, D, 1, KEYS> r;
-  float c = static_cast<float>(p.scale * 1.4426950408889634), natural = static_cast<float>(p.scale), again = 1.0f;
-  const int i0 = static_cast<int>(q0) + row0;
-  if constexpr (TERMS) {
-    c = terms.plain() ? terms.c : 1.0f;
-    natural = terms.plain() ? terms.natural : ln_2<float>;
-    again = static_cast<float>(p.restored);
-    if (p.sinks != nullptr) r.begin_with(terms.sink(h));
-  }
+  if constexpr (TERMS) r.begin_with(terms);
   const u64 query = wgmma_operand(queries) + warp / 4 * (64 * 8), key = wgmma_operand(keys), value = wgmma_operand(values);
   u32 held[HELD ? D / 16 : 1][4];  // the warp's queries
   const auto start_scores = [&](int slot) {  // s = q kᵀ
@@ -166,10 +158,10 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     cp_async_wait<0>();
     __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   }
-  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + place.head * p.query_len + q0 + row0;
-  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, c, natural, again);
+  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
+  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, c, terms.natural, terms.again);
   __syncwarp();
-  T* const y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + (q0 + row0) * p.stride[3][2];
+  T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
 #pragma unroll
   for (int d = 0; d < D; d += 64) {
     tile::copy_out<16, 64, warp_size>(y + d, p.stride[3][2], queries + d * ROWS + row0 * 64, lane_id(), rows - row0,

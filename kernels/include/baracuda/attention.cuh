@@ -53,6 +53,35 @@ struct Place {
   }
 };
 
+// What a block of the forward works on: a tile of queries of one head of one sequence.
+struct Work {
+  u32 b, h, kv;          // sequence, query head, key head
+  i64 row, key_row;      // where the tile's first query and the sequence's first key stand among the rows of b
+  i64 first, query_len;  // the tile's first query in its sequence, and how many that has
+  i64 key_len, shift;    // keys of the sequence; a causal query i sees the keys j <= i + shift
+  i64 stat;              // the first query's place in lse
+
+  template <class T> BARACUDA_D const T* queries(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + h * stride[1] + row * stride[2];
+  }
+  template <class T> BARACUDA_D const T* keys(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + kv * stride[1] + key_row * stride[2];
+  }
+  template <class T> BARACUDA_D T* outputs(void* x, const i64 (&stride)[3], int from = 0) const {
+    return static_cast<T*>(x) + b * stride[0] + h * stride[1] + (row + from) * stride[2];
+  }
+};
+
+// How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
+struct Dense {
+  template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
+    const Place place(p);
+    const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
+    const i64 q0 = static_cast<i64>(place.tile) * ROWS;
+    return {b, h, h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
+  }
+};
+
 BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 

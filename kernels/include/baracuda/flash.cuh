@@ -67,12 +67,12 @@ template <class T, int D, int MT, int KEYS> struct Rows {
   static BARACUDA_D int lane_row() { return lane_id() / 4; }
   static BARACUDA_D int lane_key() { return lane_id() % 4 * 2; }
 
-  // A sink takes part in the sum like a key without a value: the rows begin with it. In powers of 2.
-  BARACUDA_D void begin_with(float sink) {
-    const float weight = sink == -numeric<float>::infinity() || lane_id() % 4 != 0 ? 0.0f : exp2_fast(sink - sink);
+  // A sink takes part in the sum like a key without a value: the rows begin with it.
+  template <class Terms> BARACUDA_D void begin_with(const Terms& terms) {
+    const float weight = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      top[m][0] = top[m][1] = sink;
+      top[m][0] = top[m][1] = terms.sink;
       sum[m][0] = sum[m][1] = weight;
     }
   }

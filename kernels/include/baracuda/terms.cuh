@@ -17,39 +17,46 @@ BARACUDA_D double squash_of(double x, bool) { return math::tanh(x); }
 
 template <class A, bool FAST, class P> struct Terms {
   const P& p;
-  A inner, c, natural, slope;  // natural: what x is a score's multiple of; slope in powers of 2 a key
-  const char* mask;            // of the head
-  u64 row;                     // number of the head's first score in dropout's stream
-  u64 seed, offset;
-  int low, high;               // query i sees the keys i + low <= j < i + high
+  A c, natural, again;   // what a score is multiplied by on its way into 2^x, what it is a multiple of, dropout's factor
+  A inner, to_2, slope;  // into tanh, out of it, and ALiBi's: the latter two in powers of 2
+  A sink;                // in powers of 2; -inf without
+  const char* mask;      // of the head
+  u64 row, seed, offset;  // dropout's; the number of the head's first score in its stream
+  int query_len, key_len, shift, low, high;  // query i sees the keys i + low <= j < i + high
 
-  BARACUDA_D Terms(const P& params, u32 b, u32 h) : p(params) {
+  BARACUDA_D Terms(const P& params, const Work& work) : p(params) {
     const double unit = p.softcap > 0 ? p.softcap : p.scale;
     inner = static_cast<A>(p.scale / unit);
-    natural = static_cast<A>(unit);
-    c = static_cast<A>(unit * 1.4426950408889634);
-    slope = A(0);
+    to_2 = static_cast<A>(unit * 1.4426950408889634);
+    c = plain() ? to_2 : A(1);
+    natural = plain() ? static_cast<A>(unit) : ln_2<A>;
+    again = static_cast<A>(p.restored);
+    slope = A(0), sink = -numeric<A>::infinity();
     if (p.slopes != nullptr) {
-      slope = static_cast<const A*>(p.slopes)[b * p.slope_stride[0] + h * p.slope_stride[1]] * log2_e<A>;
+      slope = static_cast<const A*>(p.slopes)[work.b * p.slope_stride[0] + work.h * p.slope_stride[1]] * log2_e<A>;
     }
-    mask = static_cast<const char*>(p.mask) + b * p.mask_pitch[0] + h * p.mask_pitch[1];
-    row = (static_cast<u64>(b) * p.num_heads + h) * p.query_len * p.key_len;
+    if (p.sinks != nullptr) sink = static_cast<const A*>(p.sinks)[work.h] * log2_e<A>;
+    mask = static_cast<const char*>(p.mask) + work.b * p.mask_pitch[0] + work.h * p.mask_pitch[1];
+    query_len = static_cast<int>(work.query_len), key_len = static_cast<int>(work.key_len);
+    row = (static_cast<u64>(work.b) * p.num_heads + work.h) * query_len * key_len;
     seed = p.threshold ? p.seed() : 0, offset = p.threshold ? p.offset() : 0;
     const i64 far = 1 << 30;
-    low = static_cast<int>(max(-far, p.shift - p.left)), high = static_cast<int>(min(far, p.shift + p.right + 1));
+    shift = static_cast<int>(work.shift);
+    low = static_cast<int>(max(-far, work.shift - p.left)), high = static_cast<int>(min(far, work.shift + p.right + 1));
   }
 
-  // Whether scores leave squash() as they come, to be multiplied by c; with biases score() makes them powers of 2.
+  // Without biases scores leave squash() to be multiplied by c later; with biases they become powers of 2.
   BARACUDA_D bool plain() const { return p.slopes == nullptr && p.mask == nullptr && p.sinks == nullptr; }
   BARACUDA_D bool masked() const { return p.mask != nullptr; }
+  BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink - sink); }
 
   template <class Each> BARACUDA_D void squash(const Each& each) const {
     if (p.softcap > 0) each([&](A& x, int, int) { x = squash_of(x * inner, FAST); });
   }
   template <class Each> BARACUDA_D void add_biases(const Each& each, int i, int j) const {
     if (plain()) return;
-    const A ahead = static_cast<A>(i + static_cast<int>(p.shift) - j);
-    each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x * c); });
+    const A ahead = static_cast<A>(i + shift - j);
+    each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x * to_2); });
     if (masked()) {
       with_kind([&](auto kind) {
         each([&](A& x, int r, int c_) {
@@ -60,21 +67,19 @@ template <class A, bool FAST, class P> struct Terms {
     }
   }
   template <class Each> BARACUDA_D void hide(const Each& each, int i, int j) const {
-    const int end = static_cast<int>(p.key_len) - j, from = i - j + low, to = i - j + high;
+    const int end = key_len - j, from = i - j + low, to = i - j + high;
     each([&](A& x, int r, int c_) {
       if (c_ >= min(end, to + r) || c_ < from + r) x = -numeric<A>::infinity();
     });
   }
 
-  BARACUDA_D A sink(u32 h) const { return static_cast<const A*>(p.sinks)[h] * log2_e<A>; }
-
   // One score's bias, in powers of 2; -inf hides it.
   BARACUDA_D A bias(int i, int j) const {
-    const A sum = -slope * math::abs(static_cast<A>(i + static_cast<int>(p.shift) - j));
+    const A sum = -slope * math::abs(static_cast<A>(i + shift - j));
     return masked() ? sum + mask_at(i, j) : sum;
   }
   BARACUDA_D bool seen(int i, int j) const {
-    return j < p.key_len && j >= i + low && j < i + high && (!masked() || mask_at(i, j) != -numeric<A>::infinity());
+    return j < key_len && j >= i + low && j < i + high && (!masked() || mask_at(i, j) != -numeric<A>::infinity());
   }
 
   // In powers of 2; finite values stay finite, so that a row of lowest numbers is not one of hidden keys.
@@ -86,11 +91,11 @@ template <class A, bool FAST, class P> struct Terms {
 
   // Whether dropout leaves the weight, and with it the next key's.
   BARACUDA_D bool kept(int i, int j) const {
-    const u64 element = row + static_cast<u64>(i) * p.key_len + j;
+    const u64 element = row + static_cast<u64>(i) * key_len + j;
     return philox_bits(seed, offset, element) >> 8 >= p.threshold;
   }
   BARACUDA_D void kept_pair(bool (&kept)[2], int i, int j) const {
-    const u64 element = row + static_cast<u64>(i) * p.key_len + j;
+    const u64 element = row + static_cast<u64>(i) * key_len + j;
     const u32 lane = static_cast<u32>(element & 3);
     const Philox4 words = philox_block(seed, offset, element >> 2);
     kept[0] = philox_word(words, lane) >> 8 >= p.threshold;
@@ -110,7 +115,7 @@ template <class A, bool FAST, class P> struct Terms {
     }
   }
   template <class M> BARACUDA_D A mask_as(int i, int j) const {
-    if (i >= p.query_len || j >= p.key_len) return A(0);
+    if (i >= query_len || j >= key_len) return A(0);
     const M found = *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
     if constexpr (is_same<M, u8>) {
       return found ? A(0) : -numeric<A>::infinity();
@@ -127,14 +132,15 @@ template <bool TERMS, int ROWS> struct Span {
   int key_len, low, high;
   bool bounded;  // some row may see less than all keys
   template <class P>
-  BARACUDA_D Span(const P& p, i64 q0, i64 keys, i64 shift) : key_len(static_cast<int>(keys)), low(-ROWS), bounded(true) {
-    const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min<i64>(key, keys))); };
+  BARACUDA_D Span(const P& p, const Work& work) : key_len(static_cast<int>(work.key_len)), low(-ROWS), bounded(true) {
+    const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, work.key_len))); };
+    const i64 at = work.first + work.shift;
     if constexpr (TERMS) {
-      low = clamped(q0 + shift - p.left);
-      high = clamped(q0 + shift + p.right + 1);
+      low = clamped(at - p.left);
+      high = clamped(at + p.right + 1);
     } else {
       bounded = p.causal;
-      high = p.causal ? clamped(q0 + shift + 1) : key_len;
+      high = p.causal ? clamped(at + 1) : key_len;
     }
   }
   // Keys before `first` no row sees, nor those from end(rows) on the first `rows` rows; end may be <= 0.
@@ -155,9 +161,14 @@ template <class Terms, class R> BARACUDA_D void add_terms(const Terms& terms, R&
   if (cut) terms.hide(each, row, key);
 }
 
-struct NoTerms {
-  template <class P> BARACUDA_D NoTerms(const P&, u32, u32) {}
+template <class A> struct NoTerms {
+  A c, natural;
+  static constexpr A again = A(1), sink = -A(1) / A(0);
+  template <class P>
+  BARACUDA_D NoTerms(const P& p, const Work&)
+      : c(static_cast<A>(p.scale * 1.4426950408889634)), natural(static_cast<A>(p.scale)) {}
+  BARACUDA_D A sink_weight() const { return A(0); }
 };
-template <bool TERMS, class A, bool FAST, class P> using TermsOf = conditional<TERMS, Terms<A, FAST, P>, NoTerms>;
+template <bool TERMS, class A, bool FAST, class P> using TermsOf = conditional<TERMS, Terms<A, FAST, P>, NoTerms<A>>;
 
 }  // namespace baracuda::attention
