@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
-from .score_terms import TERMS, has_terms, terms
+from .score_terms import TERMS, has_terms, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -23,7 +23,7 @@ TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
 _FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
-_FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "tiles"), "i64") | {"scale": "f64", "sign": "f64"}
+_FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles"), "i64") | {"scale": "f64", "sign": "f64"}
 _FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
 PARAMS = Params("FlashSdpaParams", **_FIELDS)
 
@@ -90,7 +90,7 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     params = {
         "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
         "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
-        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
+        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal), **window(desc),
         "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc),
     }  # fmt: skip
     if has_terms(p):

@@ -7,22 +7,29 @@ from typing import Any
 
 from ..core import ElementKind, Problem
 
-_UNBOUNDED = 2**40
+_UNBOUNDED = 2**40  # as `unbounded` in attention.cuh
 _KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
 
 TERMS = {
     "mask": "ptr", "slopes": "ptr", "sinks": "ptr", "seed": "iscalar", "offset": "iscalar", "mask_pitch": "i64[4]",
-    "slope_stride": "i64[2]", "left": "i64", "right": "i64", "softcap": "f64", "restored": "f64", "threshold": "u32",
+    "slope_stride": "i64[2]", "softcap": "f64", "restored": "f64", "threshold": "u32",
     "mask_kind": "i32",
 }  # fmt: skip
 
 
 def has_terms(p: Problem) -> bool:
-    """Whether the problem has more than scale and causality."""
-    desc = p.desc
-    bounded = desc.window_left is not None or (desc.window_right is not None and not desc.is_causal)
+    """Whether the problem has more than scale and window."""
     given = any(operand is not None for operand in (p.mask, p.slopes, p.sinks))
-    return bool(bounded or given or desc.softcap or desc.dropout_p)
+    return bool(given or p.desc.softcap or p.desc.dropout_p)
+
+
+def window(desc: Any) -> dict[str, int]:
+    """Keys a query sees before and after its own position."""
+    left, right = desc.window_left, 0 if desc.is_causal else desc.window_right
+    return {
+        "left": _UNBOUNDED if left is None else min(left, _UNBOUNDED),
+        "right": _UNBOUNDED if right is None else min(right, _UNBOUNDED),
+    }
 
 
 def terms(p: Problem) -> dict[str, Any]:
@@ -34,11 +41,7 @@ def terms(p: Problem) -> dict[str, Any]:
         pitch = tuple(stride * view.element.itemsize for stride in view.strides)
     if p.slopes is not None:
         slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
-    right = 0 if desc.is_causal else desc.window_right
     return {
-        "mask_pitch": pitch, "slope_stride": slopes,
-        "left": _UNBOUNDED if desc.window_left is None else min(desc.window_left, _UNBOUNDED),
-        "right": _UNBOUNDED if right is None else min(right, _UNBOUNDED),
-        "softcap": desc.softcap, "restored": 1 / (1 - desc.dropout_p) if desc.dropout_p < 1 else 0.0,
+        "mask_pitch": pitch, "slope_stride": slopes, "softcap": desc.softcap, "restored": 1 / (1 - desc.dropout_p) if desc.dropout_p < 1 else 0.0,
         "threshold": math.ceil(desc.dropout_p * 2**24), "mask_kind": 0 if p.mask is None else _KINDS[p.mask.element],
     }  # fmt: skip

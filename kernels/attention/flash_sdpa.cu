@@ -31,7 +31,7 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
   T* const y = work.template outputs<T>(p.y, p.stride[3]);
 
   const int rows = inside<ROWS>(work.query_len, work.first);
-  const Span<TERMS, ROWS> span(p, work);
+  const Span<ROWS> span(p, work);
   const int last = span.end(rows);
   const TermsOf<TERMS, A, false, P> terms(p, work);
   const A c = terms.c, sign = static_cast<A>(p.sign);
@@ -40,8 +40,12 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
   A acc[R][D / 16], top[R], sum[R];
 #pragma unroll
   for (int i = 0; i < R; ++i) {
-    top[i] = terms.sink;
-    sum[i] = thread_col() == 0 ? terms.sink_weight() : A(0);
+    top[i] = -numeric<A>::infinity();
+    sum[i] = A(0);
+    if constexpr (TERMS) {
+      top[i] = terms.sink;
+      sum[i] = thread_col() == 0 ? terms.sink_weight() : A(0);
+    }
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) acc[i][n] = A(0);
   }
@@ -76,19 +80,15 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
       }
     };
     each([&](A& x, int, int) { x *= sign; });
-    if constexpr (TERMS) {
-      terms.squash(each);
-      terms.add_biases(each, i0, j0);
-      terms.hide(each, i0, j0);
-    }
+    if constexpr (TERMS) terms.add_to(each, i0, j0);
     A* const factors = keys + thread_row() * score_pitch<A> + tile_keys;
 #pragma unroll
     for (int i = 0; i < R; ++i) {
-      const int limit = min(left, past + 8 * i);
+      const int limit = min(left, past + 8 * i), from = span.low - k0 + thread_row() + 8 * i;
       A high = top[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if (thread_col() + 16 * j >= limit) s[i][j] = -numeric<A>::infinity();
+        if (thread_col() + 16 * j >= limit || thread_col() + 16 * j < from) s[i][j] = -numeric<A>::infinity();
         high = math::maximum(high, s[i][j]);
       }
       high = group_reduce<Max, 16>(high);
@@ -99,7 +99,7 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
       for (int j = 0; j < 4; ++j) s[i][j] = exp2_fast(math::fma(s[i][j], c, -base));
       sum[i] = math::fma(sum[i], factor, (s[i][0] + s[i][1]) + (s[i][2] + s[i][3]));
       if constexpr (TERMS) {
-        if (p.threshold != 0) {
+        if (terms.drops()) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) s[i][j] = terms.kept(i0 + 8 * i, j0 + 16 * j) ? s[i][j] : A(0);
         }
@@ -109,8 +109,8 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
     put_scores<R>(keys, s);
     __syncwarp();
 
-    bool cut = past - thread_row() < left;  // some row sees fewer keys than there are
-    if constexpr (TERMS) cut = span.template cuts<tile_keys>(k0) || terms.masked();
+    bool cut = span.bounded && span.template cuts<tile_keys>(k0);  // some row sees fewer keys than there are
+    if constexpr (TERMS) cut |= terms.masked();
 #pragma unroll 1
     for (int n = 0; n < tile_keys && k0 + n < last; n += VALUES) {
       if (n > 0) {
@@ -121,8 +121,10 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
       }
       const A* factor = factors + (n > 0);
       const auto seen = [&](int i, int row) {
-        if constexpr (TERMS) return terms.seen(i0 + 8 * i, k0 + n + row);
-        else return row < past - n + 8 * i;
+        const int key = k0 + n + row, first = static_cast<int>(work.first);
+        const bool within = key >= span.low + i0 + 8 * i - first && key < span.high + i0 + 8 * i - first;
+        if constexpr (TERMS) return within && !terms.hides(i0 + 8 * i, key);
+        else return within;
       };
       if (cut) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, seen);
       else multiply_values<R, D, VALUES, false, true>(acc, keys + n, factor, values, AllSeen{});

@@ -78,11 +78,13 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const int rows = inside<ROWS>(work.query_len, work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
   const int i0 = static_cast<int>(work.first) + row0;
 
-  const Span<TERMS, ROWS> span(p, work);
+  const Span<ROWS> span(p, work);
   const int key_len = span.key_len;
   const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);  // for this warp, and for the block
   const TermsOf<TERMS, float, true, P> terms(p, work);
   const float c = terms.c;
+  bool can_hide = span.bounded;
+  if constexpr (TERMS) can_hide |= terms.masked();
 
   const auto load_keys = [&](int k0, int stage) {
     tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, wide);
@@ -129,7 +131,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     if (k0 + KEYS < last) load_keys(k0 + KEYS, 0);
     cp_async_commit();
   };
-  const auto odd = [&] { return span.bounded && has_odd<TILE / 2, THREADS>(values + stage * TILE); };
+  const auto odd = [&] { return can_hide && has_odd<TILE / 2, THREADS>(values + stage * TILE); };
   const auto clear = [&] {
     __syncthreads();
     clear_odd<TILE / 2, THREADS>(values + stage * TILE);
@@ -139,27 +141,24 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
 #pragma unroll 1
   for (; k0 < own; k0 += KEYS, stage ^= STAGES - 1) {
     const u32 at = stage * TILE * static_cast<u32>(sizeof(T));
-    const int left = key_len - k0, past = span.high - k0 + row0;
+    const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
     begin(k0);
     score<T, D, MT, KEYS>(r.s, query, key, at);
     middle(k0);
     bool cut = span.template cuts<KEYS>(k0);
-    if constexpr (TERMS) {
-      add_terms(terms, r, i0, k0, cut);
-      cut |= terms.masked();
-    } else if (cut) {
-      r.mask(left, past);
-    }
+    if constexpr (TERMS) r.add(terms, i0, k0);
+    if (cut) r.mask(left, from, past);
+    if constexpr (TERMS) cut |= terms.masked();
     r.weigh(c);
     if constexpr (TERMS) {
-      if (p.threshold != 0) r.drop(terms, i0, k0);
+      if (terms.drops()) r.drop(terms, i0, k0);
     }
     r.rescale();
     r.pack();
     if (cut && odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
       r.template add_odd<tile::Rows<D>>(values + stage * TILE, left, [&](int row, int key) {
-        if constexpr (TERMS) return terms.seen(i0 + row, k0 + key);
-        else return key < past + row;
+        if constexpr (TERMS) return key >= from + row && key < past + row && !terms.hides(i0 + row, k0 + key);
+        else return key >= from + row && key < past + row;
       });
       clear();
     }

@@ -31,7 +31,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const T* const v = work.template keys<T>(p.v, p.stride[2]);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
   const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
-  const Span<TERMS, ROWS> span(p, work);
+  const Span<ROWS> span(p, work);
   const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
   const TermsOf<TERMS, float, true, P> terms(p, work);
   const float c = terms.c;
@@ -82,14 +82,12 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     }
     wgmma_commit();
   };
-  const auto past = [&](int k0) { return span.high - k0 + row0; };
   const auto weigh = [&](int k0) {
-    const bool cut = span.template cuts<KEYS>(k0);
-    if constexpr (TERMS) add_terms(terms, r, i0, k0, cut);
-    else if (cut) r.mask(key_len - k0, past(k0));
+    if constexpr (TERMS) r.add(terms, i0, k0);
+    if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
     r.weigh(c);
     if constexpr (TERMS) {
-      if (p.threshold != 0) r.drop(terms, i0, k0);
+      if (terms.drops()) r.drop(terms, i0, k0);
     }
   };
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
@@ -97,8 +95,9 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     if constexpr (TERMS) cut |= terms.masked();
     if (!cut || !has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
     r.template add_odd<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
-      if constexpr (TERMS) return terms.seen(i0 + row, k0 + key);
-      else return key < past(k0) + row;
+      const bool seen = key >= span.low - k0 + row0 + row && key < span.high - k0 + row0 + row;
+      if constexpr (TERMS) return seen && !terms.hides(i0 + row, k0 + key);
+      else return seen;
     });
     __syncthreads();
     clear_odd<TILE / 2, THREADS>(values + slot * TILE);

@@ -82,6 +82,27 @@ struct Dense {
   }
 };
 
+constexpr i64 unbounded = 1ll << 40;  // a side of a window without a bound
+
+// Which keys the rows of a tile of queries see: row r those from low + r up to high + r (exclusive), if they exist.
+template <int ROWS> struct Span {
+  int key_len, low, high;
+  bool bounded;  // some row may see less than all keys
+  template <class P> BARACUDA_D Span(const P& p, const Work& work) : key_len(static_cast<int>(work.key_len)) {
+    const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, work.key_len))); };
+    low = clamped(work.first + work.shift - p.left);
+    high = clamped(work.first + work.shift + p.right + 1);
+    bounded = p.left < unbounded || p.right < unbounded;
+  }
+  // Keys before `first` no row sees, nor those from end(rows) on the first `rows` rows; end may be <= 0.
+  template <int KEYS> BARACUDA_D int first() const { return max(0, low) / KEYS * KEYS; }
+  BARACUDA_D int end(int rows) const { return min(key_len, high + rows - 1); }
+  // Whether some row sees less than all of a tile of keys.
+  template <int KEYS> BARACUDA_D bool cuts(int k0) const {
+    return k0 + KEYS > min(key_len, high) || k0 < low + ROWS - 1;
+  }
+};
+
 BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 

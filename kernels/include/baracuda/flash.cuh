@@ -64,8 +64,10 @@ template <class T, int D, int MT, int KEYS> struct Rows {
       }
     }
   }
-  static BARACUDA_D int lane_row() { return lane_id() / 4; }
-  static BARACUDA_D int lane_key() { return lane_id() % 4 * 2; }
+  // The warp's first row is query i, the tile's first key j.
+  template <class Terms> BARACUDA_D void add(const Terms& terms, int i, int j) {
+    terms.add_to([&](const auto& f) { each(f); }, i + lane_id() / 4, j + lane_id() % 4 * 2);
+  }
 
   // A sink takes part in the sum like a key without a value: the rows begin with it.
   template <class Terms> BARACUDA_D void begin_with(const Terms& terms) {
@@ -77,7 +79,7 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
-  // Zeros for the weights that dropout takes; the warp's first row and the tile's first key are i and j.
+  // Zeros for the weights that dropout takes.
   template <class Terms> BARACUDA_D void drop(const Terms& terms, int i, int j) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -86,7 +88,7 @@ template <class T, int D, int MT, int KEYS> struct Rows {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           bool kept[2];
-          terms.kept_pair(kept, i + 16 * m + 8 * half + lane_row(), j + 8 * n + lane_key());
+          terms.kept_pair(kept, i + 16 * m + 8 * half + lane_id() / 4, j + 8 * n + lane_id() % 4 * 2);
           if (!kept[0]) s[m][n][2 * half] = 0.0f;
           if (!kept[1]) s[m][n][2 * half + 1] = 0.0f;
         }
@@ -94,16 +96,16 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
-  // -inf for keys from `left` on, and from past + r on in row r of the warp.
-  BARACUDA_D void mask(int left, int past) {
+  // -inf for keys from `left` on, and in row r of the warp before from + r and from past + r on.
+  BARACUDA_D void mask(int left, int from, int past) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int limit = min(left, past + 16 * m + lane_id() / 4 + e / 2 * 8);
-          if (8 * n + lane_id() % 4 * 2 + e % 2 >= limit) s[m][n][e] = -numeric<float>::infinity();
+          const int row = 16 * m + lane_id() / 4 + e / 2 * 8, key = 8 * n + lane_id() % 4 * 2 + e % 2;
+          if (key >= min(left, past + row) || key < from + row) s[m][n][e] = -numeric<float>::infinity();
         }
       }
     }
