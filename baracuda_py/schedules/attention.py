@@ -95,7 +95,7 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     }  # fmt: skip
     if has_terms(p):
         if max(desc.query_len, desc.key_len) >= 2**30:
-            return "windows, biases, masks and dropout are for less than 2^30 queries and keys"
+            return "biases, masks and dropout are for less than 2^30 queries and keys"
         kernel, params = f"{kernel}_terms", params | terms(p)
         axes = {name: value for name, value in axes.items() if name != "WIDE"}
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
@@ -274,7 +274,7 @@ def simt_row(form: Form) -> Variant:
         Kernel(
             f"simt{'' if three else '_wide'}{'_terms' if more else ''}",
             f"flash_sdpa<{{T}}, {{D}}, {form.work}, {str(more).lower()}>",
-            params, _axes(three), threads=THREADS, min_blocks=3 if three else 2, split=("D",), spills=more,
+            params, _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - more, split=("D",), spills=more,
         )
         for more, params in ((False, form.params), (True, form.terms))
         if params is not None

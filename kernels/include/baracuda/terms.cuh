@@ -133,6 +133,7 @@ template <class A> struct NoTerms {
   template <class P>
   BARACUDA_D NoTerms(const P& p, const Work&)
       : c(static_cast<A>(p.scale * 1.4426950408889634)), natural(static_cast<A>(p.scale)) {}
+  template <class P> BARACUDA_D NoTerms(const P& p, i64, i64, i64, bool) : NoTerms(p, Work{}) {}
 };
 template <bool TERMS, class A, bool FAST, class P> using TermsOf = conditional<TERMS, Terms<A, FAST, P>, NoTerms<A>>;
 
