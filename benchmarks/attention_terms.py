@@ -106,12 +106,14 @@ def rows(dim: int, length: int, rounds: int) -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", default="64,128,256", help="head_dims, with commas")
+    parser.add_argument("--lengths", default="2048,4096,16384", help="lengths of the sequences, with commas")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--csv", help="write the rows here")
     options = parser.parse_args()
     done: list[dict[str, Any]] = []
-    for dim in (64, 128, 256):
-        for length in (4096, 16384):
+    for dim in map(int, options.points.split(",")):
+        for length in map(int, options.lengths.split(",")):
             for row in rows(dim, length, options.rounds):
                 done.append(row)
                 print("  ".join(f"{value:>12}" for value in row.values()), flush=True)

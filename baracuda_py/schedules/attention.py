@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
-from .score_terms import TERMS, has_terms, terms, window
+from .score_terms import LEVELS, TERMS, level, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -23,7 +23,10 @@ TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
 _FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
-_FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles"), "i64") | {"scale": "f64", "sign": "f64"}
+_FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles"), "i64") | {
+    "scale": "f64",
+    "sign": "f64",
+}
 _FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
 PARAMS = Params("FlashSdpaParams", **_FIELDS)
 
@@ -93,10 +96,10 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
         "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal), **window(desc),
         "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc),
     }  # fmt: skip
-    if has_terms(p):
+    if more := level(p):
         if max(desc.query_len, desc.key_len) >= 2**30:
             return "biases, masks and dropout are for less than 2^30 queries and keys"
-        kernel, params = f"{kernel}_terms", params | terms(p)
+        kernel, params = kernel + LEVELS[more], params | terms(p)
         axes = {name: value for name, value in axes.items() if name != "WIDE"}
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
@@ -178,7 +181,12 @@ SM89 = {
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
 # each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
 # 465 (two groups and 128 keys 436), 256 521.
-SM90A = {64: GroupTiling(1, 4, spills=True, terms_blocks=3), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
+SM90A = {
+    64: GroupTiling(1, 4, spills=True, terms_blocks=3),
+    128: GroupTiling(1, 2),
+    192: GroupTiling(2, 1),
+    256: GroupTiling(2, 1),
+}
 
 
 def _row(
@@ -190,18 +198,17 @@ def _row(
     """
     kernels = []
     for d, t in tilings.items():
-        plain, threads = t.call(d, f"{{WIDE}}, {form.work}, false"), 32 * t.warps
+        plain, threads = t.call(d, f"{{WIDE}}, {form.work}, 0"), 32 * t.warps
         kernels.append(
             Kernel(
                 f"{name}_{d}", plain, form.params, {"WIDE": (True, False)}, threads=threads, min_blocks=t.blocks,
                 split=("WIDE",), spills=t.spills,
             )
         )  # fmt: skip
-        if form.terms:
-            more, blocks = t.call(d, f"false, {form.work}, true"), t.terms_blocks or t.blocks
-            kernels.append(
-                Kernel(f"{name}_{d}_terms", more, form.terms, threads=threads, min_blocks=blocks, spills=True)
-            )
+        for more in (1, 2) if form.terms else ():
+            call, blocks = t.call(d, f"false, {form.work}, {more}"), t.terms_blocks or t.blocks
+            name_ = f"{name}_{d}{LEVELS[more]}"
+            kernels.append(Kernel(name_, call, form.terms, threads=threads, min_blocks=blocks, spills=True))
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -272,11 +279,10 @@ def simt_row(form: Form) -> Variant:
 
     kernels = [
         Kernel(
-            f"simt{'' if three else '_wide'}{'_terms' if more else ''}",
-            f"flash_sdpa<{{T}}, {{D}}, {form.work}, {str(more).lower()}>",
-            params, _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - more, split=("D",), spills=more,
+            f"simt{'' if three else '_wide'}{LEVELS[more]}", f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params,
+            _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - bool(more), split=("D",), spills=more > 0,
         )
-        for more, params in ((False, form.params), (True, form.terms))
+        for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
         if params is not None
         for three in (True, False)
     ]  # fmt: skip

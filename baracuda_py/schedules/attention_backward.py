@@ -12,7 +12,7 @@ from functools import partial
 from ..core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ..core.variant import aligned
 from .attention import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
-from .score_terms import TERMS, has_terms, terms, window
+from .score_terms import LEVELS, TERMS, level, terms, window
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
@@ -123,12 +123,15 @@ def _kernels(name: str, tilings: Mapping[int, Blocks | Groups]) -> tuple[Kernel,
                 f"prepare_{name}_{d}", f"flash_prepare<{{T}}, {d}, {t.queries}, {t.keys}>", PREPARE, unit=f"{name}_{d}"
             ),
             Kernel(
-                f"gradients_{name}_{d}", t.call(d) + "false>", GRADIENTS, threads=32 * t.warps, min_blocks=t.blocks,
+                f"gradients_{name}_{d}", t.call(d) + "0>", GRADIENTS, threads=32 * t.warps, min_blocks=t.blocks,
                 unit=f"{name}_{d}", spills=t.spills,
             ),
-            Kernel(
-                f"gradients_{name}_{d}_terms", t.call(d) + "true>", GRADIENTS_TERMS, threads=32 * t.warps,
-                min_blocks=t.terms_blocks or t.blocks, spills=True,
+            *(
+                Kernel(
+                    f"gradients_{name}_{d}{LEVELS[more]}", t.call(d) + f"{more}>", GRADIENTS_TERMS,
+                    threads=32 * t.warps, min_blocks=t.terms_blocks or t.blocks, spills=True,
+                )
+                for more in (1, 2)
             ),
             Kernel(f"finish_{name}_{d}", f"flash_finish<{{T}}, {d}, {t.queries}>", GRADIENTS, unit=f"{name}_{d}"),
         )
@@ -182,10 +185,10 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool
             "heads": heads, "group": desc.group, "any_order": int(any_order), "wide": wide(*views),
         }  # fmt: skip
         grid = (kv_heads * key_tiles, 1, 1)
-        more = has_terms(p)
+        more = level(p, sinks=False)
         if more and max(desc.query_len, desc.key_len) >= 2**30:
             return "biases, masks and dropout are for less than 2^30 queries and keys"
-        kernel, params = f"gradients_{name}_{d}" + "_terms" * more, common | gradients | (terms(p) if more else {})
+        kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
         steps.append(Step(kernel, grid, params, {}, 32 * t.warps, t.smem(d)))
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)

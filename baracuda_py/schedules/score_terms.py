@@ -17,10 +17,14 @@ TERMS = {
 }  # fmt: skip
 
 
-def has_terms(p: Problem) -> bool:
-    """Whether the problem has more than scale and window."""
-    given = any(operand is not None for operand in (p.mask, p.slopes, p.sinks))
-    return bool(given or p.desc.softcap or p.desc.dropout_p)
+LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernels' names, by `Terms` in terms.cuh
+
+
+def level(p: Problem, sinks: bool = True) -> int:
+    """What a kernel must know besides scale and window; the backward, whose lse holds them, needs no sinks."""
+    if p.mask is not None or p.desc.dropout_p:
+        return 2
+    return int(p.slopes is not None or (sinks and p.sinks is not None) or p.desc.softcap > 0)
 
 
 def window(desc: Any) -> dict[str, int]:

@@ -12,7 +12,7 @@
 
 namespace baracuda {
 
-template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flash_sdpa(const P& p) {
+template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_sdpa(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   constexpr int R = sizeof(A) == 8 ? 4 : 8, ROWS = 8 * R;
@@ -42,7 +42,7 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
   for (int i = 0; i < R; ++i) {
     top[i] = -numeric<A>::infinity();
     sum[i] = A(0);
-    if constexpr (TERMS) {
+    if constexpr (TERMS != 0) {
       top[i] = terms.sink;
       sum[i] = thread_col() == 0 ? terms.sink_weight() : A(0);
     }
@@ -80,7 +80,7 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
       }
     };
     each([&](A& x, int, int) { x *= sign; });
-    if constexpr (TERMS) terms.add_to(each, i0, j0);
+    if constexpr (TERMS != 0) terms.add_to(each, i0, j0);
     A* const factors = keys + thread_row() * score_pitch<A> + tile_keys;
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -98,7 +98,7 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
 #pragma unroll
       for (int j = 0; j < 4; ++j) s[i][j] = exp2_fast(math::fma(s[i][j], c, -base));
       sum[i] = math::fma(sum[i], factor, (s[i][0] + s[i][1]) + (s[i][2] + s[i][3]));
-      if constexpr (TERMS) {
+      if constexpr (TERMS != 0) {
         if (terms.drops()) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) s[i][j] = terms.kept(i0 + 8 * i, j0 + 16 * j) ? s[i][j] : A(0);
@@ -110,7 +110,7 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
     __syncwarp();
 
     bool cut = span.bounded && span.template cuts<tile_keys>(k0);  // some row sees fewer keys than there are
-    if constexpr (TERMS) cut |= terms.masked();
+    if constexpr (TERMS != 0) cut |= terms.masked();
 #pragma unroll 1
     for (int n = 0; n < tile_keys && k0 + n < last; n += VALUES) {
       if (n > 0) {
@@ -123,7 +123,7 @@ template <class T, int D, class Where, bool TERMS, class P> BARACUDA_D void flas
       const auto seen = [&](int i, int row) {
         const int key = k0 + n + row, first = static_cast<int>(work.first);
         const bool within = key >= span.low + i0 + 8 * i - first && key < span.high + i0 + 8 * i - first;
-        if constexpr (TERMS) return within && !terms.hides(i0 + 8 * i, key);
+        if constexpr (TERMS != 0) return within && !terms.hides(i0 + 8 * i, key);
         else return within;
       };
       if (cut) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, seen);

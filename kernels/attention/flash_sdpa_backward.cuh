@@ -122,19 +122,37 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32& kept, const f
                       const Mask& mask, const Terms& terms, int i, int j) {
   static_assert(N <= 8, "kept holds 32 scores");
   kept = ~0u;
+  const float ahead = static_cast<float>(i + terms.shift - j);
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
     float p[1][4];
+    if (terms.capped()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = terms.squash(s[n][e]);
+    }
+    if (terms.plain) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[0][e] = math::fma(s[n][e], terms.to_2, e % 2 ? -stat.z : -stat.x);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int r = 8 * n + e % 2, c = e / 2 * 8;
+        p[0][e] = terms.biased_exponent(s[n][e], ahead + static_cast<float>(r - c), i + r, j + c, e % 2 ? stat.z : stat.x);
+      }
+    }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      s[n][e] = terms.squash(s[n][e]);
-      const float power = terms.exponent(s[n][e], i + 8 * n + e % 2, j + e / 2 * 8, e % 2 ? stat.z : stat.x);
-      p[0][e] = power == -numeric<float>::infinity() && terms.masked() ? -0.0f : exp2_fast(power);
+      p[0][e] = terms.masked() && p[0][e] == -numeric<float>::infinity() ? -0.0f : exp2_fast(p[0][e]);
     }
     if (mask.cut) hide(p, i0 + 8 * n, key0, mask, -0.0f);
+    if (terms.capped()) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) s[n][e] = p[0][e] * terms.through(s[n][e]);
+      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e] * terms.through(s[n][e]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e];
+    }
     if (terms.drops()) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {

@@ -64,7 +64,7 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
 
 }  // namespace attention
 
-template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, bool TERMS, class P>
+template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, int TERMS, class P>
 BARACUDA_D void flash_gradients(const P& p) {
   using namespace attention;
   constexpr int KEY_WARPS = WARPS / SPLIT, KEYS = KEY_WARPS * MT * 16, THREADS = WARPS * warp_size, TILE = QUERIES * D;
@@ -140,7 +140,7 @@ BARACUDA_D void flash_gradients(const P& p) {
 
     const u32 here = stage * TILE * SIZE;
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
-    if constexpr (TERMS) terms.enter(block.b, block.kv * p.group + now.head);
+    if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group + now.head);
 #pragma unroll
     for (int slab = 0; slab < QUERIES / SPLIT; slab += SLAB) {
       const int i0 = part * (QUERIES / SPLIT) + slab;
@@ -151,7 +151,7 @@ BARACUDA_D void flash_gradients(const P& p) {
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
         const float2* const stat = stats + stage * QUERIES;
-        if constexpr (TERMS) {
+        if constexpr (TERMS != 0) {
           u32 kept;
           const int i = now.at * QUERIES + i0 + lane % 4 * 2, j = static_cast<int>(k0) + key0 + 16 * m + lane / 4;
           weigh<T>(s[m], p16[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);

@@ -28,7 +28,7 @@ template <class T, int D, int X_ROWS, int Y_ROWS, int N> BARACUDA_D void start_s
 
 }  // namespace attention
 
-template <class T, int D, int SPLIT, int STAGES, bool TERMS, class P> BARACUDA_D void flash_gradients_wgmma(const P& p) {
+template <class T, int D, int SPLIT, int STAGES, int TERMS, class P> BARACUDA_D void flash_gradients_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = 256, KEYS = 128 / SPLIT, QUERIES = 64, TILE = QUERIES * D, SLAB = QUERIES / SPLIT;
   constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;         // columns of dk and dv, a group
@@ -118,7 +118,7 @@ template <class T, int D, int SPLIT, int STAGES, bool TERMS, class P> BARACUDA_D
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
     wgmma_wait<1>();
     hold(s);
-    if constexpr (TERMS) {
+    if constexpr (TERMS != 0) {
       const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2, j = static_cast<int>(k0) + key0 + lane_id() / 4;
       terms.enter(block.b, block.kv * p.group + now.head);
       weigh<T>(s, p16, kept, stat, i0, key0, mask, terms, i, j);
@@ -146,7 +146,7 @@ template <class T, int D, int SPLIT, int STAGES, bool TERMS, class P> BARACUDA_D
       wgmma_wait<0>();
     }
     hold(ds);
-    if constexpr (TERMS) differ(ds, s, kept, terms.again, stat, i0);
+    if constexpr (TERMS != 0) differ(ds, s, kept, terms.again, stat, i0);
     else differ(ds, s, stat, i0, key0, mask);
     to_fragments<T>(ds16, ds);
 #pragma unroll

@@ -62,11 +62,11 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
 }  // namespace attention
 
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS p says so.
-template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, class Where, bool TERMS, class P>
+template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_mma(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
-  const bool wide = TERMS ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
+  const bool wide = TERMS != 0 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, queries);       // [ROWS][D], at the end the outputs
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
   T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][D]
@@ -84,7 +84,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const TermsOf<TERMS, float, true, P> terms(p, work);
   const float c = terms.c;
   bool can_hide = span.bounded;
-  if constexpr (TERMS) can_hide |= terms.masked();
+  if constexpr (TERMS != 0) can_hide |= terms.masked();
 
   const auto load_keys = [&](int k0, int stage) {
     tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, wide);
@@ -109,7 +109,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const tile::Reader<D, false> query(mine), value(values);
   const tile::Reader<D, true> key(keys);
   Rows<T, D, MT, KEYS> r;
-  if constexpr (TERMS) r.begin_with(terms);
+  if constexpr (TERMS != 0) r.begin_with(terms);
 
   // A tile of keys: `begin` before the scores, `middle` before the values are read.
   int stage = 0;
@@ -146,18 +146,18 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     score<T, D, MT, KEYS>(r.s, query, key, at);
     middle(k0);
     bool cut = span.template cuts<KEYS>(k0);
-    if constexpr (TERMS) r.add(terms, i0, k0);
+    if constexpr (TERMS != 0) r.add(terms, i0, k0);
     if (cut) r.mask(left, from, past);
-    if constexpr (TERMS) cut |= terms.masked();
+    if constexpr (TERMS != 0) cut |= terms.masked();
     r.weigh(c);
-    if constexpr (TERMS) {
+    if constexpr (TERMS != 0) {
       if (terms.drops()) r.drop(terms, i0, k0);
     }
     r.rescale();
     r.pack();
     if (cut && odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
       r.template add_odd<tile::Rows<D>>(values + stage * TILE, left, [&](int row, int key) {
-        if constexpr (TERMS) return key >= from + row && key < past + row && !terms.hides(i0 + row, k0 + key);
+        if constexpr (TERMS != 0) return key >= from + row && key < past + row && !terms.hides(i0 + row, k0 + key);
         else return key >= from + row && key < past + row;
       });
       clear();

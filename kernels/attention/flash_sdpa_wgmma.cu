@@ -12,14 +12,14 @@
 namespace baracuda {
 
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS p says so.
-template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, bool TERMS, class P>
+template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D, PANEL = KEYS * 64;
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
   constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
   using InTile = tile::Panels<KEYS>;
-  const bool wide = TERMS ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
+  const bool wide = TERMS != 0 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels; at the end the outputs
   T* const keys = queries + ROWS * D;  // [2] tiles of panels
@@ -59,7 +59,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   }
 
   Rows<T, D, 1, KEYS> r;
-  if constexpr (TERMS) r.begin_with(terms);
+  if constexpr (TERMS != 0) r.begin_with(terms);
   const u64 query = wgmma_operand(queries) + warp / 4 * (64 * 8), key = wgmma_operand(keys), value = wgmma_operand(values);
   u32 held[HELD ? D / 16 : 1][4];  // the warp's queries
   const auto start_scores = [&](int slot) {  // s = q kᵀ
@@ -83,20 +83,20 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     wgmma_commit();
   };
   const auto weigh = [&](int k0) {
-    if constexpr (TERMS) r.add(terms, i0, k0);
+    if constexpr (TERMS != 0) r.add(terms, i0, k0);
     if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
     r.weigh(c);
-    if constexpr (TERMS) {
+    if constexpr (TERMS != 0) {
       if (terms.drops()) r.drop(terms, i0, k0);
     }
   };
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
     bool cut = span.bounded && span.template cuts<KEYS>(k0);
-    if constexpr (TERMS) cut |= terms.masked();
+    if constexpr (TERMS != 0) cut |= terms.masked();
     if (!cut || !has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
     r.template add_odd<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
       const bool seen = key >= span.low - k0 + row0 + row && key < span.high - k0 + row0 + row;
-      if constexpr (TERMS) return seen && !terms.hides(i0 + row, k0 + key);
+      if constexpr (TERMS != 0) return seen && !terms.hides(i0 + row, k0 + key);
       else return seen;
     });
     __syncthreads();

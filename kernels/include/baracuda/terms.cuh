@@ -12,7 +12,9 @@
 
 namespace baracuda::attention {
 
-template <class A, bool FAST, class P> struct Terms {
+// LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code in a kernel costs time even when it is jumped
+// over (H200, wgmma, head_dim 128: a third of the throughput).
+template <int LEVEL, class A, bool FAST, class P> struct Terms {
   const P& p;
   bool plain;             // scores stay as they are but for tanh
   A c, natural, again;    // what a score is multiplied by on its way into 2^x, what it is a multiple of, dropout's factor
@@ -23,14 +25,14 @@ template <class A, bool FAST, class P> struct Terms {
   int query_len, key_len, shift;
 
   BARACUDA_D explicit Terms(const P& params, i64 queries, i64 keys, i64 ahead, bool sinks) : p(params) {
-    plain = p.slopes == nullptr && p.mask == nullptr && !(sinks && p.sinks != nullptr);
+    plain = p.slopes == nullptr && !masked() && !(sinks && p.sinks != nullptr);
     const double unit = p.softcap > 0 ? p.softcap : p.scale;
     inner = static_cast<A>(p.scale / unit);
     to_2 = static_cast<A>(unit * 1.4426950408889634);
     c = plain ? to_2 : A(1);
     natural = plain ? static_cast<A>(unit) : ln_2<A>;
     again = static_cast<A>(p.restored);
-    seed = p.threshold ? p.seed() : 0, offset = p.threshold ? p.offset() : 0;
+    seed = drops() ? p.seed() : 0, offset = drops() ? p.offset() : 0;
     query_len = static_cast<int>(queries), key_len = static_cast<int>(keys), shift = static_cast<int>(ahead);
   }
   BARACUDA_D Terms(const P& params, const Work& work)
@@ -43,22 +45,25 @@ template <class A, bool FAST, class P> struct Terms {
     if (p.slopes != nullptr) {
       slope = static_cast<const A*>(p.slopes)[b * p.slope_stride[0] + h * p.slope_stride[1]] * log2_e<A>;
     }
-    mask = static_cast<const char*>(p.mask) + b * p.mask_pitch[0] + h * p.mask_pitch[1];
-    row = (static_cast<u64>(b) * p.num_heads + h) * query_len * key_len;
+    if constexpr (LEVEL == 2) {
+      mask = static_cast<const char*>(p.mask) + b * p.mask_pitch[0] + h * p.mask_pitch[1];
+      row = (static_cast<u64>(b) * p.num_heads + h) * query_len * key_len;
+    }
   }
 
-  BARACUDA_D bool masked() const { return p.mask != nullptr; }
-  BARACUDA_D bool drops() const { return p.threshold != 0; }
+  BARACUDA_D bool masked() const { return LEVEL == 2 && p.mask != nullptr; }
+  BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
+  BARACUDA_D bool capped() const { return p.softcap > 0; }
   BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink - sink); }
 
   // Everything between q k and the window.
   template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j) const {
-    if (p.softcap > 0) each([&](A& x, int, int) { x = squash(x); });
+    if (capped()) each([&](A& x, int, int) { x = squash(x); });
     if (plain) return;
     const A ahead = static_cast<A>(i + shift - j);
     each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x * to_2); });
-    if (masked()) {
-      with_kind([&](auto kind) {
+    if constexpr (LEVEL == 2) {
+      if (masked()) with_kind([&](auto kind) {
         each([&](A& x, int r, int c_) {
           const A m = mask_as<decltype(kind)>(i + r, j + c_);
           x = m == -numeric<A>::infinity() ? m : x + m;
@@ -67,19 +72,24 @@ template <class A, bool FAST, class P> struct Terms {
     }
   }
   BARACUDA_D A squash(A x) const {
-    if (!(p.softcap > 0)) return x;
-    return FAST ? math::fast_tanh(x * inner) : math::tanh(x * inner);
+    if constexpr (FAST) return math::fast_tanh(x * inner);
+    else return math::tanh(x * inner);
   }
 
-  // For the backward, one score at a time: x, after tanh, to the exponent of its weight under the row's lse (a power of
-  // 2), -inf where the mask hides it; and what tanh multiplies a gradient by.
+  // For the backward: x, after tanh, to the exponent of its weight under the row's lse (a power of 2), -inf where the mask
+  // hides it; and what tanh multiplies a gradient by.
   BARACUDA_D A exponent(A x, int i, int j, A lse) const {
     if (plain) return math::fma(x, to_2, -lse);
-    A bias = -slope * math::abs(static_cast<A>(i + shift - j));
-    if (masked()) bias += mask_at(i, j);
-    return bias == -numeric<A>::infinity() ? bias : math::fma(x, to_2, bias - lse);
+    const A ahead = static_cast<A>(i + shift - j);
+    return biased_exponent(x, ahead, i, j, lse);
   }
-  BARACUDA_D A through(A x) const { return p.softcap > 0 ? math::fma(-x, x, A(1)) : A(1); }
+  BARACUDA_D A biased_exponent(A x, A ahead, int i, int j, A lse) const {
+    const A bias = math::fma(-slope, math::abs(ahead), -lse);
+    if (!masked()) return math::fma(x, to_2, bias);
+    const A m = mask_at(i, j);
+    return m == -numeric<A>::infinity() ? m : math::fma(x, to_2, bias + m);
+  }
+  BARACUDA_D A through(A x) const { return capped() ? math::fma(-x, x, A(1)) : A(1); }
   BARACUDA_D bool hides(int i, int j) const { return masked() && mask_at(i, j) == -numeric<A>::infinity(); }
 
   // In powers of 2; finite values stay finite, so that a row of lowest numbers is not one of hidden keys.
@@ -115,7 +125,8 @@ template <class A, bool FAST, class P> struct Terms {
     }
   }
   template <class M> BARACUDA_D A mask_as(int i, int j) const {
-    if (i >= query_len || j >= key_len) return A(0);
+    // What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
+    i = min(i, query_len - 1), j = min(j, key_len - 1);
     const M found = *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
     if constexpr (is_same<M, u8>) {
       return found ? A(0) : -numeric<A>::infinity();
@@ -135,6 +146,7 @@ template <class A> struct NoTerms {
       : c(static_cast<A>(p.scale * 1.4426950408889634)), natural(static_cast<A>(p.scale)) {}
   template <class P> BARACUDA_D NoTerms(const P& p, i64, i64, i64, bool) : NoTerms(p, Work{}) {}
 };
-template <bool TERMS, class A, bool FAST, class P> using TermsOf = conditional<TERMS, Terms<A, FAST, P>, NoTerms<A>>;
+template <int LEVEL, class A, bool FAST, class P>
+using TermsOf = conditional<LEVEL != 0, Terms<LEVEL, A, FAST, P>, NoTerms<A>>;
 
 }  // namespace baracuda::attention
