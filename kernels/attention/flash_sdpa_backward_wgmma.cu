@@ -74,7 +74,7 @@ template <class T, int D, int SPLIT, int STAGES, int TERMS, class P> BARACUDA_D 
     }
   }
 
-  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift, false);
+  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift);
   [[maybe_unused]] u32 kept = ~0u;
 
   Walk now{block.last, 0}, ahead = now;  // the step, and the one to load
