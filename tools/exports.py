@@ -35,7 +35,10 @@ FRAME = {
     "core.warm": ["warm"],
 }  # fmt: skip
 
-HOST = {"ops.attention.alibi": ["alibi_slopes"]}  # functions of the host that belong to an op
+HOST = {  # functions of the host that belong to an op
+    "ops.attention.alibi": ["alibi_slopes"],
+    "ops.attention.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
+}
 
 
 def is_export(module: ModuleType, name: str, value: Any) -> bool:
