@@ -69,6 +69,55 @@ case("attention.alibi_backward")(partial(_alibi_backward, False))
 case("attention.alibi_backward")(partial(_alibi_backward, True))
 
 
+def _rope_kv_append(batch: int, new: int, heads: int, kv_heads: int, length: int, compiled: bool) -> Case:
+    """Queries and keys as they come out of one projection; rows `before` … of the caches."""
+    dim, before = 128, 100
+    desc = bc.RopeKvAppendDescriptor(
+        batch_size=batch, num_heads=heads, num_kv_heads=kv_heads, new_len=new, max_cache_len=length, d_k=dim, d_v=dim,
+        element="bfloat16",
+    )  # fmt: skip
+    place = torch.arange(before, before + new, device="cuda")
+    angles = torch.outer(place, 10000.0 ** (-torch.arange(0, dim, 2, device="cuda") / dim))
+    cos, sin = angles.cos().to(BF16), angles.sin().to(BF16)
+
+    def arrays() -> Arrays:
+        packed = randn(batch, new, heads + 2 * kv_heads, dim).transpose(1, 2)
+        return {
+            "q": packed[:, :heads],
+            "k_new": packed[:, heads : heads + kv_heads],
+            "v_new": packed[:, heads + kv_heads :],
+            "cache_offsets": torch.full((batch,), before, device="cuda"),
+            "k_cache": empty(batch, kv_heads, length, dim),
+            "v_cache": empty(batch, kv_heads, length, dim),
+            "y": empty(batch, heads, new, dim),
+        }
+
+    def turn(x: Any) -> Any:
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    def peer(s: Arrays) -> Any:
+        s["k_cache"][:, :, before : before + new] = turn(s["k_new"])
+        s["v_cache"][:, :, before : before + new] = s["v_new"]
+        return turn(s["q"])
+
+    return make(
+        bc.RopeKvAppendPlan,
+        desc,
+        arrays,
+        ["y"],
+        f"{batch} x {new} tokens, {heads}/{kv_heads} heads, bf16",
+        {"torch": peer},
+        compiled=optional(compiled, peer),
+        nbytes=4 * batch * new * (heads + 2 * kv_heads) * dim,
+        target="0.90",
+    )
+
+
+case("attention.rope_kv_append")(partial(_rope_kv_append, 8, 4096, 32, 8, 4224))
+case("attention.rope_kv_append")(partial(_rope_kv_append, 256, 1, 32, 8, 512))
+
+
 def _paged(batch: int, new: int, page: int, compiled: bool) -> Case:
     """Pages dealt out at random, as after a while of serving."""
     heads, dim, before = 8, 128, 100

@@ -208,10 +208,10 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"INTERLEAVED": (False, True), "WIDE": (True, False)}
 
 
-def kernel(name: str = "rope", params: Params = PARAMS) -> Kernel:
+def kernel(name: str = "rope", params: Params = PARAMS, min_blocks: int = 6) -> Kernel:
     """The kernel of both directions, or that of another op with the same instances."""
     template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}>"
-    return Kernel(name, template, params, _axes, threads=THREADS, min_blocks=6, split=("INTERLEAVED", "WIDE"))
+    return Kernel(name, template, params, _axes, threads=THREADS, min_blocks=min_blocks, split=("INTERLEAVED", "WIDE"))
 
 
 def is_wide(desc: Any, views: Sequence[View]) -> bool:
@@ -224,7 +224,7 @@ def is_wide(desc: Any, views: Sequence[View]) -> bool:
 def rotation(
     p: Problem, views: Sequence[View], heads: tuple[int, ...], wide: bool, value_units: int = 0
 ) -> dict[str, Any]:
-    """What `rotation_params` declares but the pointers. `heads`: how many each input has; `views`: theirs and outputs."""
+    """What `rotation_params` declares but the pointers. `heads`: how many each input has; `views`: input, output, …"""
     desc = p.desc
     vec = 16 // desc.element.itemsize if wide else 2
     half = desc.rotary // 2
