@@ -55,23 +55,14 @@ template <class P> BARACUDA_D void next_cell(const P& p, AlibiCell& at) {
   if (++at.key == p.keys) at.key = 0, ++at.query;
 }
 
-// f(k, distance) for the VEC elements from `at` on: as A where that is exact, which is nearly always, else as i64.
-template <class A, int VEC, class P, class F> BARACUDA_D void each_distance(const P& p, AlibiCell at, const F& f) {
+// Whether the VEC elements from `at` on lie in one row, at distances that A adds exactly: nearly always.
+template <int VEC, class P> BARACUDA_D bool alibi_plain(const P& p, const AlibiCell& at) {
   constexpr i64 near = 1 << 23;
   const i64 first = at.key - at.query;
-  if (at.key + VEC <= p.keys && -near < first && first < near) {  // in one row: a sum is cheaper than a conversion
-    const A start = static_cast<A>(static_cast<i32>(first));
-#pragma unroll
-    for (int k = 0; k < VEC; ++k) f(k, start + static_cast<A>(k));
-  } else {
-#pragma unroll
-    for (int k = 0; k < VEC; ++k) {
-      const i64 distance = at.key - at.query;
-      if (-2 * near <= distance && distance <= 2 * near) f(k, static_cast<A>(distance));
-      else f(k, distance);
-      next_cell(p, at);
-    }
-  }
+  return at.key + VEC <= p.keys && -near < first && first < near;
+}
+template <class A> BARACUDA_D A alibi_start(const AlibiCell& at) {
+  return static_cast<A>(static_cast<i32>(at.key) - static_cast<i32>(at.query));
 }
 
 }  // namespace baracuda

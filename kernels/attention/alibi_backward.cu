@@ -1,16 +1,13 @@
 // alibi_backward    dscores = dy;   dslopes[h] = sum over b, i, j of dy[b, h, i, j] * (j - i)
 //
-// Pass 1: a block takes a slab of one matrix, alibi_each chunks a thread, alibi_threads apart; dy is read once, copied
-// and summed. The products of a chunk are added as a tree, a thread's chunks in order, the block's threads as a tree.
+// Pass 1: a block takes a slab of one matrix, EACH chunks a thread, alibi_threads apart, BATCH of them in flight; dy is
+// read once, copied and summed. A chunk's products are added as a tree, a thread's chunks in order, the block's threads as a tree.
 // Pass 2: a block adds the slabs of one slope, thread t those at t, t + alibi_threads, …, then the threads as a tree.
 // So the order follows from the shape and the element; neither strides nor which outputs are wanted change a bit.
 #include "alibi.cuh"
 #include <baracuda/reduce.cuh>
 
 namespace baracuda {
-
-constexpr int alibi_each = 16;  // chunks a thread: 64 KB a block
-constexpr int alibi_batch = 4;  // of them in flight
 
 template <class T, int MODE> struct AlibiSlab {
   static constexpr int VEC = vec_elems<T>;
@@ -51,9 +48,23 @@ template <class T, int MODE> struct AlibiSlab {
       each(m, 1, [&](int k, i64 at) { out[at] = v[k]; });
     }
   }
+  // The sum of the chunk's x times their distances. Where these are start, start + 1 …: start * sum(x) + sum(k * x).
+  BARACUDA_D acc_t<T> moment(i64 m, const Vec<acc_t<T>, VEC>& x) const {
+    using A = acc_t<T>;
+    AlibiCell at = alibi_cell(p, m * VEC);
+    Vec<A, VEC> term = x;
+    if (alibi_plain<VEC>(p, at)) {
+#pragma unroll
+      for (int k = 0; k < VEC; ++k) term[k] *= static_cast<A>(k);
+      return math::fma(alibi_start<A>(at), tree_reduce<Sum>(x), tree_reduce<Sum>(term));
+    }
+#pragma unroll
+    for (int k = 0; k < VEC; ++k, next_cell(p, at)) term[k] *= static_cast<A>(at.key - at.query);
+    return tree_reduce<Sum>(term);
+  }
 };
 
-template <class T, int MODE> BARACUDA_D void alibi_backward(const AlibiBackwardParams& p) {
+template <class T, int MODE, int EACH, int BATCH> BARACUDA_D void alibi_backward(const AlibiBackwardParams& p) {
   using A = acc_t<T>;
   using Slab = AlibiSlab<T, MODE>;
   constexpr int VEC = Slab::VEC;
@@ -66,34 +77,32 @@ template <class T, int MODE> BARACUDA_D void alibi_backward(const AlibiBackwardP
     start[n] = MODE == alibi_flat ? matrix * p.matrix : batch * p.strides[n][0] + head * p.strides[n][1];
   }
   const Slab at{p, start[0], start[1]};
-  const i64 first = static_cast<i64>(slab) * (alibi_threads * alibi_each);
+  const i64 first = static_cast<i64>(slab) * (alibi_threads * EACH);
   A sum = 0;
 #pragma unroll 1
-  for (int step = 0; step < alibi_each; step += alibi_batch) {
+  for (int step = 0; step < EACH; step += BATCH) {
     const i64 base = first + step * alibi_threads;
     if (base >= p.matrix_chunks) break;
-    Chunk v[alibi_batch];
+    Chunk v[BATCH];
 #pragma unroll
-    for (int k = 0; k < alibi_batch; ++k) {
+    for (int k = 0; k < BATCH; ++k) {
       const i64 m = base + k * alibi_threads + threadIdx.x;
       v[k] = Chunk{};
       if (m < p.matrix_chunks) v[k] = at.fetch(m);
     }
     if (p.dscores != nullptr) {
 #pragma unroll
-      for (int k = 0; k < alibi_batch; ++k) {
+      for (int k = 0; k < BATCH; ++k) {
         const i64 m = base + k * alibi_threads + threadIdx.x;
         if (m < p.matrix_chunks) at.put(m, v[k]);
       }
     }
     if (p.summing) {
 #pragma unroll
-      for (int k = 0; k < alibi_batch; ++k) {
+      for (int k = 0; k < BATCH; ++k) {
         const i64 m = base + k * alibi_threads + threadIdx.x;
         if (m >= p.matrix_chunks) continue;  // zero terms beyond the matrix's end, as load_chunk gives
-        auto term = to_acc(unpack<T>(v[k]));
-        each_distance<A, VEC>(p, alibi_cell(p, m * VEC), [&](int e, auto d) { term[e] *= static_cast<A>(d); });
-        sum += tree_reduce<Sum>(term);
+        sum += at.moment(m, to_acc(unpack<T>(v[k])));
       }
     }
   }

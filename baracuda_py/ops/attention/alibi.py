@@ -113,11 +113,6 @@ def layout_name(views: Sequence[View], mode: int) -> str:
     return "contiguous" if all(v.dense for v in views) else "strided" if mode == STRIDED else "inner_contiguous"
 
 
-def modes(kind: ElementKind) -> Mapping[str, Any]:
-    """The instances of the kernels over chunks."""
-    return {"MODE": (FLAT, ROWS, STRIDED)}
-
-
 PARAMS = Params(
     "AlibiParams", scores="ptr", slopes="ptr", y="ptr", chunks="i64", slope_strides="i64[2]", **chunk_params(2)
 )
@@ -131,7 +126,9 @@ def _geometry(p: Problem) -> Geometry | str:
     chunks = desc.batch_size * desc.num_heads * values["matrix_chunks"]
     slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads))
     params = {"chunks": chunks, "slope_strides": list(slopes.strides), **values}
-    step = Step("alibi", (max(1, -(-chunks // (THREADS * each))), 1, 1), params, {"MODE": mode}, THREADS)
+    grid = (max(1, -(-chunks // (THREADS * each))), 1, 1)
+    kernel, axes = ("alibi_elements", {}) if mode == STRIDED else ("alibi", {"MODE": mode})
+    step = Step(kernel, grid, params, axes, THREADS)
     return Geometry((step,), layout=layout_name(views, mode))
 
 
@@ -161,7 +158,12 @@ class AlibiPlan(Plan):
     variants = (
         Variant(
             "chunks", _geometry, source="attention/alibi.cu",
-            kernels=(Kernel("alibi", "alibi<{T}, {MODE}>", PARAMS, modes, threads=THREADS, min_blocks=4),),
+            kernels=(
+                Kernel(
+                    "alibi", "alibi<{T}, {MODE}>", PARAMS, {"MODE": (FLAT, ROWS)}, THREADS, min_blocks=8, unit="alibi"
+                ),
+                Kernel("alibi_elements", "alibi_elements<{T}>", PARAMS, {}, THREADS, unit="alibi"),
+            ),
             guarantee=Guarantee(Ulp(0.51), batch_invariant=True),
         ),
     )  # fmt: skip

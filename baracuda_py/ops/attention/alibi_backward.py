@@ -14,11 +14,12 @@ from ...core import (
 )  # fmt: skip
 from ...core.variant import aligned
 from .alibi import (
-    SLOPES, THREADS, AlibiDescriptor, X, chunk_mode, chunk_params, chunk_values, distances, layout_name, modes,
-    random_case,
+    FLAT, ROWS, SLOPES, STRIDED, THREADS, AlibiDescriptor, X, chunk_mode, chunk_params, chunk_values, distances,
+    layout_name, random_case,
 )  # fmt: skip
 
-CHUNKS = 16  # a thread, as in the kernel
+CHUNKS = 8  # a thread: 32 KB a block
+BATCH = 4  # of them in flight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +101,9 @@ class AlibiBackwardPlan(Plan):
             "two_pass", _geometry, source="attention/alibi_backward.cu",
             kernels=(
                 Kernel(
-                    "alibi_backward", "alibi_backward<{T}, {MODE}>", PARAMS, modes, threads=THREADS, unit="alibi",
-                    min_blocks=4,
+                    "alibi_backward", f"alibi_backward<{{T}}, {{MODE}}, {CHUNKS}, {BATCH}>", PARAMS,
+                    {"MODE": (FLAT, ROWS, STRIDED)}, THREADS,
+                    min_blocks=4, unit="alibi",
                 ),
                 Kernel("alibi_backward_finish", "alibi_backward_finish<{A}>", FINISH, {}, THREADS, unit="alibi"),
             ),

@@ -109,7 +109,7 @@ def test_workspace_without_a_gpu():
     desc = AlibiBackwardDescriptor(batch_size=4, num_heads=16, query_len=2048, key_len=2048, element="bfloat16")
     plan = AlibiBackwardPlan.select(desc, device=fake_device(9.0))
     assert str(plan.sku) == "attention.alibi_backward/two_pass/bfloat16.float32/contiguous/sm80/bespoke"
-    assert plan.workspace_size() == 4 * 16 * (2048 * 2048 // 32768) * 4
+    assert plan.workspace_size() == 4 * 16 * (2048 * 2048 // 16384) * 4
 
 
 @pytest.mark.gpu
