@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-TABLES = ("page_table", "cache_offsets", "token_indptr", "kv_indices", "kv_indptr", "kv_last_page_len")
+from ...core import ElementKind, InvalidProblemError, Problem
+from ...core.element import INDICES
+from ...schedules.map import divider
+
+PAGE_TABLES = ("page_table", "kv_indices", "kv_indptr", "kv_last_page_len")  # in the order of `pages.cuh`
+TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr")
+INDEX = INDICES[::-1]
+
+
+def table_fields(names: Sequence[str]) -> dict[str, str]:
+    """Fields of a kernel's Params for the tables `names`, which begin with PAGE_TABLES: what `pages.cuh` reads."""
+    return {
+        **dict.fromkeys(names, "ptr"), "table_strides": f"i64[{len(names)}][2]", "table_len": "i64", "pages": "i64",
+        "page_size": "i64", "by_page": "u32[3]", "wide_tables": "u32",
+    }  # fmt: skip
+
+
+def table_params(p: Problem, names: Sequence[str]) -> dict[str, Any]:
+    """Their values."""
+    tables: list[Any] = [p.views[name] for name in names]
+    return {
+        "table_strides": [[0, 0] if t is None else [0, *t.strides][-2:] for t in tables],
+        "wide_tables": sum(1 << i for i, t in enumerate(tables) if t is not None and t.element is ElementKind.I64),
+        "table_len": p.desc.num_indices if p.page_table is None else p.desc.max_pages, "pages": p.desc.num_pages,
+        "page_size": p.desc.page_size, "by_page": divider(p.desc.page_size),
+    }  # fmt: skip
+
+
+def check_tables(views: Mapping[str, Any]) -> None:
+    """Refuse tables that do not go together."""
+    there = {name for name in PAGE_TABLES if views[name] is not None}
+    if ("page_table" in there) == ("kv_indices" in there) or ("kv_indices" in there) != ("kv_indptr" in there):
+        raise InvalidProblemError("give page_table, or kv_indices and kv_indptr, and not both tables")
 
 
 def sequence_of(token: Any, token_indptr: Any) -> Any:
