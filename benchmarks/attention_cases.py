@@ -1,4 +1,4 @@
-"""Benchmarked problems of the paged caches."""
+"""Benchmarked problems of the paged caches: pages are dealt out at random, as after a while of serving."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from cases import Arrays, Case, case, empty, make, randn
 
 import baracuda_py as bc
 
 
-def _paged(batch: int, new: int, page: int, compiled: bool) -> Case:
-    """Pages dealt out at random, as after a while of serving."""
+def _append(batch: int, new: int, page: int, compiled: bool) -> Case:
     heads, dim, before = 8, 128, 100
     each = -(-(before + new) // page)
     desc = bc.PagedKvAppendDescriptor(
@@ -49,6 +49,45 @@ def _paged(batch: int, new: int, page: int, compiled: bool) -> Case:
     )
 
 
-case("attention.paged_kv_append")(partial(_paged, 64, 512, 16))
-case("attention.paged_kv_append")(partial(_paged, 64, 512, 1))
-case("attention.paged_kv_append")(partial(_paged, 8, 4096, 256))
+case("attention.paged_kv_append")(partial(_append, 64, 512, 16))
+case("attention.paged_kv_append")(partial(_append, 64, 512, 1))
+case("attention.paged_kv_append")(partial(_append, 8, 4096, 256))
+
+
+def _decode(batch: int, length: int, page: int, compiled: bool) -> Case:
+    heads, kv_heads, dim = 64, 8, 128
+    each = -(-length // page)
+    desc = bc.BatchPagedDecodeDescriptor(
+        batch_size=batch, num_heads=heads, num_kv_heads=kv_heads, num_pages=batch * each, page_size=page, d_k=dim,
+        d_v=dim, max_pages=each, element="bfloat16",
+    )  # fmt: skip
+    table = torch.randperm(batch * each, device="cuda").reshape(batch, each).int()
+
+    def arrays() -> Arrays:
+        return {
+            "q": randn(batch, heads, dim),
+            "k_cache": randn(batch * each, kv_heads, page, dim),
+            "v_cache": randn(batch * each, kv_heads, page, dim),
+            "page_table": table,
+            "lengths": torch.full((batch,), length, device="cuda", dtype=torch.int32),
+            "y": empty(batch, heads, dim),
+        }
+
+    def peer(s: Arrays) -> Any:
+        k, v = (s[n][table].transpose(1, 2).flatten(2, 3)[:, :, :length] for n in ("k_cache", "v_cache"))
+        return F.scaled_dot_product_attention(s["q"][:, :, None], k, v, enable_gqa=True)[:, :, 0]
+
+    return make(
+        bc.BatchPagedDecodePlan,
+        desc,
+        arrays,
+        ["y"],
+        f"{heads}/{kv_heads} heads, batch {batch}, context {length}, pages of {page} bf16",
+        {"torch, gathered": peer},
+        nbytes=4 * batch * kv_heads * length * dim,
+        target="0.85",
+    )
+
+
+for _sizes in ((64, 8192, 16), (64, 4096, 16), (8, 32768, 16), (2, 131072, 16), (64, 8192, 1), (64, 8192, 64)):
+    case("attention.batch_paged_decode")(partial(_decode, *_sizes))

@@ -63,7 +63,7 @@ struct Fold {
 
 }  // namespace decoding
 
-template <class T, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_decoding_mma(const P& p) {
+template <class T, class Cache, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_decoding_mma(const P& p) {
   using namespace decoding;
   constexpr int DV = round_up(D, 64), COLS = 64 * PAGES, UNITS = DV / COLS;  // units a tile of keys has, and of values
   constexpr int UNIT = PAGES * page_bytes, RING = STAGES * UNIT, STEPS = D / 32, PITCH = DV + 4;
@@ -78,9 +78,9 @@ template <class T, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_
   const u32 runs = static_cast<u32>(p.runs), kv_heads = p.num_heads / p.group, chunks = p.chunks;
   const u32 chunk = blockIdx.x % chunks, block = blockIdx.x / chunks;  // the grid fits 31 bits
   const u32 kv_head = block / runs, b = kv_head / kv_heads, kv = kv_head % kv_heads;
-  bool bad;
-  const i64 length = length_of(p, b, bad);
-  if (bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  const Cache cache(p, b);
+  const i64 length = cache.length;
+  if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
   const i64 size = keys_of(length), k0 = block % runs * p.run * size;
   if (k0 >= length) return;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, g = lane / 4, t = lane % 4;
@@ -88,38 +88,33 @@ template <class T, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_
   const int keys = static_cast<int>(min(size * p.run, length - k0));  // of all the splits
 
   // The ring: `fill` starts the copy of one unit of the tile `ahead` belongs to and moves on.
-  const i64 k_row = p.k_stride[2], v_row = p.v_stride[2], first = k0 + warp * tile_keys + lane / 8;
   const int column = lane % 8 * 8;
-  const T* k = static_cast<const T*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + first * k_row + column;
-  const T* v = static_cast<const T*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + first * v_row + column;
+  typename Cache::template Tiles<T> rows(p, cache, b, kv, k0 + warp * tile_keys + lane / 8, column, warps * tile_keys);
   unsigned char* const ring = rings + warp * RING;
   const int put = lane / 8 * 128 + (lane % 8 ^ twist(lane / 8)) * 16;
   int ahead = keys - warp * tile_keys, to = 0, from = 0;  // keys left at the tile being filled; bytes into the ring
   const auto fill = [&](int unit) {
     if (ahead > 0) {
       const bool values = unit >= UNITS, wide = p.wide & (values ? 4 : 2);
-      const T* const source = values ? v : k;
-      const i64 stride = values ? v_row : k_row;
       if (wide) {
 #pragma unroll
         for (int n = 0; n < 4 * PAGES; ++n) {
           const int past = unit % UNITS * COLS + n / 4 * 64, left = (values ? p.d_v : p.d_k) - column - past;
-          cp_async_16(ring + to + n * 512 + (put ^ n % 2 * 64), source + n % 4 * 4 * stride + past,
-                      lane / 8 + n % 4 * 4 < ahead && left > 0);
+          cp_async_16(ring + to + n * 512 + (put ^ n % 2 * 64), rows.row(values, n % 4) + past,
+                      lane / 8 + n % 4 * 4 < ahead && left > 0 && rows.has(n % 4));
         }
       } else {
 #pragma unroll 1
         for (int n = 0; n < 4 * PAGES; ++n) {
           const int past = unit % UNITS * COLS + n / 4 * 64, left = (values ? p.d_v : p.d_k) - column - past;
-          piece_narrow(ring + to + n * 512 + (put ^ n % 2 * 64), source + n % 4 * 4 * stride + past,
-                       lane / 8 + n % 4 * 4 < ahead ? left : 0);
+          piece_narrow(ring + to + n * 512 + (put ^ n % 2 * 64), rows.row(values, n % 4) + past,
+                       lane / 8 + n % 4 * 4 < ahead && rows.has(n % 4) ? left : 0);
         }
       }
     }
     if (unit == 2 * UNITS - 1) {
       ahead -= warps * tile_keys;
-      k += warps * tile_keys * k_row;
-      v += warps * tile_keys * v_row;
+      rows.next(p, warps * tile_keys);
     }
     to = to + UNIT == RING ? 0 : to + UNIT;
     cp_async_commit();
@@ -185,6 +180,14 @@ template <class T, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
           if (n / 4 * 8 + 2 * t + n % 2 >= left) s[n / 4][n % 4] = -numeric<float>::infinity();
+        }
+      }
+      if constexpr (Cache::holes) {
+        if (rows.missing) {
+#pragma unroll
+          for (int n = 0; n < 8; ++n) {
+            if (!cache.has(p, k0 + keys - left + n / 4 * 8 + 2 * t + n % 2)) s[n / 4][n % 4] = -numeric<float>::infinity();
+          }
         }
       }
       float factor[2];
@@ -317,7 +320,7 @@ template <class T, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_
 
 // A block a query head. Warp w takes fours w and w + 4, a lane four columns of each; then the warps are added in order.
 // All loads are under way before the length is known: what lies beyond its splits is left out then.
-template <class T, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
+template <class T, class Cache, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
   using namespace decoding;
   constexpr int FOURS = most_splits / fold / warps;
   __shared__ float4 partial[warps][warp_size];
@@ -345,8 +348,7 @@ template <class T, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
     }
   };
   fetch(0);
-  bool bad;
-  const i64 length = length_of(p, b, bad);
+  const i64 length = Cache(p, b).length;
   const int live = static_cast<int>(div_up(length, keys_of(length) * run));  // parts that were written
   if (lane >= live) stat = {-numeric<float>::infinity(), 0.0f};
 

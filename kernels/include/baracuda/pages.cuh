@@ -44,10 +44,21 @@ struct Pages {
     table = static_cast<const char*>(padded ? p.page_table : p.kv_indices) + first * (wide ? 8 : 4);
   }
 
-  // The page of a slot as the table has it; -1 outside the table. Cheap to ask for early: nothing waits for the answer.
-  BARACUDA_D i64 entry(i64 slot) const {
-    if (slot < 0 || slot >= count) return -1;
-    return wide ? static_cast<const i64*>(table)[slot * stride] : static_cast<const i32*>(table)[slot * stride];
+  // A slot's page as the table has it, not yet looked at: nothing waits for the load before `index` or `exists`.
+  struct Entry {
+    u32 low, high;
+  };
+  BARACUDA_D Entry entry(i64 slot) const {
+    Entry found{~0u, ~0u};
+    if (slot >= 0 && slot < count) {
+      const u32* const at = static_cast<const u32*>(table) + slot * (wide ? 2 * stride : stride);
+      found.low = at[0];
+      if (wide) found.high = at[1];
+    }
+    return found;
+  }
+  BARACUDA_D i64 index(const Entry& x) const {
+    return wide ? static_cast<i64>(static_cast<u64>(x.high) << 32 | x.low) : static_cast<i32>(x.low);
   }
   BARACUDA_D bool exists(i64 page) const { return page >= 0 && page < pages; }
   // Tokens the sequence holds where its last page has `last`; modulo 2^64.
@@ -56,7 +67,7 @@ struct Pages {
   }
   // The page of a slot, or -1.
   BARACUDA_D i64 page(i64 slot) const {
-    const i64 found = entry(slot);
+    const i64 found = index(entry(slot));
     return exists(found) ? found : -1;
   }
 };

@@ -1,0 +1,205 @@
+"""One query token a sequence against its cached keys, split between blocks: geometry and rows of the decoding ops.
+
+How a sequence's keys are split follows from its length alone. A `Walk` says where an op's cells stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core import ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ..core.variant import aligned
+from .attention import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale, wide
+
+SPLIT = 256  # keys of a split; more in the tensor-core row where that makes over MOST splits
+MOST = 32
+FOLD = 4  # splits that are added first: by one block where WAVES waves of such blocks remain, else by the merge
+WAVES = 3
+THREADS = 256
+HEADS = (1, 4, 8)  # query heads a block takes at once
+MMA_THREADS = 128
+MMA_HEADS = 16
+_LIMIT = 99 << 10  # bytes of shared memory every device gives a block
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where the kernels of an op find a sequence's cells.
+
+    cache: the C++ class (`flash_decoding.cuh`). sources: the kernel files of tensor cores and of multiply-adds. fields,
+    values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
+    refuse: why a problem cannot be walked.
+    """
+
+    name: str
+    cache: str
+    sources: tuple[str, str]
+    fields: Mapping[str, str]
+    values: Callable[[Problem], Mapping[str, Any]]
+    k: str = "k"
+    v: str = "v"
+    refuse: Callable[[Problem], str | None] = lambda p: None
+    split: Params = field(init=False)
+    combine: Params = field(init=False)
+
+    def __post_init__(self) -> None:
+        shared = {
+            **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64", "run": "i64",
+            "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32",
+        }  # fmt: skip
+        split = Params(
+            f"{self.name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
+            v_stride="i64[3]", sign="f64", group="i32", chunks="i32", d_k="i32", wide="i32", **shared,
+        )  # fmt: skip
+        object.__setattr__(self, "split", split)
+        object.__setattr__(
+            self, "combine", Params(f"{self.name}CombineParams", y="ptr", lse="ptr", y_stride="i64[2]", **shared)
+        )
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """How a row cuts the work: splits a sequence has at most, and what a block takes of them and of query heads."""
+
+    splits: int
+    run: int
+    heads: int
+    threads: int
+    pitch: int  # numbers from one part's outputs to the next's
+
+
+def _steps(
+    p: Problem, walk: Walk, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[str, Any], smem: int
+) -> Geometry:
+    """The kernel that takes the splits and the one that adds them; a part is what a block leaves."""
+    desc, k, v = p.desc, p.views[walk.k], p.views[walk.v]
+    size = desc.element.acc.itemsize
+    rows = desc.batch_size * desc.num_heads
+    chunks = -(-desc.group // tiles.heads)
+    runs = -(-tiles.splits // tiles.run)
+    stats = aligned(rows * runs * tiles.pitch * size)
+    scale = split_scale(desc)
+    shared = {
+        "scale": scale["scale"], "splits": tiles.splits, "run": tiles.run, "runs": runs, "max_len": desc.max_cache_len,
+        "num_heads": desc.num_heads, "d_v": desc.d_v, "parts": 0, "stats": stats, **walk.values(p),
+    }  # fmt: skip
+    split = {
+        "q_stride": p.q.strides[:-1], "k_stride": k.strides[:-1], "v_stride": v.strides[:-1], "k": walk.k, "v": walk.v,
+        "sign": scale["sign"], "group": desc.group, "chunks": chunks, "d_k": desc.d_k, "wide": wide(p.q, k, v),
+        **shared,
+    }  # fmt: skip
+    steps = [Step(kernels[1], (rows, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, tiles.threads)]
+    if runs:
+        grid = (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1)
+        steps.insert(0, Step(kernels[0], grid, split, axes, tiles.threads, smem))
+    workspace = stats + aligned(rows * runs * 2 * size)
+    return Geometry(tuple(steps), workspace, layout(p.q, k, v, p.y))
+
+
+# ---- tensor cores ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A warp's ring of cp.async: 64-column pages a unit has, units, and blocks a multiprocessor has registers for."""
+
+    pages: int
+    units: int
+    blocks: int
+
+
+# H200, bf16, d 128, 32/8 heads, batch 64, context 8192 and 64/8 heads, batch 16, context 32768: 500 and 488 us with
+# two blocks a multiprocessor and four units of two pages; 499 and 535 with three and three, whose 1024 equal blocks are
+# 2.6 waves; without FOLD 521 and 502. A deeper ring for a few blocks gained nothing (batch 1: 15.1 us against 14.0).
+RINGS = {
+    32: Ring(1, 5, 4), 64: Ring(1, 5, 4), 96: Ring(2, 4, 2), 128: Ring(2, 4, 2), 192: Ring(1, 8, 2), 256: Ring(1, 6, 2),
+}  # fmt: skip
+
+
+def mma_shared_bytes(d: int, group: int, run: int) -> int:
+    """A ring a warp, the queries, maxima and sums, the warps' outputs and those kept (`flash_decoding_mma.cu`)."""
+    ring, warps, row = RINGS[d], MMA_THREADS // 32, 4 * (-(-d // 64) * 64 + 4)
+    kept = min(MMA_HEADS, group) * row if run > 1 else 0
+    outs = min(8, group) * row
+    return warps * (ring.units * ring.pages * 2048 + 16 * MMA_HEADS + outs) + 16 * MMA_HEADS + 2 * MMA_HEADS * d + kept
+
+
+def mma_row(walk: Walk) -> Variant:
+    """16-bit elements: a kernel for each head_dim, and the one that adds what they leave."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
+        if why or isinstance(d, str):
+            return why or str(d)
+        splits = min(-(-desc.max_cache_len // SPLIT), MOST)
+        blocks = splits * -(-desc.group // MMA_HEADS) * desc.batch_size * desc.num_kv_heads
+        fills = blocks >= WAVES * FOLD * RINGS[d].blocks * p.device.sms
+        run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD) <= _LIMIT else 1
+        tiles = _Tiles(splits, run, MMA_HEADS, MMA_THREADS, -(-desc.d_v // 4) * 4)
+        return _steps(p, walk, tiles, (f"mma_{d}", "merge"), {}, mma_shared_bytes(d, desc.group, run))
+
+    splits = tuple(
+        Kernel(
+            f"mma_{d}", f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {ring.pages}, {ring.units}>", walk.split,
+            threads=MMA_THREADS, min_blocks=ring.blocks,
+        )
+        for d, ring in RINGS.items()
+    )  # fmt: skip
+    merge = f"flash_decoding_merge<{{T}}, {walk.cache}>"
+    return Variant(
+        "split_k_mma", geometry, source=walk.sources[0], elements=HALVES,
+        kernels=(*splits, Kernel("merge", merge, walk.combine, threads=MMA_THREADS, min_blocks=6)),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
+# ---- multiply-adds ---------------------------------------------------------------------------------------------------
+
+
+def shared_bytes(d: int, heads: int, kind: ElementKind) -> int:
+    """Queries, weights, and one round of the output's sum over the block (`flash_decoding.cu`)."""
+    size = kind.acc.itemsize
+    lanes = d * kind.itemsize // 16
+    groups = THREADS // lanes
+    at_once = max(1, min(heads, 16384 // (groups * d * size)))
+    return size * (heads * d + heads * SPLIT + groups * at_once * d)
+
+
+def row(walk: Walk) -> Variant:
+    """float32 and float64."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
+        if why or isinstance(d, str):
+            return why or str(d)
+        heads = next((h for h in HEADS if desc.group <= h), HEADS[-1])
+        name = "split" if heads < HEADS[-1] else f"split_{heads}"
+        if wide(p.views[walk.k], p.views[walk.v]) != 3:
+            name, heads = "split_narrow", 4
+        axes = {"D": d, "HEADS": heads} if name == "split" else {"D": d}
+        tiles = _Tiles(-(-desc.max_cache_len // SPLIT), 1, heads, THREADS, desc.d_v)
+        return _steps(p, walk, tiles, (name, "combine"), axes, shared_bytes(d, heads, desc.element))
+
+    def split(name: str, heads: str, wide: str) -> Kernel:
+        call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}>"
+        return Kernel(name, call, walk.split, {"D": HEAD_DIMS}, split=("D",), threads=THREADS, min_blocks=2)
+
+    # Three blocks a multiprocessor cost 4 heads up to 16 bytes of spills, once a block, and won all the same: 531 us
+    # against 557 with two at batch 32, context 8192, 32/8 heads of 128 in f32 (H200).
+    few = Kernel(
+        "split", f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {{HEADS}}, true>", walk.split,
+        {"D": HEAD_DIMS, "HEADS": HEADS[:-1]}, split=("D", "HEADS"), threads=THREADS, min_blocks=3, spills=True,
+    )  # fmt: skip
+    combine = f"flash_decoding_combine<{{T}}, {walk.cache}>"
+    return Variant(
+        "split_k", geometry, source=walk.sources[1], elements=SINGLES,
+        kernels=(
+            few,
+            split(f"split_{HEADS[-1]}", str(HEADS[-1]), "true"),
+            split("split_narrow", "4", "false"),
+            Kernel("combine", combine, walk.combine, threads=THREADS, min_blocks=2),
+        ),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
