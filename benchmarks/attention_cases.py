@@ -54,40 +54,51 @@ case("attention.paged_kv_append")(partial(_append, 64, 512, 1))
 case("attention.paged_kv_append")(partial(_append, 8, 4096, 256))
 
 
-def _decode(batch: int, length: int, page: int, compiled: bool) -> Case:
+def _decode(batch: int, length: int, page: int, fp8: bool, compiled: bool) -> Case:
     heads, kv_heads, dim = 64, 8, 128
     each = -(-length // page)
-    desc = bc.BatchPagedDecodeDescriptor(
+    plan = bc.BatchPagedDecodeFp8Plan if fp8 else bc.BatchPagedDecodePlan
+    desc = plan.descriptor(
         batch_size=batch, num_heads=heads, num_kv_heads=kv_heads, num_pages=batch * each, page_size=page, d_k=dim,
-        d_v=dim, max_pages=each, element="bfloat16",
+        d_v=dim, max_pages=each, element="bfloat16", **({"aux_element": "float8_e4m3fn"} if fp8 else {}),
     )  # fmt: skip
+
+    def cache() -> Any:
+        made = randn(batch * each, kv_heads, page, dim)
+        return made.to(torch.float8_e4m3fn) if fp8 else made
+
     table = torch.randperm(batch * each, device="cuda").reshape(batch, each).int()
 
     def arrays() -> Arrays:
         return {
             "q": randn(batch, heads, dim),
-            "k_cache": randn(batch * each, kv_heads, page, dim),
-            "v_cache": randn(batch * each, kv_heads, page, dim),
+            "k_cache": cache(),
+            "v_cache": cache(),
             "page_table": table,
             "lengths": torch.full((batch,), length, device="cuda", dtype=torch.int32),
             "y": empty(batch, heads, dim),
         }
 
+    raw = torch.uint8 if fp8 else torch.bfloat16
+
     def peer(s: Arrays) -> Any:
-        k, v = (s[n][table].transpose(1, 2).flatten(2, 3)[:, :, :length] for n in ("k_cache", "v_cache"))
+        k, v = (s[n].view(raw)[table].view(s[n].dtype) for n in ("k_cache", "v_cache"))
+        k, v = (x.to(s["q"].dtype).transpose(1, 2).flatten(2, 3)[:, :, :length] for x in (k, v))
         return F.scaled_dot_product_attention(s["q"][:, :, None], k, v, enable_gqa=True)[:, :, 0]
 
     return make(
-        bc.BatchPagedDecodePlan,
+        plan,
         desc,
         arrays,
         ["y"],
-        f"{heads}/{kv_heads} heads, batch {batch}, context {length}, pages of {page} bf16",
+        f"{heads}/{kv_heads} heads, batch {batch}, context {length}, pages of {page} bf16{' e4m3' if fp8 else ''}",
         {"torch, gathered": peer},
-        nbytes=4 * batch * kv_heads * length * dim,
+        nbytes=(2 if fp8 else 4) * batch * kv_heads * length * dim,
         target="0.85",
     )
 
 
 for _sizes in ((64, 8192, 16), (64, 4096, 16), (8, 32768, 16), (2, 131072, 16), (64, 8192, 1), (64, 8192, 64)):
-    case("attention.batch_paged_decode")(partial(_decode, *_sizes))
+    case("attention.batch_paged_decode")(partial(_decode, *_sizes, False))
+for _sizes in ((64, 8192, 16), (64, 8192, 1), (8, 32768, 64)):
+    case("attention.batch_paged_decode_fp8")(partial(_decode, *_sizes, True))

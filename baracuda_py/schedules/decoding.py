@@ -30,7 +30,8 @@ class Walk:
 
     cache: the C++ class (`flash_decoding.cuh`). sources: the kernel files of tensor cores and of multiply-adds. fields,
     values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
-    refuse: why a problem cannot be walked.
+    refuse: why a problem cannot be walked. scales: the class that the kernel which adds needs, if not `cache`. axes:
+    axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element.
     """
 
     name: str
@@ -41,17 +42,21 @@ class Walk:
     k: str = "k"
     v: str = "v"
     refuse: Callable[[Problem], str | None] = lambda p: None
+    scales: str = ""
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    axis_values: Callable[[Problem], Mapping[str, Any]] = lambda p: {}
+    bytes: int = 2
     split: Params = field(init=False)
     combine: Params = field(init=False)
 
     def __post_init__(self) -> None:
         shared = {
             **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64", "run": "i64",
-            "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32",
+            "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
         }  # fmt: skip
         split = Params(
             f"{self.name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
-            v_stride="i64[3]", sign="f64", group="i32", chunks="i32", d_k="i32", wide="i32", **shared,
+            v_stride="i64[3]", sign="f64", chunks="i32", d_k="i32", wide="i32", **shared,
         )  # fmt: skip
         object.__setattr__(self, "split", split)
         object.__setattr__(
@@ -83,11 +88,11 @@ def _steps(
     scale = split_scale(desc)
     shared = {
         "scale": scale["scale"], "splits": tiles.splits, "run": tiles.run, "runs": runs, "max_len": desc.max_cache_len,
-        "num_heads": desc.num_heads, "d_v": desc.d_v, "parts": 0, "stats": stats, **walk.values(p),
+        "num_heads": desc.num_heads, "d_v": desc.d_v, "group": desc.group, "parts": 0, "stats": stats, **walk.values(p),
     }  # fmt: skip
     split = {
         "q_stride": p.q.strides[:-1], "k_stride": k.strides[:-1], "v_stride": v.strides[:-1], "k": walk.k, "v": walk.v,
-        "sign": scale["sign"], "group": desc.group, "chunks": chunks, "d_k": desc.d_k, "wide": wide(p.q, k, v),
+        "sign": scale["sign"], "chunks": chunks, "d_k": desc.d_k, "wide": wide(p.q, k, v),
         **shared,
     }  # fmt: skip
     steps = [Step(kernels[1], (rows, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, tiles.threads)]
@@ -103,7 +108,7 @@ def _steps(
 
 @dataclass(frozen=True)
 class Ring:
-    """A warp's ring of cp.async: 64-column pages a unit has, units, and blocks a multiprocessor has registers for."""
+    """A warp's ring of cp.async: 128-byte pages a unit has, units, and blocks a multiprocessor has registers for."""
 
     pages: int
     units: int
@@ -116,18 +121,22 @@ class Ring:
 RINGS = {
     32: Ring(1, 5, 4), 64: Ring(1, 5, 4), 96: Ring(2, 4, 2), 128: Ring(2, 4, 2), 192: Ring(1, 8, 2), 256: Ring(1, 6, 2),
 }  # fmt: skip
+BYTE_RINGS = {d: Ring(1, 6 if d > 128 else 8, 2) for d in HEAD_DIMS}  # of elements of a byte
 
 
-def mma_shared_bytes(d: int, group: int, run: int) -> int:
+def mma_shared_bytes(d: int, group: int, run: int, size: int = 2) -> int:
     """A ring a warp, the queries, maxima and sums, the warps' outputs and those kept (`flash_decoding_mma.cu`)."""
-    ring, warps, row = RINGS[d], MMA_THREADS // 32, 4 * (-(-d // 64) * 64 + 4)
+    columns = 128 // size  # of a page
+    ring, warps, row = (RINGS if size == 2 else BYTE_RINGS)[d], MMA_THREADS // 32, 4 * (-(-d // columns) * columns + 4)
     kept = min(MMA_HEADS, group) * row if run > 1 else 0
     outs = min(8, group) * row
-    return warps * (ring.units * ring.pages * 2048 + 16 * MMA_HEADS + outs) + 16 * MMA_HEADS + 2 * MMA_HEADS * d + kept
+    queries = 2 * MMA_HEADS * (-(-d // (columns // 2)) * columns // 2)
+    return warps * (ring.units * ring.pages * 2048 + 16 * MMA_HEADS + outs) + 16 * MMA_HEADS + queries + kept
 
 
 def mma_row(walk: Walk) -> Variant:
-    """16-bit elements: a kernel for each head_dim, and the one that adds what they leave."""
+    """16-bit queries: a kernel for each head_dim, and the one that adds what they leave."""
+    rings = RINGS if walk.bytes == 2 else BYTE_RINGS
 
     def geometry(p: Problem) -> Geometry | str:
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
@@ -135,19 +144,21 @@ def mma_row(walk: Walk) -> Variant:
             return why or str(d)
         splits = min(-(-desc.max_cache_len // SPLIT), MOST)
         blocks = splits * -(-desc.group // MMA_HEADS) * desc.batch_size * desc.num_kv_heads
-        fills = blocks >= WAVES * FOLD * RINGS[d].blocks * p.device.sms
-        run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD) <= _LIMIT else 1
+        fills = blocks >= WAVES * FOLD * rings[d].blocks * p.device.sms
+        run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk.bytes) <= _LIMIT else 1
         tiles = _Tiles(splits, run, MMA_HEADS, MMA_THREADS, -(-desc.d_v // 4) * 4)
-        return _steps(p, walk, tiles, (f"mma_{d}", "merge"), {}, mma_shared_bytes(d, desc.group, run))
+        smem = mma_shared_bytes(d, desc.group, run, walk.bytes)
+        return _steps(p, walk, tiles, (f"mma_{d}", "merge"), walk.axis_values(p), smem)
 
     splits = tuple(
         Kernel(
             f"mma_{d}", f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {ring.pages}, {ring.units}>", walk.split,
-            threads=MMA_THREADS, min_blocks=ring.blocks,
+            walk.axes, threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes),
+            spills=walk.bytes == 1 and d > 128,
         )
-        for d, ring in RINGS.items()
+        for d, ring in rings.items()
     )  # fmt: skip
-    merge = f"flash_decoding_merge<{{T}}, {walk.cache}>"
+    merge = f"flash_decoding_merge<{{T}}, {walk.scales or walk.cache}>"
     return Variant(
         "split_k_mma", geometry, source=walk.sources[0], elements=HALVES,
         kernels=(*splits, Kernel("merge", merge, walk.combine, threads=MMA_THREADS, min_blocks=6)),

@@ -12,7 +12,7 @@ namespace decoding {
 
 enum OwnTable { lengths = own_tables };
 
-struct PagedCache {
+struct PagedCache : Unscaled {
   static constexpr bool holes = true;
   static constexpr i64 nowhere = numeric<i64>::lowest();
   Pages pages;
@@ -20,6 +20,10 @@ struct PagedCache {
   bool bad;
   const i64 (*places)[split_keys];
 
+  // Heads first: the blocks that read a page's heads, which lie together, run side by side.
+  static BARACUDA_D Place place(u32 block, u32 parts, u32 kv_heads) {
+    return {block / kv_heads / parts, block % kv_heads, block / kv_heads % parts};
+  }
   template <class P> BARACUDA_D PagedCache(const P& p, i64 b) : pages(p, b) {
     const bool given = p.kv_last_page_len == nullptr;
     const i64 last = read_table(p, given ? lengths : kv_last_page_len, given ? p.lengths : p.kv_last_page_len, b);

@@ -26,11 +26,27 @@ template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
 // What weights are taken under: the maximum scaled, and 0 while it is -inf.
 template <class A> BARACUDA_D A base_of(A top, A c) { return top == -numeric<A>::infinity() ? A(0) : top * c; }
 
+// Keys and values as they are: scores are |scale| times the product with sign q, outputs are not scaled.
+struct Unscaled {
+  template <class T> using Element = T;  // of the cache, for queries of T
+  template <class P> static BARACUDA_D double scale(const P& p, i64) { return p.scale; }
+  template <class P> static BARACUDA_D double sign(const P& p, i64) { return p.sign; }
+  template <class P> static BARACUDA_D float value_scale(const P&, i64) { return 1.0f; }
+};
+
+// What a block of flash_decoding_mma takes.
+struct Place {
+  u32 sequence, kv_head, part;
+};
+
 // Caches [batch, head, cell, d] with any outer strides.
-struct DenseCache {
+struct DenseCache : Unscaled {
   static constexpr bool holes = false;  // whether cells before the length may be missing
   i64 length;
   bool bad;
+  static BARACUDA_D Place place(u32 block, u32 parts, u32 kv_heads) {
+    return {block / parts / kv_heads, block / parts % kv_heads, block % parts};
+  }
   template <class P> BARACUDA_D DenseCache(const P& p, i64 b) : length(length_of(p, b, bad)) {}
 
   // A lane's part of the tiles a warp copies: 16 bytes, from `column` on, of each tile's rows r + 4 n, r < 4; `first` is

@@ -26,7 +26,7 @@ from .page_tables import (
 )  # fmt: skip
 
 TABLES = (*PAGE_TABLES, "lengths")
-_CACHE = "num_pages num_kv_heads page_size"
+CACHE = "num_pages num_kv_heads page_size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,8 @@ class BatchPagedDecodeArgs(Args):
     """
 
     q: Array = operand("batch_size num_heads d_k", layout="inner")
-    k_cache: Array = operand(f"{_CACHE} d_k", layout="inner")
-    v_cache: Array = operand(f"{_CACHE} d_v", layout="inner")
+    k_cache: Array = operand(f"{CACHE} d_k", layout="inner")
+    v_cache: Array = operand(f"{CACHE} d_v", layout="inner")
     page_table: Array | None = operand("batch_size max_pages", element=INDEX, optional=True, values=random_ints)
     lengths: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
     kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
