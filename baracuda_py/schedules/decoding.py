@@ -21,6 +21,7 @@ THREADS = 256
 HEADS = (1, 4, 8)  # query heads a block takes at once
 MMA_THREADS = 128
 MMA_HEADS = 16
+WEIGHT_KEYS = 128  # a block of flash_decoding_weights takes
 _LIMIT = 99 << 10  # bytes of shared memory every device gives a block
 
 
@@ -32,6 +33,7 @@ class Walk:
     values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
     refuse: why a problem cannot be walked. scales: the class that the kernel which adds needs, if not `cache`. axes:
     axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element.
+    weights: whether the op has the outputs `weights` and `mean_weights`: a kernel named "…_keep" leaves what they need.
     """
 
     name: str
@@ -46,22 +48,34 @@ class Walk:
     axes: Mapping[str, Any] = field(default_factory=dict)
     axis_values: Callable[[Problem], Mapping[str, Any]] = lambda p: {}
     bytes: int = 2
-    split: Params = field(init=False)
-    combine: Params = field(init=False)
+    weights: bool = False
+    params: Mapping[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
     def __post_init__(self) -> None:
+        for keep in (False, True) if self.weights else (False,):
+            self._declare(keep)
+
+    def _declare(self, keep: bool) -> None:
+        kept = {"weights": "ptr", "scores": "workspace", "finals": "workspace", "score_stride": "i64[2]"}
         shared = {
+            **(kept if keep else {}),
             **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64", "run": "i64",
             "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
         }  # fmt: skip
-        split = Params(
-            f"{self.name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
+        name = f"{self.name}{'Keep' if keep else ''}"
+        made: Any = self.params
+        made["split", keep] = Params(
+            f"{name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
             v_stride="i64[3]", sign="f64", chunks="i32", d_k="i32", wide="i32", **shared,
         )  # fmt: skip
-        object.__setattr__(self, "split", split)
-        object.__setattr__(
-            self, "combine", Params(f"{self.name}CombineParams", y="ptr", lse="ptr", y_stride="i64[2]", **shared)
-        )
+        made["combine", keep] = Params(f"{name}CombineParams", y="ptr", lse="ptr", y_stride="i64[2]", **shared)
+        if keep:
+            made["weights", keep] = Params(f"{name}WeightsParams", mean_weights="ptr", mean_stride="i64", **shared)
+
+    def kernel(self, step: str, keep: bool, name: str, call: str, *axes: Any, **facts: Any) -> Kernel:
+        """A kernel of a step, as it is or with what the weights need kept; `call` has a place for that."""
+        call = call.replace("KEEP", "true" if keep else "false")
+        return Kernel(name + ("_keep" if keep else ""), call, self.params[step, keep], *axes, **facts)
 
 
 @dataclass(frozen=True)
@@ -86,21 +100,37 @@ def _steps(
     runs = -(-tiles.splits // tiles.run)
     stats = aligned(rows * runs * tiles.pitch * size)
     scale = split_scale(desc)
-    shared = {
+    shared: dict[str, Any] = {
         "scale": scale["scale"], "splits": tiles.splits, "run": tiles.run, "runs": runs, "max_len": desc.max_cache_len,
         "num_heads": desc.num_heads, "d_v": desc.d_v, "group": desc.group, "parts": 0, "stats": stats, **walk.values(p),
     }  # fmt: skip
     split = {
         "q_stride": p.q.strides[:-1], "k_stride": k.strides[:-1], "v_stride": v.strides[:-1], "k": walk.k, "v": walk.v,
         "sign": scale["sign"], "chunks": chunks, "d_k": desc.d_k, "wide": wide(p.q, k, v),
-        **shared,
     }  # fmt: skip
-    steps = [Step(kernels[1], (rows, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, tiles.threads)]
-    if runs:
-        grid = (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1)
-        steps.insert(0, Step(kernels[0], grid, split, axes, tiles.threads, smem))
     workspace = stats + aligned(rows * runs * 2 * size)
-    return Geometry(tuple(steps), workspace, layout(p.q, k, v, p.y))
+    keep = walk.weights and not (p.weights is None and p.mean_weights is None)
+    if keep:
+        shared |= {"scores": workspace, "score_stride": (desc.num_heads * desc.max_cache_len, desc.max_cache_len)}
+        if p.weights is None:
+            workspace += aligned(rows * desc.max_cache_len * size)
+        else:
+            shared["score_stride"] = p.weights.strides[:-1]
+        shared["finals"] = workspace
+        workspace += aligned(rows * 2 * size)
+    suffix = "_keep" if keep else ""
+    steps = [
+        Step(
+            kernels[0] + suffix, (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1), {**split, **shared}, axes,
+            tiles.threads, smem,
+        ),
+        Step(kernels[1] + suffix, (rows, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, tiles.threads),
+    ]  # fmt: skip
+    if keep:
+        stride = 0 if p.mean_weights is None else p.mean_weights.strides[0]
+        grid = (desc.batch_size * -(-desc.max_cache_len // WEIGHT_KEYS), 1, 1)
+        steps.append(Step("weights_keep", grid, {"mean_stride": stride, **shared}))
+    return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(p.q, k, v, p.y))
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
@@ -150,18 +180,20 @@ def mma_row(walk: Walk) -> Variant:
         smem = mma_shared_bytes(d, desc.group, run, walk.bytes)
         return _steps(p, walk, tiles, (f"mma_{d}", "merge"), walk.axis_values(p), smem)
 
-    splits = tuple(
-        Kernel(
-            f"mma_{d}", f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {ring.pages}, {ring.units}>", walk.split,
-            walk.axes, threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes),
-            spills=walk.bytes == 1 and d > 128,
-        )
-        for d, ring in rings.items()
-    )  # fmt: skip
-    merge = f"flash_decoding_merge<{{T}}, {walk.scales or walk.cache}>"
+    def kernels(keep: bool) -> tuple[Kernel, ...]:
+        splits = (
+            walk.kernel(
+                "split", keep, f"mma_{d}",
+                f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
+                threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes), spills=walk.bytes == 1 and d > 128,
+            )
+            for d, ring in rings.items()
+        )  # fmt: skip
+        call = f"flash_decoding_merge<{{T}}, {walk.scales or walk.cache}, KEEP>"
+        return (*splits, walk.kernel("combine", keep, "merge", call, threads=MMA_THREADS, min_blocks=6))
+
     return Variant(
-        "split_k_mma", geometry, source=walk.sources[0], elements=HALVES,
-        kernels=(*splits, Kernel("merge", merge, walk.combine, threads=MMA_THREADS, min_blocks=6)),
+        "split_k_mma", geometry, source=walk.sources[0], elements=HALVES, kernels=_all(walk, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip
 
@@ -193,24 +225,32 @@ def row(walk: Walk) -> Variant:
         tiles = _Tiles(-(-desc.max_cache_len // SPLIT), 1, heads, THREADS, desc.d_v)
         return _steps(p, walk, tiles, (name, "combine"), axes, shared_bytes(d, heads, desc.element))
 
-    def split(name: str, heads: str, wide: str) -> Kernel:
-        call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}>"
-        return Kernel(name, call, walk.split, {"D": HEAD_DIMS}, split=("D",), threads=THREADS, min_blocks=2)
+    def kernels(keep: bool) -> tuple[Kernel, ...]:
+        def split(name: str, heads: str, wide: str, blocks: int = 2, **more: Any) -> Kernel:
+            call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
+            axes = {"D": HEAD_DIMS, **more}
+            return walk.kernel(
+                "split", keep, name, call, axes, split=tuple(axes), threads=THREADS, min_blocks=blocks,
+                spills=blocks > 2,
+            )  # fmt: skip
 
-    # Three blocks a multiprocessor cost 4 heads up to 16 bytes of spills, once a block, and won all the same: 531 us
-    # against 557 with two at batch 32, context 8192, 32/8 heads of 128 in f32 (H200).
-    few = Kernel(
-        "split", f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {{HEADS}}, true>", walk.split,
-        {"D": HEAD_DIMS, "HEADS": HEADS[:-1]}, split=("D", "HEADS"), threads=THREADS, min_blocks=3, spills=True,
-    )  # fmt: skip
-    combine = f"flash_decoding_combine<{{T}}, {walk.cache}>"
+        # Three blocks a multiprocessor cost 4 heads up to 16 bytes of spills, once a block, and won all the same: 531
+        # us against 557 with two at batch 32, context 8192, 32/8 heads of 128 in f32 (H200).
+        few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])
+        call = f"flash_decoding_combine<{{T}}, {walk.cache}, KEEP>"
+        combine = walk.kernel("combine", keep, "combine", call, threads=THREADS, min_blocks=2)
+        many = split(f"split_{HEADS[-1]}", str(HEADS[-1]), "true")
+        return few, many, split("split_narrow", "4", "false"), combine
+
     return Variant(
-        "split_k", geometry, source=walk.sources[1], elements=SINGLES,
-        kernels=(
-            few,
-            split(f"split_{HEADS[-1]}", str(HEADS[-1]), "true"),
-            split("split_narrow", "4", "false"),
-            Kernel("combine", combine, walk.combine, threads=THREADS, min_blocks=2),
-        ),
+        "split_k", geometry, source=walk.sources[1], elements=SINGLES, kernels=_all(walk, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip
+
+
+def _all(walk: Walk, kernels: Callable[[bool], tuple[Kernel, ...]]) -> tuple[Kernel, ...]:
+    """A row's kernels, and where the op has weights those that keep scores and the one that makes the weights."""
+    if not walk.weights:
+        return kernels(False)
+    call = f"flash_decoding_weights<{{A}}, {walk.cache}>"
+    return *kernels(False), *kernels(True), walk.kernel("weights", True, "weights", call, threads=THREADS, min_blocks=4)

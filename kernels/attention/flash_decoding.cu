@@ -9,7 +9,7 @@
 //
 // parts[(b, h, split)][d_v] is sum_j 2^(s_j c - base) v_j with c = |scale| log2(e), base = max(s) c rounded;
 // stats[(b, h, split)] = {max(s), sum_j 2^(s_j c - base)}.
-#include "attention/flash_decoding.cuh"
+#include "attention/flash_decoding_weights.cuh"
 
 namespace baracuda {
 namespace decoding {
@@ -35,7 +35,8 @@ template <class T> BARACUDA_D auto widened(const uint4& word) {
 
 }  // namespace decoding
 
-template <class T, class Cache, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_decoding_split(const P& p) {
+template <class T, class Cache, int D, int HEADS, bool WIDE, bool KEEP, class P>
+BARACUDA_D void flash_decoding_split(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
@@ -67,8 +68,10 @@ template <class T, class Cache, int D, int HEADS, bool WIDE, class P> BARACUDA_D
   // Where this split of the first head stands, and how many heads: in shared memory, the accumulators need the registers.
   __shared__ i64 first_row;
   __shared__ int row_count;
+  [[maybe_unused]] __shared__ A* first_scores;
   if (threadIdx.x == 0) {
     row_count = heads;
+    if constexpr (KEEP) first_scores = Scores<A>(p, b, kv * p.group + head0).at + k0;
     first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
   }
   for (int n = threadIdx.x; n < HEADS * D; n += threads) {
@@ -150,6 +153,9 @@ template <class T, class Cache, int D, int HEADS, bool WIDE, class P> BARACUDA_D
       const int key = lane + warp_size * n;
       x[n] = key < keys ? weights[h * split_keys + key] : -numeric<A>::infinity();
       top = math::maximum(top, x[n]);
+      if constexpr (KEEP) {
+        if (key < keys) first_scores[h * p.score_stride[1] + key] = x[n];
+      }
     }
     top = warp_reduce<Max>(top);
     const A base = base_of(top, c);
@@ -225,7 +231,7 @@ template <class T, class Cache, int D, int HEADS, bool WIDE, class P> BARACUDA_D
 }
 
 // A block a query head adds the splits' outputs: a warp takes every eighth split, and the warps are added in order.
-template <class T, class Cache, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
+template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;
   constexpr int warps = threads / warp_size, wide = 256 / warp_size;  // columns a lane keeps at most
@@ -268,6 +274,12 @@ template <class T, class Cache, class P> BARACUDA_D void flash_decoding_combine(
 #pragma unroll
     for (int w = 1; w < warps; ++w) x += partial[w][d];
     static_cast<T*>(p.y)[b * p.y_stride[0] + h * p.y_stride[1] + d] = from_acc<T>(x * factor);
+  }
+  if constexpr (KEEP) {
+    if (threadIdx.x == 0) {
+      A* const finals = static_cast<A*>(p.finals) + 2 * head;
+      finals[0] = top, finals[1] = total;
+    }
   }
   if (p.lse != nullptr && threadIdx.x == 0) {
     const A rest = math::fma(top, c, -base);  // what rounding took from base

@@ -34,6 +34,18 @@ struct Unscaled {
   template <class P> static BARACUDA_D float value_scale(const P&, i64) { return 1.0f; }
 };
 
+// The scores of one query head, where its weights are asked for: in `weights` itself, or in the workspace.
+template <class A> struct Scores {
+  A* at;
+  template <class P> BARACUDA_D Scores(const P& p, i64 b, i64 h)
+      : at(static_cast<A*>(p.weights != nullptr ? p.weights : p.scores) + b * p.score_stride[0] + h * p.score_stride[1]) {}
+  // Two neighbours, of which `left` are there.
+  BARACUDA_D void put(i64 key, const A* two, int left) const {
+    if (left > 0) at[key] = two[0];
+    if (left > 1) at[key + 1] = two[1];
+  }
+};
+
 // What a block of flash_decoding_mma takes.
 struct Place {
   u32 sequence, kv_head, part;

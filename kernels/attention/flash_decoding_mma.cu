@@ -24,7 +24,7 @@
 // Piece c of a page's row r stands at place c ^ twist(r), which keeps copies and both reads free of bank conflicts.
 #include <baracuda/fp8.cuh>
 #include <baracuda/mma.cuh>
-#include "attention/flash_decoding.cuh"
+#include "attention/flash_decoding_weights.cuh"
 
 namespace baracuda {
 namespace decoding {
@@ -119,7 +119,7 @@ struct Fold {
 
 }  // namespace decoding
 
-template <class T, class Cache, int D, int PAGES, int STAGES, class P> BARACUDA_D void flash_decoding_mma(const P& p) {
+template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P> BARACUDA_D void flash_decoding_mma(const P& p) {
   using namespace decoding;
   using C = typename Cache::template Element<T>;
   using M = conditional<is_fp8<C>, f16, T>;                   // what is multiplied
@@ -274,6 +274,13 @@ template <class T, class Cache, int D, int PAGES, int STAGES, class P> BARACUDA_
           }
         }
       }
+      if constexpr (KEEP) {
+#pragma unroll
+        for (int n = 0; n < 8; n += 2) {  // of head g + 8 (n / 2 % 2) keys 8 (n / 4) + 2t and the next
+          const int h = g + n / 2 % 2 * 8, key = n / 4 * 8 + 2 * t;
+          if (h < heads) Scores<float>(p, b, kv * p.group + head0 + h).put(k0 + keys - left + key, s[n / 4] + n % 4, left - key);
+        }
+      }
       float factor[2];
       u32 weights[4];
       bool moved = false;
@@ -404,7 +411,7 @@ template <class T, class Cache, int D, int PAGES, int STAGES, class P> BARACUDA_
 
 // A block a query head. Warp w takes fours w and w + 4, a lane four columns of each; then the warps are added in order.
 // All loads are under way before the length is known: what lies beyond its splits is left out then.
-template <class T, class Cache, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
+template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
   using namespace decoding;
   constexpr int FOURS = most_splits / fold / warps;
   __shared__ float4 partial[warps][warp_size];
@@ -481,6 +488,9 @@ template <class T, class Cache, class P> BARACUDA_D void flash_decoding_merge(co
 #pragma unroll
       for (int w = 1; w < warps; ++w) all += part[w * 4 * warp_size];
       y[d] = from_acc<T>(total == 0.0f ? 0.0f : all * (value_scale / total));
+    }
+    if constexpr (KEEP) {
+      if (column == 0 && threadIdx.x == 0) static_cast<float2*>(p.finals)[head] = float2{top, total};
     }
     if (column == 0 && p.lse != nullptr && threadIdx.x == 0) {
       const float rest = math::fma(top, c, -base);  // what rounding took from base

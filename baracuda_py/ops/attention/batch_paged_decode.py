@@ -91,7 +91,7 @@ def reference(
     lse = np.full(q.shape[:2], -np.inf, q.dtype)
     for b in range(desc.batch_size):
         page, cell, _ = cells_of(desc, b, **tables)
-        y[b], lse[b] = attend(desc, q[b], *(c[page, :, cell].swapaxes(0, 1) for c in (k_cache, v_cache)), store)
+        y[b], lse[b], _ = attend(desc, q[b], *(c[page, :, cell].swapaxes(0, 1) for c in (k_cache, v_cache)), store)
     return {"y": y, "lse": lse}
 
 

@@ -82,7 +82,11 @@ def _lengths(rng: Any, desc: FlashDecodingDescriptor, shape: tuple[int, ...]) ->
 
 @dataclass(slots=True, kw_only=True)
 class FlashDecodingArgs(Args):
-    """`lengths[b]` keys of sequence b's cache are seen; `lse` is natural-log, in the accumulator's element."""
+    """`lengths[b]` keys of sequence b's cache are seen; `lse` is natural-log, in the accumulator's element.
+
+    `weights` are what the softmax gives each key of the cache, 0 beyond the length, and `mean_weights` their mean over
+    heads, both in the accumulator's element: what cache eviction ranks keys by (H2O, Zhang et al. 2023).
+    """
 
     q: Array = operand("batch_size num_heads d_k", layout="inner")
     k: Array = operand(f"{_KV} d_k", layout="inner")
@@ -90,13 +94,15 @@ class FlashDecodingArgs(Args):
     lengths: Array = operand("batch_size", element=(ElementKind.I32, ElementKind.I64), values=_lengths)
     y: Array = output("batch_size num_heads d_v", layout="inner")
     lse: Array | None = output("batch_size num_heads", element="acc", optional=True, layout="dense")
+    weights: Array | None = output("batch_size num_heads max_cache_len", element="acc", optional=True, layout="inner")
+    mean_weights: Array | None = output("batch_size max_cache_len", element="acc", optional=True, layout="inner")
 
 
-def attend(desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded) -> tuple[Any, Any]:
-    """One sequence: y [heads, d_v] and lse [heads] of q [heads, d_k] over k, v [kv_heads, keys, d]."""
-    shape = (desc.num_heads, desc.d_v)
+def attend(desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded) -> tuple[Any, Any, Any]:
+    """y [heads, d_v], lse [heads] and weights [heads, keys] of q [heads, d_k] over k, v [kv_heads, keys, d]."""
+    shape, keys = (desc.num_heads, desc.d_v), (desc.num_heads, k.shape[1])
     if not k.shape[1] or not desc.num_heads:
-        return np.zeros(shape, q.dtype), np.full(shape[0], -np.inf, q.dtype)
+        return np.zeros(shape, q.dtype), np.full(shape[0], -np.inf, q.dtype), np.zeros(keys, q.dtype)
     scaled = (q * q.dtype.type(desc.scale)).reshape(desc.num_kv_heads, desc.group, desc.d_k)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         p = scaled @ k.swapaxes(-1, -2)
@@ -104,8 +110,9 @@ def attend(desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded) -> tuple[A
         top[top == -np.inf] = 0
         np.exp(p - top, out=p)
         total = p.sum(axis=-1, keepdims=True)
-        y = store(p) @ v / np.where(total == 0, 1, total)
-        return y.reshape(shape), (top + np.log(total)).reshape(-1)
+        over = np.where(total == 0, 1, total)
+        y = store(p) @ v / over
+        return y.reshape(shape), (top + np.log(total)).reshape(-1), (p / over).reshape(keys)
 
 
 def reference(
@@ -114,9 +121,10 @@ def reference(
     """NumPy in the dtype q comes in; cells beyond a length are not read."""
     y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
     lse = np.full(q.shape[:2], -np.inf, q.dtype)
+    weights = np.zeros((*q.shape[:2], desc.max_cache_len), q.dtype)
     for b, length in enumerate(np.clip(lengths, 0, desc.max_cache_len).tolist()):
-        y[b], lse[b] = attend(desc, q[b], k[b, :, :length], v[b, :, :length], store)
-    return {"y": y, "lse": lse}
+        y[b], lse[b], weights[b, :, :length] = attend(desc, q[b], k[b, :, :length], v[b, :, :length], store)
+    return {"y": y, "lse": lse, "weights": weights, "mean_weights": weights.sum(axis=1) / max(desc.num_heads, 1)}
 
 
 _DENSE = Walk(
@@ -124,6 +132,7 @@ _DENSE = Walk(
     ("attention/flash_decoding_mma.cu", "attention/flash_decoding.cu"),
     {"lengths": "ptr", "lengths_stride": "i64", "long_lengths": "i32"},
     lambda p: {"lengths_stride": p.lengths.strides[0], "long_lengths": int(p.lengths.element is ElementKind.I64)},
+    weights=True,
 )  # fmt: skip
 
 
@@ -166,15 +175,20 @@ _call = functional(FlashDecodingPlan)
 
 def flash_decoding(
     q: Any, k: Any, v: Any, lengths: Any, *, scale: float | None = None, layout: str = "bhsd", return_lse: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None,
+    return_weights: bool = False, return_mean_weights: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the first lengths[b] cells of each cache.
 
     layout "bhsd": the caches are [batch, kv_heads, cells, d]; "bshd": [batch, cells, kv_heads, d], read without a copy.
+    return_weights: also the softmax's weights [batch, heads, cells]; return_mean_weights: their mean [batch, cells].
     """
     if is_swapped(layout):
         k, v = swap(k), swap(v)
-    return _call(q, k, v, lengths, scale=scale, return_lse=return_lse, out=out, stream=stream, preference=preference)
+    return _call(
+        q, k, v, lengths, scale=scale, return_lse=return_lse, return_weights=return_weights,
+        return_mean_weights=return_mean_weights, out=out, stream=stream, preference=preference,
+    )  # fmt: skip
 
 
 flash_decoding.plan = FlashDecodingPlan  # type: ignore[attr-defined]
