@@ -148,7 +148,7 @@ template <class T, class P> BARACUDA_D void put_dmask(const P& p, i64 kept, i64 
 // Block: a tile of `columns` keys (all of them where keys are broadcast) of one kept row, and one part of the rows summed.
 template <class T, bool KEYS, class P> BARACUDA_D void sdpa_dmask(const P& p) {
   using A = acc_t<T>;
-  constexpr int V = row_vec<T>, THREADS = 128, UNROLL = 4;
+  constexpr int V = row_vec<T>, THREADS = 128, UNROLL = KEYS ? 4 : 2;
   const i64 tile = blockIdx.x % p.tiles, part = blockIdx.x / p.tiles % p.parts, kept = blockIdx.x / (p.tiles * p.parts);
   const i64 first = part * p.part_rows, last = min(p.summed_rows, first + p.part_rows);
   const T* const source = static_cast<const T*>(p.source) + sdpa::place_of(kept, p.kept, p.stride);
