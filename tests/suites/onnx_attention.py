@@ -25,7 +25,9 @@ def attention(n: Any) -> list[Any]:
     mask = _masked(n, n[3], seen, k.shape[2])
     mode = n.get("qk_matmul_output_mode", 0)
     wide = n.get("softmax_precision") == onnx.TensorProto.DOUBLE
-    operands = [bc.cast(x, np.float64) if wide and x is not None and x.dtype != np.bool_ else x for x in (q, k, v, mask)]
+    operands = [
+        bc.cast(x, np.float64) if wide and x is not None and x.dtype != np.bool_ else x for x in (q, k, v, mask)
+    ]
     y, attn, scores = bc.sdpa(
         *operands, scale=n.get("scale"), softcap=n.get("softcap", 0.0), scores_stage=STAGES[mode], return_attn=True,
         is_causal=aligned is not None, causal_alignment=aligned or "top_left", return_scores=True,
@@ -40,7 +42,7 @@ def _heads(x: Any, count: int) -> Any:
 
 
 def _seen(n: Any, queries: int, keys: int) -> tuple[str | None, Any]:
-    """The causal alignment, where there is one that says it, and what else hides keys: a mask, True where seen, or None.
+    """The causal alignment, where there is one that says it, and a mask of whatever else hides keys, True where seen.
 
     Query i stands at position offset + i: after the past keys, or at the end of a sample's own keys in a padded cache.
     """
