@@ -1,4 +1,4 @@
-"""KAIO's attention by its names: attention_tc on tensor cores, attention_flash in full precision; FlashSdpaPlan's entries.
+"""KAIO's attention by its names: attention_tc on tensor cores, attention_flash in full precision, over FlashSdpaPlan.
 
 softmax(q kᵀ / √d_k) v; a `_causal` one has query i see the keys j ≤ i whatever the lengths (top-left, as in KAIO).
 Arrays are [sequence, d], as KAIO takes them, or [batch, heads, sequence, d], key heads shared by groups of query heads;
