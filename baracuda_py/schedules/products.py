@@ -147,6 +147,19 @@ class Products:
         """An operand where it lies."""
         return Heads(Place(name), self.p.views[name])  # type: ignore[arg-type]
 
+    def room(self, name: str) -> Heads | None:
+        """An output's own memory, where products read and write it well."""
+        if self.p.views[name] is None:
+            return None
+        heads = self.operand(name)
+        return heads if heads.wide and heads.stack(self.kv_heads) is not None else None
+
+    def even(self, heads: Heads) -> Stack:
+        """The matrices of memory that `hold` made or `room` found."""
+        found = heads.stack(self.kv_heads)
+        assert found is not None
+        return found
+
     def read(self, name: str) -> Stack:
         """An input's matrices, of a copy where its strides are uneven."""
         heads = self.operand(name)
@@ -156,7 +169,7 @@ class Products:
         if name not in self._copies:
             copy = self._copies[name] = self.hold(*heads.view.shape[1:])
             self.copy(heads, copy)
-        return self._even(self._copies[name])
+        return self.even(self._copies[name])
 
     def multiply(self, a: Stack, b: Stack, to: str, alpha: float = 1.0) -> None:
         """Output `to` = alpha · a b, by way of the workspace where its strides are uneven."""
@@ -166,13 +179,8 @@ class Products:
             self.product(a, b, found, alpha)
             return
         held = self.hold(*heads.view.shape[1:])
-        self.product(a, b, self._even(held), alpha)
+        self.product(a, b, self.even(held), alpha)
         self.copy(held, heads)
-
-    def _even(self, held: Heads) -> Stack:
-        found = held.stack(self.kv_heads)
-        assert found is not None  # dense rows and heads
-        return found
 
     def copy(self, x: Heads, y: Heads) -> None:
         """y = x."""

@@ -105,7 +105,7 @@ template <class T, int G, int K, int R, bool MASK, bool DROP, class P> BARACUDA_
   constexpr int V = row_vec<T>, groups = group_block(G) / G;
   static_assert(R == 1, "one row a group");
   const int lane = static_cast<int>(threadIdx.x) % G;
-  const sdpa::RowWork<T, MASK, DROP, P> work(p, static_cast<i64>(blockIdx.x) * groups + threadIdx.x / G);
+  const sdpa::RowWork<T, MASK, DROP, P> work(p, sdpa::block() * groups + threadIdx.x / G);
   RowChunk<T> raw[K];
 #pragma unroll
   for (int j = 0; j < K; ++j) work.read(raw[j], (j * G + lane) * V);
@@ -140,7 +140,7 @@ template <class T, bool MASK, bool DROP, class P> BARACUDA_D void sdpa_long(cons
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>, K = V == 2 ? 1 : 2;
   const int lane = static_cast<int>(threadIdx.x);
-  const sdpa::RowWork<T, MASK, DROP, P> work(p, blockIdx.x);
+  const sdpa::RowWork<T, MASK, DROP, P> work(p, sdpa::block());
   MaxSum<A> state{-numeric<A>::infinity(), A(0)};
   for (int first = lane * V; first < work.end; first += K * G * V) {
     RowChunk<T> raw[K];

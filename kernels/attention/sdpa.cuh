@@ -11,6 +11,10 @@ namespace baracuda::sdpa {
 
 template <class T> using Values = Vec<acc_t<T>, row_vec<T>>;
 
+// Blocks go over the rows from the last: those that the product before has just written, and the product behind begins
+// with the first.
+BARACUDA_D i64 block() { return static_cast<i64>(gridDim.x) - 1 - blockIdx.x; }
+
 template <class T> BARACUDA_D void read(RowChunk<T>& out, const T* row, int col, int end, bool wide) {
   const T zero = cast<T>(0.0f);
   if (wide) read_chunk<group_wide>(out, row, 1, col, end, zero);

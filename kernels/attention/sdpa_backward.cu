@@ -89,7 +89,7 @@ template <class T, int G, int K, int R, bool CAP, bool DROP, class P> BARACUDA_D
   constexpr int V = row_vec<T>, groups = group_block(G) / G;
   static_assert(R == 1, "one row a group");
   const int lane = static_cast<int>(threadIdx.x) % G;
-  const sdpa::GradientWork<T, CAP, DROP, P> work(p, static_cast<i64>(blockIdx.x) * groups + threadIdx.x / G);
+  const sdpa::GradientWork<T, CAP, DROP, P> work(p, sdpa::block() * groups + threadIdx.x / G);
   RowChunk<T> weight[K], raw[K];
 #pragma unroll
   for (int j = 0; j < K; ++j) work.read(weight[j], raw[j], (j * G + lane) * V);
@@ -108,7 +108,7 @@ template <class T, int G, int K, int R, bool CAP, bool DROP, class P> BARACUDA_D
 template <class T, bool CAP, bool DROP, class P> BARACUDA_D void sdpa_backward_long(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>, K = V == 2 ? 1 : 2;
-  const sdpa::GradientWork<T, CAP, DROP, P> work(p, blockIdx.x);
+  const sdpa::GradientWork<T, CAP, DROP, P> work(p, sdpa::block());
   const int start = static_cast<int>(threadIdx.x) * V;
   A sum = 0;
   for (int first = start; first < work.end; first += K * G * V) {

@@ -25,7 +25,7 @@ from ...core.args import broadcasts_to
 from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
 from ...schedules.attention import HALVES, SINGLES
-from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Heads, Products, Stack, refuse_library
+from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products, refuse_library
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
 from ..random.philox import philox_uniform
 from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, visible
@@ -182,28 +182,20 @@ def _mask(p: Problem) -> dict[str, Any]:
     return {"mask_stride": view.strides, "mask_kind": number, "mask_wide": int(wide)}
 
 
-def _room(products: Products, name: str) -> Heads | None:
-    """An operand's own memory, where products read and write it well."""
-    if products.p.views[name] is None:
-        return None
-    heads = products.operand(name)
-    return heads if heads.wide and heads.stack(products.kv_heads) is not None else None
-
-
 def _geometry(p: Problem, library: bool) -> Geometry | str:
     desc = p.desc
     why = refuse_library(p) if library else None
     if why or desc.key_len >= 2**30:
         return why or "more than 2^30 keys"
     products = Products(p, SdpaArgs, library=library)
-    scores, attn = _room(products, "scores"), _room(products, "attn")
+    scores, attn = products.room("scores"), products.room("attn")
     source = scores or attn
     weights = None if desc.dropout_p else attn
     held = products.hold(desc.num_heads, desc.query_len, desc.key_len) if source is None or weights is None else None
     source, weights = source or held, weights or held
     assert source is not None and weights is not None
     q, k = products.read("q"), products.read("k")
-    products.product(q, k.t, even(products, source), desc.scale)
+    products.product(q, k.t, products.even(source), desc.scale)
     given = [products.operand(n) if p.views[n] is not None else None for n in ("scores", "attn")]
     stage = STAGES.index(desc.scores_stage)
     if given[0] is not None and stage == 0 and source is not scores:
@@ -219,16 +211,9 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
     }  # fmt: skip
     if desc.batch_size * desc.num_heads * desc.query_len and (desc.key_len or p.lse is not None):
         products.steps.append(row_step(p, params, {"MASK": p.mask is not None, "DROP": desc.dropout_p > 0}))
-    products.multiply(even(products, weights), products.read("v"), "y")
+    products.multiply(products.even(weights), products.read("v"), "y")
     views = [v for v in (p.q, p.k, p.v, p.y, p.attn, p.scores) if v is not None]
     return products.geometry("contiguous" if all(v.dense for v in views) else "inner_contiguous")
-
-
-def even(products: Products, heads: Heads) -> Stack:
-    """The matrices of memory that `hold` made or `_room` found good."""
-    found = heads.stack(products.kv_heads)
-    assert found is not None
-    return found
 
 
 def _error(kind: ElementKind, _: Any) -> Relative:

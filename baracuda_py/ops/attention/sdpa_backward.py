@@ -18,7 +18,7 @@ from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
 from .flash_sdpa import batches, grouped
 from .layouts import is_swapped, swap, swapped_call
-from .sdpa import SdpaDescriptor, even, kept, products_of, row_kernels, row_step, rows_of, sdpa_case
+from .sdpa import SdpaDescriptor, kept, products_of, row_kernels, row_step, rows_of, sdpa_case
 from .sdpa import reference as forward
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
@@ -109,10 +109,10 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
     ds = scores = masked = weights = None
     if wants_scores:
         ds = products.hold(*room)
-        products.product(products.read("dy"), products.read("v").t, even(products, ds))
+        products.product(products.read("dy"), products.read("v").t, products.even(ds))
     if desc.softcap and any(g is not None and g.size for g in (p.dq, p.dk)):
         scores = products.hold(*room)
-        products.product(products.read("q"), products.read("k").t, even(products, scores), desc.scale)
+        products.product(products.read("q"), products.read("k").t, products.even(scores), desc.scale)
         masked = products.hold(*room) if p.dmask is not None else None
     if desc.dropout_p and wants_v:
         weights = products.hold(*room)
@@ -126,12 +126,12 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
         }  # fmt: skip
         products.steps.append(row_step(p, params, {"CAP": scores is not None, "DROP": desc.dropout_p > 0}))
     if wants_v:
-        kept_weights = even(products, weights) if weights else products.read("attn")
+        kept_weights = products.even(weights) if weights else products.read("attn")
         products.multiply(kept_weights.t, products.read("dy"), "dv")
     if ds and p.dq is not None:
-        products.multiply(even(products, ds), products.read("k"), "dq", desc.scale)
+        products.multiply(products.even(ds), products.read("k"), "dq", desc.scale)
     if ds and p.dk is not None:
-        products.multiply(even(products, ds).t, products.read("q"), "dk", desc.scale)
+        products.multiply(products.even(ds).t, products.read("q"), "dk", desc.scale)
     if ds and p.dmask is not None and p.dmask.size:
         _add_dmask(products, masked or ds, p.dmask)
     views = [v for v in p.flat() if len(v.shape) == 4]
