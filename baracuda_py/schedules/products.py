@@ -1,5 +1,8 @@
 """Stacks of matrix products between a plan's own kernels: cuBLAS, or the multiply-adds of `gemm/tile.cuh`.
 
+A sum of float32 or float64 products is one chain in cuBLAS: longer ones are summed in pieces (`_PIECE`), as NumPy's
+does, so that errors do not grow with the length. Sums of 16-bit products are in float32, far below their rounding.
+
 Operands are [batch, heads, rows, cols] with the columns dense; heads are those of the queries or of the keys, and query
 heads that share a key head are rows of one matrix. An operand whose heads or rows are not evenly apart is copied to the
 workspace first (an output from there), which `workspace_size(args)` counts.
@@ -22,6 +25,7 @@ from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, aligned
 _SCRATCH = cublas.GemmProblem.max_workspace
 _PARTS = 64  # bytes of it an output gets at most: sixteen partial sums
 _TILE = 64
+_PIECE = 1024  # as in gemm/products.cuh
 
 PRODUCT = Params(
     "ProductParams", a="ptr", b="ptr", y="ptr", m="i64", n="i64", k="i64", batch="i64[3]", strides="i64[4][2]",
@@ -215,17 +219,30 @@ class Products:
         where = [(self._names.index(s.place.name) if s.place.name in self._names else None, s.place.offset)
                  for s in (a, b, y)]  # fmt: skip
         problem: dict[str, Any] = {
-            "m": y.rows, "n": y.cols, "k": a.cols, "a": a.matrix, "b": b.matrix, "d": y.matrix, "batch": y.count,
+            "m": y.rows, "n": y.cols, "a": a.matrix, "b": b.matrix, "d": y.matrix, "batch": y.count,
             "compute": str(y.element.acc),
         }  # fmt: skip
+        size = y.element.itemsize
+        pieces = [(0, a.cols)]
+        if y.element is y.element.acc:
+            pieces = [(at, min(_PIECE, a.cols - at)) for at in range(0, a.cols, _PIECE)]
+        shifts = [(at * a.strides[1] * size, at * b.strides[0] * size, k) for at, k in pieces]
 
         def prepare(device: Device) -> Callable[..., None]:
-            start, size = self._used, self.scratch
-            gemm = cublas.prepare(cublas.GemmProblem(**problem, max_workspace=size), device)
+            start, scratch = self._used, self.scratch
+            gemms = {
+                k: cublas.prepare(cublas.GemmProblem(**problem, k=k, max_workspace=scratch), device)
+                for k in {k for _, k in pieces}
+            }
 
             def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
-                at = [(workspace if i is None else pointers[i]) + offset for i, offset in where]
-                gemm.run(at[0], at[1], 0, at[2], alpha, 0.0, workspace + start, size, stream)
+                left, right, to = ((workspace if i is None else pointers[i]) + offset for i, offset in where)
+                beta = 0.0
+                for along_a, along_b, k in shifts:
+                    gemms[k].run(
+                        left + along_a, right + along_b, 0, to, alpha, beta, workspace + start, scratch, stream
+                    )
+                    beta = 1.0
 
             return call
 

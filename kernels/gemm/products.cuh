@@ -5,11 +5,11 @@
 
 namespace baracuda {
 
-// y[s] = alpha a[s] b[s] for every s of a stack.
+// y[s] = alpha a[s] b[s] for every s of a stack, summed in pieces of 1024.
 template <class T, class P> BARACUDA_D void product(const P& p) {
   using A = acc_t<T>;
   const GemmTile tile(p);
-  gemm_tile(p, tile, static_cast<const T*>(p.a) + tile.batch * p.batch[0],
+  gemm_tile<1024>(p, tile, static_cast<const T*>(p.a) + tile.batch * p.batch[0],
             static_cast<const T*>(p.b) + tile.batch * p.batch[1], static_cast<const T*>(nullptr),
             static_cast<T*>(p.y) + tile.batch * p.batch[2], static_cast<A>(p.alpha), A(0));
 }

@@ -2,9 +2,9 @@
 // tile       a 64 x 64 tile of alpha * a b + beta * c by a block of 256 threads, any strides: products on multiply-adds.
 //
 // A thread computes 4 x 4 outputs (rows ty + 16 i, columns tx + 16 j) through 16-deep slices of a and b in shared memory.
-// Each output is one chain of fused multiply-adds in the order of k: the bits depend on neither the batch, nor m, n, nor
-// the strides. Slices are read along whichever axis has stride 1. P has m, n, k, strides[4][2] (rows and columns of a, b,
-// c, y), a_cols_dense, b_cols_dense.
+// Each output is one chain of fused multiply-adds in the order of k, or, with PIECE, chains of that many added in order:
+// the bits depend on neither the batch, nor m, n, nor the strides. Slices are read along whichever axis has stride 1. P has
+// m, n, k, strides[4][2] (rows and columns of a, b, c, y), a_cols_dense, b_cols_dense.
 #include <baracuda/index.cuh>
 #include <baracuda/math.cuh>
 
@@ -22,14 +22,14 @@ struct GemmTile {
   }
 };
 
-template <class T, class U, class P, class A>
+template <int PIECE = 0, class T, class U, class P, class A>
 BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* b, const U* c, U* y, A alpha, A beta) {
   constexpr int tile = GemmTile::size, depth = 16, threads = 256;
   __shared__ A sa[depth][tile + 1], sb[depth][tile + 1];
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   const i64 m0 = at.m0, n0 = at.n0;
 
-  A sum[4][4] = {};
+  A sum[4][4] = {}, total[4][4] = {};
   for (i64 k0 = 0; k0 < p.k; k0 += depth) {
 #pragma unroll
     for (int i = 0; i < tile * depth / threads; ++i) {
@@ -52,6 +52,12 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* b
         for (int j = 0; j < 4; ++j) sum[i][j] = math::fma(ra[i], rb[j], sum[i][j]);
     }
     __syncthreads();
+    if (PIECE != 0 && ((k0 + depth) % PIECE == 0 || k0 + depth >= p.k)) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) total[i][j] += sum[i][j], sum[i][j] = A(0);
+    }
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -59,7 +65,7 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* b
     for (int j = 0; j < 4; ++j) {
       const i64 m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
       if (m >= p.m || n >= p.n) continue;
-      A value = alpha * sum[i][j];
+      A value = alpha * (PIECE == 0 ? sum[i][j] : total[i][j]);
       if (c != nullptr && beta != A(0)) value = math::fma(beta, to_acc(c[m * p.strides[2][0] + n * p.strides[2][1]]), value);
       y[m * p.strides[3][0] + n * p.strides[3][1]] = from_acc<U>(value);
     }

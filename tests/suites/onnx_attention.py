@@ -24,15 +24,18 @@ def attention(n: Any) -> list[Any]:
     aligned, seen = _seen(n, q.shape[2], k.shape[2])
     mask = _masked(n, n[3], seen, k.shape[2])
     mode = n.get("qk_matmul_output_mode", 0)
-    wide = n.get("softmax_precision") == onnx.TensorProto.DOUBLE
-    operands = [
-        bc.cast(x, np.float64) if wide and x is not None and x.dtype != np.bool_ else x for x in (q, k, v, mask)
-    ]
+    # 16-bit cases in float32: ONNX compares them within 1e-3, which scores rounded to 16 bits can pass.
+    wide = np.float32 if q.dtype.itemsize == 2 else None
+    if n.get("softmax_precision") == onnx.TensorProto.DOUBLE:
+        wide = np.float64
+    operands = [q, k, v, mask]
+    if wide is not None:
+        operands = [x if x is None or x.dtype == np.bool_ else bc.cast(x, wide) for x in operands]
     y, attn, scores = bc.sdpa(
         *operands, scale=n.get("scale"), softcap=n.get("softcap", 0.0), scores_stage=STAGES[mode], return_attn=True,
         is_causal=aligned is not None, causal_alignment=aligned or "top_left", return_scores=True,
     )  # fmt: skip
-    y, scores = (bc.cast(x, n[0].dtype) if wide else x for x in (y, attn if mode == 3 else scores))
+    y, scores = (bc.cast(x, n[0].dtype) if wide is not None else x for x in (y, attn if mode == 3 else scores))
     return [y.swapaxes(1, 2).reshape(*n[0].shape[:2], -1) if folded else y, k, v, scores][: n.outputs]
 
 

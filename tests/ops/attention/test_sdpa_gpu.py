@@ -32,7 +32,7 @@ def plans(plan, desc):
 
 def sizes(queries, keys, d, **facts):
     return {
-        "batch_size": 2, "num_heads": 2, "query_len": queries, "key_len": keys, "d_k": d, "d_v": d,
+        "batch_size": 1, "num_heads": 2, "query_len": queries, "key_len": keys, "d_k": d, "d_v": d,
         "mask_shape": (queries, keys), **facts,
     }  # fmt: skip
 
@@ -41,7 +41,7 @@ def sizes(queries, keys, d, **facts):
 @pytest.mark.parametrize("keys", LENGTHS)
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_rows_of_every_length(element, keys, option):
-    desc = SdpaDescriptor(**sizes(17, keys, 24, **OPTIONS[option]), element=element)
+    desc = SdpaDescriptor(**sizes(7, keys, 24, **OPTIONS[option]), element=element)
     present = {"mask": option in ("mask", "bool")}
     assert wrong_plan(fill(SdpaPlan, desc, np.random.default_rng(keys), present), plans(SdpaPlan, desc)) is None
 
@@ -50,12 +50,14 @@ def test_rows_of_every_length(element, keys, option):
 @pytest.mark.parametrize("keys", LENGTHS)
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_gradients_of_every_length(element, keys, option):
-    desc = SdpaBackwardDescriptor(**sizes(17, keys, 24, **OPTIONS[option]), element=element)
+    desc = SdpaBackwardDescriptor(**sizes(7, keys, 24, **OPTIONS[option]), element=element)
     case = fill(SdpaBackwardPlan, desc, np.random.default_rng(keys))
     assert wrong_plan(case, plans(SdpaBackwardPlan, desc)) is None
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (300, 1), (130,), (2, 1, 1, 130), (1, 2, 300, 130), (2, 2, 1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (300, 1), (130,), (1, 1, 1, 130), (2, 300, 130), (1, 2, 1, 1), (2, 1, 130)]
+)
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_gradients_of_a_broadcast_mask(element, shape):
     facts = sizes(300, 130, 16) | {"mask_shape": shape}
@@ -66,7 +68,7 @@ def test_gradients_of_a_broadcast_mask(element, shape):
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_a_training_step_of_usual_size(element):
-    facts = {"batch_size": 2, "num_heads": 8, "num_kv_heads": 2, "query_len": 512, "key_len": 512, "d_k": 64, "d_v": 64}
+    facts = {"batch_size": 2, "num_heads": 4, "num_kv_heads": 2, "query_len": 256, "key_len": 256, "d_k": 64, "d_v": 64}
     desc = SdpaDescriptor(**facts, is_causal=True, dropout_p=0.1, element=element)
     assert wrong_plan(fill(SdpaPlan, desc, np.random.default_rng(1), {"mask": False}), plans(SdpaPlan, desc)) is None
     desc = SdpaBackwardDescriptor(**facts, is_causal=True, dropout_p=0.1, element=element)
