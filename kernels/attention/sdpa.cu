@@ -39,7 +39,7 @@ template <class T, bool MASK, bool DROP, class P> struct RowWork {
   const P& p;
   i64 linear;
   bool exists;
-  int end, limit;  // keys there are, and keys this query may see; 0 where there is no row
+  int end, limit, needed;  // keys there are, those this query may see, and those whose scores are read; 0 without a row
   const T* source;
   T *scores, *attn, *weights;
   i64 mask_at;
@@ -49,6 +49,7 @@ template <class T, bool MASK, bool DROP, class P> struct RowWork {
     const HeadRow at(linear, p.num_heads, p.query_len);
     end = exists ? static_cast<int>(p.key_len) : 0;
     limit = p.causal ? static_cast<int>(min<i64>(end, max<i64>(at.row + p.shift + 1, 0))) : end;
+    needed = p.stage == stage_softcap ? end : min(end, round_up(limit, V));
     source = static_cast<const T*>(p.source) + at.offset(p.stride[0]);
     scores = static_cast<T*>(p.scores) + at.offset(p.stride[1]);
     attn = static_cast<T*>(p.attn) + at.offset(p.stride[2]);
@@ -57,7 +58,7 @@ template <class T, bool MASK, bool DROP, class P> struct RowWork {
     if constexpr (DROP) seed = static_cast<u64>(p.seed()), offset = static_cast<u64>(p.offset());
   }
 
-  BARACUDA_D void read(RowChunk<T>& out, int col) const { sdpa::read(out, source, col, end, p.wide & 1); }
+  BARACUDA_D void read(RowChunk<T>& out, int col) const { sdpa::read(out, source, col, needed, p.wide & 1); }
 
   // Capped and masked, -inf where a key is not seen and beyond the row.
   template <bool WRITE> BARACUDA_D Values<T> masked(const RowChunk<T>& raw, int col) const {
