@@ -32,7 +32,7 @@ from ...core.element import cast, unrounded
 from ...core.variant import aligned
 from ...schedules.attention import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, strides, wide
 from ...schedules.attention_backward import ROWS
-from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case
+from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
 from .score_terms import batches, distance, grouped, kept, restored, scores
@@ -221,7 +221,7 @@ class FlashSdpaBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:
-        return FlashSdpaBackwardDescriptor(**attention_case(draw))
+        return FlashSdpaBackwardDescriptor(**terms_case(draw))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
