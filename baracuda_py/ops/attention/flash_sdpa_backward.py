@@ -227,9 +227,9 @@ class FlashSdpaBackwardPlan(Plan):
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         """y and lse as the forward gives them, rounded to their elements."""
         compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
-        given = {name: arrays[name] for name in ("q", "k", "v", "mask", "slopes", "sinks") if arrays[name] is not None}
-        inputs = {name: a if a.dtype == np.bool_ else a.astype(compute) for name, a in given.items()}
-        made = forward(desc, **inputs, seed=arrays["seed"], offset=arrays["offset"], wanted={"y", "lse"})
+        given = {name: arrays.get(name) for name in ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset")}
+        floats = {n: a.astype(compute) for n, a in given.items() if isinstance(a, np.ndarray) and a.dtype != np.bool_}
+        made = forward(desc, **given | floats, wanted={"y", "lse"})
         arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
 
     @classmethod
