@@ -22,22 +22,7 @@ BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>&
 #pragma unroll
     for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
   }
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
-    u32 x[MT][4];
-#pragma unroll
-    for (int m = 0; m < MT; ++m) query.read(x[m], 16 * m, d);
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n += 2) {
-      u32 y[4];
-      key.read(y, 8 * n, d, at);
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-        mma_m16n8k16<T>(s[m][n], x[m], {y[0], y[1]});
-        mma_m16n8k16<T>(s[m][n + 1], x[m], {y[2], y[3]});
-      }
-    }
-  }
+  add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
 }
 
 // acc += weights v
