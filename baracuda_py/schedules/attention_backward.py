@@ -12,6 +12,7 @@ from functools import partial
 from ..core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ..core.variant import aligned
 from .attention import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
+from .attention_bias import MMA_KERNELS, bias_steps
 from .score_terms import LEVELS, TERMS, level, terms, window
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
@@ -193,12 +194,14 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)
             steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
-    return Geometry(tuple(steps), workspace, layout(*views, p.y))
+    biases, workspace = bias_steps(p, workspace)
+    return Geometry((*steps, *biases), workspace, layout(*views, p.y))
 
 
 def _row(name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...]) -> Variant:
     return Variant(
-        name, geometry, source=f"attention/flash_sdpa_backward_{name}.cu", kernels=kernels, elements=HALVES,
+        name, geometry, source=f"attention/flash_sdpa_backward_{name}.cu", kernels=(*kernels, *MMA_KERNELS),
+        elements=HALVES,
         design=design, guarantee=TENSOR_CORES,
     )  # fmt: skip
 
