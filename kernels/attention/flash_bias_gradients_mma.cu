@@ -74,11 +74,13 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       add_scores<T, COLS, 1, tile_keys>(x, left, right, offset, offset);
       if (chunk + 1 != first) continue;
       each(x, [&](float& s, int, int) { s *= sign; });
-      terms.add_to([&](const auto& f) { each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); }); }, i0, j0);
+      const bool whole = at.rows == ROWS && at.left == tile_keys;
+      const auto scores = [&](const auto& f) { each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); }); };
+      terms.add_to(scores, i0, j0, whole);
       each(x, [&](float& s, int n, int e) {
         const float own = lse[e / 2];
         const bool seen = own != -numeric<float>::infinity() && at.sees(r0 + e / 2 * 8, c0 + 8 * n + e % 2);
-        const bool hidden = !seen || s == -numeric<float>::infinity();
+        const bool hidden = !seen || (terms.masked() && s == -numeric<float>::infinity());
         weight[0][n][e] = hidden ? -0.0f : exp2_fast(math::fma(s, terms.natural, -own) * log2_e<float>);
         s = 0.0f;
       });
