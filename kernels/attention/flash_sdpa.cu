@@ -8,6 +8,7 @@
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
+#include <baracuda/ragged.cuh>
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
@@ -25,6 +26,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   A* const values = keys + KEYS;        // [VALUES][D]
 
   const Work work = Where::template find<ROWS>(p);
+  if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   const T* const k = work.template keys<T>(p.k, p.stride[1]);
   const T* const v = work.template keys<T>(p.v, p.stride[2]);

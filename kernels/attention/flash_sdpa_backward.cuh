@@ -28,11 +28,10 @@ struct KeyTile {
   int first, last, left;  // the tiles of queries that see a key; keys from the tile's start on
 };
 template <int QUERIES, int KEYS, class P> BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
-  const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles), chunk = static_cast<u32>(p.chunk);
-  const u32 first = ticket / (tiles * chunk) * chunk, heads = min(chunk, gridDim.x / tiles - first);
-  const u32 within = ticket - first * tiles, head = first + within % heads;
+  const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles);
+  const Place place = Place::together(ticket, tiles, gridDim.x / tiles, static_cast<u32>(p.chunk));
   KeyTile at;
-  at.tile = within / heads, at.b = head / kv_heads, at.kv = head % kv_heads;
+  at.tile = place.tile, at.b = place.head / kv_heads, at.kv = place.head % kv_heads;
   const i64 k0 = static_cast<i64>(at.tile) * KEYS;
   const i64 end = k0 + KEYS - p.shift + p.left;  // of the queries that see a key
   at.first = static_cast<int>(min(p.tiles, max<i64>(0, k0 - p.shift - p.right) / QUERIES));

@@ -8,6 +8,7 @@
 // Tiles of keys that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by
 // where the tiles start, so neither the batch nor alignment changes a bit.
 #include <baracuda/flash.cuh>
+#include <baracuda/ragged.cuh>
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
@@ -72,6 +73,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][D]
 
   const Work work = Where::template find<ROWS>(p);
+  if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   const T* const k = work.template keys<T>(p.k, p.stride[1]);
   const T* const v = work.template keys<T>(p.v, p.stride[2]);

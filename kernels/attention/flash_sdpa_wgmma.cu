@@ -6,6 +6,7 @@
 // before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
 // the keys of the next one. Order of sums as in flash_sdpa_mma, with this kernel's tiles.
 #include <baracuda/flash.cuh>
+#include <baracuda/ragged.cuh>
 #include <baracuda/terms.cuh>
 #include <baracuda/wgmma.cuh>
 
@@ -26,6 +27,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   T* const values = keys + 2 * TILE;   // [2] tiles of panels
 
   const Work work = Where::template find<ROWS>(p);
+  if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   const T* const k = work.template keys<T>(p.k, p.stride[1]);
   const T* const v = work.template keys<T>(p.v, p.stride[2]);

@@ -39,17 +39,17 @@ template <int N> BARACUDA_D int inside(i64 end, i64 start) {
 // where rows differ in length a chunk's longest tiles go first, so that the short ones fill the end.
 struct Place {
   u32 tile, head;
-  template <class P> BARACUDA_D explicit Place(const P& p) {
+  // `chunk` heads at a time, all of them before the next tile.
+  static BARACUDA_D Place together(u32 block, u32 tiles, u32 heads, u32 chunk) {
+    const u32 first = block / (chunk * tiles) * chunk, within = block - first * tiles;
+    const u32 size = min(chunk, heads - first);
+    return {within / size, first + within % size};
+  }
+  template <class P> static BARACUDA_D Place of(const P& p) {
     const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-    if (p.causal) {
-      const u32 first = block / (p.chunk * tiles) * p.chunk, within = block - first * tiles;
-      const u32 size = min(static_cast<u32>(p.chunk), heads - first);
-      tile = tiles - 1 - within / size;
-      head = first + within % size;
-    } else {
-      tile = block % tiles;
-      head = block / tiles;
-    }
+    if (!p.causal) return {block % tiles, block / tiles};
+    const Place place = together(block, tiles, heads, p.chunk);
+    return {tiles - 1 - place.tile, place.head};
   }
 };
 
@@ -74,8 +74,9 @@ struct Work {
 
 // How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
 struct Dense {
+  static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
-    const Place place(p);
+    const Place place = Place::of(p);
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
     const i64 q0 = static_cast<i64>(place.tile) * ROWS;
     return {b, h, h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
