@@ -15,7 +15,7 @@ from typing import Any
 
 import cupy as cp
 import torch
-from attention import Call, check
+from attention import ANY_ORDER, Call, check
 from record import write
 from timing import interleaved
 
@@ -61,44 +61,80 @@ class Problem:
             s["q"], s["k"], s["v"], self.bounds, self.bounds, longest, longest, 0.0, True, False
         )
 
-    def forward(self) -> dict[str, list[Call]]:
-        """Ours, torch's, and the dense row."""
-        sets = [self.operands(TOKENS, self.heads, self.head_dim) for _ in range(2)]
-        desc = bc.FlashSdpaVarlenDescriptor(batch_size=len(self.lengths), total_q=TOKENS, total_k=TOKENS, **self.facts)
-        plan = bc.FlashSdpaVarlenPlan.select(desc)
-        calls: dict[str, list[Call]] = {"ours": [], "torch": [], "dense": []}
-        for s in sets:
+    def torch_backward(self, s: dict[str, Any], made: Any) -> Any:
+        longest = max(self.lengths)
+        return torch.ops.aten._flash_attention_backward(
+            s["dy"], s["q"], s["k"], s["v"], made[0], made[1], self.bounds, self.bounds, longest, longest, 0.0, True,
+            made[2], made[3],
+        )  # fmt: skip
+
+    def packed(self) -> tuple[dict[str, list[Call]], dict[str, list[Call]]]:
+        """Forward and backward: ours, in any order of sums, and torch's."""
+        forward: dict[str, list[Call]] = {"ours": [], "torch": []}
+        backward: dict[str, list[Call]] = {"ours": [], "any order": [], "torch": []}
+        sizes = {"batch_size": len(self.lengths), "total_q": TOKENS, "total_k": TOKENS, **self.facts}
+        bounds = {"cu_seqlens_q": self.bounds, "cu_seqlens_k": self.bounds}
+        for _ in range(2):
+            s = self.operands(TOKENS, self.heads, self.head_dim)
             s["y"] = torch.empty_like(s["q"])
             s["lse"] = torch.empty((self.heads, TOKENS), device="cuda")
-            args = bc.FlashSdpaVarlenArgs(
-                **{n: s[n] for n in ("q", "k", "v", "y", "lse")}, cu_seqlens_q=self.bounds, cu_seqlens_k=self.bounds
-            )
-            workspace = torch.empty(plan.workspace_size(args), device="cuda", dtype=torch.uint8)
-            plan.run(args, workspace)
-            check("y", s["y"], self.torch_forward(s)[0])
-            calls["ours"].append(plan.bind(args, workspace))
-            calls["torch"].append(lambda s=s: self.torch_forward(s))
-        desc = bc.FlashSdpaDescriptor(batch_size=self.batch, query_len=self.length, key_len=self.length, **self.facts)
-        plan = bc.FlashSdpaPlan.select(desc)
+            inputs = {n: s[n] for n in ("q", "k", "v", "y", "lse")} | bounds
+            plan: Any = bc.FlashSdpaVarlenPlan.select(bc.FlashSdpaVarlenDescriptor(**sizes))
+            forward["ours"].append(bound(plan, bc.FlashSdpaVarlenArgs(**inputs)))
+            made = self.torch_forward(s)
+            check("y", s["y"], made[0])
+            forward["torch"].append(lambda s=s: self.torch_forward(s))
+            want = self.torch_backward(s, made)
+            backward["torch"].append(lambda s=s, made=made: self.torch_backward(s, made))
+            for name, preference in (("ours", None), ("any order", ANY_ORDER)):
+                grads = {f"d{n}": torch.empty_like(s[n]) for n in "qkv"}
+                desc = bc.FlashSdpaVarlenBackwardDescriptor(**sizes)
+                plan = bc.FlashSdpaVarlenBackwardPlan.select(desc, preference)
+                backward[name].append(bound(plan, bc.FlashSdpaVarlenBackwardArgs(**inputs, dy=s["dy"], **grads)))
+                for (grad, got), other in zip(grads.items(), want, strict=False):
+                    check(f"{grad} {name}", got, other)
+        return forward, backward
+
+    def dense(self) -> tuple[dict[str, list[Call]], dict[str, list[Call]]]:
+        """The dense rows, forward and backward."""
+        calls: dict[str, list[Call]] = {"forward": [], "backward": [], "any order": []}
+        sizes = {"batch_size": self.batch, "query_len": self.length, "key_len": self.length, **self.facts}
         for _ in range(2):
             s = self.operands(self.batch, self.heads, self.length, self.head_dim)
-            s["lse"] = torch.empty(s["q"].shape[:3], device="cuda")
-            args = bc.FlashSdpaArgs(q=s["q"], k=s["k"], v=s["v"], y=s["dy"], lse=s["lse"])
-            calls["dense"].append(plan.bind(args))
-        return calls
+            s["y"], s["lse"] = torch.empty_like(s["q"]), torch.empty(s["q"].shape[:3], device="cuda")
+            inputs = {n: s[n] for n in ("q", "k", "v", "y", "lse")}
+            plan: Any = bc.FlashSdpaPlan.select(bc.FlashSdpaDescriptor(**sizes))
+            calls["forward"].append(bound(plan, bc.FlashSdpaArgs(**inputs)))
+            grads = {f"d{n}": torch.empty_like(s[n]) for n in "qkv"}
+            args = bc.FlashSdpaBackwardArgs(**inputs, dy=s["dy"], **grads)
+            for name, preference in (("backward", None), ("any order", ANY_ORDER)):
+                plan = bc.FlashSdpaBackwardPlan.select(bc.FlashSdpaBackwardDescriptor(**sizes), preference)
+                calls[name].append(bound(plan, args))
+        return {"dense": calls["forward"]}, {"dense": calls["backward"], "dense any order": calls["any order"]}
+
+
+def bound(plan: Any, args: Any) -> Call:
+    """A launch that has run once."""
+    workspace = torch.empty(plan.workspace_size(args), device="cuda", dtype=torch.uint8)
+    launch: Call = plan.bind(args, workspace)
+    launch()
+    return launch
 
 
 def rows(problem: Problem, rounds: int) -> Iterator[dict[str, Any]]:
     """The CSV rows of a mix."""
-    for direction, make, scale in (("forward", problem.forward, 1.0),):
-        times = interleaved(make(), rounds)
+    packed, dense = problem.packed(), problem.dense()
+    for direction, scale, mine, theirs in zip(("forward", "backward"), (1.0, 2.5), packed, dense, strict=True):
+        times = interleaved(mine | theirs, rounds)
         rate = {name: problem.rate(t.median, name.startswith("dense"), scale) for name, t in times.items()}
-        yield {
-            "direction": direction, "mix": problem.name, "head_dim": problem.head_dim,
-            "us": f"{times['ours'].median:.1f}", "tflops": f"{rate['ours']:.0f}", "flash": f"{rate['torch']:.0f}",
-            "dense": f"{rate['dense']:.0f}", "vs_flash": f"{rate['ours'] / rate['torch']:.3f}",
-            "vs_dense": f"{rate['ours'] / rate['dense']:.3f}",
-        }  # fmt: skip
+        for name, like in (("ours", "dense"), ("any order", "dense any order")):
+            if name in times:
+                yield {
+                    "direction": direction, "variant": "" if name == "ours" else name, "mix": problem.name,
+                    "head_dim": problem.head_dim, "us": f"{times[name].median:.1f}", "tflops": f"{rate[name]:.0f}",
+                    "flash": f"{rate['torch']:.0f}", "dense": f"{rate[like]:.0f}",
+                    "vs_flash": f"{rate[name] / rate['torch']:.3f}", "vs_dense": f"{rate[name] / rate[like]:.3f}",
+                }  # fmt: skip
 
 
 def main() -> int:

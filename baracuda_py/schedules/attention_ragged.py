@@ -1,4 +1,4 @@
-"""Attention over sequences of any lengths, packed one after the other: lists of tiles, and the forward's launches.
+"""Attention over sequences of any lengths, packed one after the other: lists of tiles, forms of the kernels' launches.
 
 The host knows only totals. A kernel of one block a list turns the bounds into lists of tiles, `ragged.cuh`; a list has
 place for as many tiles as any bounds may need, and the blocks that find no tile end at once.
@@ -13,6 +13,7 @@ from typing import Any
 from ..core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ..core.variant import aligned
 from .attention import FIELDS, L2, Form, layout, split_scale, wide
+from .attention_backward import Arrangement, Cut
 from .score_terms import window
 
 QUERIES, KEYS = 0, 1  # sides
@@ -31,8 +32,8 @@ TILES = Params(
 )  # fmt: skip
 PARAMS = Params("FlashVarlenParams", **FIELDS, list="workspace", bottom_right="i32")
 TILES_KERNEL = Kernel(
-    "ragged_tiles", "ragged_tiles<baracuda::attention::PackedBounds>", TILES, threads=TILE_THREADS, unit="ragged_tiles"
-)
+    "ragged_tiles", "ragged_tiles<baracuda::attention::PackedBounds>", TILES, threads=TILE_THREADS, min_blocks=1
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,24 @@ def packed_form(bounds: tuple[str, str]) -> Form:
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     return Form(PARAMS, "baracuda::attention::Ragged", launch, (TILES_KERNEL,))
+
+
+def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
+    """The backward's operands all packed; the gradients of rows of no sequence are zeros."""
+
+    def cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut | str:
+        desc = p.desc
+        if why := too_long(desc):
+            return why
+        lists = TileList(QUERIES, queries, LONGEST_FIRST if sorted_ else AS_THEY_STAND), TileList(KEYS, keys, ASCENDING)
+        step, (of_queries, of_keys), start = list_tiles(p, lists, bounds, segment, queries)
+        sizes = {
+            "query_len": desc.total_q, "key_len": desc.total_k, "shift": 0,
+            "bottom_right": int(desc.causal_alignment == "bottom_right"),
+        }  # fmt: skip
+        tiles, key_tiles = (one.capacity(desc) for one in lists)
+        return Cut(1, tiles, key_tiles, sizes, (step,), start, (of_queries, of_keys))
+
+    fields = {"list": "workspace", "second": "workspace", "bottom_right": "i32"}
+    policy = "baracuda::attention::Ragged"
+    return Arrangement("Varlen", policy, packed_strides, cut, fields, (TILES_KERNEL,))

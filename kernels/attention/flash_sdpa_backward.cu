@@ -7,7 +7,7 @@
 // each, the queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of
 // each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the
 // second product, whose right operand is staged by rows.
-#include <baracuda/attention.cuh>
+#include <baracuda/ragged.cuh>
 
 namespace baracuda {
 namespace attention {
@@ -99,7 +99,7 @@ template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   if (lane_id() == 0) static_cast<A*>(p.delta)[row] = sum;
 }
 
-template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
+template <class T, int D, class Where, class P> BARACUDA_D void flash_dq(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
@@ -107,16 +107,15 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
   BARACUDA_DYNAMIC_SMEM(A, staging);
   A* const scores = staging + B::staged;
 
-  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-  const u32 tile = p.causal ? tiles - 1 - block / heads : block % tiles, head = p.causal ? block % heads : block / tiles;
-  const u32 b = head / p.num_heads, h = head % p.num_heads, kv = h / p.group;
-  const i64 q0 = static_cast<i64>(tile) * B::rows;
-  const int rows = inside<B::rows>(p.query_len, q0);
-  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
-  const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
-  T* dq = static_cast<T*>(p.dq) + b * p.stride[4][0] + h * p.stride[4][1] + q0 * p.stride[4][2];
+  const Work work = Where::template find<B::rows>(p);
+  if (Where::surplus && work.query_len == 0) return;
+  const int rows = inside<B::rows>(work.query_len, work.first);
+  const Span<B::rows> span(p, work);
+  const T* const q = work.template queries<T>(p.q, p.stride[0]);
+  const T* const k = work.template keys<T>(p.k, p.stride[1]);
+  const T* const v = work.template keys<T>(p.v, p.stride[2]);
+  const T* const dy = work.template queries<T>(p.dy, p.stride[3]);
+  T* const dq = work.template outputs<T>(p.dq, p.stride[4]);
   const A scale = static_cast<A>(p.scale);
 
   A acc[R][D / 16], lse[R], delta[R];
@@ -124,15 +123,16 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const int r = thread_row() + 8 * i;
-    const i64 at = head * p.query_len + q0 + r;
+    const i64 at = work.stat + r;
     lse[i] = r < rows ? static_cast<const A*>(p.lse)[at] : -numeric<A>::infinity();
     delta[i] = r < rows ? static_cast<const A*>(p.delta)[at] : A(0);
   }
-  const i64 last = p.causal ? min(p.key_len, q0 + rows + p.shift) : p.key_len;
+  const int last = span.end(rows);
 #pragma unroll 1
-  for (i64 k0 = 0; k0 < last; k0 += tile_keys) {
-    const int left = inside<tile_keys>(p.key_len, k0);
-    const int past = (p.causal ? inside<tile_keys>(q0 + p.shift + 1, k0) : tile_keys) + thread_row();
+  for (i64 k0 = span.template first<tile_keys>(); k0 < last; k0 += tile_keys) {
+    const int left = inside<tile_keys>(span.key_len, k0);
+    // The thread's first row sees this tile's keys from `from` on up to `past`; its next rows 8 further each.
+    const int past = inside<tile_keys>(span.high, k0) + thread_row(), from = inside<tile_keys>(span.low, k0) + thread_row();
     const T* const keys = k + k0 * p.stride[1][2];
     const T* const vs = v + k0 * p.stride[2][2];
     Operands<T> operands;
@@ -150,7 +150,8 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
         for (int j = 0; j < 4; ++j) {
           A& score = scores[score_index<A>(i, j)];
           const A x = pass == 0 ? weight_of(s[i][j], scale, lse[i]) : score * (s[i][j] - delta[i]);
-          score = thread_col() + 16 * j < limit ? x : A(0);
+          const int key = thread_col() + 16 * j;
+          score = key < limit && key >= from + 8 * i ? x : A(0);
         }
       }
     }
@@ -162,7 +163,7 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
   put_output<R, D>(dq, p.stride[4][2], acc, factor, rows, p.d_k, p.wide & 16);
 }
 
-template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
+template <class T, int D, class Where, class P> BARACUDA_D void flash_dkv(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
@@ -171,29 +172,31 @@ template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
   A* const weights = staging + B::staged;
   A* const scores = weights + B::rows * score_pitch<A>;
 
-  // Causal: the first keys are seen by the most queries, and those tiles come first.
-  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-  const u32 tile = p.causal ? block / heads : block % tiles, kv_head = p.causal ? block % heads : block / tiles;
-  const u32 kv_heads = p.num_heads / p.group, b = kv_head / kv_heads, kv = kv_head % kv_heads;
-  const i64 k0 = static_cast<i64>(tile) * B::rows;
-  const int rows = inside<B::rows>(p.key_len, k0);
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + k0 * p.stride[1][2];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + k0 * p.stride[2][2];
+  const KeyTile block = Where::template key_tile<tile_keys, B::rows>(p, blockIdx.x);
+  if (Where::surplus && block.left == 0) return;
+  const u32 b = block.b, kv = block.kv;
+  const i64 k0 = static_cast<i64>(block.tile) * B::rows, key_row = block.of.key_row + k0;
+  const int rows = block.left;
+  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + key_row * p.stride[1][2];
+  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + key_row * p.stride[2][2];
   const A scale = static_cast<A>(p.scale);
 
   A dk[R][D / 16], dv[R][D / 16];
   clear(dk);
   clear(dv);
-  const i64 first = p.causal ? max<i64>(0, k0 - p.shift) / tile_keys * tile_keys : 0;  // its tile sees the first key
 #pragma unroll 1
   for (int g = 0; g < p.group; ++g) {
     const u32 h = kv * p.group + g;
-    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len;
+    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len + block.of.query_row;
 #pragma unroll 1
-    for (i64 q0 = first; q0 < p.query_len; q0 += tile_keys) {
-      const int left = inside<tile_keys>(p.query_len, q0);
-      const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-      const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
+    for (int tile = block.first; tile <= block.last; ++tile) {
+      const i64 q0 = static_cast<i64>(tile) * tile_keys;
+      const int left = inside<tile_keys>(block.of.query_len, q0);
+      const i64 row = block.of.query_row + q0, place = q0 + block.of.shift;
+      // The first query sees this block's keys from `from` on up to `past`; the next ones one further each.
+      const int past = inside<2 * tile_keys>(place + p.right + 1, k0), from = inside<2 * tile_keys>(place - p.left, k0);
+      const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + row * p.stride[0][2];
+      const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + row * p.stride[3][2];
       __syncwarp();  // the last tile's scores have been read by this half-warp
       Operands<T> operands;
 #pragma unroll 1
@@ -208,13 +211,12 @@ template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
           const i64 row = row0 + q0 + at;
           const A lse = at < left ? static_cast<const A*>(p.lse)[row] : -numeric<A>::infinity();
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
-          // Keys of this block that the query sees: k0 + r <= q0 + at + shift.
-          const int past = p.causal ? inside<2 * tile_keys>(q0 + at + p.shift + 1, k0) : rows;
-          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past);
+          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past + at);
 #pragma unroll
           for (int i = 0; i < R; ++i) {
             const A x = pass == 0 ? weight_of(s[i][j], scale, lse) : weights[score_index<A>(i, j)] * (s[i][j] - delta);
-            (pass == 0 ? weights : scores)[score_index<A>(i, j)] = thread_row() + 8 * i < limit ? x : A(0);
+            const int key = thread_row() + 8 * i;
+            (pass == 0 ? weights : scores)[score_index<A>(i, j)] = key < limit && key >= from + at ? x : A(0);
           }
         }
       }
@@ -226,13 +228,13 @@ template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
   }
   A factor[R];
   if (p.dk != nullptr) {
-    T* out = static_cast<T*>(p.dk) + b * p.stride[4][0] + kv * p.stride[4][1] + k0 * p.stride[4][2];
+    T* out = static_cast<T*>(p.dk) + b * p.stride[4][0] + kv * p.stride[4][1] + key_row * p.stride[4][2];
 #pragma unroll
     for (int i = 0; i < R; ++i) factor[i] = scale;
     put_output<R, D>(out, p.stride[4][2], dk, factor, rows, p.d_k, p.wide & 16);
   }
   if (p.dv != nullptr) {
-    T* out = static_cast<T*>(p.dv) + b * p.stride[5][0] + kv * p.stride[5][1] + k0 * p.stride[5][2];
+    T* out = static_cast<T*>(p.dv) + b * p.stride[5][0] + kv * p.stride[5][1] + key_row * p.stride[5][2];
 #pragma unroll
     for (int i = 0; i < R; ++i) factor[i] = A(1);
     put_output<R, D>(out, p.stride[5][2], dv, factor, rows, p.d_v, p.wide & 32);

@@ -12,26 +12,17 @@ from ...core import (
     Args,
     Array,
     ElementKind,
-    Geometry,
-    Guarantee,
-    Kernel,
     OpCategory,
-    Params,
     Plan,
-    Problem,
-    Relative,
     Scalar,
-    Step,
-    Variant,
     functional,
     operand,
     output,
     scalar,
 )  # fmt: skip
 from ...core.element import cast, unrounded
-from ...core.variant import aligned
-from ...schedules.attention import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, strides, wide
-from ...schedules.attention_backward import ROWS
+from ...schedules.attention_backward import DENSE, ROWS
+from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
@@ -130,67 +121,6 @@ def _add(total: np.ndarray, part: np.ndarray, b: slice) -> None:
     into[b if shape[0] > 1 else slice(None)] += part.sum(axis=axes, keepdims=True)
 
 
-_SIZES = {"query_len": "i64", "key_len": "i64", "shift": "i64", "tiles": "i64", "scale": "f64"} | dict.fromkeys(
-    ("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32"
-)
-_INPUTS = dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr")
-DELTA = Params(
-    "FlashDeltaParams", y="ptr", dy="ptr", delta="workspace", stride="i64[2][3]", query_len="i64", rows="i64",
-    num_heads="i32", d_v="i32", wide="i32",
-)  # fmt: skip
-DQ = Params("FlashDqParams", **_INPUTS, dq="ptr", delta="workspace", stride="i64[5][3]", **_SIZES)
-DKV = Params("FlashDkvParams", **_INPUTS, dk="ptr", dv="ptr", delta="workspace", stride="i64[6][3]", **_SIZES)
-
-
-_FACTS: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
-
-
-def _geometry(p: Problem) -> Geometry | str:
-    desc, d = p.desc, head_dim(p.desc)
-    if isinstance(d, str):
-        return d
-    views = (p.q, p.k, p.v, p.dy, p.y, p.dq, p.dk, p.dv)
-    size = desc.element.acc.itemsize
-    rows, smem = block_rows(d, size), shared_bytes(d, size)
-    heads, kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
-    sizes = {
-        "query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift, "scale": desc.scale,
-        "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
-        "causal": int(desc.is_causal),
-    }  # fmt: skip
-    steps = []
-    if (p.dq is not None or p.dk is not None) and heads * desc.query_len:
-        params = {
-            "delta": 0, "stride": strides(p.y, p.dy), "query_len": desc.query_len, "rows": heads * desc.query_len,
-            "num_heads": desc.num_heads, "d_v": desc.d_v, "wide": wide(p.y, p.dy),
-        }  # fmt: skip
-        steps.append(Step("delta", (-(-heads * desc.query_len // _WARPS), 1, 1), params, {}, 32 * _WARPS))
-    if p.dq is not None and p.dq.size:
-        tiles = -(-desc.query_len // rows)
-        params = {"delta": 0, "stride": strides(p.q, p.k, p.v, p.dy, p.dq), "tiles": tiles, **sizes}
-        params["wide"] = wide(p.q, p.k, p.v, p.dy, p.dq)
-        steps.append(Step("dq", (tiles * heads, 1, 1), params, {"D": d}, THREADS, smem))
-    if any(g is not None and g.size for g in (p.dk, p.dv)):
-        tiles = -(-desc.key_len // rows)
-        params = {"delta": 0, "stride": strides(p.q, p.k, p.v, p.dy, p.dk, p.dv), "tiles": tiles, **sizes}
-        params["wide"] = wide(p.q, p.k, p.v, p.dy, p.dk, p.dv)
-        steps.append(Step("dkv", (tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
-    workspace = aligned(heads * desc.query_len * size) if p.dq is not None or p.dk is not None else 0
-    return Geometry(tuple(steps), workspace, layout(*views))
-
-
-def block_rows(d: int, size: int) -> int:
-    """Rows a block owns (`BackwardTile` in attention.cuh): what two sets of accumulators leave registers for."""
-    return (64 if d <= 128 else 32) if size == 4 else (32 if d <= 64 else 16)
-
-
-def shared_bytes(d: int, size: int) -> int:
-    """The two chunks of a score product, or the rows of values, and two tiles of scores (`BackwardTile`)."""
-    stage, pad = (64 if d % 64 == 0 else 32, 4) if size == 4 else (32, 2)
-    rows = block_rows(d, size)
-    chunks = max((rows + 64) * (stage + pad), min(64, 1 << ((32768 // (d * size)).bit_length() - 1)) * d)
-    return size * (chunks + 2 * rows * (64 + pad))
-
 
 class FlashSdpaBackwardPlan(Plan):
     """The gradients of `FlashSdpaPlan`; dk and dv are summed over the query heads that share a key head.
@@ -206,18 +136,7 @@ class FlashSdpaBackwardPlan(Plan):
     descriptor = FlashSdpaBackwardDescriptor
     args = FlashSdpaBackwardArgs
     reference = staticmethod(reference)
-    variants = (
-        *ROWS,
-        Variant(
-            "simt", _geometry, source="attention/flash_sdpa_backward.cu", elements=SINGLES,
-            kernels=(
-                Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=32 * _WARPS),
-                Kernel("dq", "flash_dq<{T}, {D}>", DQ, **_FACTS),
-                Kernel("dkv", "flash_dkv<{T}, {D}>", DKV, **_FACTS),
-            ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = (*ROWS, simt_row(DENSE))
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, OpCategory, Plan, functional, operand, output
+from ...core import Args, Array, OpCategory, Plan, Vjp, functional, operand, output
 from ...core.element import unrounded
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import packed_form
@@ -82,6 +82,7 @@ class FlashSdpaVarlenPlan(Plan):
     reference = staticmethod(reference)
     value_policy = POLICY
     variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+    vjp = Vjp("FlashSdpaVarlenBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaVarlenDescriptor:

@@ -72,6 +72,44 @@ struct Work {
   }
 };
 
+// A sequence as the backward knows it.
+struct Sequence {
+  i64 query_row, key_row;         // where its first query and key stand among the rows of b
+  i64 query_len, key_len, shift;  // a causal query i sees the keys j <= i + shift
+  i64 before;                     // tiles of queries before its own, among those of b
+
+  // The tiles of keys [first, end) that the tile of queries `at` sees.
+  template <int QUERIES, int KEYS, class P> BARACUDA_D i64 first_tile(const P& p, i64 at) const {
+    return max<i64>(0, at * QUERIES + shift - p.left) / KEYS;
+  }
+  template <int QUERIES, int KEYS, class P> BARACUDA_D i64 end_tile(const P& p, i64 at) const {
+    const i64 keys = min(key_len, (at + 1) * QUERIES + shift + p.right);
+    return keys <= 0 ? 0 : (keys + KEYS - 1) / KEYS;
+  }
+};
+
+// What a block of the backward works on: a tile of keys of one key head of one sequence.
+struct KeyTile {
+  Sequence of;
+  u32 tile, b, kv;        // kv: key head
+  int first, last, left;  // the tiles of queries that see a key; keys from the tile's start on
+
+  template <int QUERIES, int KEYS, class P>
+  static BARACUDA_D KeyTile make(const P& p, const Sequence& of, u32 tile, u32 b, u32 kv) {
+    const i64 k0 = static_cast<i64>(tile) * KEYS, tiles = (of.query_len + QUERIES - 1) / QUERIES;
+    const i64 end = k0 + KEYS - of.shift + p.left;  // of the queries that see a key
+    const int first = static_cast<int>(min(tiles, max<i64>(0, k0 - of.shift - p.right) / QUERIES));
+    const int last = static_cast<int>(end <= 0 ? -1 : min(tiles - 1, (end - 1) / QUERIES));
+    return {of, tile, b, kv, first, last, inside<KEYS>(of.key_len, k0)};
+  }
+};
+
+// Tile `at` of the queries of a sequence.
+struct QueryTile {
+  Sequence of;
+  i64 at;
+};
+
 // How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
 struct Dense {
   static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
@@ -80,6 +118,17 @@ struct Dense {
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
     const i64 q0 = static_cast<i64>(place.tile) * ROWS;
     return {b, h, h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
+  }
+  template <class P> static BARACUDA_D Sequence sequence(const P& p) {
+    return {0, 0, p.query_len, p.key_len, p.shift, 0};
+  }
+  template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
+    const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles);
+    const Place place = Place::together(ticket, tiles, gridDim.x / tiles, static_cast<u32>(p.chunk));
+    return KeyTile::make<QUERIES, KEYS>(p, sequence(p), place.tile, place.head / kv_heads, place.head % kv_heads);
+  }
+  template <int QUERIES, class P> static BARACUDA_D QueryTile query_tile(const P& p, i64 tile) {
+    return {sequence(p), tile};
   }
 };
 

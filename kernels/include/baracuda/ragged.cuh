@@ -32,6 +32,20 @@ struct Ragged {
     return {static_cast<u32>(t.b), h, h / p.group, t.row, t.other, t.first, t.len, t.other_len, shift,
             h * p.query_len + t.row};
   }
+  // Of tiles of keys, p.list, and of queries, p.second.
+  template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
+    const u32 tiles = static_cast<u32>(p.key_tiles);
+    const Place place = Place::together(ticket, tiles, gridDim.x / tiles, static_cast<u32>(p.chunk));
+    const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
+    const Sequence of{t.other, t.row - t.first, t.other_len, t.len, p.bottom_right ? t.len - t.other_len : 0, t.before};
+    return KeyTile::make<QUERIES, KEYS>(p, of, static_cast<u32>(t.first / KEYS), 0, place.head);
+  }
+  template <int QUERIES, class P> static BARACUDA_D QueryTile query_tile(const P& p, i64 tile) {
+    if (tile >= p.tiles) return {{0, 0, 0, 0, 0, 0}, 0};
+    const RaggedTile t = static_cast<const RaggedTile*>(p.second)[tile];
+    const Sequence of{t.row - t.first, t.other, t.len, t.other_len, p.bottom_right ? t.other_len - t.len : 0, t.before};
+    return {of, t.first / QUERIES};
+  }
 };
 
 constexpr int ragged_threads = 1024;
