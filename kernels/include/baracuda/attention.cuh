@@ -10,6 +10,7 @@
 // Order of sums: a score is one chain of fma over d; an output is a chain over the value_rows keys of a staged piece,
 // and the pieces are added in order.
 #include <baracuda/reduce.cuh>
+#include <baracuda/row_source.cuh>
 
 namespace baracuda::attention {
 
@@ -72,6 +73,15 @@ struct Work {
   }
 };
 
+// The keys and values of a block's sequence, row by row.
+struct KeyRows {
+  const Work& work;
+  template <class P> BARACUDA_D KeyRows(const P&, const Work& work) : work(work) {}
+  template <class T> BARACUDA_D Strided<T> rows(const void* x, const i64 (&stride)[3]) const {
+    return {work.template keys<T>(x, stride), stride[2]};
+  }
+};
+
 // A sequence as the backward knows it.
 struct Sequence {
   i64 query_row, key_row;         // where its first query and key stand among the rows of b
@@ -113,6 +123,7 @@ struct QueryTile {
 // How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
 struct Dense {
   static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
+  using Keys = KeyRows;
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
     const Place place = Place::of(p);
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
@@ -161,11 +172,11 @@ template <class A> constexpr A ln_2 = static_cast<A>(0.6931471805599453);
 
 // ---- global to shared memory ----------------------------------------------------------------------------------------
 
-// tile[r][c] = source[r * stride + c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte
-// aligned and cols is a multiple of 16 bytes; then a thread has up to AHEAD loads in flight. All 128 threads call; the
-// caller synchronises.
-template <int ROWS, int COLS, int PITCH, int AHEAD = 8, class T>
-BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte aligned
+// and cols is a multiple of 16 bytes; then a thread has up to AHEAD loads in flight. All 128 threads call; the caller
+// synchronises.
+template <int ROWS, int COLS, int PITCH, int AHEAD, class T, class Source>
+BARACUDA_D void stage(acc_t<T>* tile, const Source& source, int rows, int cols, bool wide) {
   constexpr int VEC = vec_elems<T>, LINE = COLS / VEC, EACH = ROWS * LINE / threads;
   static_assert(ROWS * LINE % threads == 0, "every thread takes as many 16-byte pieces");
   constexpr int BATCH = EACH % AHEAD == 0 ? AHEAD : EACH % 4 == 0 ? 4 : EACH % 3 == 0 ? 3 : EACH % 2 == 0 ? 2 : 1;
@@ -173,7 +184,7 @@ BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int
     constexpr bool EVEN = threads % LINE == 0;  // a thread keeps its columns
     constexpr int STEP = threads / LINE;
     const int line = static_cast<int>(threadIdx.x) / LINE, column = static_cast<int>(threadIdx.x) % LINE * VEC;
-    const T* from = source + line * stride + column;
+    auto from = source.template walk<STEP, 0>(line, column, rows);
 #pragma unroll 1
     for (int first = 0; first < EACH; first += BATCH) {
       uint4 piece[BATCH];  // as words: a Vec of 16-bit elements would take a register for each
@@ -182,8 +193,8 @@ BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int
         const int at = (first + n) * threads + static_cast<int>(threadIdx.x);
         const int r = EVEN ? line + (first + n) * STEP : at / LINE, c = EVEN ? column : at % LINE * VEC;
         piece[n] = uint4{0, 0, 0, 0};
-        if (r < rows && c < cols) piece[n] = __ldg(reinterpret_cast<const uint4*>(EVEN ? from : source + r * stride + c));
-        if (EVEN) from += STEP * stride;
+        const T* const here = EVEN ? from.next() : source.row(r) + c;
+        if (r < rows && c < cols) piece[n] = __ldg(reinterpret_cast<const uint4*>(here));
       }
 #pragma unroll
       for (int n = 0; n < BATCH; ++n) {
@@ -198,9 +209,13 @@ BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int
 #pragma unroll 2
     for (int n = threadIdx.x; n < ROWS * COLS; n += threads) {
       const int r = n / COLS, c = n % COLS;
-      tile[r * PITCH + c] = r < rows && c < cols ? to_acc(source[r * stride + c]) : acc_t<T>(0);
+      tile[r * PITCH + c] = r < rows && c < cols ? to_acc(source.row(r)[c]) : acc_t<T>(0);
     }
   }
+}
+template <int ROWS, int COLS, int PITCH, int AHEAD = 8, class T>
+BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+  stage<ROWS, COLS, PITCH, AHEAD, T>(tile, Strided<T>{source, stride}, rows, cols, wide);
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
