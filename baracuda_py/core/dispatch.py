@@ -148,9 +148,8 @@ def _check_scalar(spec: Operand, device: Device, value: Any) -> None:
 
 def _check_like(spec: Operand, view: Any, other: Any) -> None:
     if (view.shape, view.element) != (other.shape, other.element):
-        raise InvalidProblemError(
-            f"{spec.name} must be {other.element} of shape {other.shape} as {spec.like}, got {view.element} of {view.shape}"
-        )
+        wanted, got = f"{other.element} of shape {other.shape}", f"{view.element} of shape {view.shape}"
+        raise InvalidProblemError(f"{spec.name} must be {wanted} as {spec.like}, got {got}")
     if not view.element.is_float:
         raise InvalidProblemError(f"{spec.name} is wanted but {spec.like} is {other.element} and has no gradient")
 

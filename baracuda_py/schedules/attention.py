@@ -100,7 +100,8 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
         if max(desc.query_len, desc.key_len) >= 2**30:
             return "biases, masks and dropout are for less than 2^30 queries and keys"
         kernel, params = kernel + LEVELS[more], params | terms(p)
-        axes = {name: value for name, value in axes.items() if name != "WIDE"}
+        if more == 2:
+            axes = {name: value for name, value in axes.items() if name != "WIDE"}
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
 
@@ -121,7 +122,7 @@ class Tiling:
     stages: int
     blocks: int
     spills: bool = False
-    terms_blocks: int = 0  # of the kernel with score terms, if not as many
+    terms: tuple[int, int] = (0, 0)  # blocks an SM with score terms, and with masks, if not as many
 
     @property
     def rows(self) -> int:
@@ -144,7 +145,7 @@ class GroupTiling:
     groups: int
     blocks: int
     spills: bool = False
-    terms_blocks: int = 0
+    terms: tuple[int, int] = (0, 0)
     keys: int = 64
 
     @property
@@ -169,7 +170,7 @@ class GroupTiling:
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
 # H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
 SM80 = {
-    32: Tiling(4, 2, 64, 2, 3, terms_blocks=2), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms_blocks=2),
+    32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms=(2, 2)),
     96: Tiling(4, 2, 64, 2, 2),
     128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
@@ -182,7 +183,7 @@ SM89 = {
 # each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
 # 465 (two groups and 128 keys 436), 256 521.
 SM90A = {
-    64: GroupTiling(1, 4, spills=True, terms_blocks=3),
+    64: GroupTiling(1, 4, spills=True, terms=(4, 3)),
     128: GroupTiling(1, 2),
     192: GroupTiling(2, 1),
     256: GroupTiling(2, 1),
@@ -198,17 +199,16 @@ def _row(
     """
     kernels = []
     for d, t in tilings.items():
-        plain, threads = t.call(d, f"{{WIDE}}, {form.work}, 0"), 32 * t.warps
-        kernels.append(
-            Kernel(
-                f"{name}_{d}", plain, form.params, {"WIDE": (True, False)}, threads=threads, min_blocks=t.blocks,
-                split=("WIDE",), spills=t.spills,
-            )
-        )  # fmt: skip
-        for more in (1, 2) if form.terms else ():
-            call, blocks = t.call(d, f"false, {form.work}, {more}"), t.terms_blocks or t.blocks
-            name_ = f"{name}_{d}{LEVELS[more]}"
-            kernels.append(Kernel(name_, call, form.terms, threads=threads, min_blocks=blocks, spills=True))
+        for more in LEVELS if form.terms else (0,):
+            both = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
+            call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
+            params, blocks = (form.terms, t.terms[more - 1] or t.blocks) if more else (form.params, t.blocks)
+            kernels.append(
+                Kernel(
+                    f"{name}_{d}{LEVELS[more]}", call, params, threads=32 * t.warps, min_blocks=blocks,
+                    spills=more > 0 or t.spills, **both,
+                )
+            )  # fmt: skip
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:

@@ -46,6 +46,7 @@ def terms(p: Problem) -> dict[str, Any]:
     if p.slopes is not None:
         slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
     return {
-        "mask_pitch": pitch, "slope_stride": slopes, "softcap": desc.softcap, "restored": 1 / (1 - desc.dropout_p) if desc.dropout_p < 1 else 0.0,
+        "mask_pitch": pitch, "slope_stride": slopes, "softcap": desc.softcap,
+        "restored": 1 / (1 - desc.dropout_p) if desc.dropout_p < 1 else 0.0,
         "threshold": math.ceil(desc.dropout_p * 2**24), "mask_kind": 0 if p.mask is None else _KINDS[p.mask.element],
     }  # fmt: skip

@@ -108,19 +108,22 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32& kept, const f
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[n][e] = terms.squash(s[n][e]);
     }
-    if (terms.plain) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) p[0][e] = math::fma(s[n][e], terms.to_2, e % 2 ? -stat.z : -stat.x);
-    } else {
+    for (int e = 0; e < 4; ++e) p[0][e] = s[n][e];
+    if (terms.sloped()) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int r = 8 * n + e % 2, c = e / 2 * 8;
-        p[0][e] = terms.biased_exponent(s[n][e], ahead + static_cast<float>(r - c), i + r, j + c, e % 2 ? stat.z : stat.x);
+        p[0][e] = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), p[0][e]);
       }
+    }
+    if (terms.masked()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) terms.add_mask_to(p[0][e], i + 8 * n + e % 2, j + e / 2 * 8);
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      p[0][e] = terms.masked() && p[0][e] == -numeric<float>::infinity() ? -0.0f : exp2_fast(p[0][e]);
+      const bool hidden = terms.masked() && p[0][e] == -numeric<float>::infinity();
+      p[0][e] = hidden ? -0.0f : exp2_fast(math::fma(p[0][e], terms.c, e % 2 ? -stat.z : -stat.x));
     }
     if (mask.cut) hide(p, i0 + 8 * n, key0, mask, -0.0f);
     if (terms.capped()) {
@@ -131,12 +134,10 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32& kept, const f
       for (int e = 0; e < 4; ++e) s[n][e] = p[0][e];
     }
     if (terms.drops()) {
+      const u32 bits = terms.kept_by_columns(i + 8 * n, j);
+      kept &= ~((bits ^ 15u) << 4 * n);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (terms.kept(i + 8 * n + e % 2, j + e / 2 * 8)) continue;
-        kept &= ~(1u << (4 * n + e));
-        p[0][e] = 0.0f;
-      }
+      for (int e = 0; e < 4; ++e) p[0][e] = bits >> e & 1 ? p[0][e] : 0.0f;
     }
     p16[n / 2][n % 2 * 2] = pack_pair<T>(p[0][0], p[0][1]);
     p16[n / 2][n % 2 * 2 + 1] = pack_pair<T>(p[0][2], p[0][3]);

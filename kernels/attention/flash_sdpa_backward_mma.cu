@@ -115,7 +115,7 @@ BARACUDA_D void flash_gradients(const P& p) {
   constexpr u32 to_values = SIZE * KEYS * D, to_grads = SIZE * STAGES * TILE;
   const float c = static_cast<float>(p.scale * 1.4426950408889634), scale = static_cast<float>(p.scale);
 
-  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift, false);
+  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift);
 
   float dk[MT][COLS / 8][4], dv[MT][COLS / 8][4];
 #pragma unroll

@@ -76,7 +76,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     }
   }
 
-  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift, false);
+  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift);
   [[maybe_unused]] u32 kept = ~0u;
 
   Walk now{block.last, 0}, ahead = now;  // the step, and the one to load

@@ -62,12 +62,12 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
 
 }  // namespace attention
 
-// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS p says so.
+// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS 2 p says so.
 template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_mma(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
-  const bool wide = TERMS != 0 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
+  const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, queries);       // [ROWS][D], at the end the outputs
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
   T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][D]

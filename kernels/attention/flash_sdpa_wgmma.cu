@@ -12,7 +12,7 @@
 
 namespace baracuda {
 
-// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS p says so.
+// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS 2 p says so.
 template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
@@ -20,7 +20,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
   constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
   using InTile = tile::Panels<KEYS>;
-  const bool wide = TERMS != 0 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
+  const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels; at the end the outputs
   T* const keys = queries + ROWS * D;  // [2] tiles of panels

@@ -72,10 +72,10 @@ class FlashSdpaDescriptor(ScoreTerms):
 class FlashSdpaArgs(Args):
     """`lse` = log Σ exp(s) over the keys and the sink, in the accumulator's element: the backward takes it.
 
-    mask: True where a key is seen, or added to the scores; -inf hides a key. slopes: ALiBi's, [heads] or [batch, heads].
-    sinks: a logit a head that takes part in the sum and has no value. seed and offset: dropout's Philox stream, one
-    element for each of [batch, heads, queries, keys]; give every call another offset. slopes and sinks are float32, for
-    float64 operands float64.
+    mask: True where a key is seen, or added to the scores; -inf hides a key. slopes: ALiBi's, [heads] or [batch,
+    heads]. sinks: a logit a head that takes part in the sum and has no value. seed and offset: dropout's Philox stream,
+    one element for each of [batch, heads, queries, keys]; give every call another offset. slopes and sinks are float32,
+    for float64 operands float64.
     """
 
     q: Array = operand("batch_size num_heads query_len d_k", layout="inner")
@@ -99,7 +99,7 @@ def reference(
     lse = np.empty(q.shape[:3], q.dtype)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for b in batches(desc):
-            made = scores(desc, b, q[b], k[b], mask, slopes)
+            made = scores(desc, b, q[b], k[b], mask, slopes, store)
             p = made.s
             top = p.max(axis=-1, initial=-np.inf)
             if sinks is not None:
@@ -176,12 +176,12 @@ def flash_sdpa(
 ) -> Any:  # fmt: skip
     """softmax(s) v with s = scale · q kᵀ and its terms; with return_lse also log Σ exp(s), [batch, heads, queries].
 
-    layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], read and written without a copy.
+    layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], no array is copied.
     mask broadcasts to [batch, heads, queries, keys] in either layout: bool (True is seen) or added to the scores.
-    Query i stands at key position i + shift, shift 0 or (causal_alignment "bottom_right") keys - queries, and sees the keys
-    from window_left before to window_right after it. softcap: s = softcap tanh(s / softcap). slopes [heads] or [batch,
-    heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]: logits that join the sum without a value. dropout_p of the
-    weights become 0, by the Philox stream (seed, offset).
+    Query i stands at key position i + shift, shift 0 or (causal_alignment "bottom_right") keys - queries, and sees the
+    keys from window_left before to window_right after it. softcap: s = softcap tanh(s / softcap), on tensor cores by
+    the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
+    logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset).
     """
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,

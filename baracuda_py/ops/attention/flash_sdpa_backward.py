@@ -41,7 +41,7 @@ class FlashSdpaBackwardDescriptor(FlashSdpaDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class FlashSdpaBackwardArgs(Args):
-    """`y` and `lse` are the forward's, mask, slopes, seed and offset what it was given; a gradient left None costs nothing.
+    """`y` and `lse` are the forward's, mask, slopes, seed and offset what it was given; a None gradient costs nothing.
 
     dmask has the mask's shape, dslopes that of slopes: summed where they broadcast.
     """
@@ -75,7 +75,7 @@ def reference(
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
-            made = scores(desc, b, q[b], k[b], mask, slopes)
+            made = scores(desc, b, q[b], k[b], mask, slopes, store)
             p, unseen = made.s, lse[b] == -np.inf
             p -= np.where(unseen, 0, lse[b])[..., None]
             np.exp(p, out=p)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Descriptor, ElementKind, choice, flag, integer, number
+from ...core.element import unrounded
 from ..random.philox import philox_uniform
 
 ALIGNMENTS = ("top_left", "bottom_right")
@@ -26,9 +27,9 @@ _CHUNK = 2**23  # scores the reference holds at a time
 class ScoreTerms(Descriptor):
     """Fields of a descriptor with `query_len`, `key_len` and `element`.
 
-    Query i stands at key position i + shift: shift is 0 ("top_left", as torch) or key_len - query_len ("bottom_right", as
-    FlashAttention). It sees the keys from window_left before that to window_right after; None is no bound. is_causal is
-    window_right 0.
+    Query i stands at key position i + shift: shift is 0 ("top_left", as torch) or key_len - query_len ("bottom_right",
+    as FlashAttention). It sees the keys from window_left before that to window_right after; None is no bound. is_causal
+    is window_right 0.
     """
 
     is_causal: bool = flag(False)
@@ -45,7 +46,7 @@ class ScoreTerms(Descriptor):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Query i sees the keys i + reach[0] <= j < i + reach[1], if they exist; unbounded sides are beyond all keys."""
+        """Query i sees the keys i + reach[0] <= j < i + reach[1], if they exist; unbounded sides lie far off."""
         left = self.key_len + self.query_len if self.window_left is None else self.window_left
         right = self.key_len + self.query_len if self.window_right is None else self.window_right
         return self.shift - left, self.shift + (0 if self.is_causal else right) + 1
@@ -101,15 +102,17 @@ class Scores:
     slope: np.ndarray | None = None
 
 
-def scores(desc: Any, b: slice, q: np.ndarray, k: np.ndarray, mask: Any = None, slopes: Any = None) -> Scores:
-    """All terms; q and k are those of the batches b, mask and slopes whole."""
+def scores(
+    desc: Any, b: slice, q: np.ndarray, k: np.ndarray, mask: Any = None, slopes: Any = None, store: Any = unrounded
+) -> Scores:
+    """All terms; q and k are those of the batches b, mask and slopes whole. store: what a kernel makes of tanh."""
     shape = (q.shape[0], desc.num_heads, desc.query_len, desc.key_len)
     every = (desc.batch_size, *shape[1:])
     s: np.ndarray = (grouped(q * q.dtype.type(desc.scale), desc) @ k.swapaxes(-1, -2)).reshape(shape)
     made = Scores(s, visible(desc))
     if desc.softcap:
         cap = s.dtype.type(desc.softcap)
-        tanh = np.tanh(s / cap)
+        tanh = store(np.tanh(s / cap))
         np.multiply(tanh, cap, out=s)
         made.slope = 1 - tanh * tanh
     if slopes is not None:
@@ -131,7 +134,7 @@ def distance(desc: Any) -> np.ndarray:
 
 
 def kept(desc: Any, b: slice, seed: Any, offset: Any) -> np.ndarray | None:
-    """Which weights of the batches b dropout leaves; element e of the stream is that of [batch, heads, queries, keys]."""
+    """Which weights of the batches b dropout leaves; the stream runs over [batch, heads, queries, keys]."""
     if not desc.dropout_p:
         return None
     shape = (b.stop - b.start, desc.num_heads, desc.query_len, desc.key_len)

@@ -85,13 +85,9 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
+        const u32 kept = terms.kept_by_rows(i + 16 * m + lane_id() / 4, j + 8 * n + lane_id() % 4 * 2);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          bool kept[2];
-          terms.kept_pair(kept, i + 16 * m + 8 * half + lane_id() / 4, j + 8 * n + lane_id() % 4 * 2);
-          if (!kept[0]) s[m][n][2 * half] = 0.0f;
-          if (!kept[1]) s[m][n][2 * half + 1] = 0.0f;
-        }
+        for (int e = 0; e < 4; ++e) s[m][n][e] = kept >> e & 1 ? s[m][n][e] : 0.0f;
       }
     }
   }
