@@ -254,10 +254,11 @@ def _entry(
             makers.append(nothing)
         else:
             kind = elements.get(spec.like or spec.name, spec.elements(desc)[0])
-            if spec.many:
-                shapes_wanted = [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
-            else:
-                shapes_wanted = [shapes[spec.like] if spec.like else spec.shape(desc)]
+            shapes_wanted: list[Any] = (
+                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
+                if spec.many
+                else [shapes[spec.like] if spec.like else spec.shape(desc)]
+            )
             many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
             makers.append(partial(_make_all, many) if spec.many else many[0])
             names.append(spec.name)

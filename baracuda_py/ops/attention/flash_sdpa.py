@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,22 +11,16 @@ import numpy as np
 from ...core import (
     Args,
     Array,
-    ElementKind,
     OpCategory,
     Plan,
     Scalar,
     Vjp,
-    element,
-    extent,
     functional,
-    integer,
-    number,
     operand,
     output,
     scalar,
 )  # fmt: skip
 from ...core.element import unrounded
-from ...core.errors import InvalidProblemError
 from ...schedules.attention import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
 from .layouts import is_swapped, swap, swapped_call
 from .score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
@@ -37,35 +30,7 @@ SCORES = "batch_size num_heads query_len key_len"
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSdpaDescriptor(ScoreTerms):
-    """Attention of `query_len` queries to `key_len` keys; `scale` None is 1 / √d_k. See `ScoreTerms` for the rest.
-
-    `num_kv_heads` None is `num_heads`; fewer are shared by consecutive query heads (GQA, MQA).
-    """
-
-    batch_size: int = extent()
-    num_heads: int = extent()
-    query_len: int = extent()
-    key_len: int = extent()
-    d_k: int = extent()
-    d_v: int = extent()
-    scale: float = number(None)
-    num_kv_heads: int = integer(None, minimum=0)
-    element: ElementKind = element()
-
-    def validate(self) -> None:
-        if self.scale is None:
-            object.__setattr__(self, "scale", 1.0 / math.sqrt(max(self.d_k, 1)))
-        if self.num_kv_heads is None:
-            object.__setattr__(self, "num_kv_heads", self.num_heads)
-        if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
-            raise InvalidProblemError(
-                f"num_heads must be a multiple of num_kv_heads, got {self.num_heads} and {self.num_kv_heads}"
-            )
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one key and value head."""
-        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
+    """See `AttentionDescriptor` for the sizes and causality, `ScoreTerms` for windows, soft cap and dropout."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,7 +105,7 @@ class FlashSdpaPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaDescriptor:
-        return FlashSdpaDescriptor(**attention_case(draw))
+        return FlashSdpaDescriptor(**terms_case(draw))
 
     @classmethod
     def flops(cls, desc: FlashSdpaDescriptor) -> int:
@@ -148,21 +113,25 @@ class FlashSdpaPlan(Plan):
 
 
 def attention_case(draw: Any) -> dict[str, Any]:
-    """Descriptor fields for tests: sizes round the tiles, primes, empty axes, grouped heads; half the time windows …"""
+    """Fields of an `AttentionDescriptor` for tests: sizes round the tiles, primes, empty axes, grouped heads."""
     kv_heads = draw.integer(1, 2)
-    fields = {
+    return {
         "batch_size": draw.integer(0, 2), "num_heads": kv_heads * draw.integer(1, 3), "num_kv_heads": kv_heads,
         "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97),
         "d_k": draw.sizes(1, 8, 17, 32, 64, 80), "d_v": draw.sizes(1, 8, 19, 32, 72),
         "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
         "causal_alignment": draw.choice(ALIGNMENTS), "element": draw.element,
     }  # fmt: skip
+
+
+def terms_case(draw: Any) -> dict[str, Any]:
+    """Fields of `ScoreTerms`: half the time windows, a soft cap, dropout."""
     if draw.flag():
-        fields |= {
-            "window_left": draw.choice((None, 0, 9, 40, 200)), "window_right": draw.choice((None, 0, 5, 70)),
-            "softcap": draw.choice((0.0, 0.7, 30.0)), "dropout_p": draw.choice((0.0, 0.1, 0.75, 1.0)),
-        }  # fmt: skip
-    return fields
+        return attention_case(draw)
+    return attention_case(draw) | {
+        "window_left": draw.choice((None, 0, 9, 40, 200)), "window_right": draw.choice((None, 0, 5, 70)),
+        "softcap": draw.choice((0.0, 0.7, 30.0)), "dropout_p": draw.choice((0.0, 0.1, 0.75, 1.0)),
+    }  # fmt: skip
 
 
 _call = functional(FlashSdpaPlan)

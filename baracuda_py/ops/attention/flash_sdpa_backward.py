@@ -23,7 +23,7 @@ from ...core import (
 from ...core.element import cast, unrounded
 from ...schedules.attention_backward import DENSE, ROWS
 from ...schedules.attention_backward_simt import simt_row
-from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case
+from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
 from .score_terms import batches, distance, grouped, kept, restored, scores
@@ -140,7 +140,7 @@ class FlashSdpaBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:
-        return FlashSdpaBackwardDescriptor(**attention_case(draw))
+        return FlashSdpaBackwardDescriptor(**terms_case(draw))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

@@ -9,14 +9,16 @@ y = (p · keep / (1 - dropout_p)) v;   lse = log(exp(sinks[h]) + Σ exp(s))
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core import Descriptor, ElementKind, choice, flag, integer, number
+from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
 from ...core.element import unrounded
+from ...core.errors import InvalidProblemError
 from ..random.philox import philox_uniform
 
 ALIGNMENTS = ("top_left", "bottom_right")
@@ -24,20 +26,40 @@ _CHUNK = 2**23  # scores the reference holds at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreTerms(Descriptor):
-    """Fields of a descriptor with `query_len`, `key_len` and `element`.
+class AttentionDescriptor(Descriptor):
+    """Attention of `query_len` queries to `key_len` keys; `scale` None is 1 / √d_k.
 
-    Query i stands at key position i + shift: shift is 0 ("top_left", as torch) or key_len - query_len ("bottom_right",
-    as FlashAttention). It sees the keys from window_left before that to window_right after; None is no bound. is_causal
-    is window_right 0.
+    `num_kv_heads` None is `num_heads`; fewer are shared by consecutive query heads (GQA, MQA). Query i stands at key
+    position i + shift: shift is 0 ("top_left", as torch) or key_len - query_len ("bottom_right", as FlashAttention).
+    Causal, it sees the keys up to there.
     """
 
+    batch_size: int = extent()
+    num_heads: int = extent()
+    query_len: int = extent()
+    key_len: int = extent()
+    d_k: int = extent()
+    d_v: int = extent()
+    scale: float = number(None)
     is_causal: bool = flag(False)
     causal_alignment: str = choice(ALIGNMENTS, "top_left")
-    window_left: int = integer(None, minimum=0)
-    window_right: int = integer(None, minimum=0)
-    softcap: float = number(0.0, minimum=0.0)
-    dropout_p: float = number(0.0, minimum=0.0, maximum=1.0)
+    num_kv_heads: int = integer(None, minimum=0)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.scale is None:
+            object.__setattr__(self, "scale", 1.0 / math.sqrt(max(self.d_k, 1)))
+        if self.num_kv_heads is None:
+            object.__setattr__(self, "num_kv_heads", self.num_heads)
+        if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
+            raise InvalidProblemError(
+                f"num_heads must be a multiple of num_kv_heads, got {self.num_heads} and {self.num_kv_heads}"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key and value head."""
+        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
 
     @property
     def shift(self) -> int:
@@ -47,23 +69,44 @@ class ScoreTerms(Descriptor):
     @property
     def reach(self) -> tuple[int, int]:
         """Query i sees the keys i + reach[0] <= j < i + reach[1], if they exist; unbounded sides lie far off."""
-        left = self.key_len + self.query_len if self.window_left is None else self.window_left
-        right = self.key_len + self.query_len if self.window_right is None else self.window_right
-        return self.shift - left, self.shift + (0 if self.is_causal else right) + 1
+        far = self.key_len + self.query_len
+        return self.shift - far, self.shift + (0 if self.is_causal else far) + 1
+
+    @property
+    def pairs(self) -> int:
+        """(query, key) pairs within reach, of one head."""
+        low, high = self.reach
+        rows = np.arange(self.query_len)
+        seen = np.minimum(rows + high, self.key_len) - np.maximum(rows + low, 0)
+        return int(np.maximum(seen, 0).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreTerms(AttentionDescriptor):
+    """Query i also sees no key before window_left from its position, nor after window_right; None is no bound.
+
+    is_causal is window_right 0. softcap 0 is none; dropout_p of the weights are dropped.
+    """
+
+    window_left: int = integer(None, minimum=0)
+    window_right: int = integer(None, minimum=0)
+    softcap: float = number(0.0, minimum=0.0)
+    dropout_p: float = number(0.0, minimum=0.0, maximum=1.0)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        low, high = super().reach
+        if self.window_left is not None:
+            low = max(low, self.shift - self.window_left)
+        if self.window_right is not None:
+            high = min(high, self.shift + self.window_right + 1)
+        return low, high
 
     @property
     def mask_elements(self) -> tuple[ElementKind, ...]:
         """What a mask may be: True where a key is seen, or numbers added to the scores."""
         wide = (ElementKind.F64,) if self.element is ElementKind.F64 else ()
         return ElementKind.F32, ElementKind.BOOL, ElementKind.F16, ElementKind.BF16, *wide
-
-    @property
-    def pairs(self) -> int:
-        """(query, key) pairs within causality and window, of one head."""
-        low, high = self.reach
-        rows = np.arange(self.query_len)
-        seen = np.minimum(rows + high, self.key_len) - np.maximum(rows + low, 0)
-        return int(np.maximum(seen, 0).sum())
 
 
 def visible(desc: Any) -> np.ndarray | None:
