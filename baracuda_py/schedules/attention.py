@@ -24,13 +24,13 @@ THREADS = 128  # of a SIMT block
 TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
-_FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
-_FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles"), "i64") | {
+FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
+FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles"), "i64") | {
     "scale": "f64",
     "sign": "f64",
 }
-_FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
-PARAMS = Params("FlashSdpaParams", **_FIELDS)
+FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
+PARAMS = Params("FlashSdpaParams", **FIELDS)
 
 
 def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
@@ -113,7 +113,7 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
 
 
-DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **_FIELDS, **TERMS))
+DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **FIELDS, **TERMS))
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------

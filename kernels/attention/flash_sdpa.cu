@@ -8,6 +8,7 @@
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
+#include <baracuda/ragged.cuh>
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
@@ -27,9 +28,10 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const int col0 = D > DV ? static_cast<int>(blockIdx.y) * DV : 0, cols = p.d_v - col0;
 
   const Work work = Where::template find<ROWS>(p);
+  if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const T* const k = work.template keys<T>(p.k, p.stride[1]);
-  const T* const v = work.template keys<T>(p.v, p.stride[2]) + col0;
+  const typename Where::Keys source(p, work);
+  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
   T* const y = work.template outputs<T>(p.y, p.stride[3]) + col0;
 
   const int rows = inside<ROWS>(work.query_len, work.first);
@@ -67,8 +69,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
 #pragma unroll 1
     for (int d = 0; d == 0 || d < p.d_k; d += CHUNK) {
       __syncthreads();
-      stage<tile_keys, CHUNK, KP, AHEAD>(keys, k + static_cast<i64>(k0) * p.stride[1][2] + d, p.stride[1][2], left, p.d_k - d, p.wide & 2);
-      if (d == 0) stage<VALUES, DV, DV, AHEAD>(values, v + static_cast<i64>(k0) * p.stride[2][2], p.stride[2][2], left, cols, p.wide & 4);
+      stage<tile_keys, CHUNK, KP, AHEAD, T>(keys, k.from(k0).columns(d), left, p.d_k - d, p.wide & 2);
+      if (d == 0) stage<VALUES, DV, DV, AHEAD, T>(values, v.from(k0), left, cols, p.wide & 4);
       __syncthreads();
       multiply_scores<R, CHUNK, QP, KP>(s, queries + d, keys);
     }
@@ -118,7 +120,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       if (n > 0) {
         __syncthreads();
         const i64 at = static_cast<i64>(k0) + n;
-        stage<VALUES, DV, DV, AHEAD>(values, v + at * p.stride[2][2], p.stride[2][2], left - n, cols, p.wide & 4);
+        stage<VALUES, DV, DV, AHEAD, T>(values, v.from(at), left - n, cols, p.wide & 4);
         __syncthreads();
       }
       const A* factor = factors + (n > 0);

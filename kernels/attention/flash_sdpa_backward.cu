@@ -10,7 +10,8 @@
 // each, the queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of
 // each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the
 // second product, whose right operand is staged by rows.
-#include "flash_sdpa_backward_simt.cuh"
+#include "attention/flash_sdpa_backward_simt.cuh"
+#include <baracuda/ragged.cuh>
 
 namespace baracuda {
 namespace attention {
@@ -36,7 +37,7 @@ template <class A> BARACUDA_D int score_index(int i, int j) {
 
 }  // namespace attention
 
-template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dq(const P& p) {
+template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_dq(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
@@ -44,7 +45,9 @@ template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dq(const P& 
   BARACUDA_DYNAMIC_SMEM(A, staging);
   A* const scores = staging + B::staged;
 
-  const Work work = Dense::find<B::rows>(p);
+  const Work work = Where::template find<B::rows>(p);
+  if (Where::surplus && work.query_len == 0) return;
+  const Span<B::rows> span(p, work);
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   const T* const k = work.template keys<T>(p.k, p.stride[1]);
   const T* const v = work.template keys<T>(p.v, p.stride[2]);
@@ -61,12 +64,12 @@ template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dq(const P& 
     lse[i] = r < rows ? static_cast<const A*>(p.lse)[work.stat + r] : -numeric<A>::infinity();
     delta[i] = r < rows ? static_cast<const A*>(p.delta)[work.stat + r] : A(0);
   }
-  const Span<B::rows> span(p, work);
   const int last = span.end(rows);
 #pragma unroll 1
-  for (int k0 = span.template first<tile_keys>(); k0 < last; k0 += tile_keys) {
-    const int left = min(tile_keys, span.key_len - k0), j0 = k0 + thread_col();
-    const int from = span.low - k0 + thread_row(), past = span.high - k0 + thread_row();  // keys the first row sees
+  for (i64 k0 = span.template first<tile_keys>(); k0 < last; k0 += tile_keys) {
+    const int left = inside<tile_keys>(span.key_len, k0), j0 = static_cast<int>(k0) + thread_col();
+    // The thread's first row sees this tile's keys from `from` on up to `past`; its next rows 8 further each.
+    const int past = inside<tile_keys>(span.high, k0) + thread_row(), from = inside<tile_keys>(span.low, k0) + thread_row();
     const T* const keys = k + k0 * p.stride[1][2];
     const T* const vs = v + k0 * p.stride[2][2];
     Operands<T> operands;
@@ -103,7 +106,7 @@ template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dq(const P& 
   put_output<R, D>(work.template outputs<T>(p.dq, p.stride[4]), p.stride[4][2], acc, factor, rows, p.d_k, p.wide & 16);
 }
 
-template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dkv(const P& p) {
+template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_dkv(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
@@ -112,33 +115,32 @@ template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dkv(const P&
   A* const weights = staging + B::staged;  // p, 0 where dropped
   A* const scores = weights + B::rows * score_pitch<A>;
 
-  // Causal: the first keys are seen by the most queries, and those tiles come first.
-  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-  const u32 tile = p.causal ? block / heads : block % tiles, kv_head = p.causal ? block % heads : block / tiles;
-  const u32 kv_heads = p.num_heads / p.group, b = kv_head / kv_heads, kv = kv_head % kv_heads;
-  const i64 k0 = static_cast<i64>(tile) * B::rows;
-  const int rows = inside<B::rows>(p.key_len, k0), j0 = static_cast<int>(k0) + thread_row();
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + k0 * p.stride[1][2];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + k0 * p.stride[2][2];
+  const KeyTile block = Where::template key_tile<tile_keys, B::rows>(p, blockIdx.x);
+  if (Where::surplus && block.left == 0) return;
+  const u32 b = block.b, kv = block.kv;
+  const i64 k0 = static_cast<i64>(block.tile) * B::rows, key_row = block.of.key_row + k0;
+  const int rows = block.left, j0 = static_cast<int>(k0) + thread_row();
+  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + key_row * p.stride[1][2];
+  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + key_row * p.stride[2][2];
   Pairs<TERMS, A, P> pairs(p);
 
   A dk[R][D / 16], dv[R][D / 16];
   clear(dk);
   clear(dv);
-  // The queries that see a key are a window too: as far before it as queries see ahead.
-  const Span<B::rows> span(k0 - p.shift, p.right, p.left, p.query_len);
-  const int last = span.end(rows);
 #pragma unroll 1
   for (int g = 0; g < p.group; ++g) {
     const u32 h = kv * p.group + g;
-    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len;
+    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len + block.of.query_row;
     pairs.enter(b, h);
 #pragma unroll 1
-    for (int q0 = span.template first<tile_keys>(); q0 < last; q0 += tile_keys) {
-      const int left = min(tile_keys, span.key_len - q0);
-      const int from = span.low - q0 + thread_row(), past = span.high - q0 + thread_row();  // queries that see the first
-      const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-      const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
+    for (int tile = block.first; tile <= block.last; ++tile) {
+      const i64 q0 = static_cast<i64>(tile) * tile_keys;
+      const int left = inside<tile_keys>(block.of.query_len, q0), i0 = static_cast<int>(q0);
+      const i64 row = block.of.query_row + q0, place = q0 + block.of.shift;
+      // The first query sees this block's keys from `from` on up to `past`; the next ones one further each.
+      const int past = inside<2 * tile_keys>(place + p.right + 1, k0), from = inside<2 * tile_keys>(place - p.left, k0);
+      const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + row * p.stride[0][2];
+      const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + row * p.stride[3][2];
       __syncwarp();  // the last tile's scores have been read by this half-warp
       Operands<T> operands;
 #pragma unroll 1
@@ -153,16 +155,17 @@ template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dkv(const P&
           const i64 row = row0 + q0 + at;
           const A lse = at < left ? static_cast<const A*>(p.lse)[row] : -numeric<A>::infinity();
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
+          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past + at);
 #pragma unroll
           for (int i = 0; i < R; ++i) {
             A& weight = weights[score_index<A>(i, j)];
             A& score = scores[score_index<A>(i, j)];
+            const int key = thread_row() + 8 * i;
             if (pass == 0) {
-              const bool seen = at >= from + 8 * i && at < past + 8 * i && lse != -numeric<A>::infinity();
               A through;
-              const A x = pairs.weight(through, s[i][j], q0 + at, j0 + 8 * i, lse);
-              score = seen && thread_row() + 8 * i < rows ? x * through : A(-0.0);
-              weight = is_hidden(score) || (pairs.drops() && !pairs.kept(q0 + at, j0 + 8 * i)) ? A(-0.0) : x;
+              const A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
+              score = key < limit && key >= from + at ? x * through : A(-0.0);
+              weight = is_hidden(score) || (pairs.drops() && !pairs.kept(i0 + at, j0 + 8 * i)) ? A(-0.0) : x;
             } else {
               if (pairs.drops()) s[i][j] *= is_hidden(weight) ? A(0) : pairs.again;
               score = is_hidden(score) ? A(0) : score * (s[i][j] - delta);
@@ -178,13 +181,13 @@ template <class T, int D, int TERMS, class P> BARACUDA_D void flash_dkv(const P&
   }
   A factor[R];
   if (p.dk != nullptr) {
-    T* out = static_cast<T*>(p.dk) + b * p.stride[4][0] + kv * p.stride[4][1] + k0 * p.stride[4][2];
+    T* out = static_cast<T*>(p.dk) + b * p.stride[4][0] + kv * p.stride[4][1] + key_row * p.stride[4][2];
 #pragma unroll
     for (int i = 0; i < R; ++i) factor[i] = pairs.scale;
     put_output<R, D>(out, p.stride[4][2], dk, factor, rows, p.d_k, p.wide & 16);
   }
   if (p.dv != nullptr) {
-    T* out = static_cast<T*>(p.dv) + b * p.stride[5][0] + kv * p.stride[5][1] + k0 * p.stride[5][2];
+    T* out = static_cast<T*>(p.dv) + b * p.stride[5][0] + kv * p.stride[5][1] + key_row * p.stride[5][2];
 #pragma unroll
     for (int i = 0; i < R; ++i) factor[i] = pairs.again;
     put_output<R, D>(out, p.stride[5][2], dv, factor, rows, p.d_v, p.wide & 32);

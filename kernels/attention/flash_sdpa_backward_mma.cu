@@ -64,7 +64,8 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
 
 }  // namespace attention
 
-template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, int TERMS, class P>
+template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, class Where, int TERMS,
+          class P>
 BARACUDA_D void flash_gradients(const P& p) {
   using namespace attention;
   constexpr int KEY_WARPS = WARPS / SPLIT, KEYS = KEY_WARPS * MT * 16, THREADS = WARPS * warp_size, TILE = QUERIES * D;
@@ -84,22 +85,23 @@ BARACUDA_D void flash_gradients(const P& p) {
   __shared__ u32 ticket;
   if (threadIdx.x == 0) ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
   __syncthreads();
-  const KeyTile block = key_tile<QUERIES, KEYS>(p, ticket);
-  const i64 k0 = static_cast<i64>(block.tile) * KEYS;
-  tile::copy<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, k0), p.stride[1][2], block.left,
+  const KeyTile block = Where::template key_tile<QUERIES, KEYS>(p, ticket);
+  if (Where::surplus && block.left == 0) return;
+  const i64 k0 = static_cast<i64>(block.tile) * KEYS, key_row = block.of.key_row + k0;
+  tile::copy<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2], block.left,
                                p.d_k, p.wide & 2);
-  tile::copy<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, k0), p.stride[2][2], block.left,
+  tile::copy<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2], block.left,
                                p.d_v, p.wide & 4);
   cp_async_commit();
   const auto load = [&](const Walk& step, int stage) {
     const i64 q0 = static_cast<i64>(step.at) * QUERIES;
-    const int rows = inside<QUERIES>(p.query_len, q0);
+    const int rows = inside<QUERIES>(block.of.query_len, q0);
     const u32 h = block.kv * p.group + step.head;
-    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, q0);
-    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, q0);
+    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, block.of.query_row + q0);
+    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy<QUERIES, D, THREADS>(queries + stage * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy<QUERIES, D, THREADS>(grads + stage * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + q0;
+    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + stage * QUERIES + 2 * threadIdx.x, from + 2 * threadIdx.x);
     cp_async_commit();
   };
@@ -250,11 +252,11 @@ BARACUDA_D void flash_gradients(const P& p) {
   }
   __syncthreads();
   if (p.dk != nullptr) {
-    T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, k0);
+    T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, key_row);
     tile::copy_out<KEYS, D, THREADS>(out, p.stride[5][2], keys, threadIdx.x, block.left, p.d_k, p.wide & 32);
   }
   if (p.dv != nullptr) {
-    T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, k0);
+    T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, key_row);
     tile::copy_out<KEYS, D, THREADS>(out, p.stride[6][2], values, threadIdx.x, block.left, p.d_v, p.wide & 64);
   }
 }

@@ -28,7 +28,8 @@ template <class T, int D, int X_ROWS, int Y_ROWS, int N> BARACUDA_D void start_s
 
 }  // namespace attention
 
-template <class T, int D, int SPLIT, int STAGES, int TERMS, class P> BARACUDA_D void flash_gradients_wgmma(const P& p) {
+template <class T, int D, int SPLIT, int STAGES, class Where, int TERMS, class P>
+BARACUDA_D void flash_gradients_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = 256, KEYS = 128 / SPLIT, QUERIES = 64, TILE = QUERIES * D, SLAB = QUERIES / SPLIT;
   constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;         // columns of dk and dv, a group
@@ -48,11 +49,12 @@ template <class T, int D, int SPLIT, int STAGES, int TERMS, class P> BARACUDA_D 
 
   if (threadIdx.x == 0) *ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
   __syncthreads();
-  const KeyTile block = key_tile<QUERIES, KEYS>(p, *ticket);
-  const i64 k0 = static_cast<i64>(block.tile) * KEYS;
-  tile::copy_panels<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, k0), p.stride[1][2], block.left,
+  const KeyTile block = Where::template key_tile<QUERIES, KEYS>(p, *ticket);
+  if (Where::surplus && block.left == 0) return;
+  const i64 k0 = static_cast<i64>(block.tile) * KEYS, key_row = block.of.key_row + k0;
+  tile::copy_panels<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2], block.left,
                                 p.d_k, p.wide & 2);
-  tile::copy_panels<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, k0), p.stride[2][2], block.left,
+  tile::copy_panels<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2], block.left,
                                 p.d_v, p.wide & 4);
   cp_async_commit();
 
@@ -83,13 +85,13 @@ template <class T, int D, int SPLIT, int STAGES, int TERMS, class P> BARACUDA_D 
   const auto load_ahead = [&] {
     if (ahead.at < block.first) return;
     const i64 q0 = static_cast<i64>(ahead.at) * QUERIES;
-    const int rows = inside<QUERIES>(p.query_len, q0);
+    const int rows = inside<QUERIES>(block.of.query_len, q0);
     const u32 h = block.kv * p.group + ahead.head;
-    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, q0);
-    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, q0);
+    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, block.of.query_row + q0);
+    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy_panels<QUERIES, D, THREADS>(queries + loaded * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy_panels<QUERIES, D, THREADS>(grads + loaded * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + q0;
+    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * QUERIES + 2 * threadIdx.x, from + 2 * threadIdx.x);
     cp_async_commit();
     ahead.step(p.group);
@@ -245,12 +247,12 @@ template <class T, int D, int SPLIT, int STAGES, int TERMS, class P> BARACUDA_D 
 #pragma unroll
   for (int col = 0; col < D; col += 64) {
     if (p.dk != nullptr) {
-      T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, k0);
+      T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, key_row);
       tile::copy_out<KEYS, 64, THREADS>(out + col, p.stride[5][2], keys + col * KEYS, threadIdx.x, block.left,
                                         p.d_k - col, p.wide & 32);
     }
     if (p.dv != nullptr) {
-      T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, k0);
+      T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, key_row);
       tile::copy_out<KEYS, 64, THREADS>(out + col, p.stride[6][2], values + col * KEYS, threadIdx.x, block.left,
                                         p.d_v - col, p.wide & 64);
     }

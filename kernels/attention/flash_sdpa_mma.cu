@@ -8,6 +8,7 @@
 // Tiles of keys that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by
 // where the tiles start, so neither the batch nor alignment changes a bit.
 #include <baracuda/flash.cuh>
+#include <baracuda/ragged.cuh>
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
@@ -59,9 +60,10 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const int col0 = D > DV ? static_cast<int>(blockIdx.y) * DV : 0;
 
   const Work work = Where::template find<ROWS>(p);
+  if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const T* const k = work.template keys<T>(p.k, p.stride[1]);
-  const T* const v = work.template keys<T>(p.v, p.stride[2]) + col0;
+  const typename Where::Keys source(p, work);
+  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
   const int rows = inside<ROWS>(work.query_len, work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
   const int i0 = static_cast<int>(work.first) + row0;
 
@@ -74,11 +76,10 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   if constexpr (TERMS != 0) can_hide |= terms.masked();
 
   const auto load_keys = [&](int k0, int stage) {
-    tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k, wide);
+    tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k.from(k0), key_len - k0, p.d_k, wide);
   };
   const auto load_values = [&](int k0, int stage) {
-    tile::copy<KEYS, DV, THREADS>(values + stage * VALUES, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0,
-                                  p.d_v - col0, wide);
+    tile::copy<KEYS, DV, THREADS>(values + stage * VALUES, v.from(k0), key_len - k0, p.d_v - col0, wide);
   };
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
   int k0 = span.template first<KEYS>();

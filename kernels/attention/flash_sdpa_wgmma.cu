@@ -6,6 +6,7 @@
 // before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
 // the keys of the next one. Order of sums as in flash_sdpa_mma, with this kernel's tiles.
 #include <baracuda/flash.cuh>
+#include <baracuda/ragged.cuh>
 #include <baracuda/terms.cuh>
 #include <baracuda/wgmma.cuh>
 
@@ -26,9 +27,10 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   T* const values = keys + 2 * TILE;   // [2] tiles of panels
 
   const Work work = Where::template find<ROWS>(p);
+  if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const T* const k = work.template keys<T>(p.k, p.stride[1]);
-  const T* const v = work.template keys<T>(p.v, p.stride[2]);
+  const typename Where::Keys source(p, work);
+  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
   const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
   const Span<ROWS> span(p, work);
@@ -37,12 +39,10 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const float c = terms.c;
 
   const auto load_keys = [&](int k0, int slot) {
-    tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k,
-                                        wide);
+    tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k.from(k0), key_len - k0, p.d_k, wide);
   };
   const auto load_values = [&](int k0, int slot) {
-    tile::copy_panels<KEYS, D, THREADS>(values + slot * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v,
-                                        wide);
+    tile::copy_panels<KEYS, D, THREADS>(values + slot * TILE, v.from(k0), key_len - k0, p.d_v, wide);
   };
   const auto arrive = [&] {  // all that was loaded is there, and all are done with what is loaded over next
     cp_async_wait<0>();

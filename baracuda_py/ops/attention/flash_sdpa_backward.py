@@ -12,8 +12,8 @@ from ...core import Args, Array, ElementKind, OpCategory, Plan, Scalar, function
 from ...core.element import cast, unrounded
 from ...core.errors import InvalidProblemError
 from ...interop.arrays import read
-from ...schedules.attention_backward import ROWS
-from ...schedules.attention_backward_simt import SIMT_ROW
+from ...schedules.attention_backward import DENSE, ROWS
+from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
@@ -128,7 +128,7 @@ class FlashSdpaBackwardPlan(Plan):
     descriptor = FlashSdpaBackwardDescriptor
     args = FlashSdpaBackwardArgs
     reference = staticmethod(reference)
-    variants = (*ROWS, SIMT_ROW)
+    variants = (*ROWS, simt_row(DENSE))
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:
