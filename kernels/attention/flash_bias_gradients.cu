@@ -39,6 +39,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
         A through;
         weight[i][j] = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, own);
         if (own == -numeric<A>::infinity() || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
+        if (p.distance) weight[i][j] = at_distance(p, weight[i][j], i0 + 8 * i, j0 + 16 * j);
       }
     }
     operands = {dy, p.stride[3][2], at.rows, p.wide & 8, v, p.stride[2][2], at.left, p.wide & 4, p.d_v};
@@ -50,7 +51,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
-        sum[i][j] += ds_of(p, weight[i][j], s[i][j], own, i0 + 8 * i, j0 + 16 * j);
+        add_ds(sum[i][j], weight[i][j], s[i][j], own);
       }
     }
   }

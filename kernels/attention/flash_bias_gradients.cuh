@@ -61,12 +61,18 @@ template <int ROWS> struct ScoreTile {
     return static_cast<const T*>(x) + b * stride[0] + kv * stride[1] + k0 * stride[2];
   }
   BARACUDA_D bool sees(int r, int c) const { return c >= from + r && c < min(left, past + r); }
+  BARACUDA_D bool whole() const { return rows == ROWS && left == tile_keys; }
+  // Whether a row sees less than all 64 keys.
+  BARACUDA_D bool cut() const { return left < tile_keys || past < tile_keys || from + ROWS > 1; }
 };
 
-// What a pair adds: ds, for slopes times minus the distance.
-template <class A, class P> BARACUDA_D A ds_of(const P& p, A weight, A dy_v, A delta, int i, int j) {
-  const A factor = p.distance ? -static_cast<A>(abs(i + static_cast<int>(p.shift) - j)) : A(1);
-  return is_hidden(weight) ? A(0) : weight * factor * (dy_v - delta);
+// For slopes: a weight times minus the distance of its query and key.
+template <class A, class P> BARACUDA_D A at_distance(const P& p, A weight, int i, int j) {
+  return is_hidden(weight) ? weight : weight * -static_cast<A>(abs(i + static_cast<int>(p.shift) - j));
+}
+// sum += ds, nothing for a hidden pair.
+template <class A> BARACUDA_D void add_ds(A& sum, A weight, A dy_v, A delta) {
+  if (!is_hidden(weight)) sum = math::fma(weight, dy_v - delta, sum);
 }
 
 // Elements from the gradient's start to element (i, j) of its head (b, h).

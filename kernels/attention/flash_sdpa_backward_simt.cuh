@@ -66,7 +66,8 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
   }
 }
 
-template <class A> BARACUDA_D bool is_hidden(A weight) { return weight == A(0) && math::signbit(weight); }
+BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
+BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
 // The weights of pairs of one head. scale is what a product is multiplied by on its way to a score, and a score's gradient
 // on its way to those of q and k.

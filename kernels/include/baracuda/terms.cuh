@@ -81,7 +81,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
         if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constants apart
           const char* const at = mask + i * p.mask_pitch[2] + j * static_cast<i64>(sizeof(M));
           each([&](A& x, int r, int c_) {
-            add_mask(x, in_units(*reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * int(sizeof(M)))));
+            add_element(x, *reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M))));
           });
           return;
         }
@@ -155,11 +155,19 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   // In units. What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
   template <class M> BARACUDA_D A mask_as(int i, int j) const {
     i = min(i, query_len - 1), j = min(j, key_len - 1);
-    return in_units(*reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]));
-  }
-  template <class M> BARACUDA_D A in_units(M found) const {
+    const M found = *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
     if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
     else return finite(static_cast<A>(to_acc(found)));
+  }
+  // The sum of both, in fewer steps: it is what stays finite.
+  template <class M> BARACUDA_D void add_element(A& x, M found) const {
+    if constexpr (is_same<M, u8>) {
+      x = found ? x : -numeric<A>::infinity();
+    } else {
+      const A bias = static_cast<A>(to_acc(found)), most = A(0.9) * numeric<A>::max();
+      const A sum = math::minimum(math::maximum(math::fma(bias, units, x), -most), most);
+      x = bias == -numeric<A>::infinity() ? bias : sum;
+    }
   }
   BARACUDA_D A finite(A bias) const {  // in units
     const A x = bias * units, most = A(0.9) * numeric<A>::max();
