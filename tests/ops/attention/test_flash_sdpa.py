@@ -133,15 +133,16 @@ def choose(element, d_k, d_v, strides=None):
 
 @pytest.mark.parametrize("element", ["float32", "float64", "float16", "bfloat16"])
 def test_every_head_dim_fits_small_shared_memory(element):
-    for d in (1, 32, 64, 80, 128, 192, 256):
-        assert choose(element, d, 256), choose(element, d, 256).reason
-        assert choose(element, 256, d)
+    for d in (1, 32, 64, 80, 128, 192, 256, 257, 512):
+        for other in (256, 512):
+            assert choose(element, d, other), choose(element, d, other).reason
+            assert choose(element, other, d)
 
 
-def test_head_dim_beyond_256_is_refused_with_the_reason():
-    verdict = choose("float32", 257, 64)
+def test_head_dim_beyond_512_is_refused_with_the_reason():
+    verdict = choose("float32", 513, 64)
     assert isinstance(verdict.error, UnsupportedError)
-    assert "head_dim 257" in verdict.reason
+    assert "head_dim 513" in verdict.reason
 
 
 def test_a_strided_head_dim_is_refused():
