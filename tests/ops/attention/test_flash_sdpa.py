@@ -125,9 +125,9 @@ def choose(element, d_k, d_v, strides=None):
     """The SKU on a device with 99 KB of shared memory, or the error."""
     desc = FlashSdpaDescriptor(batch_size=2, num_heads=2, query_len=70, key_len=70, d_k=d_k, d_v=d_v, element=element)
     acc = "float64" if element == "float64" else "float32"
-    q, k = (TensorRef(1 << 20, (2, 2, 70, d_k), strides, element) for _ in range(2))
-    v, y = TensorRef(2 << 20, (2, 2, 70, d_v), None, element), TensorRef(3 << 20, (2, 2, 70, d_v), None, element)
-    args = FlashSdpaArgs(q=q, k=k, v=v, y=y, lse=TensorRef(4 << 20, (2, 2, 70), None, acc))
+    q, k = (TensorRef(1 << 24, (2, 2, 70, d_k), strides, element) for _ in range(2))
+    v, y = TensorRef(2 << 24, (2, 2, 70, d_v), None, element), TensorRef(3 << 24, (2, 2, 70, d_v), None, element)
+    args = FlashSdpaArgs(q=q, k=k, v=v, y=y, lse=TensorRef(4 << 24, (2, 2, 70), None, acc))
     return FlashSdpaPlan.select(desc, device=fake_device(8.6)).can_implement(args)
 
 

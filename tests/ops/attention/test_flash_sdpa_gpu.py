@@ -55,7 +55,9 @@ def test_lengths(element: str, length: int) -> None:
     assert wrong(descriptor(length, length, 64, element, is_causal=causal, num_heads=1), spread=30) is None
 
 
-@pytest.mark.parametrize(("d_k", "d_v"), [(17, 72), (80, 8), (40, 33), (256, 1), (200, 250), (512, 40), (40, 300), (257, 512)])
+@pytest.mark.parametrize(
+    ("d_k", "d_v"), [(17, 72), (80, 8), (40, 33), (256, 1), (200, 250), (512, 40), (40, 300), (257, 512)]
+)
 @pytest.mark.parametrize("element", HALVES)
 def test_unequal_and_odd_head_dims(element: str, d_k: int, d_v: int) -> None:
     desc = FlashSdpaDescriptor(
