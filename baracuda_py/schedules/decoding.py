@@ -172,7 +172,7 @@ def mma_row(walk: Walk) -> Variant:
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
         if why or isinstance(d, str):
             return why or str(d)
-        splits = min(-(-desc.max_cache_len // SPLIT), MOST)
+        splits = min(-(-desc.most_keys // SPLIT), MOST)
         blocks = splits * -(-desc.group // MMA_HEADS) * desc.batch_size * desc.num_kv_heads
         fills = blocks >= WAVES * FOLD * rings[d].blocks * p.device.sms
         run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk.bytes) <= _LIMIT else 1
@@ -222,7 +222,7 @@ def row(walk: Walk) -> Variant:
         if wide(p.views[walk.k], p.views[walk.v]) != 3:
             name, heads = "split_narrow", 4
         axes = {"D": d, "HEADS": heads} if name == "split" else {"D": d}
-        tiles = _Tiles(-(-desc.max_cache_len // SPLIT), 1, heads, THREADS, desc.d_v)
+        tiles = _Tiles(-(-desc.most_keys // SPLIT), 1, heads, THREADS, desc.d_v)
         return _steps(p, walk, tiles, (name, "combine"), axes, shared_bytes(d, heads, desc.element))
 
     def kernels(keep: bool) -> tuple[Kernel, ...]:

@@ -1,8 +1,9 @@
 // batch_paged_decode    flash_decoding over paged caches: the same kernels and sums, so dense and paged agree bit for bit.
 //
 // Caches are [page, head, cell, d] with any outer strides. The length is lengths[b], or what kv_last_page_len makes of the
-// table, clamped to [0, max_len] and to the sequence's pages. A cell whose page is not in the cache is not read and seen
-// by no query; a checked run is told.
+// table, clamped to [0, max_len] and to the sequence's pages; with a window only the last window_left + 1 cells of that
+// count, and splits start at the first of them. A cell whose page is not in the cache is not read and seen by no query; a
+// checked run is told.
 #include <baracuda/pages.cuh>
 #include "attention/flash_decoding.cu"
 #include "attention/flash_decoding_mma.cu"
@@ -13,10 +14,11 @@ namespace decoding {
 enum OwnTable { lengths = own_tables };
 
 struct PagedCache : Unscaled {
-  static constexpr bool holes = true;
+  static constexpr bool holes = true, capped = true;
   static constexpr i64 nowhere = numeric<i64>::lowest();
   Pages pages;
-  i64 length;
+  i64 first;   // the position that cell 0 of those that count has in the sequence
+  i64 length;  // how many count
   bool bad;
   const i64 (*places)[split_keys];
 
@@ -28,16 +30,18 @@ struct PagedCache : Unscaled {
     const bool given = p.kv_last_page_len == nullptr;
     const i64 last = read_table(p, given ? lengths : kv_last_page_len, given ? p.lengths : p.kv_last_page_len, b);
     const i64 n = given ? last : pages.named == 0 ? 0 : static_cast<i64>(pages.held(p, last));
-    length = min(min(p.max_len, pages.count * p.page_size), max<i64>(0, n));
-    bad = length != n;
+    const i64 all = min(min(p.max_len, pages.count * p.page_size), max<i64>(0, n));
+    bad = all != n;
+    first = p.window_left < 0 ? 0 : max<i64>(0, all - 1 - p.window_left);
+    length = all - first;
   }
-  // The page of a position and the cell in it; below 0 where there is none.
-  template <class P> BARACUDA_D i64 find(const P& p, i64 position, i64& cell) const {
-    return pages.page(slot_of<i32>(p, position, cell));  // positions lie below 2^31
+  // Cell n of those that count: its page and the cell in that; below 0 where there is none.
+  template <class P> BARACUDA_D i64 find(const P& p, i64 n, i64& cell) const {
+    return pages.page(slot_of<i32>(p, first + n, cell));  // positions lie below 2^31
   }
-  template <class P> BARACUDA_D bool has(const P& p, i64 position) const {
+  template <class P> BARACUDA_D bool has(const P& p, i64 n) const {
     i64 cell;
-    return find(p, position, cell) >= 0;
+    return find(p, n, cell) >= 0;
   }
 
   // A head's keys or values. Of a cache without pages nothing is read; the pointer is only not null.
@@ -55,12 +59,12 @@ struct PagedCache : Unscaled {
     u32 there;             // lanes whose rows are
     bool missing = false;  // whether a row before the length was not there, in this tile or one before
     Pages::Entry ahead;
-    i64 position, cell;    // of the row that is looked for
+    i64 position, cell;    // in the sequence and in its page, of the row that is looked for
 
     template <class P>
     BARACUDA_D Tiles(const P& p, const PagedCache& cache, i64, i64 kv, i64 first, int column, int step)
         : k(base<C, 0>(p, kv) + column), v(base<C, 1>(p, kv) + column), cache(cache),
-          position(first + lane_id() % 4 * 4) {
+          position(cache.first + first + lane_id() % 4 * 4) {
       ask(p);
       next(p, step);
     }
@@ -75,7 +79,7 @@ struct PagedCache : Unscaled {
       k_at = found ? page * p.k_stride[0] + now_cell * p.k_stride[2] : 0;
       v_at = found ? page * p.v_stride[0] + now_cell * p.v_stride[2] : 0;
       there = __ballot_sync(full_warp, found);
-      if (__any_sync(full_warp, !found && now_position < cache.length)) {
+      if (__any_sync(full_warp, !found && now_position < cache.first + cache.length)) {
         missing = true;
         if (p.status != nullptr && lane_id() == 0) atomicOr(p.status, 1u);
       }

@@ -32,6 +32,15 @@ struct Unscaled {
   template <class P> static BARACUDA_D double scale(const P& p, i64) { return p.scale; }
   template <class P> static BARACUDA_D double sign(const P& p, i64) { return p.sign; }
   template <class P> static BARACUDA_D float value_scale(const P&, i64) { return 1.0f; }
+  static constexpr bool capped = false;  // whether p.softcap may bound scores: softcap tanh(score / softcap)
+};
+
+// The soft cap in units of a score before it is multiplied by scale = c / log2(e), one over it, and a score under it.
+template <class A> struct SoftCap {
+  A most, inverse;
+  template <class P> BARACUDA_D SoftCap(const P& p, A c)
+      : most(math::minimum(static_cast<A>(p.softcap) * A(1.4426950408889634) / c, A(0x1p+120))), inverse(A(1) / most) {}
+  BARACUDA_D A operator()(A score) const { return most * math::tanh(score * inverse); }
 };
 
 // The scores of one query head, where its weights are asked for: in `weights` itself, or in the workspace.

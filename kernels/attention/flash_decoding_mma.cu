@@ -260,6 +260,13 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
 #pragma unroll
         for (int n = 0; n < 8; ++n) s[n / 4][n % 4] *= units[n % 4 / 2];
       }
+      if constexpr (Cache::capped) {
+        if (p.softcap != 0.0) {
+          const SoftCap<float> cap(p, c);
+#pragma unroll
+          for (int n = 0; n < 8; ++n) s[n / 4][n % 4] = cap(s[n / 4][n % 4]);
+        }
+      }
       if (left < tile_keys) {
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
