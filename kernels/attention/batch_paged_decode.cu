@@ -22,10 +22,6 @@ struct PagedCache : Unscaled {
   bool bad;
   const i64 (*places)[split_keys];
 
-  // Heads first: the blocks that read a page's heads, which lie together, run side by side.
-  static BARACUDA_D Place place(u32 block, u32 parts, u32 kv_heads) {
-    return {block / kv_heads / parts, block % kv_heads, block / kv_heads % parts};
-  }
   template <class P> BARACUDA_D PagedCache(const P& p, i64 b) : pages(p, b) {
     const bool given = p.kv_last_page_len == nullptr;
     const i64 last = read_table(p, given ? lengths : kv_last_page_len, given ? p.lengths : p.kv_last_page_len, b);
@@ -50,44 +46,64 @@ struct PagedCache : Unscaled {
     return static_cast<const C*>(cache) + kv * (WHICH == 0 ? p.k_stride : p.v_stride)[1];
   }
 
-  // Eight lanes copy a row and look for four between them: lane l finds row r + 4 (l % 4), and hands it on when it is
-  // copied. A tile's pages are asked for a tile ahead.
-  template <class C> struct Tiles {
+  // A lane finds a row of each tile. Pages come to shared memory by cp.async, in the groups that carry the tiles, AHEAD
+  // tiles before their own is asked for: by then the ring has waited for those groups.
+  template <class C, int SUBS, int AHEAD> struct Tiles {
+    static constexpr int rows = SUBS * 16, bytes = rows * (16 + AHEAD * 8);
     const C *k, *v;        // of the head, from the lane's column on
     const PagedCache& cache;
-    i64 k_at, v_at;        // the found row in them
-    u32 there;             // lanes whose rows are
+    i64 (*const place)[rows];              // of the tile's rows in k and v
+    Pages::Entry (*const entries)[rows];   // of the next tiles' rows
+    u32 position;          // of the lane's row of the next tile to be found
+    int turn = 0;          // its entries
     bool missing = false;  // whether a row before the length was not there, in this tile or one before
-    Pages::Entry ahead;
-    i64 position, cell;    // in the sequence and in its page, of the row that is looked for
 
-    template <class P>
-    BARACUDA_D Tiles(const P& p, const PagedCache& cache, i64, i64 kv, i64 first, int column, int step)
-        : k(base<C, 0>(p, kv) + column), v(base<C, 1>(p, kv) + column), cache(cache),
-          position(cache.first + first + lane_id() % 4 * 4) {
-      ask(p);
-      next(p, step);
+    BARACUDA_D Tiles(const PagedCache& cache, void* memory)
+        : cache(cache), place(static_cast<i64(*)[rows]>(memory)),
+          entries(reinterpret_cast<Pages::Entry(*)[rows]>(place + 2)) {}
+    template <class P> BARACUDA_D void ask(const P& p, i64 first, int step) {
+      position = static_cast<u32>(cache.first + first) + lane_id() % rows;
+#pragma unroll 1
+      for (int n = 0; n < AHEAD; ++n) ask_one(p, position + n * step, n);
     }
-    template <class P> BARACUDA_D void ask(const P& p) { ahead = cache.pages.entry(slot_of<i32>(p, position, cell)); }
-    template <class P> BARACUDA_D void next(const P& p, int step) {
-      const Pages::Entry now = ahead;
-      const i64 now_cell = cell, now_position = position;
-      position += step;
-      ask(p);
-      const i64 page = cache.pages.index(now);
-      const bool found = cache.pages.exists(page);
-      k_at = found ? page * p.k_stride[0] + now_cell * p.k_stride[2] : 0;
-      v_at = found ? page * p.v_stride[0] + now_cell * p.v_stride[2] : 0;
-      there = __ballot_sync(full_warp, found);
-      if (__any_sync(full_warp, !found && now_position < cache.first + cache.length)) {
+    template <class P> BARACUDA_D void ask_one(const P& p, u32 at, int where) {
+      if (rows < warp_size && lane_id() >= rows) return;
+      i64 cell;
+      cache.pages.fetch(&entries[where][lane_id() % rows], slot_of<i32>(p, at, cell));
+    }
+    template <class P> BARACUDA_D void start(const P& p, i64, i64 kv, i64, int column) {
+      k = base<C, 0>(p, kv) + column;
+      v = base<C, 1>(p, kv) + column;
+      cp_async_commit();
+      cp_async_wait<0>();
+      __syncwarp();
+      find(p);
+    }
+    template <class P> BARACUDA_D void find(const P& p) {
+      i64 cell;
+      const i64 slot = slot_of<i32>(p, position, cell);
+      const i64 page = cache.pages.index(entries[turn][lane_id() % rows]);
+      const bool found = slot < cache.pages.count && cache.pages.exists(page);
+      __syncwarp();  // all lanes have asked for the rows of the tile before
+      place[0][lane_id() % rows] = found ? page * p.k_stride[0] + cell * p.k_stride[2] : nowhere;
+      place[1][lane_id() % rows] = found ? page * p.v_stride[0] + cell * p.v_stride[2] : nowhere;
+      if (__any_sync(full_warp, !found && position < cache.first + cache.length)) {
         missing = true;
         if (p.status != nullptr && lane_id() == 0) atomicOr(p.status, 1u);
       }
+      __syncwarp();
     }
-    BARACUDA_D const C* row(bool values, int n) const {
-      return (values ? v : k) + __shfl_sync(full_warp, values ? v_at : k_at, (lane_id() & 24) + n);
+    template <class P> BARACUDA_D void next(const P& p, int step) {
+      ask_one(p, position + AHEAD * step, turn);
+      position += step;
+      turn = turn + 1 == AHEAD ? 0 : turn + 1;
+      find(p);
     }
-    BARACUDA_D bool has(int n) const { return there >> ((lane_id() & 24) + n) & 1; }
+    BARACUDA_D const C* row(bool values, int n, bool& there) const {
+      const i64 at = place[values][n * 4 + lane_id() / 8];
+      there &= at != nowhere;
+      return (values ? v : k) + (at == nowhere ? 0 : at);
+    }
   };
 
   // A thread a cell looks for its page.

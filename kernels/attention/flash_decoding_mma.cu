@@ -34,8 +34,13 @@ constexpr int tile_keys = 16;
 constexpr int page_bytes = tile_keys * 64 * 2;
 constexpr int most_splits = 32, fold = 4;  // as MOST and FOLD of the page
 
-// Keys of one split of a sequence of `length`: a multiple of 64, so that every warp has as many tiles.
-BARACUDA_D i64 keys_of(i64 length) { return max<i64>(split_keys, div_up(length, i64(64 * most_splits)) * 64); }
+// Keys of one split of a sequence of `length`: a multiple of a tile a warp, so that every warp has as many tiles. Where
+// no sequence is long nothing waits for the length.
+template <class Cache, class P> BARACUDA_D i64 keys_of(const P& p, i64 length) {
+  constexpr int step = warps * Cache::tiles * tile_keys;
+  if (Cache::holes && p.max_len <= most_splits * Cache::split) return Cache::split;
+  return max<i64>(Cache::split, div_up(length, i64(step * most_splits)) * step);
+}
 
 BARACUDA_D int twist(int row) { return (row & 6) ^ (row & 1) << 2; }
 
@@ -126,62 +131,71 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
   constexpr int PIECE = 16 / sizeof(C), COLUMNS = 8 * PIECE;  // columns of 16 bytes, and of a page
   constexpr int DV = round_up(D, COLUMNS), COLS = COLUMNS * PAGES, UNITS = DV / COLS;  // units a tile of keys or values has
   constexpr int UNIT = PAGES * page_bytes, RING = STAGES * UNIT, PITCH = DV + 4;
+  constexpr int SUBS = Cache::tiles, TILE = SUBS * tile_keys;  // a warp takes that many tiles at once
   constexpr int EACH = PIECE / 8, STEPS = round_up(D, 32 * EACH) / 32;  // pairs of k-steps: in half a page's row, in all
   BARACUDA_DYNAMIC_SMEM(unsigned char, rings);                                    // [warps][STAGES][UNIT]
   uint4* const queries = reinterpret_cast<uint4*>(rings + warps * RING);          // [STEPS][2][32]
   float* const tops = reinterpret_cast<float*>(queries + STEPS * 2 * warp_size);  // [2][warps][16], by a split's parity
   float* const sums = tops + 2 * warps * 16;                                      // likewise
   float2* const folded = reinterpret_cast<float2*>(sums + 2 * warps * 16);        // [2][16] {maximum, sum}, likewise
-  float* const outs = reinterpret_cast<float*>(folded + 2 * 16);                  // [warps][min(group, 8)][PITCH]
+  using Rows = typename Cache::template Tiles<C, SUBS, (STAGES - 1) / (2 * UNITS * SUBS) + 2>;
+  unsigned char* const walk = reinterpret_cast<unsigned char*>(folded + 2 * 16);  // [warps], what rows keep there
+  float* const outs = reinterpret_cast<float*>(walk + warps * Rows::bytes);       // [warps][min(group, 8)][PITCH]
   static_assert(DV % COLS == 0, "whole units");
 
   const u32 runs = static_cast<u32>(p.runs), kv_heads = p.num_heads / p.group, chunks = p.chunks;
   const u32 chunk = blockIdx.x % chunks, block = blockIdx.x / chunks;  // the grid fits 31 bits
-  const Place at = Cache::place(block, runs, kv_heads);
-  const u32 b = at.sequence, kv = at.kv_head, part = at.part;
+  const u32 kv_head = block / runs, b = kv_head / kv_heads, kv = kv_head % kv_heads;
   const Cache cache(p, b);
   const i64 length = cache.length;
   if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
-  const i64 size = keys_of(length), k0 = part * p.run * size;
-  if (k0 >= length) return;
+  const i64 size = keys_of<Cache>(p, length), k0 = block % runs * p.run * size;
+  if (!Cache::holes && k0 >= length) return;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, g = lane / 4, t = lane % 4;
+  Rows rows(cache, walk + warp * Rows::bytes);
+  rows.ask(p, k0 + warp * TILE, warps * TILE);
+  if (Cache::holes && k0 >= length) return;
   const int head0 = chunk * 16, heads = min<int>(16, p.group - head0);  // of the group
   const int keys = static_cast<int>(min(size * p.run, length - k0));  // of all the splits
 
   // The ring: `fill` starts the copy of one unit of the tile `ahead` belongs to and moves on.
   const int column = lane % 8 * PIECE;
-  typename Cache::template Tiles<C> rows(p, cache, b, kv, k0 + warp * tile_keys + lane / 8, column, warps * tile_keys);
+  rows.start(p, b, kv, k0 + warp * TILE, column);
   unsigned char* const ring = rings + warp * RING;
   const int put = lane / 8 * 128 + (lane % 8 ^ twist(lane / 8)) * 16;
-  int ahead = keys - warp * tile_keys, to = 0, from = 0;  // keys left at the tile being filled; bytes into the ring
+  int ahead = keys - warp * TILE, to = 0, from = 0;  // keys left at the tile being filled; bytes into the ring
   const auto fill = [&](int unit) {
     if (ahead > 0) {
-      const bool values = unit >= UNITS, wide = p.wide & (values ? 4 : 2);
+      const bool values = unit >= SUBS * UNITS, wide = p.wide & (values ? 4 : 2);
+      const int sub = unit / UNITS % SUBS * 4, base = lane / 8 + sub * 4;
       if (wide) {
 #pragma unroll
         for (int n = 0; n < 4 * PAGES; ++n) {
           const int past = unit % UNITS * COLS + n / 4 * COLUMNS, left = (values ? p.d_v : p.d_k) - column - past;
-          cp_async_16(ring + to + n * 512 + (put ^ n % 2 * 64), rows.row(values, n % 4) + past,
-                      lane / 8 + n % 4 * 4 < ahead && left > 0 && rows.has(n % 4));
+          bool there = true;
+          const C* const source = rows.row(values, sub + n % 4, there);
+          cp_async_16(ring + to + n * 512 + (put ^ n % 2 * 64), source + past,
+                      base + n % 4 * 4 < ahead && left > 0 && there);
         }
       } else {
 #pragma unroll 1
         for (int n = 0; n < 4 * PAGES; ++n) {
           const int past = unit % UNITS * COLS + n / 4 * COLUMNS, left = (values ? p.d_v : p.d_k) - column - past;
-          piece_narrow(ring + to + n * 512 + (put ^ n % 2 * 64), rows.row(values, n % 4) + past,
-                       lane / 8 + n % 4 * 4 < ahead && rows.has(n % 4) ? left : 0);
+          bool there = base + n % 4 * 4 < ahead;
+          const C* const source = rows.row(values, sub + n % 4, there);
+          piece_narrow(ring + to + n * 512 + (put ^ n % 2 * 64), source + past, there ? left : 0);
         }
       }
     }
-    if (unit == 2 * UNITS - 1) {
-      ahead -= warps * tile_keys;
-      rows.next(p, warps * tile_keys);
+    if (unit == 2 * SUBS * UNITS - 1) {
+      ahead -= warps * TILE;
+      rows.next(p, warps * TILE);
     }
     to = to + UNIT == RING ? 0 : to + UNIT;
     cp_async_commit();
   };
 #pragma unroll 1
-  for (int n = 0; n < STAGES - 1; ++n) fill(n % (2 * UNITS));
+  for (int n = 0; n < STAGES - 1; ++n) fill(n % (2 * SUBS * UNITS));
 
   // q as A operands, zeros for heads beyond the group's: lane (g, t) has heads g and g + 8.
   const float sign = static_cast<float>(cache.sign(p, kv));
@@ -223,19 +237,19 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
 #pragma unroll
     for (int n = 0; n < DV / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
 
-    const int end = max(0, rest - static_cast<int>(size) - warp * tile_keys);
+    const int end = max(0, rest - static_cast<int>(size) - warp * TILE);
 #pragma unroll 1
-    for (int left = rest - warp * tile_keys; left > end; left -= warps * tile_keys) {
-      float s[2][4] = {};
+    for (int left = rest - warp * TILE; left > end; left -= warps * TILE) {
+      float s[2 * SUBS][4] = {};
 #pragma unroll
-      for (int unit = 0; unit < UNITS; ++unit) {
+      for (int unit = 0; unit < SUBS * UNITS; ++unit) {
         cp_async_wait<STAGES - 2>();
         __syncwarp();  // this unit is there, and all lanes are done with the one before, which makes room for the next
-        fill((unit + STAGES - 1) % (2 * UNITS));
+        fill((unit + STAGES - 1) % (2 * SUBS * UNITS));
         const unsigned char* const at = ring + from;
 #pragma unroll
         for (int n = 0; n < 2 * PAGES; ++n) {
-          if ((unit * 2 * PAGES + n) * EACH >= STEPS) break;
+          if ((unit % UNITS * 2 * PAGES + n) * EACH >= STEPS) break;
           uint4 key[2];
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
@@ -243,13 +257,13 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
           }
 #pragma unroll
           for (int e = 0; e < EACH; ++e) {
-            const int step = (unit * 2 * PAGES + n) * EACH + e;
+            const int step = (unit % UNITS * 2 * PAGES + n) * EACH + e;
             const uint4 low = queries[step * 64 + lane], high = queries[step * 64 + 32 + lane];
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
               const uint4 x = multiplied<C>(key[j], e);
-              mma_m16n8k16<M>(s[j], {low.x, high.x, low.y, high.y}, {x.x, x.y});
-              mma_m16n8k16<M>(s[j], {low.z, high.z, low.w, high.w}, {x.z, x.w});
+              mma_m16n8k16<M>(s[unit / UNITS * 2 + j], {low.x, high.x, low.y, high.y}, {x.x, x.y});
+              mma_m16n8k16<M>(s[unit / UNITS * 2 + j], {low.z, high.z, low.w, high.w}, {x.z, x.w});
             }
           }
         }
@@ -258,42 +272,44 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
 
       if constexpr (!is_same<M, T>) {
 #pragma unroll
-        for (int n = 0; n < 8; ++n) s[n / 4][n % 4] *= units[n % 4 / 2];
+        for (int n = 0; n < 8 * SUBS; ++n) s[n / 4][n % 4] *= units[n % 4 / 2];
       }
       if constexpr (Cache::capped) {
         if (p.softcap != 0.0) {
           const SoftCap<float> cap(p, c);
 #pragma unroll
-          for (int n = 0; n < 8; ++n) s[n / 4][n % 4] = cap(s[n / 4][n % 4]);
+          for (int n = 0; n < 8 * SUBS; ++n) s[n / 4][n % 4] = cap(s[n / 4][n % 4]);
         }
       }
-      if (left < tile_keys) {
+      if (left < TILE) {
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
+        for (int n = 0; n < 8 * SUBS; ++n) {
           if (n / 4 * 8 + 2 * t + n % 2 >= left) s[n / 4][n % 4] = -numeric<float>::infinity();
         }
       }
       if constexpr (Cache::holes) {
         if (rows.missing) {
 #pragma unroll
-          for (int n = 0; n < 8; ++n) {
+          for (int n = 0; n < 8 * SUBS; ++n) {
             if (!cache.has(p, k0 + keys - left + n / 4 * 8 + 2 * t + n % 2)) s[n / 4][n % 4] = -numeric<float>::infinity();
           }
         }
       }
       if constexpr (KEEP) {
 #pragma unroll
-        for (int n = 0; n < 8; n += 2) {  // of head g + 8 (n / 2 % 2) keys 8 (n / 4) + 2t and the next
+        for (int n = 0; n < 8 * SUBS; n += 2) {  // of head g + 8 (n / 2 % 2) keys 8 (n / 4) + 2t and the next
           const int h = g + n / 2 % 2 * 8, key = n / 4 * 8 + 2 * t;
           if (h < heads) Scores<float>(p, b, kv * p.group + head0 + h).put(k0 + keys - left + key, s[n / 4] + n % 4, left - key);
         }
       }
       float factor[2];
-      u32 weights[4];
+      u32 weights[SUBS][4];
       bool moved = false;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float high = fmaxf(fmaxf(s[0][2 * half], s[0][2 * half + 1]), fmaxf(s[1][2 * half], s[1][2 * half + 1]));
+        float high = fmaxf(s[0][2 * half], s[0][2 * half + 1]);
+#pragma unroll
+        for (int j = 1; j < 2 * SUBS; ++j) high = fmaxf(high, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
         high = fmaxf(high, __shfl_xor_sync(all_lanes, high, 1));
         high = fmaxf(fmaxf(high, __shfl_xor_sync(all_lanes, high, 2)), top[half]);
         const float base = base_of(high, c);
@@ -302,11 +318,11 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
         top[half] = high;
         float part = 0.0f;
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
+        for (int j = 0; j < 2 * SUBS; ++j) {
           const float p0 = exp2_fast(math::fma(s[j][2 * half], c, -base));
           const float p1 = exp2_fast(math::fma(s[j][2 * half + 1], c, -base));
           part += p0 + p1;
-          weights[2 * j + half] = pack_pair<M>(p0, p1);
+          weights[j / 2][j % 2 * 2 + half] = pack_pair<M>(p0, p1);
         }
         sum[half] = math::fma(sum[half], factor[half], part);
       }
@@ -319,10 +335,10 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
       }
 
 #pragma unroll
-      for (int unit = 0; unit < UNITS; ++unit) {
+      for (int unit = 0; unit < SUBS * UNITS; ++unit) {
         cp_async_wait<STAGES - 2>();
         __syncwarp();
-        fill((unit + UNITS + STAGES - 1) % (2 * UNITS));
+        fill((unit + SUBS * UNITS + STAGES - 1) % (2 * SUBS * UNITS));
         const unsigned char* const at = ring + from;
 #pragma unroll
         for (int page = 0; page < PAGES; ++page) {
@@ -337,8 +353,9 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
             uint2 pair[2];
 #pragma unroll
             for (int n = 0; n < 2; ++n) pair[n] = paired<C>(row[2 * n], row[2 * n + 1], j);
-            mma_m16n8k16<M>(acc[(unit * PAGES + page) * PIECE + j], weights, {pair[0].x, pair[1].x});
-            mma_m16n8k16<M>(acc[(unit * PAGES + page) * PIECE + j + 1], weights, {pair[0].y, pair[1].y});
+            const int tile = (unit % UNITS * PAGES + page) * PIECE + j;
+            mma_m16n8k16<M>(acc[tile], weights[unit / UNITS], {pair[0].x, pair[1].x});
+            mma_m16n8k16<M>(acc[tile + 1], weights[unit / UNITS], {pair[0].y, pair[1].y});
           }
         }
         from = from + UNIT == RING ? 0 : from + UNIT;
@@ -378,7 +395,7 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
         }
       }
       __syncthreads();
-      const i64 row = (head + 8 * half) * runs + part;
+      const i64 row = (head + 8 * half) * runs + block % runs;
       const bool last = split == p.run - 1 || rest <= size;
       const float2* const before = folded + (split + 1) % 2 * 16 + 8 * half;
       const auto most_of = [&](int line) {
@@ -448,7 +465,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   fetch(0);
   const Cache cache(p, b);
   const i64 length = cache.length;
-  const int live = static_cast<int>(div_up(length, keys_of(length) * run));  // parts that were written
+  const int live = static_cast<int>(div_up(length, keys_of<Cache>(p, length) * run));  // parts that were written
   if (lane >= live) stat = {-numeric<float>::infinity(), 0.0f};
 
   const i64 kv = h / p.group;

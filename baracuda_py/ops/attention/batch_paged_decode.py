@@ -119,7 +119,7 @@ FIELDS = {**table_fields(TABLES), "window_left": "i64", "softcap": "f64"}
 _SOURCE = "attention/batch_paged_decode.cu"
 _PAGED = Walk(
     "BatchPagedDecode", "baracuda::decoding::PagedCache", (_SOURCE, _SOURCE), FIELDS, values, "k_cache", "v_cache",
-    refuse,
+    refuse, walks=True,
 )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def test_sku_and_rings():
         assert plan.sku.aux_element is ElementKind.FP8E5M2
         step = plan.rows[0].geometry(plan._dense).steps[0]
         assert step.smem <= 99 << 10
-        assert step.params["run"] == 4
+        assert step.params["run"] == (4 if d < 256 else 1)
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_gpu_every_stored_element(kind, element, d):
     tables = {"page_table": np.arange(batch, dtype=np.int32)[:, None], "lengths": np.ones(batch, np.int32)}
     y, lse = run(q, cache, cache, element, kind, 1, 1, scale=1.0, **tables)
     finite = np.isfinite(values)
-    np.testing.assert_array_equal(lse[finite, 0], values[finite])
+    np.testing.assert_allclose(lse[finite, 0], values[finite], rtol=2**-22, atol=0)  # a step is 2^-4 at least
     picked = y[np.arange(batch), 0, column]
     np.testing.assert_array_equal(picked[finite], values[finite])
     assert np.isnan(picked[np.isnan(values)]).all()
