@@ -61,7 +61,8 @@ class Step:
 
     `params` gives every non-pointer field of the kernel's Params. A `workspace` field takes a byte offset,
     a `ptr[...]` field a slice (operand name, start, stop) of a list operand. A `ptr` field named after an
-    operand needs nothing; another name takes the operand's name, or (operand name, byte offset).
+    operand needs nothing; another name takes the operand's name, or (operand name, byte offset); ("@workspace",
+    byte offset) is a place in the workspace, "@null" no place.
     """
 
     kernel: str

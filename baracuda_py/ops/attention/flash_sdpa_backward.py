@@ -20,19 +20,22 @@ from ...core import (
     Plan,
     Problem,
     Relative,
+    Scalar,
     Step,
     Variant,
     functional,
     operand,
     output,
+    scalar,
 )  # fmt: skip
 from ...core.element import cast, unrounded
 from ...core.variant import aligned
 from ...schedules.attention import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, strides, wide
 from ...schedules.attention_backward import ROWS
-from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, masked_scores, visible
+from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
+from .score_terms import batches, distance, grouped, kept, restored, scores
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -47,7 +50,10 @@ class FlashSdpaBackwardDescriptor(FlashSdpaDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class FlashSdpaBackwardArgs(Args):
-    """`y` and `lse` are the forward's; a gradient left None costs nothing."""
+    """`y` and `lse` are the forward's, mask, slopes, seed and offset what it was given; a None gradient costs nothing.
+
+    dmask has the mask's shape, dslopes that of slopes: summed where they broadcast.
+    """
 
     q: Array = operand(_Q, layout="inner")
     k: Array = operand(_K, layout="inner")
@@ -55,42 +61,73 @@ class FlashSdpaBackwardArgs(Args):
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand(_ROW, element="acc", layout="dense")
     dy: Array = operand(_Y, layout="inner")
+    mask: Array | None = operand(SCORES, element="mask_elements", optional=True, broadcast=True)
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
+    dmask: Array | None = output(SCORES, element="mask_elements", optional=True, like="mask")
+    dslopes: Array | None = output("batch_size num_heads", element="acc", optional=True, like="slopes")
+    dsinks: Array | None = output("num_heads", element="acc", optional=True, needs="sinks", layout="dense")
+    seed: Scalar = scalar(0, integer=True)
+    offset: Scalar = scalar(0, integer=True)
 
 
 def reference(
-    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, wanted: set[str],
-    store: Any = unrounded,
+    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
+    slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product."""
-    grads = {name: np.zeros(x.shape, x.dtype) for name, x in (("dq", q), ("dk", k), ("dv", v)) if name in wanted}
-    mask = visible(desc)
+    inputs = {"q": q, "k": k, "v": v, "mask": mask, "slopes": slopes, "sinks": sinks}
+    grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
-            p = masked_scores(desc, q[b], k[b], mask)
-            unseen = lse[b] == -np.inf
+            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            p, unseen = made.s, lse[b] == -np.inf
             p -= np.where(unseen, 0, lse[b])[..., None]
             np.exp(p, out=p)
             if unseen.any():
                 p[unseen] = 0
-            rows = grouped(dy[b], desc)
+            keep, rows = kept(desc, b, seed, offset), grouped(dy[b], desc)
+            again = q.dtype.type(restored(desc))
+            delta = (dy[b] * y[b]).sum(axis=-1)
+            if "dsinks" in wanted:
+                weight = np.where(unseen, 0, np.exp(sinks[:, None] - lse[b]))
+                grads["dsinks"] -= (weight * delta).sum(axis=(0, 2))
             if "dv" in wanted:
-                grads["dv"][b] = grouped(store(p), desc).swapaxes(-1, -2) @ rows
-            if wanted & {"dq", "dk"}:
-                ds = (rows @ v[b].swapaxes(-1, -2)).reshape(p.shape)
-                ds -= (dy[b] * y[b]).sum(axis=-1)[..., None]
-                ds *= p
-                if mask is not None:
-                    np.copyto(ds, 0, where=~mask)
-                ds = grouped(store(ds), desc)
-                if "dq" in wanted:
-                    grads["dq"][b] = ((ds @ k[b]) * scale).reshape(q[b].shape)
-                if "dk" in wanted:
-                    grads["dk"][b] = ds.swapaxes(-1, -2) @ grouped(q[b] * scale, desc)
+                dropped = store(p if keep is None else p * keep)
+                grads["dv"][b] = (grouped(dropped, desc).swapaxes(-1, -2) @ rows) * again
+            if not wanted - {"dv", "dsinks"}:
+                continue
+            ds = (rows @ v[b].swapaxes(-1, -2)).reshape(p.shape)
+            if keep is not None:
+                ds *= keep * again
+            ds -= delta[..., None]
+            ds *= p
+            if made.seen is not None:
+                np.copyto(ds, 0, where=~made.seen)
+            if "dmask" in wanted:
+                _add(grads["dmask"], ds, b)
+            if "dslopes" in wanted:
+                _add(grads["dslopes"], -(ds * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
+            if made.slope is not None:
+                ds *= made.slope
+            ds = grouped(store(ds), desc)
+            if "dq" in wanted:
+                grads["dq"][b] = ((ds @ k[b]) * scale).reshape(q[b].shape)
+            if "dk" in wanted:
+                grads["dk"][b] = ds.swapaxes(-1, -2) @ grouped(q[b] * scale, desc)
     return grads
+
+
+def _add(total: np.ndarray, part: np.ndarray, b: slice) -> None:
+    """total += part of the batches b, summed over the axes along which total broadcasts."""
+    shape = (1,) * (part.ndim - total.ndim) + total.shape
+    axes = tuple(a for a, n in enumerate(shape) if n == 1 and part.shape[a] != 1)
+    into = total.reshape(shape)
+    into[b if shape[0] > 1 else slice(None)] += part.sum(axis=axes, keepdims=True)
 
 
 _SIZES = {"query_len": "i64", "key_len": "i64", "shift": "i64", "tiles": "i64", "scale": "f64"} | dict.fromkeys(
@@ -184,14 +221,15 @@ class FlashSdpaBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:
-        return FlashSdpaBackwardDescriptor(**attention_case(draw))
+        return FlashSdpaBackwardDescriptor(**terms_case(draw))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         """y and lse as the forward gives them, rounded to their elements."""
         compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
-        inputs = {name: arrays[name].astype(compute) for name in ("q", "k", "v")}
-        made = forward(desc, **inputs, wanted={"y", "lse"})
+        given = {name: arrays[name] for name in ("q", "k", "v", "mask", "slopes", "sinks") if arrays[name] is not None}
+        inputs = {name: a if a.dtype == np.bool_ else a.astype(compute) for name, a in given.items()}
+        made = forward(desc, **inputs, seed=arrays["seed"], offset=arrays["offset"], wanted={"y", "lse"})
         arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
 
     @classmethod
