@@ -66,6 +66,10 @@ struct PagedCache : Unscaled {
 #pragma unroll 1
       for (int n = 0; n < AHEAD; ++n) ask_one(p, position + n * step, n);
     }
+    BARACUDA_D void end() {  // no copy outlives its block
+      cp_async_commit();
+      cp_async_wait<0>();
+    }
     template <class P> BARACUDA_D void ask_one(const P& p, u32 at, int where) {
       if (rows < warp_size && lane_id() >= rows) return;
       i64 cell;

@@ -2,7 +2,7 @@
 // flash_decoding    what the schedules of flash_decoding share: lengths, the base of weights, and where cells stand.
 //
 // A Cache is a sequence's length and `bad`, whether what was given had to be clamped. Tiles and Cells are its cells
-// as flash_decoding_mma and flash_decoding walk them: dense here, by a page table in paged_decode.cuh. A cell that
+// as flash_decoding_mma and flash_decoding walk them: dense here, by a page table in batch_paged_decode.cu. A cell that
 // `has` denies is not read, and no query sees it.
 #include <baracuda/reduce.cuh>
 
@@ -65,13 +65,15 @@ struct DenseCache : Unscaled {
 
   // The rows of the tiles a warp copies: a lane asks for 16 bytes, from `column` on, of rows lane / 8 + 4 n. Tiles begin at
   // `first` and are `step` cells apart; `bytes` of shared memory a warp are for what is kept of the next AHEAD of them.
-  // First `ask`, when the length may still be under way, then `start`; then all lanes have the current tile until `next`.
+  // First `ask`, when the length may still be under way, then `start`; then all lanes have the current tile until `next`;
+  // last of all `end`.
   template <class C, int SUBS, int AHEAD> struct Tiles {
     static constexpr int bytes = 0;
     const C *k, *v;
     i64 k_row, v_row;
     BARACUDA_D Tiles(const DenseCache&, void*) {}
     template <class P> BARACUDA_D void ask(const P&, i64, int) {}
+    BARACUDA_D void end() {}
     template <class P> BARACUDA_D void start(const P& p, i64 b, i64 kv, i64 first, int column) {
       first += lane_id() / 8;
       k_row = p.k_stride[2], v_row = p.v_stride[2];
