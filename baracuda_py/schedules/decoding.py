@@ -33,7 +33,7 @@ class Walk:
     values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
     refuse: why a problem cannot be walked. scales: the class that the kernel which adds needs, if not `cache`. axes:
     axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element,
-    `tiles` tiles of 16 a warp and of `tiles` SPLIT keys a split, and keep their way in shared memory if it `walks`.
+    `tiles` tiles of 16 a warp and `split` keys a split, and keep their way in shared memory if it `walks`.
     weights: whether the op has the outputs `weights` and `mean_weights`: a kernel named "…_keep" leaves what they need.
     """
 
@@ -51,6 +51,7 @@ class Walk:
     bytes: int = 2
     weights: bool = False
     tiles: int = 1
+    split: int = SPLIT
     walks: bool = False
     params: Mapping[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
@@ -182,7 +183,7 @@ def mma_row(walk: Walk) -> Variant:
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
         if why or isinstance(d, str):
             return why or str(d)
-        splits = min(-(-desc.most_keys // (SPLIT * walk.tiles)), MOST)
+        splits = min(-(-desc.most_keys // walk.split), MOST)
         blocks = splits * -(-desc.group // MMA_HEADS) * desc.batch_size * desc.num_kv_heads
         fills = blocks >= WAVES * FOLD * walk.rings[d].blocks * p.device.sms
         run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk) <= _LIMIT else 1

@@ -62,18 +62,24 @@ struct PagedCache : Unscaled {
         : cache(cache), place(static_cast<i64(*)[rows]>(memory)),
           entries(reinterpret_cast<Pages::Entry(*)[rows]>(place + 2)) {}
     template <class P> BARACUDA_D void ask(const P& p, i64 first, int step) {
-      position = static_cast<u32>(cache.first + first) + lane_id() % rows;
-#pragma unroll 1
-      for (int n = 0; n < AHEAD; ++n) ask_one(p, position + n * step, n);
+      position = static_cast<u32>(first) + lane_id() % rows;
+      if (p.window_left >= 0) {
+        __syncwarp();  // a branch: else nothing waits for the length
+        position += static_cast<u32>(cache.first);
+      }
+#pragma unroll
+      for (int n = 0; n < AHEAD; n += warp_size / rows) {
+        const int tile = n + lane_id() / rows;
+        if (tile < AHEAD) ask_one(p, position + tile * step, tile);
+      }
     }
     BARACUDA_D void end() {  // no copy outlives its block
       cp_async_commit();
       cp_async_wait<0>();
     }
+    template <class P> static BARACUDA_D DivMod by_page(const P& p) { return {p.by_page[0], p.by_page[1], p.by_page[2]}; }
     template <class P> BARACUDA_D void ask_one(const P& p, u32 at, int where) {
-      if (rows < warp_size && lane_id() >= rows) return;
-      i64 cell;
-      cache.pages.fetch(&entries[where][lane_id() % rows], slot_of<i32>(p, at, cell));
+      cache.pages.fetch(&entries[where][lane_id() % rows], by_page(p).div(at));
     }
     template <class P> BARACUDA_D void start(const P& p, i64, i64 kv, i64, int column) {
       k = base<C, 0>(p, kv) + column;
@@ -84,13 +90,17 @@ struct PagedCache : Unscaled {
       find(p);
     }
     template <class P> BARACUDA_D void find(const P& p) {
-      i64 cell;
-      const i64 slot = slot_of<i32>(p, position, cell);
-      const i64 page = cache.pages.index(entries[turn][lane_id() % rows]);
-      const bool found = slot < cache.pages.count && cache.pages.exists(page);
-      __syncwarp();  // all lanes have asked for the rows of the tile before
-      place[0][lane_id() % rows] = found ? page * p.k_stride[0] + cell * p.k_stride[2] : nowhere;
-      place[1][lane_id() % rows] = found ? page * p.v_stride[0] + cell * p.v_stride[2] : nowhere;
+      const int mine = lane_id() % rows;
+      u32 cell;
+      const u32 slot = by_page(p).divmod(position, cell);
+      const Pages::Entry page = entries[turn][mine];  // pages are of 31 bits: what is negative or more is beyond them
+      const bool found = slot < cache.pages.count && page.low < p.pages && (!cache.pages.wide || page.high == 0);
+      __syncwarp();  // all lanes have asked for the rows of the tile before, and the entries may be replaced
+#pragma unroll
+      for (int n = lane_id() / rows; n < 2; n += warp_size / rows) {
+        const auto& stride = n == 0 ? p.k_stride : p.v_stride;
+        place[n][mine] = found ? page.low * stride[0] + cell * stride[2] : nowhere;
+      }
       if (__any_sync(full_warp, !found && position < cache.first + cache.length)) {
         missing = true;
         if (p.status != nullptr && lane_id() == 0) atomicOr(p.status, 1u);
@@ -98,7 +108,7 @@ struct PagedCache : Unscaled {
       __syncwarp();
     }
     template <class P> BARACUDA_D void next(const P& p, int step) {
-      ask_one(p, position + AHEAD * step, turn);
+      if (lane_id() < rows) ask_one(p, position + AHEAD * step, turn);
       position += step;
       turn = turn + 1 == AHEAD ? 0 : turn + 1;
       find(p);

@@ -14,7 +14,10 @@ constexpr int most_splits = 32, fold = 4;  // as MOST and FOLD of schedules/deco
 // no sequence is long nothing waits for the length.
 template <class Cache, class P> BARACUDA_D i64 keys_of(const P& p, i64 length) {
   constexpr int step = warps * Cache::tiles * tile_keys;
-  if (Cache::holes && p.max_len <= most_splits * Cache::split) return Cache::split;
+  if constexpr (Cache::holes) {
+    if (p.max_len <= most_splits * Cache::split) return Cache::split;
+    __syncwarp();  // a branch, not a choice between two values, which would wait for both
+  }
   return max<i64>(Cache::split, div_up(length, i64(step * most_splits)) * step);
 }
 

@@ -129,13 +129,53 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
   const i64 size = keys_of<Cache>(p, length), k0 = block % runs * p.run * size;
   if (!Cache::holes && k0 >= length) return;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, g = lane / 4, t = lane % 4;
+  const int head0 = chunk * 16, heads = min<int>(16, p.group - head0);  // of the group
+
+  // q as A operands, zeros for heads beyond the group's: lane (g, t) has heads g and g + 8.
+  constexpr int PIECES = div_up(STEPS * 2, warps);
+  uint4 pieces[PIECES];
+  const auto load_queries = [&] {
+#pragma unroll
+    for (int m = 0; m < PIECES; ++m) {
+      const int n = m * warps * warp_size + static_cast<int>(threadIdx.x), h = n / warp_size % 2 * 8 + n % warp_size / 4;
+      if (STEPS % 2 != 0 && n >= STEPS * 2 * warp_size) break;
+      const int step = n / (2 * warp_size), d = step / EACH * (32 * EACH) + n % 4 * PIECE + step % EACH * 8;
+      const int left = h < heads ? p.d_k - d : 0;
+      const T* const q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0 + h) * p.q_stride[1] + d;
+      if (p.wide & 1) pieces[m] = left > 0 ? *reinterpret_cast<const uint4*>(q) : uint4{0, 0, 0, 0};
+      else piece_narrow(&pieces[m], q, left);
+    }
+  };
+  const auto store_queries = [&] {
+    const float sign = static_cast<float>(cache.sign(p, kv));
+#pragma unroll
+    for (int m = 0; m < PIECES; ++m) {
+      if (STEPS % 2 != 0 && m * warps * warp_size + static_cast<int>(threadIdx.x) >= STEPS * 2 * warp_size) break;
+      if (sign != 1.0f) {
+        alignas(16) T x[8];
+        *reinterpret_cast<uint4*>(x) = pieces[m];
+#pragma unroll
+        for (int e = 0; e < 8; ++e) x[e] = from_acc<T>(to_acc(x[e]) * sign);
+        pieces[m] = *reinterpret_cast<const uint4*>(x);
+      }
+      if constexpr (is_same<M, T>) queries[m * warps * warp_size + threadIdx.x] = pieces[m];
+    }
+    if constexpr (!is_same<M, T>) {
+      narrow_queries(pieces, tops, sums);
+#pragma unroll
+      for (int m = 0; m < PIECES; ++m) queries[m * warps * warp_size + threadIdx.x] = pieces[m];
+    }
+    __syncthreads();
+  };
+
+  // Where cells have to be found their pages and q are asked for before the length is known.
   Rows rows(cache, walk + warp * Rows::bytes);
   rows.ask(p, k0 + warp * TILE, warps * TILE);
+  if constexpr (Cache::holes) load_queries();
   if (Cache::holes && k0 >= length) {
     rows.end();
     return;
   }
-  const int head0 = chunk * 16, heads = min<int>(16, p.group - head0);  // of the group
   const int keys = static_cast<int>(min(size * p.run, length - k0));  // of all the splits
 
   // The ring: `fill` starts the copy of one unit of the tile `ahead` belongs to and moves on.
@@ -177,33 +217,8 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
 #pragma unroll 1
   for (int n = 0; n < STAGES - 1; ++n) fill(n % (2 * SUBS * UNITS));
 
-  // q as A operands, zeros for heads beyond the group's: lane (g, t) has heads g and g + 8.
-  const float sign = static_cast<float>(cache.sign(p, kv));
-  constexpr int PIECES = div_up(STEPS * 2, warps);
-  [[maybe_unused]] uint4 pieces[PIECES];
-#pragma unroll
-  for (int first = 0; first < STEPS * 2 * warp_size; first += warps * warp_size) {
-    const int n = first + static_cast<int>(threadIdx.x), h = n / warp_size % 2 * 8 + n % warp_size / 4;
-    if (STEPS % 2 != 0 && n >= STEPS * 2 * warp_size) break;
-    const int step = n / (2 * warp_size), d = step / EACH * (32 * EACH) + n % 4 * PIECE + step % EACH * 8;
-    const int left = h < heads ? p.d_k - d : 0;
-    const T* const q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0 + h) * p.q_stride[1] + d;
-    alignas(16) T x[8];
-    if (p.wide & 1) *reinterpret_cast<uint4*>(x) = left > 0 ? *reinterpret_cast<const uint4*>(q) : uint4{0, 0, 0, 0};
-    else piece_narrow(x, q, left);
-    if (sign != 1.0f) {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) x[e] = from_acc<T>(to_acc(x[e]) * sign);
-    }
-    if constexpr (is_same<M, T>) queries[n] = *reinterpret_cast<const uint4*>(x);
-    else pieces[first / (warps * warp_size)] = *reinterpret_cast<const uint4*>(x);
-  }
-  if constexpr (!is_same<M, T>) {
-    narrow_queries(pieces, tops, sums);
-#pragma unroll
-    for (int n = 0; n < PIECES; ++n) queries[n * warps * warp_size + threadIdx.x] = pieces[n];
-  }
-  __syncthreads();
+  if constexpr (!Cache::holes) load_queries();
+  store_queries();
   [[maybe_unused]] const float units[2] = {sums[g], sums[8 + g]};  // what scores of narrowed queries are multiplied by
 
   const float c = static_cast<float>(cache.scale(p, kv) * 1.4426950408889634);

@@ -105,8 +105,9 @@ def reference(
 
 
 def refuse(p: Problem) -> str | None:
-    """Positions and their division are of 32 bits."""
-    return "2^31 - 2^20 positions or more" if max(p.desc.max_cache_len, p.desc.page_size) >= 2**31 - 2**20 else None
+    """Positions and pages are numbered in 32 bits."""
+    most = max(p.desc.max_cache_len, p.desc.page_size, p.desc.num_pages)
+    return "2^31 - 2^20 positions or pages or more" if most >= 2**31 - 2**20 else None
 
 
 def values(p: Problem) -> Mapping[str, Any]:

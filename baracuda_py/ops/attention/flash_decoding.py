@@ -121,7 +121,7 @@ def attend(
         np.exp(p - top, out=p)
         total = p.sum(axis=-1, keepdims=True)
         over = np.where(total == 0, 1, total)
-        y = store(p) @ v / over
+        y = np.where(total == 0, 0, store(p) @ v / over)  # where no key has a weight, whatever the values
         return y.reshape(shape), (top + np.log(total)).reshape(-1), (p / over).reshape(keys)
 
 
