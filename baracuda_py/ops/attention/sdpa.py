@@ -146,27 +146,35 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def row_kernels(name: str, params: Params, feature: str) -> tuple[Kernel, ...]:
-    """The kernels of rows: one a length in registers, and one beyond, whose calls of float64 tanh spill a little."""
-    axes = {feature: (False, True), "DROP": (False, True)}
-    facts = f"{{{feature}}}, {{DROP}}>"
+def row_kernels(name: str, params: Params, threads: int) -> tuple[Kernel, ...]:
+    """The kernels of rows: those in registers, without options and with all (and dropout or not), and those beyond.
+
+    Without options a multiprocessor holds `threads` at least. Beyond registers, float64's calls of tanh spill a little.
+    """
+    plain, full = {"FULL": (False,), "DROP": (False,)}, {"FULL": (True,), "DROP": (False, True)}
+    rows, each = f"{name}_rows<{{T}}, {{GROUP}}, {{FULL}}, {{DROP}}>", ("DROP",)
     return (
-        *group_kernels(f"{name}_rows<{{T}}, {{GROUP}}, {facts}", params, axes, tuple(axes), most=1, threads=512),
-        Kernel("long", f"{name}_long<{{T}}, {facts}", params, axes, threads=LONG, split=tuple(axes), spills=True),
+        *group_kernels(rows, params, plain, most=1, threads=threads, name="plain"),
+        *group_kernels(rows, params, full, each, most=1, threads=512),
+        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG, split=each, spills=True),
     )
 
 
-def row_step(p: Problem, params: Mapping[str, Any], axes: Mapping[str, Any]) -> Step:
-    """One pass over every row of the scores."""
+def row_step(p: Problem, params: Mapping[str, Any], full: bool) -> Step:
+    """One pass over every row of the scores; `full` where it has any option but the causal mask."""
     desc = p.desc
     rows = desc.batch_size * desc.num_heads * desc.query_len
     facts = {
         "rows": rows, "num_heads": desc.num_heads, "query_len": desc.query_len, "key_len": desc.key_len, **desc.dropout,
     }  # fmt: skip
+    drop = desc.dropout_p > 0
+    axes = {"FULL": True, "DROP": drop}
     group = group_of(desc.key_len, desc.element, 1)
     if group is None:
         return Step("long", (rows, 1, 1), facts | params, axes, LONG)
     kernel, block, blocks = launch(rows, group)
+    if not full and not drop:
+        kernel, axes = kernel.replace("rows", "plain"), {"FULL": False, "DROP": False}
     return Step(kernel, (blocks, 1, 1), facts | params, axes, block)
 
 
@@ -210,7 +218,7 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
         "stage": stage if given[0] is not None else 0, **_mask(p),
     }  # fmt: skip
     if desc.batch_size * desc.num_heads * desc.query_len and (desc.key_len or p.lse is not None):
-        products.steps.append(row_step(p, params, {"MASK": p.mask is not None, "DROP": desc.dropout_p > 0}))
+        products.steps.append(row_step(p, params, p.mask is not None or desc.softcap > 0 or params["stage"] > 0))
     products.multiply(products.even(weights), products.read("v"), "y")
     views = [v for v in (p.q, p.k, p.v, p.y, p.attn, p.scores) if v is not None]
     return products.geometry("contiguous" if all(v.dense for v in views) else "inner_contiguous")
@@ -248,7 +256,7 @@ class SdpaPlan(Plan):
     descriptor = SdpaDescriptor
     args = SdpaArgs
     reference = staticmethod(reference)
-    variants = rows_of(_geometry, "attention/sdpa.cu", row_kernels("sdpa", PARAMS, "MASK"))
+    variants = rows_of(_geometry, "attention/sdpa.cu", row_kernels("sdpa", PARAMS, 1024))
     vjp = Vjp("SdpaBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv", "mask": "dmask"})
 
     @staticmethod
