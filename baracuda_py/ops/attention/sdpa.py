@@ -27,7 +27,7 @@ from ...core.errors import InvalidProblemError
 from ...schedules.attention import HALVES, SINGLES
 from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products, refuse_library
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
-from ..random.philox import philox_uniform
+from ..random.philox import philox_bits
 from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, visible
 from .layouts import is_swapped, swap, swapped_call
 
@@ -91,8 +91,8 @@ def kept(desc: SdpaDescriptor, b: slice, seed: Any, offset: Any, dtype: Any) -> 
         return None
     shape = (len(range(*b.indices(desc.batch_size))), desc.num_heads, desc.query_len, desc.key_len)
     size = int(np.prod(shape[1:], dtype=np.int64))
-    uniform = philox_uniform(seed, offset, shape[0] * size, b.start * size).reshape(shape)
-    return np.where(uniform >= desc.dropout_p, dtype.type(desc.dropout["keep_scale"]), dtype.type(0))
+    words = philox_bits(seed, offset, shape[0] * size, b.start * size).reshape(shape) >> np.uint32(8)
+    return np.where(words >= desc.dropout["keep_from"], dtype.type(desc.dropout["keep_scale"]), dtype.type(0))
 
 
 def products_of(desc: SdpaDescriptor, x: np.ndarray, y: np.ndarray) -> np.ndarray:
