@@ -12,18 +12,21 @@ from functools import partial
 from ..core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ..core.variant import aligned
 from .attention import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
+from .attention_bias import MMA_KERNELS, bias_steps
+from .score_terms import LEVELS, TERMS, level, terms, window
 
-_SIZES = {"query_len": "i64", "key_len": "i64", "shift": "i64", "padded": "i64"}
-_NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "causal", "wide"), "i32")
+_SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
+_NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
 PREPARE = Params(
     "FlashPrepareParams", y="ptr", dy="ptr", lse="ptr", dq="ptr", stats="workspace", turns="workspace",
     sums="workspace", stride="i64[3][3]", **_SIZES, chunks="i64", counters="i64", fill="i64", **_NUMBERS,
 )  # fmt: skip
-GRADIENTS = Params(
-    "FlashGradientsParams", **dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr"), stats="workspace",
-    turns="workspace", sums="workspace", stride="i64[7][3]", **_SIZES, tiles="i64", key_tiles="i64", chunk="i64",
-    heads="i64", scale="f64", group="i32", any_order="i32", **_NUMBERS,
-)  # fmt: skip
+_GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr")
+_GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
+_GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
+_GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS
+GRADIENTS = Params("FlashGradientsParams", **_GRADIENTS)
+GRADIENTS_TERMS = Params("FlashGradientsTermsParams", **_GRADIENTS, **TERMS)
 NEIGHBOURS = 8  # key heads that blocks take in turn: more wait less for one another, fewer share what is in L2
 TOGETHER = 48 << 20  # more heads than that while their q, dy and sums of dq are no more than this (bytes)
 
@@ -45,6 +48,7 @@ class Blocks:
     across: int
     blocks: int
     spills: bool = False
+    terms_blocks: int = 0  # of the kernel with score terms, if not as many
 
     @property
     def keys(self) -> int:
@@ -57,15 +61,16 @@ class Blocks:
         return 2 * elements + 8 * self.stages * self.queries
 
     def call(self, d: int) -> str:
-        """The kernel's template."""
+        """The kernel's template but for its last argument."""
         numbers = self.warps, self.tiles, self.split, self.queries, self.slab, self.stages, self.across
-        return f"flash_gradients<{{T}}, {d}, {', '.join(map(str, numbers))}>"
+        return f"flash_gradients<{{T}}, {d}, {', '.join(map(str, numbers))}, "
 
 
 # At head_dim 64, 64 queries spill 25 registers: 511 us for 32 x [8, 1024, 64] causal on an H200 against 552 with 32.
 # The other spills are 1 to 7 registers of loop bounds and strides, on one target or the other.
 WIDE = {
-    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, spills=True), 64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, spills=True),
+    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, spills=True, terms_blocks=1),
+    64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, spills=True, terms_blocks=1),
     96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1),
     192: Blocks(8, 1, 2, 64, 32, 2, 2, 1, spills=True), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1, spills=True),
 }  # fmt: skip
@@ -88,6 +93,7 @@ class Groups:
     queries: int = 64
     blocks: int = 1
     spills: bool = False
+    terms_blocks: int = 0
 
     @property
     def keys(self) -> int:
@@ -101,15 +107,15 @@ class Groups:
         return 2 * elements + 8 * self.stages * self.queries + 16 + 1024
 
     def call(self, d: int) -> str:
-        """The kernel's template."""
-        return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}>"
+        """The kernel's template but for its last argument."""
+        return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}
 
 
 def _kernels(name: str, tilings: Mapping[int, Blocks | Groups]) -> tuple[Kernel, ...]:
-    """For each head_dim a unit of three."""
+    """For each head_dim a unit of three, and one of the kernel with score terms."""
     return tuple(
         kernel
         for d, t in tilings.items()
@@ -118,8 +124,15 @@ def _kernels(name: str, tilings: Mapping[int, Blocks | Groups]) -> tuple[Kernel,
                 f"prepare_{name}_{d}", f"flash_prepare<{{T}}, {d}, {t.queries}, {t.keys}>", PREPARE, unit=f"{name}_{d}"
             ),
             Kernel(
-                f"gradients_{name}_{d}", t.call(d), GRADIENTS, threads=32 * t.warps, min_blocks=t.blocks,
+                f"gradients_{name}_{d}", t.call(d) + "0>", GRADIENTS, threads=32 * t.warps, min_blocks=t.blocks,
                 unit=f"{name}_{d}", spills=t.spills,
+            ),
+            *(
+                Kernel(
+                    f"gradients_{name}_{d}{LEVELS[more]}", t.call(d) + f"{more}>", GRADIENTS_TERMS,
+                    threads=32 * t.warps, min_blocks=t.terms_blocks or t.blocks, spills=True,
+                )
+                for more in (1, 2)
             ),
             Kernel(f"finish_{name}_{d}", f"flash_finish<{{T}}, {d}, {t.queries}>", GRADIENTS, unit=f"{name}_{d}"),
         )
@@ -142,7 +155,7 @@ def _mma(p: Problem, any_order: bool = False) -> Geometry | str:
     return _geometry(p, d, "wide", WIDE[d], any_order)
 
 
-def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool) -> Geometry:
+def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool) -> Geometry | str:
     """Two steps, in any order three; workspace: two numbers a row, turns, the sums of dq where several blocks add."""
     desc = p.desc
     heads, kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
@@ -156,7 +169,7 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool
     common = {
         "stats": 0, "turns": turns, "sums": sums, "query_len": desc.query_len, "key_len": desc.key_len,
         "shift": desc.shift, "padded": padded, "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v,
-        "causal": int(desc.is_causal),
+        "tiles": tiles, **window(desc),
     }  # fmt: skip
     rows = 1024 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
     chunks = max(1, -(-padded // rows))
@@ -168,21 +181,27 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool
     views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
     if kv_heads * key_tiles and any(g is not None and g.size for g in views[4:]):
         gradients = {
-            "stride": strides(*views), "tiles": tiles, "key_tiles": key_tiles, "scale": desc.scale,
+            "stride": strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
             "chunk": min(kv_heads, max(NEIGHBOURS, TOGETHER // max(1, 8 * desc.group * padded * d))),
             "heads": heads, "group": desc.group, "any_order": int(any_order), "wide": wide(*views),
         }  # fmt: skip
         grid = (kv_heads * key_tiles, 1, 1)
-        steps.append(Step(f"gradients_{name}_{d}", grid, common | gradients, {}, 32 * t.warps, t.smem(d)))
+        more = level(p, sinks=False)
+        if more and max(desc.query_len, desc.key_len) >= 2**30:
+            return "biases, masks and dropout are for less than 2^30 queries and keys"
+        kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
+        steps.append(Step(kernel, grid, params, {}, 32 * t.warps, t.smem(d)))
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)
             steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
-    return Geometry(tuple(steps), workspace, layout(*views, p.y))
+    biases, workspace = bias_steps(p, workspace)
+    return Geometry((*steps, *biases), workspace, layout(*views, p.y))
 
 
 def _row(name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...]) -> Variant:
     return Variant(
-        name, geometry, source=f"attention/flash_sdpa_backward_{name}.cu", kernels=kernels, elements=HALVES,
+        name, geometry, source=f"attention/flash_sdpa_backward_{name}.cu", kernels=(*kernels, *MMA_KERNELS),
+        elements=HALVES,
         design=design, guarantee=TENSOR_CORES,
     )  # fmt: skip
 

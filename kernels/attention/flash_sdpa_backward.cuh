@@ -1,6 +1,6 @@
 #pragma once
 // flash_sdpa_backward.cuh    what the tensor-core rows of the backward share: flash_prepare, the mask, dq.
-#include <baracuda/attention.cuh>
+#include <baracuda/terms.cuh>
 #include <baracuda/index.cuh>
 #include <baracuda/mma_tile.cuh>
 #include <baracuda/turns.cuh>
@@ -8,9 +8,12 @@
 namespace baracuda {
 namespace attention {
 
-// Tiles of KEYS that see the queries up to q_end (exclusive).
-template <int KEYS, class P> BARACUDA_D i64 seen_tiles(const P& p, i64 q_end) {
-  const i64 keys = p.causal ? min(p.key_len, q_end + p.shift) : p.key_len;
+// The tiles of keys [first, end) that the tile of queries `at` sees.
+template <int QUERIES, int KEYS, class P> BARACUDA_D i64 first_tile(const P& p, i64 at) {
+  return max<i64>(0, at * QUERIES + p.shift - p.left) / KEYS;
+}
+template <int QUERIES, int KEYS, class P> BARACUDA_D i64 end_tile(const P& p, i64 at) {
+  const i64 keys = min(p.key_len, (at + 1) * QUERIES + p.shift + p.right);
   return keys <= 0 ? 0 : (keys + KEYS - 1) / KEYS;
 }
 
@@ -22,7 +25,7 @@ template <class T> BARACUDA_D T* rows_of(const void* x, const i64 (&stride)[3], 
 // Which tile of keys a block takes, and what stands before it.
 struct KeyTile {
   u32 tile, b, kv;  // kv: key head
-  int first, left;  // the tile of queries that first sees a key; keys from the tile's start on
+  int first, last, left;  // the tiles of queries that see a key; keys from the tile's start on
 };
 template <int QUERIES, int KEYS, class P> BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
   const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles), chunk = static_cast<u32>(p.chunk);
@@ -31,7 +34,9 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D KeyTile key_tile(const P& p
   KeyTile at;
   at.tile = within / heads, at.b = head / kv_heads, at.kv = head % kv_heads;
   const i64 k0 = static_cast<i64>(at.tile) * KEYS;
-  at.first = p.causal ? static_cast<int>(min(p.tiles, max<i64>(0, k0 - p.shift) / QUERIES)) : 0;
+  const i64 end = k0 + KEYS - p.shift + p.left;  // of the queries that see a key
+  at.first = static_cast<int>(min(p.tiles, max<i64>(0, k0 - p.shift - p.right) / QUERIES));
+  at.last = static_cast<int>(end <= 0 ? -1 : min(p.tiles - 1, (end - 1) / QUERIES));
   at.left = inside<KEYS>(p.key_len, k0);
   return at;
 }
@@ -51,26 +56,31 @@ template <class P> BARACUDA_D u32* counter_at(const P& p, const KeyTile& key, co
   return static_cast<u32*>(p.turns) + 1 + row_head * static_cast<u32>(p.tiles) + step.at;
 }
 
-// What a thread knows of the mask at a tile of queries: key j of the block is seen by query i where j <= i + past.
+// Whose turn it is at that step when it is this block's.
+template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const KeyTile& key, const Walk& step) {
+  return key.tile - static_cast<u32>(first_tile<QUERIES, KEYS>(p, step.at));
+}
+
+// What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
 struct Mask {
   bool cut;  // whether anything is masked
-  int left, past;
+  int left, from, past;
 };
 template <int QUERIES, int KEYS, class P> BARACUDA_D Mask mask_at(const P& p, const KeyTile& key, const Walk& step) {
   const i64 ahead = static_cast<i64>(step.at) * QUERIES - static_cast<i64>(key.tile) * KEYS;
-  const i64 seen = p.causal ? ahead + p.shift : KEYS;
-  const i64 past = max<i64>(-KEYS - QUERIES, min<i64>(seen, KEYS));
-  return {key.left < KEYS || past < KEYS - 1, key.left, static_cast<int>(past)};
+  const auto clamped = [](i64 x) { return static_cast<int>(max<i64>(-KEYS - QUERIES, min<i64>(x, KEYS))); };
+  const int past = clamped(ahead + p.shift + p.right), from = clamped(ahead + p.shift - p.left);
+  return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1, key.left, from, past};
 }
 
 // Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
-template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask) {
+template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask, float hidden = 0.0f) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
-      if (j >= mask.left || j > i + mask.past) s[n][e] = 0.0f;
+      if (j >= mask.left || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
     }
   }
 }
@@ -102,6 +112,72 @@ template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const
   for (int n = 0; n < N; ++n) {
     a[n / 2][n % 2 * 2] = pack_pair<T>(s[n][0], s[n][1]);
     a[n / 2][n % 2 * 2 + 1] = pack_pair<T>(s[n][2], s[n][3]);
+  }
+}
+
+// The same with score terms. s becomes the weights times what the soft cap lets through, -0 where hidden, p16 the weights
+// that dropout leaves; bits of `kept`: which those are. The lane's first score is that of query i and key j.
+template <class T, int N, class Terms>
+BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32& kept, const float2* stats, int i0, int key0,
+                      const Mask& mask, const Terms& terms, int i, int j) {
+  static_assert(N <= 8, "kept holds 32 scores");
+  kept = ~0u;
+  const float ahead = static_cast<float>(i + terms.shift - j);
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+    float p[1][4];
+    if (terms.capped()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = terms.squash(s[n][e]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) p[0][e] = s[n][e];
+    if (terms.sloped()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        p[0][e] = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), p[0][e]);
+      }
+    }
+    if (terms.masked()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) terms.add_mask_to(p[0][e], i + 8 * n + e % 2, j + e / 2 * 8);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const bool hidden = terms.masked() && p[0][e] == -numeric<float>::infinity();
+      p[0][e] = hidden ? -0.0f : exp2_fast(math::fma(p[0][e], terms.c, e % 2 ? -stat.z : -stat.x));
+    }
+    if (mask.cut) hide(p, i0 + 8 * n, key0, mask, -0.0f);
+    if (terms.capped()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e] * terms.through(s[n][e]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e];
+    }
+    if (terms.drops()) {
+      const u32 bits = terms.kept_by_columns(i + 8 * n, j);
+      kept &= ~((bits ^ 15u) << 4 * n);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[0][e] = bits >> e & 1 ? p[0][e] : 0.0f;
+    }
+    p16[n / 2][n % 2 * 2] = pack_pair<T>(p[0][0], p[0][1]);
+    p16[n / 2][n % 2 * 2 + 1] = pack_pair<T>(p[0][2], p[0][3]);
+  }
+}
+// dy v to ds = s (kept dy v again - delta).
+template <int N>
+BARACUDA_D void differ(float (&ds)[N][4], const float (&s)[N][4], u32 kept, float again, const float2* stats, int i0) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float dp = kept >> (4 * n + e) & 1 ? ds[n][e] * again : 0.0f;
+      const float found = s[n][e] * (dp - (e % 2 ? stat.w : stat.y));
+      ds[n][e] = __float_as_uint(s[n][e]) == 0x80000000u ? 0.0f : found;
+    }
   }
 }
 
@@ -151,15 +227,16 @@ BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int 
     for (int n = 0; n < N; ++n) add_quad_any_order(sums + n * 128, x[n]);
     return;
   }
-  if (key.tile + 1 < seen_tiles<KEYS>(p, q0 + QUERIES)) {
+  const bool begins = key.tile == first_tile<QUERIES, KEYS>(p, step.at);
+  if (key.tile + 1 < end_tile<QUERIES, KEYS>(p, step.at)) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      if (key.tile != 0) add_quad(sums + n * 128, x[n]);
+      if (!begins) add_quad(sums + n * 128, x[n]);
       else __stcg(reinterpret_cast<float4*>(sums + n * 128), float4{x[n][0], x[n][1], x[n][2], x[n][3]});
     }
     return;
   }
-  if (key.tile != 0) {
+  if (!begins) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const float4 old = __ldcg(reinterpret_cast<const float4*>(sums + n * 128));
@@ -209,7 +286,7 @@ template <class T, int D, int QUERIES, int KEYS, class P> BARACUDA_D void flash_
       const float lse = i < p.query_len ? static_cast<const float*>(p.lse)[head * p.query_len + i] : -none;
       static_cast<float2*>(p.stats)[head * p.padded + i] = float2{lse == -none ? none : lse * log2_e<float>, sum};
     }
-    if (p.dq != nullptr && i < p.query_len && seen_tiles<KEYS>(p, (i / QUERIES + 1) * QUERIES) == 0) {
+    if (p.dq != nullptr && i < p.query_len && end_tile<QUERIES, KEYS>(p, i / QUERIES) <= first_tile<QUERIES, KEYS>(p, i / QUERIES)) {
       T* const dq = static_cast<T*>(p.dq) + b * p.stride[2][0] + h * p.stride[2][1] + i * p.stride[2][2] + c;
       Vec<T, VEC> zeros;
 #pragma unroll

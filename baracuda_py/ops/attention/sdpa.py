@@ -28,16 +28,17 @@ from ...schedules.attention import HALVES, SINGLES
 from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products, refuse_library
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
 from ..random.philox import philox_bits
-from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, visible
+from .flash_sdpa import attention_case
 from .layouts import is_swapped, swap, swapped_call
+from .score_terms import AttentionDescriptor, batches, grouped, visible
 
 STAGES = ("raw", "softcap", "mask")
 _SCORES = "batch_size num_heads query_len key_len"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SdpaDescriptor(FlashSdpaDescriptor):
-    """As flash_sdpa's, and: softcap (0: none); dropout_p, of the weights; mask_shape broadcasts to the scores'.
+class SdpaDescriptor(AttentionDescriptor):
+    """softcap (0: none); dropout_p, of the weights; mask_shape broadcasts to the scores'.
 
     mask_element: the element or float32, added to the scores, where -inf hides a key whatever its score; or bool, True
     where a key is seen. scores_stage: what `scores` holds, "raw" scale · q kᵀ, "softcap" capped, "mask" capped, masked.
@@ -50,7 +51,7 @@ class SdpaDescriptor(FlashSdpaDescriptor):
     mask_element: ElementKind | None = element((ElementKind.BOOL, *HALVES, *SINGLES), default=None)
 
     def validate(self) -> None:
-        FlashSdpaDescriptor.validate(self)
+        AttentionDescriptor.validate(self)
         if self.mask_element is None:
             object.__setattr__(self, "mask_element", self.element)
         allowed = tuple(dict.fromkeys((self.element, ElementKind.F32, ElementKind.BOOL)))

@@ -16,7 +16,7 @@ from ...core.element import cast, unrounded
 from ...core.errors import InvalidProblemError
 from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
-from .flash_sdpa import batches, grouped
+from .score_terms import batches, grouped
 from .layouts import is_swapped, swap, swapped_call
 from .sdpa import SdpaDescriptor, kept, products_of, row_kernels, row_step, rows_of, sdpa_case
 from .sdpa import reference as forward

@@ -53,6 +53,59 @@ struct Place {
   }
 };
 
+// What a block of the forward works on: a tile of queries of one head of one sequence.
+struct Work {
+  u32 b, h, kv;          // sequence, query head, key head
+  i64 row, key_row;      // where the tile's first query and the sequence's first key stand among the rows of b
+  i64 first, query_len;  // the tile's first query in its sequence, and how many that has
+  i64 key_len, shift;    // keys of the sequence; a causal query i sees the keys j <= i + shift
+  i64 stat;              // the first query's place in lse
+
+  template <class T> BARACUDA_D const T* queries(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + h * stride[1] + row * stride[2];
+  }
+  template <class T> BARACUDA_D const T* keys(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + kv * stride[1] + key_row * stride[2];
+  }
+  template <class T> BARACUDA_D T* outputs(void* x, const i64 (&stride)[3], int from = 0) const {
+    return static_cast<T*>(x) + b * stride[0] + h * stride[1] + (row + from) * stride[2];
+  }
+};
+
+// How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
+struct Dense {
+  template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
+    const Place place(p);
+    const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
+    const i64 q0 = static_cast<i64>(place.tile) * ROWS;
+    return {b, h, h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
+  }
+};
+
+constexpr i64 unbounded = 1ll << 40;  // a side of a window without a bound
+
+// Which keys the rows of a tile of queries see: row r those from low + r up to high + r (exclusive), if they exist.
+template <int ROWS> struct Span {
+  int key_len, low, high;
+  bool bounded;  // some row may see less than all keys
+  // Row 0 stands at key `at` and sees the keys from `left` before it to `right` after it.
+  BARACUDA_D Span(i64 at, i64 left, i64 right, i64 keys) : key_len(static_cast<int>(keys)) {
+    const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, keys))); };
+    low = clamped(at - left);
+    high = clamped(at + right + 1);
+    bounded = left < unbounded || right < unbounded;
+  }
+  template <class P> BARACUDA_D Span(const P& p, const Work& work)
+      : Span(work.first + work.shift, p.left, p.right, work.key_len) {}
+  // Keys before `first` no row sees, nor those from end(rows) on the first `rows` rows; end may be <= 0.
+  template <int KEYS> BARACUDA_D int first() const { return max(0, low) / KEYS * KEYS; }
+  BARACUDA_D int end(int rows) const { return min(key_len, high + rows - 1); }
+  // Whether some row sees less than all of a tile of keys.
+  template <int KEYS> BARACUDA_D bool cuts(int k0) const {
+    return k0 + KEYS > min(key_len, high) || k0 < low + ROWS - 1;
+  }
+};
+
 BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 
@@ -172,7 +225,7 @@ BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor
       for (int i = 0; i < R; ++i) {
         const auto weight = load<V>(p + 8 * i * score_pitch<A> + n);
         if constexpr (MASKED) {
-          if (n >= seen(i)) continue;
+          if (!seen(i, n)) continue;
         }
 #pragma unroll
         for (int e = 0; e < V; ++e) {
@@ -190,7 +243,7 @@ BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor
   }
 }
 struct AllSeen {
-  BARACUDA_D int operator()(int) const { return tile_keys; }
+  BARACUDA_D bool operator()(int, int) const { return true; }
 };
 
 // ---- registers to memory --------------------------------------------------------------------------------------------
