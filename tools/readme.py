@@ -111,8 +111,8 @@ def _terms_table(path: Path) -> str:
     terms = [t for t in next(iter(points.values()), {}) if not t.startswith("plain")]
     lines = [(*key, *(found[t] for t in terms)) for key, found in points.items()]
     title = (
-        "Throughput with a score term, of the plain causal row's at equal work (`benchmarks/attention_terms.py`): mask is "
-        "[batch, 1, 1, keys] of bool, bias [1, heads, queries, keys] of bf16, the window 1024 keys"
+        "Throughput with a score term, of the plain causal row's at equal work (`benchmarks/attention_terms.py`): mask "
+        "is [batch, 1, 1, keys] of bool, bias [1, heads, queries, keys] of bf16, the window 1024 keys"
     )
     return _table(title, ("direction", "head_dim", "length", *terms), lines)
 
