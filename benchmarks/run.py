@@ -13,8 +13,9 @@ import sys
 import time
 from typing import Any
 
+import cascade_cases  # noqa: F401  (registers its cases, as the next)
 import cupy as cp
-import model_cases  # noqa: F401  (registers its cases, as the next)
+import model_cases  # noqa: F401
 import paged_cases  # noqa: F401
 import position_cases  # noqa: F401
 import sdpa_cases  # noqa: F401

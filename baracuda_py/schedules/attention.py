@@ -15,6 +15,8 @@ from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Pr
 from .score_terms import LEVELS, TERMS, level, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+FORWARD_DIMS = (*HEAD_DIMS, 512)
+COLUMNS = 256  # of v that a block of the forward takes at most
 HALVES = (ElementKind.F16, ElementKind.BF16)
 SINGLES = (ElementKind.F32, ElementKind.F64)
 THREADS = 128  # of a SIMT block
@@ -51,6 +53,11 @@ def wide(*views: View | None) -> int:
 def layout(*views: View | None) -> str:
     """The layout class for the SKU."""
     return "contiguous" if all(v.dense for v in views if v is not None) else "inner_contiguous"
+
+
+def parts(desc: Any) -> int:
+    """Blocks that share the columns of v past head_dim 256; each makes the scores anew."""
+    return max(1, -(-desc.d_v // COLUMNS))
 
 
 def split_scale(desc: Any) -> dict[str, float]:
@@ -105,7 +112,7 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
         kernel, params = kernel + LEVELS[more], params | terms(p)
         if more == 2:
             axes = {name: value for name, value in axes.items() if name != "WIDE"}
-    grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
+    grid = (tiles * desc.batch_size * desc.num_heads, parts(desc), 1)
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
 
 
@@ -134,7 +141,7 @@ class Tiling:
 
     def smem(self, d: int) -> int:
         """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
-        return 2 * d * (self.rows + 2 * self.stages * self.keys)
+        return 2 * (d * self.rows + self.stages * self.keys * (d + min(d, COLUMNS)))
 
     def call(self, d: int, rest: str) -> str:
         """The kernel's template."""
@@ -176,11 +183,13 @@ SM80 = {
     32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms=(2, 2)),
     96: Tiling(4, 2, 64, 2, 2),
     128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
+    512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
 SM89 = {
     32: Tiling(8, 2, 64, 2, 1), 64: Tiling(8, 2, 64, 2, 1), 96: Tiling(8, 2, 32, 2, 1),
     128: Tiling(8, 2, 32, 2, 1), 192: Tiling(8, 1, 32, 2, 1), 256: Tiling(8, 1, 16, 2, 1),
+    512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
 # each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
@@ -257,7 +266,7 @@ def _three(d: int, kind: ElementKind) -> bool:
 
 
 def _axes(three: bool) -> Any:
-    return lambda kind: {"D": tuple(d for d in HEAD_DIMS if _three(d, kind) == three)}
+    return lambda kind: {"D": tuple(d for d in FORWARD_DIMS if _three(d, kind) == three)}
 
 
 def rows_of_values(d: int, size: int) -> int:
@@ -269,14 +278,15 @@ def simt_row(form: Form) -> Variant:
     """The row of plain multiply-adds."""
 
     def geometry(p: Problem) -> Geometry | str:
-        desc, d = p.desc, head_dim(p.desc)
+        desc, d = p.desc, head_dim(p.desc, FORWARD_DIMS)
         if isinstance(d, str):
             return d
-        double = desc.element is ElementKind.F64
+        double, columns = desc.element is ElementKind.F64, min(d, COLUMNS)
         rows, stage = (32, 32) if double else (64, 32 if d % 64 else 64)
+        rows //= 2 if d > COLUMNS else 1
         size, pad = (8, 2) if double else (4, 4)
-        values = rows_of_values(d, size)
-        smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
+        values = rows_of_values(columns, size)
+        smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * columns)
         name = "simt" if _three(d, desc.element) else "simt_wide"
         return form.launch(p, name, {"D": d}, rows, THREADS, smem)
 

@@ -13,6 +13,7 @@ from typing import Any
 from ..core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ..core.variant import aligned
 from .attention import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
+from .attention_bias import MMA_KERNELS, bias_steps
 from .score_terms import LEVELS, TERMS, level, terms, window
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
@@ -246,6 +247,9 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangeme
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)
             steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
+    if form.terms:
+        biases, workspace = bias_steps(p, workspace)
+        steps += biases
     return Geometry(tuple(steps), workspace, layout(*views, p.y))
 
 
@@ -254,7 +258,8 @@ def _row(
 ) -> Variant:
     return Variant(
         name, partial(geometry, form=form), source=f"attention/flash_sdpa_backward_{name}.cu",
-        kernels=(*kernels, *form.before), elements=HALVES, design=design, guarantee=TENSOR_CORES,
+        kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before), elements=HALVES, design=design,
+        guarantee=TENSOR_CORES,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ..core.variant import aligned
-from .attention import FIELDS, L2, Form, layout, split_scale, strides, wide
+from .attention import FIELDS, L2, Form, layout, parts, split_scale, strides, wide
 from .attention_backward import Arrangement, Cut
 from .score_terms import window
 
@@ -131,7 +131,7 @@ def packed_form(bounds: tuple[str, str]) -> Form:
         views, tiles = (p.q, p.k, p.v, p.y), TileList(QUERIES, rows, LONGEST_FIRST)
         step, (offset,), workspace = list_tiles(p, (tiles,), bounds, together(p.desc))
         params = {"stride": packed_strides(*views), **_forward(p, tiles, offset, views)}
-        grid = (tiles.capacity(p.desc) * p.desc.num_heads, 1, 1)
+        grid = (tiles.capacity(p.desc) * p.desc.num_heads, parts(p.desc), 1)
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashVarlenParams", **FIELDS, **_LISTED)
@@ -152,7 +152,7 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
         k, v = strides(p.k_cache, p.v_cache)
         params = {"stride": [q, k, v, y], "k": "k_cache", "v": "v_cache", **values(p)}
         params |= _forward(p, tiles, offset, views)
-        grid = (tiles.capacity(desc) * desc.num_heads, 1, 1)
+        grid = (tiles.capacity(desc) * desc.num_heads, parts(desc), 1)
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashPagedParams", **FIELDS, **_LISTED, **fields)

@@ -8,12 +8,11 @@ from typing import Any
 from ..core import ElementKind, Problem
 
 _UNBOUNDED = 2**40  # as `unbounded` in attention.cuh
-_KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
+KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
 
 TERMS = {
     "mask": "ptr", "slopes": "ptr", "sinks": "ptr", "seed": "iscalar", "offset": "iscalar", "mask_pitch": "i64[4]",
-    "slope_stride": "i64[2]", "softcap": "f64", "restored": "f64", "threshold": "u32",
-    "mask_kind": "i32",
+    "slope_stride": "i64[2]", "softcap": "f64", "restored": "f64", "threshold": "u32", "mask_kind": "i32",
 }  # fmt: skip
 
 
@@ -48,5 +47,5 @@ def terms(p: Problem) -> dict[str, Any]:
     return {
         "mask_pitch": pitch, "slope_stride": slopes, "softcap": desc.softcap,
         "restored": 1 / (1 - desc.dropout_p) if desc.dropout_p < 1 else 0.0,
-        "threshold": math.ceil(desc.dropout_p * 2**24), "mask_kind": 0 if p.mask is None else _KINDS[p.mask.element],
+        "threshold": math.ceil(desc.dropout_p * 2**24), "mask_kind": 0 if p.mask is None else KINDS[p.mask.element],
     }  # fmt: skip

@@ -16,21 +16,23 @@ namespace baracuda {
 template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_sdpa(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int R = sizeof(A) == 8 ? 4 : 8, ROWS = 8 * R;
-  constexpr int CHUNK = chunk<A, D>, VALUES = value_rows<A, D, 16384>();
+  constexpr int R = (sizeof(A) == 8 ? 4 : 8) / (D > 256 ? 2 : 1), ROWS = 8 * R;
+  constexpr int DV = min(D, 256);  // past 256 columns blockIdx.y says which 256 of v a block takes
+  constexpr int CHUNK = chunk<A, D>, VALUES = value_rows<A, DV, 16384>();
   constexpr int AHEAD = is_same<T, float> && D == 256 ? 4 : 8;  // loads in flight: other registers hold outputs
   constexpr int QP = D + pad<A>, KP = CHUNK + pad<A>;
   constexpr int KEYS = max(tile_keys * KP, ROWS * score_pitch<A>);
   BARACUDA_DYNAMIC_SMEM(A, queries);   // [ROWS][QP]
   A* const keys = queries + ROWS * QP;  // [64][KP], and once the scores are known [ROWS][score_pitch]
-  A* const values = keys + KEYS;        // [VALUES][D]
+  A* const values = keys + KEYS;        // [VALUES][DV]
+  const int col0 = D > DV ? static_cast<int>(blockIdx.y) * DV : 0, cols = p.d_v - col0;
 
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   const typename Where::template Keys<P> source(p, work);
-  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]);
-  T* const y = work.template outputs<T>(p.y, p.stride[3]);
+  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
+  T* const y = work.template outputs<T>(p.y, p.stride[3]) + col0;
 
   const int rows = inside<ROWS>(work.query_len, work.first);
   const Span<ROWS> span(p, work);
@@ -39,7 +41,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const A c = terms.c, sign = static_cast<A>(p.sign);
 
   stage<ROWS, D, QP>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
-  A acc[R][D / 16], top[R], sum[R];
+  A acc[R][DV / 16], top[R], sum[R];
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     top[i] = -numeric<A>::infinity();
@@ -49,7 +51,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       sum[i] = thread_col() == 0 ? terms.sink_weight() : A(0);
     }
 #pragma unroll
-    for (int n = 0; n < D / 16; ++n) acc[i][n] = A(0);
+    for (int n = 0; n < DV / 16; ++n) acc[i][n] = A(0);
   }
 
 #pragma unroll 1
@@ -68,7 +70,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     for (int d = 0; d == 0 || d < p.d_k; d += CHUNK) {
       __syncthreads();
       stage<tile_keys, CHUNK, KP, AHEAD, T>(keys, k.from(k0).columns(d), left, p.d_k - d, p.wide & 2);
-      if (d == 0) stage<VALUES, D, D, AHEAD, T>(values, v.from(k0), left, p.d_v, p.wide & 4);
+      if (d == 0) stage<VALUES, DV, DV, AHEAD, T>(values, v.from(k0), left, cols, p.wide & 4);
       __syncthreads();
       multiply_scores<R, CHUNK, QP, KP>(s, queries + d, keys);
     }
@@ -118,7 +120,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       if (n > 0) {
         __syncthreads();
         const i64 at = static_cast<i64>(k0) + n;
-        stage<VALUES, D, D, AHEAD, T>(values, v.from(at), left - n, p.d_v, p.wide & 4);
+        stage<VALUES, DV, DV, AHEAD, T>(values, v.from(at), left - n, cols, p.wide & 4);
         __syncthreads();
       }
       const A* factor = factors + (n > 0);
@@ -128,8 +130,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         if constexpr (TERMS != 0) return within && !terms.hides(i0 + 8 * i, key);
         else return within;
       };
-      if (cut) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, seen);
-      else multiply_values<R, D, VALUES, false, true>(acc, keys + n, factor, values, AllSeen{});
+      if (cut) multiply_values<R, DV, VALUES, true, true>(acc, keys + n, factor, values, seen);
+      else multiply_values<R, DV, VALUES, false, true>(acc, keys + n, factor, values, AllSeen{});
     }
   }
 
@@ -139,13 +141,13 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     const A total = group_reduce<Sum, 16>(sum[i]);
     factor[i] = total == A(0) ? A(0) : terms.again / total;
     const int r = thread_row() + 8 * i;
-    if (p.lse != nullptr && thread_col() == 0 && r < rows) {
+    if (p.lse != nullptr && col0 == 0 && thread_col() == 0 && r < rows) {
       const A rest = math::fma(top[i], c, -(top[i] * c));  // what rounding took from base
       const A lse = math::fma(top[i], terms.natural, math::fma(rest, -ln_2<A>, math::log(total)));
       static_cast<A*>(p.lse)[work.stat + r] = total == A(0) ? -numeric<A>::infinity() : lse;
     }
   }
-  put_output<R, D>(y, p.stride[3][2], acc, factor, rows, p.d_v, p.wide & 8);
+  put_output<R, DV>(y, p.stride[3][2], acc, factor, rows, cols, p.wide & 8);
 }
 
 }  // namespace baracuda

@@ -23,22 +23,7 @@ BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>&
 #pragma unroll
     for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
   }
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
-    u32 x[MT][4];
-#pragma unroll
-    for (int m = 0; m < MT; ++m) query.read(x[m], 16 * m, d);
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n += 2) {
-      u32 y[4];
-      key.read(y, 8 * n, d, at);
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-        mma_m16n8k16<T>(s[m][n], x[m], {y[0], y[1]});
-        mma_m16n8k16<T>(s[m][n + 1], x[m], {y[2], y[3]});
-      }
-    }
-  }
+  add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
 }
 
 // acc += weights v
@@ -67,16 +52,18 @@ template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, cl
 BARACUDA_D void flash_sdpa_mma(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
+  constexpr int DV = min(D, 256), VALUES = KEYS * DV;  // past 256 columns blockIdx.y says which 256 of v a block takes
   const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, queries);       // [ROWS][D], at the end the outputs
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
-  T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][D]
+  T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][DV]
+  const int col0 = D > DV ? static_cast<int>(blockIdx.y) * DV : 0;
 
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   const typename Where::template Keys<P> source(p, work);
-  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]);
+  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
   const int rows = inside<ROWS>(work.query_len, work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
   const int i0 = static_cast<int>(work.first) + row0;
 
@@ -92,7 +79,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k.from(k0), key_len - k0, p.d_k, wide);
   };
   const auto load_values = [&](int k0, int stage) {
-    tile::copy<KEYS, D, THREADS>(values + stage * TILE, v.from(k0), key_len - k0, p.d_v, wide);
+    tile::copy<KEYS, DV, THREADS>(values + stage * VALUES, v.from(k0), key_len - k0, p.d_v - col0, wide);
   };
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
   int k0 = span.template first<KEYS>();
@@ -108,9 +95,10 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     for (int n = lane_id(); n < 16 * MT * D; n += warp_size) mine[n] = from_acc<T>(to_acc(mine[n]) * float(p.sign));
     __syncwarp();
   }
-  const tile::Reader<D, false> query(mine), value(values);
+  const tile::Reader<D, false> query(mine);
+  const tile::Reader<DV, false> value(values);
   const tile::Reader<D, true> key(keys);
-  Rows<T, D, MT, KEYS> r;
+  Rows<T, DV, MT, KEYS> r;
   if constexpr (TERMS != 0) r.begin_with(terms);
 
   // A tile of keys: `begin` before the scores, `middle` before the values are read.
@@ -133,16 +121,16 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     if (k0 + KEYS < last) load_keys(k0 + KEYS, 0);
     cp_async_commit();
   };
-  const auto odd = [&] { return can_hide && has_odd<TILE / 2, THREADS>(values + stage * TILE); };
+  const auto odd = [&] { return can_hide && has_odd<VALUES / 2, THREADS>(values + stage * VALUES); };
   const auto clear = [&] {
     __syncthreads();
-    clear_odd<TILE / 2, THREADS>(values + stage * TILE);
+    clear_odd<VALUES / 2, THREADS>(values + stage * VALUES);
     __syncthreads();
   };
 
 #pragma unroll 1
   for (; k0 < own; k0 += KEYS, stage ^= STAGES - 1) {
-    const u32 at = stage * TILE * static_cast<u32>(sizeof(T));
+    const u32 at = stage * TILE * static_cast<u32>(sizeof(T)), value_at = stage * VALUES * static_cast<u32>(sizeof(T));
     const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
     begin(k0);
     score<T, D, MT, KEYS>(r.s, query, key, at);
@@ -158,13 +146,13 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     r.rescale();
     r.pack();
     if (cut && odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
-      r.template add_odd<tile::Rows<D>>(values + stage * TILE, left, [&](int row, int key) {
+      r.template add_odd<tile::Rows<DV>>(values + stage * VALUES, left, [&](int row, int key) {
         if constexpr (TERMS != 0) return key >= from + row && key < past + row && !terms.hides(i0 + row, k0 + key);
         else return key >= from + row && key < past + row;
       });
       clear();
     }
-    multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
+    multiply<T, DV, MT, KEYS>(r.acc, r.weights, value, value_at);
   }
 #pragma unroll 1
   for (; k0 < last; k0 += KEYS, stage ^= STAGES - 1) {  // tiles that only warps further down see
@@ -175,11 +163,11 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
 
   cp_async_wait<0>();
   if (none) __syncthreads();  // the copies of q, by other threads, must not meet the outputs
-  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, c, terms.natural, terms.again);
+  float* const lse = p.lse == nullptr || col0 != 0 ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
+  r.template finish<tile::Rows<DV>>(mine, 0, lse, rows - row0, c, terms.natural, terms.again);
   __syncwarp();
-  T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
-  tile::copy_out<16 * MT, D, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v, wide);
+  T* const y = work.template outputs<T>(p.y, p.stride[3], row0) + col0;
+  tile::copy_out<16 * MT, DV, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v - col0, wide);
 }
 
 }  // namespace baracuda

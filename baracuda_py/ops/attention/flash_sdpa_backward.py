@@ -1,4 +1,4 @@
-"""flash_sdpa_backward: dq, dk, dv from q, k, v, y, lse and dy, the scores recomputed (Dao 2023, FlashAttention-2)."""
+"""flash_sdpa_backward: the gradients of flash_sdpa, its scores recomputed (Dao 2023, FlashAttention-2)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core import (
-    Args,
-    Array,
-    ElementKind,
-    OpCategory,
-    Plan,
-    Scalar,
-    functional,
-    operand,
-    output,
-    scalar,
-)  # fmt: skip
+from ...core import Args, Array, ElementKind, OpCategory, Plan, Scalar, functional, operand, output, scalar
 from ...core.element import cast, unrounded
+from ...core.errors import InvalidProblemError
+from ...interop.arrays import read
 from ...schedules.attention_backward import DENSE, ROWS
 from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
@@ -31,7 +22,6 @@ from .score_terms import batches, distance, grouped, kept, restored, scores
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
 _ROW = "batch_size num_heads query_len"
-_WARPS = 8  # rows of dy · y a block takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +31,10 @@ class FlashSdpaBackwardDescriptor(FlashSdpaDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class FlashSdpaBackwardArgs(Args):
-    """`y` and `lse` are the forward's, mask, slopes, seed and offset what it was given; a None gradient costs nothing.
+    """`y` and `lse` are the forward's, mask, slopes, sinks, seed and offset what it was given.
 
-    dmask has the mask's shape, dslopes that of slopes: summed where they broadcast.
+    dmask has the mask's shape and element, dslopes the shape of slopes: summed where they broadcast. A gradient left
+    None costs nothing.
     """
 
     q: Array = operand(_Q, layout="inner")
@@ -81,6 +72,8 @@ def reference(
             np.exp(p, out=p)
             if unseen.any():
                 p[unseen] = 0
+            if made.seen is not None:
+                np.copyto(p, 0, where=~made.seen)  # whatever the lse is
             keep, rows = kept(desc, b, seed, offset), grouped(dy[b], desc)
             again = q.dtype.type(restored(desc))
             delta = (dy[b] * y[b]).sum(axis=-1)
@@ -121,7 +114,6 @@ def _add(total: np.ndarray, part: np.ndarray, b: slice) -> None:
     into[b if shape[0] > 1 else slice(None)] += part.sum(axis=axes, keepdims=True)
 
 
-
 class FlashSdpaBackwardPlan(Plan):
     """The gradients of `FlashSdpaPlan`; dk and dv are summed over the query heads that share a key head.
 
@@ -146,9 +138,9 @@ class FlashSdpaBackwardPlan(Plan):
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         """y and lse as the forward gives them, rounded to their elements."""
         compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
-        given = {name: arrays[name] for name in ("q", "k", "v", "mask", "slopes", "sinks") if arrays[name] is not None}
-        inputs = {name: a if a.dtype == np.bool_ else a.astype(compute) for name, a in given.items()}
-        made = forward(desc, **inputs, seed=arrays["seed"], offset=arrays["offset"], wanted={"y", "lse"})
+        given = {name: arrays.get(name) for name in ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset")}
+        floats = {n: a.astype(compute) for n, a in given.items() if isinstance(a, np.ndarray) and a.dtype != np.bool_}
+        made = forward(desc, **given | floats, wanted={"y", "lse"})
         arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
 
     @classmethod
@@ -160,19 +152,35 @@ _call = functional(FlashSdpaBackwardPlan)
 
 
 def flash_sdpa_backward(
-    q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, *, scale: float | None = None, is_causal: bool = False,
-    causal_alignment: str = "top_left", layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
-    return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None,
+    q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
+    scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
+    window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0,
+    seed: Any = 0, offset: Any = 0, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
+    return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv), those asked for; arrays in `layout` as for `flash_sdpa`, lse [batch, heads, queries] in either."""
-    flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
-    facts = {"scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment}
-    facts |= {f"return_{name}": flag for name, flag in flags.items()}
+    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa` with the same facts, seed and offset.
+
+    Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask, dslopes and dsinks have the shapes of
+    what they are the gradients of, summed where that broadcasts. A boolean mask has none.
+    """
+    swapped = {"dq": (return_dq, q), "dk": (return_dk, k), "dv": (return_dv, v)}
+    others = {"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks}
+    facts = {
+        "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
+        "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
+    }  # fmt: skip
+    facts |= {f"return_{n}": flag for n, flag in ({n: f for n, (f, _) in swapped.items()} | others).items()}
+    for name, x in (("dmask", mask), ("dslopes", slopes), ("dsinks", sinks)):
+        if others[name] and (x is None or not read(x).element.is_float):
+            what = f"no {name[1:]} is given" if x is None else f"a mask of {read(x).element} has no gradient"
+            raise InvalidProblemError(f"{name} is wanted but {what}")
     if not is_swapped(layout):
-        return _call(q, k, v, y, lse, dy, **facts, out=out, stream=stream, preference=preference)
-    shapes = {name: tuple(x.shape) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
-    operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy)]
-    return swapped_call(_call, operands, facts, tuple(shapes), shapes, out, stream, preference)
+        return _call(q, k, v, y, lse, dy, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
+    shapes = {name: tuple(x.shape) for name, (flag, x) in swapped.items() if flag}
+    names = (*shapes, *(name for name, flag in others.items() if flag))
+    operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), mask, slopes, sinks]
+    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
 
 
 flash_sdpa_backward.plan = FlashSdpaBackwardPlan  # type: ignore[attr-defined]

@@ -163,8 +163,8 @@ def cells_of(
         given = _wrapped((named - 1) * desc.page_size + int(kv_last_page_len[b])) if named else 0
     length = max(0, min(given, desc.max_cache_len, len(row) * desc.page_size))
     wrong = None if given == length else f"sequence {b} has {given} tokens and room for {length}"
-    place = np.arange(length)
-    page = row[place // desc.page_size].astype(np.int64) if length else np.zeros(0, np.int64)
+    place = np.arange(0 if desc.window_left is None else max(0, length - 1 - desc.window_left), length)
+    page = row[place // desc.page_size].astype(np.int64) if len(place) else np.zeros(0, np.int64)
     there = (page >= 0) & (page < desc.num_pages)
     if wrong is None and not there.all():
         wrong = f"position {place[~there][0]} of sequence {b} is in page {page[~there][0]} of {desc.num_pages}"

@@ -149,12 +149,15 @@ constexpr i64 unbounded = 1ll << 40;  // a side of a window without a bound
 template <int ROWS> struct Span {
   int key_len, low, high;
   bool bounded;  // some row may see less than all keys
-  template <class P> BARACUDA_D Span(const P& p, const Work& work) : key_len(static_cast<int>(work.key_len)) {
-    const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, work.key_len))); };
-    low = clamped(work.first + work.shift - p.left);
-    high = clamped(work.first + work.shift + p.right + 1);
-    bounded = p.left < unbounded || p.right < unbounded;
+  // Row 0 stands at key `at` and sees the keys from `left` before it to `right` after it.
+  BARACUDA_D Span(i64 at, i64 left, i64 right, i64 keys) : key_len(static_cast<int>(keys)) {
+    const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, keys))); };
+    low = clamped(at - left);
+    high = clamped(at + right + 1);
+    bounded = left < unbounded || right < unbounded;
   }
+  template <class P> BARACUDA_D Span(const P& p, const Work& work)
+      : Span(work.first + work.shift, p.left, p.right, work.key_len) {}
   // Keys before `first` no row sees, nor those from end(rows) on the first `rows` rows; end may be <= 0.
   template <int KEYS> BARACUDA_D int first() const { return max(0, low) / KEYS * KEYS; }
   BARACUDA_D int end(int rows) const { return min(key_len, high + rows - 1); }

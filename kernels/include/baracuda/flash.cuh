@@ -35,6 +35,28 @@ template <int WORDS, int THREADS, class T> BARACUDA_D void clear_odd(T* tile) {
   for (int n = threadIdx.x; n < WORDS; n += THREADS) words[n] &= ~((odd_signs<T>(words[n]) >> 15) * 0xffffu);
 }
 
+// s += q kᵀ; the tiles stand `query_at` and `key_at` bytes behind those of the readers.
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void add_scores(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query,
+                           const tile::Reader<D, true>& key, u32 query_at, u32 key_at) {
+#pragma unroll
+  for (int d = 0; d < D; d += 16) {
+    u32 x[MT][4];
+#pragma unroll
+    for (int m = 0; m < MT; ++m) query.read(x[m], 16 * m, d, query_at);
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n += 2) {
+      u32 y[4];
+      key.read(y, 8 * n, d, key_at);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        mma_m16n8k16<T>(s[m][n], x[m], {y[0], y[1]});
+        mma_m16n8k16<T>(s[m][n + 1], x[m], {y[2], y[3]});
+      }
+    }
+  }
+}
+
 // What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's running maximum and sum. Lane (g, t) of
 // mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16.
 template <class T, int D, int MT, int KEYS> struct Rows {

@@ -14,6 +14,18 @@
 
 namespace baracuda::attention {
 
+// f(x) for an x of the C++ type of a mask's element: 0 bool, as bytes, 1 f16, 2 bf16, 3 f32, 4 f64.
+template <class A, class F> BARACUDA_D void with_kind(int kind, const F& f) {
+  switch (kind) {
+    case 0: f(u8{}); break;
+    case 1: f(f16{}); break;
+    case 2: f(bf16{}); break;
+    case 3: f(float{}); break;
+    default:
+      if constexpr (is_same<A, double>) f(double{});
+  }
+}
+
 // LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code in a kernel costs time even when it is jumped
 // over (H200, wgmma, head_dim 128: a third of the throughput).
 template <int LEVEL, class A, bool FAST, class P> struct Terms {
@@ -64,7 +76,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
       each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x); });
     }
     if constexpr (LEVEL == 2) {
-      if (masked()) with_kind([&](auto kind) {
+      if (masked()) with_kind<A>(p.mask_kind, [&](auto kind) {
         each([&](A& x, int r, int c_) { add_mask(x, mask_as<decltype(kind)>(i + r, j + c_)); });
       });
     }
@@ -127,19 +139,9 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
  private:
   BARACUDA_D u64 element(int i, int j) const { return row + static_cast<u64>(i) * key_len + j; }
   BARACUDA_D u32 stays(u32 bits) const { return bits >> 8 >= p.threshold; }
-  template <class F> BARACUDA_D void with_kind(const F& f) const {
-    switch (p.mask_kind) {
-      case 0: f(u8{}); break;
-      case 1: f(f16{}); break;
-      case 2: f(bf16{}); break;
-      case 3: f(float{}); break;
-      default:
-        if constexpr (is_same<A, double>) f(double{});
-    }
-  }
   BARACUDA_D A mask_at(int i, int j) const {
     A found = 0;
-    with_kind([&](auto kind) { found = mask_as<decltype(kind)>(i, j); });
+    with_kind<A>(p.mask_kind, [&](auto kind) { found = mask_as<decltype(kind)>(i, j); });
     return found;
   }
   // In units. What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
