@@ -10,7 +10,7 @@ from cases import BF16, Arrays, Case, case, empty, make, optional, randn
 
 import baracuda_py as bc
 
-_SCORES = (2, 16, 2048, 2048)
+_SCORES = (4, 16, 2048, 2048)
 
 
 def _distances() -> torch.Tensor:
@@ -35,7 +35,7 @@ def alibi(compiled: bool) -> Case:
         _scores(bc.AlibiDescriptor),
         lambda: {"scores": randn(*_SCORES), "slopes": slopes, "y": empty(*_SCORES)},
         ["y"],
-        "[2, 16, 2048, 2048] bf16",
+        "[4, 16, 2048, 2048] bf16",
         {"torch": peer},
         compiled=optional(compiled, peer),
         target="0.90",
@@ -58,7 +58,7 @@ def _alibi_backward(both: bool, compiled: bool) -> Case:
         _scores(bc.AlibiBackwardDescriptor),
         arrays,
         ["dslopes", "dscores"] if both else ["dslopes"],
-        f"{'dscores, dslopes' if both else 'dslopes'} of [2, 16, 2048, 2048] bf16",
+        f"{'dscores, dslopes' if both else 'dslopes'} of [4, 16, 2048, 2048] bf16",
         {"torch": peer},
         compiled=optional(compiled, peer),
         target="0.90",

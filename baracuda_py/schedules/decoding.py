@@ -32,7 +32,8 @@ class Walk:
     cache: the C++ class (`flash_decoding.cuh`). sources: the kernel files of tensor cores and of multiply-adds. fields,
     values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
     refuse: why a problem cannot be walked. scales: the class that the kernel which adds needs, if not `cache`. axes:
-    axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element.
+    axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element,
+    `tiles` tiles of 16 a warp and `split` keys a split, and keep their way in shared memory if it `walks`.
     weights: whether the op has the outputs `weights` and `mean_weights`: a kernel named "…_keep" leaves what they need.
     """
 
@@ -49,6 +50,9 @@ class Walk:
     axis_values: Callable[[Problem], Mapping[str, Any]] = lambda p: {}
     bytes: int = 2
     weights: bool = False
+    tiles: int = 1
+    split: int = SPLIT
+    walks: bool = False
     params: Mapping[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
     def __post_init__(self) -> None:
@@ -71,6 +75,11 @@ class Walk:
         made["combine", keep] = Params(f"{name}CombineParams", y="ptr", lse="ptr", y_stride="i64[2]", **shared)
         if keep:
             made["weights", keep] = Params(f"{name}WeightsParams", mean_weights="ptr", mean_stride="i64", **shared)
+
+    @property
+    def rings(self) -> Mapping[int, Ring]:
+        """By head_dim."""
+        return RINGS if self.bytes == 2 else BYTE_RINGS
 
     def kernel(self, step: str, keep: bool, name: str, call: str, *axes: Any, **facts: Any) -> Kernel:
         """A kernel of a step, as it is or with what the weights need kept; `call` has a place for that."""
@@ -151,33 +160,35 @@ class Ring:
 RINGS = {
     32: Ring(1, 5, 4), 64: Ring(1, 5, 4), 96: Ring(2, 4, 2), 128: Ring(2, 4, 2), 192: Ring(1, 8, 2), 256: Ring(1, 6, 2),
 }  # fmt: skip
-BYTE_RINGS = {d: Ring(1, 6 if d > 128 else 8, 2) for d in HEAD_DIMS}  # of elements of a byte
+BYTE_RINGS = {d: Ring(1, 6, 2) if d > 128 else Ring(1, 5, 3) for d in HEAD_DIMS}  # of elements of a byte
 
 
-def mma_shared_bytes(d: int, group: int, run: int, size: int = 2) -> int:
-    """A ring a warp, the queries, maxima and sums, the warps' outputs and those kept (`flash_decoding_mma.cu`)."""
-    columns = 128 // size  # of a page
-    ring, warps, row = (RINGS if size == 2 else BYTE_RINGS)[d], MMA_THREADS // 32, 4 * (-(-d // columns) * columns + 4)
-    kept = min(MMA_HEADS, group) * row if run > 1 else 0
-    outs = min(8, group) * row
+def mma_shared_bytes(d: int, group: int, run: int, walk: Walk) -> int:
+    """A ring a warp, the queries, maxima and sums, the way, outputs of the warps and kept (`flash_decoding_mma.cu`)."""
+    ring, columns = walk.rings[d], 128 // walk.bytes  # of a page
+    width, warps = -(-d // columns) * columns, MMA_THREADS // 32
+    kept = min(MMA_HEADS, group) * 4 * (width + 4) if run > 1 else 0
+    outs = min(8, group) * 4 * (width + 4)
     queries = 2 * MMA_HEADS * (-(-d // (columns // 2)) * columns // 2)
-    return warps * (ring.units * ring.pages * 2048 + 16 * MMA_HEADS + outs) + 16 * MMA_HEADS + queries + kept
+    ahead = (ring.units - 1) // (2 * width // columns // ring.pages * walk.tiles) + 2
+    way = 16 * walk.tiles * (16 + 8 * ahead) if walk.walks else 0
+    each = ring.units * ring.pages * 2048 + 16 * MMA_HEADS + outs + way
+    return warps * each + 16 * MMA_HEADS + queries + kept
 
 
 def mma_row(walk: Walk) -> Variant:
     """16-bit queries: a kernel for each head_dim, and the one that adds what they leave."""
-    rings = RINGS if walk.bytes == 2 else BYTE_RINGS
 
     def geometry(p: Problem) -> Geometry | str:
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
         if why or isinstance(d, str):
             return why or str(d)
-        splits = min(-(-desc.max_cache_len // SPLIT), MOST)
+        splits = min(-(-desc.most_keys // walk.split), MOST)
         blocks = splits * -(-desc.group // MMA_HEADS) * desc.batch_size * desc.num_kv_heads
-        fills = blocks >= WAVES * FOLD * rings[d].blocks * p.device.sms
-        run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk.bytes) <= _LIMIT else 1
+        fills = blocks >= WAVES * FOLD * walk.rings[d].blocks * p.device.sms
+        run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk) <= _LIMIT else 1
         tiles = _Tiles(splits, run, MMA_HEADS, MMA_THREADS, -(-desc.d_v // 4) * 4)
-        smem = mma_shared_bytes(d, desc.group, run, walk.bytes)
+        smem = mma_shared_bytes(d, desc.group, run, walk)
         return _steps(p, walk, tiles, (f"mma_{d}", "merge"), walk.axis_values(p), smem)
 
     def kernels(keep: bool) -> tuple[Kernel, ...]:
@@ -185,9 +196,9 @@ def mma_row(walk: Walk) -> Variant:
             walk.kernel(
                 "split", keep, f"mma_{d}",
                 f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
-                threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes), spills=walk.bytes == 1 and d > 128,
+                threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes), spills=walk.walks,
             )
-            for d, ring in rings.items()
+            for d, ring in walk.rings.items()
         )  # fmt: skip
         call = f"flash_decoding_merge<{{T}}, {walk.scales or walk.cache}, KEEP>"
         return (*splits, walk.kernel("combine", keep, "merge", call, threads=MMA_THREADS, min_blocks=6))
@@ -222,7 +233,7 @@ def row(walk: Walk) -> Variant:
         if wide(p.views[walk.k], p.views[walk.v]) != 3:
             name, heads = "split_narrow", 4
         axes = {"D": d, "HEADS": heads} if name == "split" else {"D": d}
-        tiles = _Tiles(-(-desc.max_cache_len // SPLIT), 1, heads, THREADS, desc.d_v)
+        tiles = _Tiles(-(-desc.most_keys // SPLIT), 1, heads, THREADS, desc.d_v)
         return _steps(p, walk, tiles, (name, "combine"), axes, shared_bytes(d, heads, desc.element))
 
     def kernels(keep: bool) -> tuple[Kernel, ...]:

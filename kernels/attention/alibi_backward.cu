@@ -1,9 +1,9 @@
 // alibi_backward    dscores = dy;   dslopes[h] = sum over b, i, j of dy[b, h, i, j] * (j - i)
 //
-// Pass 1: a block takes a slab of one matrix, EACH chunks a thread, alibi_threads apart, BATCH of them in flight; dy is
-// read once, copied and summed. A chunk's products are added as a tree, a thread's chunks in order, the block's threads as a tree.
+// Pass 1: a block takes a slab of one matrix, EACH chunks a thread, alibi_threads apart; dy is read once, copied and
+// summed. A chunk's products are added as a tree, a thread's chunks in order, the block's threads as a tree.
 // Pass 2: a block adds the slabs of one slope, thread t those at t, t + alibi_threads, …, then the threads as a tree.
-// So the order follows from the shape and the element; neither strides nor which outputs are wanted change a bit.
+// So the order follows from the shape, the element, and whether dscores is wanted; strides do not change a bit.
 #include "alibi.cuh"
 #include <baracuda/reduce.cuh>
 
@@ -64,7 +64,8 @@ template <class T, int MODE> struct AlibiSlab {
   }
 };
 
-template <class T, int MODE, int EACH, int BATCH> BARACUDA_D void alibi_backward(const AlibiBackwardParams& p) {
+template <class T, int MODE, int EACH> BARACUDA_D void alibi_backward(const AlibiBackwardParams& p) {
+  constexpr int BATCH = EACH < 8 || MODE == alibi_strided ? 4 : 8;  // chunks in flight
   using A = acc_t<T>;
   using Slab = AlibiSlab<T, MODE>;
   constexpr int VEC = Slab::VEC;

@@ -1,8 +1,9 @@
 // batch_paged_decode    flash_decoding over paged caches: the same kernels and sums, so dense and paged agree bit for bit.
 //
 // Caches are [page, head, cell, d] with any outer strides. The length is lengths[b], or what kv_last_page_len makes of the
-// table, clamped to [0, max_len] and to the sequence's pages. A cell whose page is not in the cache is not read and seen
-// by no query; a checked run is told.
+// table, clamped to [0, max_len] and to the sequence's pages; with a window only the last window_left + 1 cells of that
+// count, and splits start at the first of them. A cell whose page is not in the cache is not read and seen by no query; a
+// checked run is told.
 #include <baracuda/pages.cuh>
 #include "attention/flash_decoding.cu"
 #include "attention/flash_decoding_mma.cu"
@@ -13,31 +14,30 @@ namespace decoding {
 enum OwnTable { lengths = own_tables };
 
 struct PagedCache : Unscaled {
-  static constexpr bool holes = true;
+  static constexpr bool holes = true, capped = true;
   static constexpr i64 nowhere = numeric<i64>::lowest();
   Pages pages;
-  i64 length;
+  i64 first;   // the position that cell 0 of those that count has in the sequence
+  i64 length;  // how many count
   bool bad;
   const i64 (*places)[split_keys];
 
-  // Heads first: the blocks that read a page's heads, which lie together, run side by side.
-  static BARACUDA_D Place place(u32 block, u32 parts, u32 kv_heads) {
-    return {block / kv_heads / parts, block % kv_heads, block / kv_heads % parts};
-  }
   template <class P> BARACUDA_D PagedCache(const P& p, i64 b) : pages(p, b) {
     const bool given = p.kv_last_page_len == nullptr;
     const i64 last = read_table(p, given ? lengths : kv_last_page_len, given ? p.lengths : p.kv_last_page_len, b);
     const i64 n = given ? last : pages.named == 0 ? 0 : static_cast<i64>(pages.held(p, last));
-    length = min(min(p.max_len, pages.count * p.page_size), max<i64>(0, n));
-    bad = length != n;
+    const i64 all = min(min(p.max_len, pages.count * p.page_size), max<i64>(0, n));
+    bad = all != n;
+    first = p.window_left < 0 ? 0 : max<i64>(0, all - 1 - p.window_left);
+    length = all - first;
   }
-  // The page of a position and the cell in it; below 0 where there is none.
-  template <class P> BARACUDA_D i64 find(const P& p, i64 position, i64& cell) const {
-    return pages.page(slot_of<i32>(p, position, cell));  // positions lie below 2^31
+  // Cell n of those that count: its page and the cell in that; below 0 where there is none.
+  template <class P> BARACUDA_D i64 find(const P& p, i64 n, i64& cell) const {
+    return pages.page(slot_of<i32>(p, first + n, cell));  // positions lie below 2^31
   }
-  template <class P> BARACUDA_D bool has(const P& p, i64 position) const {
+  template <class P> BARACUDA_D bool has(const P& p, i64 n) const {
     i64 cell;
-    return find(p, position, cell) >= 0;
+    return find(p, n, cell) >= 0;
   }
 
   // A head's keys or values. Of a cache without pages nothing is read; the pointer is only not null.
@@ -46,44 +46,78 @@ struct PagedCache : Unscaled {
     return static_cast<const C*>(cache) + kv * (WHICH == 0 ? p.k_stride : p.v_stride)[1];
   }
 
-  // Eight lanes copy a row and look for four between them: lane l finds row r + 4 (l % 4), and hands it on when it is
-  // copied. A tile's pages are asked for a tile ahead.
-  template <class C> struct Tiles {
+  // A lane finds a row of each tile. Pages come to shared memory by cp.async, in the groups that carry the tiles, AHEAD
+  // tiles before their own is asked for: by then the ring has waited for those groups.
+  template <class C, int SUBS, int AHEAD> struct Tiles {
+    static constexpr int rows = SUBS * 16, bytes = rows * (16 + AHEAD * 8);
     const C *k, *v;        // of the head, from the lane's column on
     const PagedCache& cache;
-    i64 k_at, v_at;        // the found row in them
-    u32 there;             // lanes whose rows are
+    i64 (*const place)[rows];              // of the tile's rows in k and v
+    Pages::Entry (*const entries)[rows];   // of the next tiles' rows
+    u32 position;          // of the lane's row of the next tile to be found
+    int turn = 0;          // its entries
     bool missing = false;  // whether a row before the length was not there, in this tile or one before
-    Pages::Entry ahead;
-    i64 position, cell;    // of the row that is looked for
 
-    template <class P>
-    BARACUDA_D Tiles(const P& p, const PagedCache& cache, i64, i64 kv, i64 first, int column, int step)
-        : k(base<C, 0>(p, kv) + column), v(base<C, 1>(p, kv) + column), cache(cache),
-          position(first + lane_id() % 4 * 4) {
-      ask(p);
-      next(p, step);
+    BARACUDA_D Tiles(const PagedCache& cache, void* memory)
+        : cache(cache), place(static_cast<i64(*)[rows]>(memory)),
+          entries(reinterpret_cast<Pages::Entry(*)[rows]>(place + 2)) {}
+    template <class P> BARACUDA_D void ask(const P& p, i64 first, int step) {
+      position = static_cast<u32>(first) + lane_id() % rows;
+      if (p.window_left >= 0) {
+        __syncwarp();  // a branch: else nothing waits for the length
+        position += static_cast<u32>(cache.first);
+      }
+#pragma unroll
+      for (int n = 0; n < AHEAD; n += warp_size / rows) {
+        const int tile = n + lane_id() / rows;
+        if (tile < AHEAD) ask_one(p, position + tile * step, tile);
+      }
     }
-    template <class P> BARACUDA_D void ask(const P& p) { ahead = cache.pages.entry(slot_of<i32>(p, position, cell)); }
-    template <class P> BARACUDA_D void next(const P& p, int step) {
-      const Pages::Entry now = ahead;
-      const i64 now_cell = cell, now_position = position;
-      position += step;
-      ask(p);
-      const i64 page = cache.pages.index(now);
-      const bool found = cache.pages.exists(page);
-      k_at = found ? page * p.k_stride[0] + now_cell * p.k_stride[2] : 0;
-      v_at = found ? page * p.v_stride[0] + now_cell * p.v_stride[2] : 0;
-      there = __ballot_sync(full_warp, found);
-      if (__any_sync(full_warp, !found && now_position < cache.length)) {
+    BARACUDA_D void end() {  // no copy outlives its block
+      cp_async_commit();
+      cp_async_wait<0>();
+    }
+    template <class P> static BARACUDA_D DivMod by_page(const P& p) { return {p.by_page[0], p.by_page[1], p.by_page[2]}; }
+    template <class P> BARACUDA_D void ask_one(const P& p, u32 at, int where) {
+      cache.pages.fetch(&entries[where][lane_id() % rows], by_page(p).div(at));
+    }
+    template <class P> BARACUDA_D void start(const P& p, i64, i64 kv, i64, int column) {
+      k = base<C, 0>(p, kv) + column;
+      v = base<C, 1>(p, kv) + column;
+      cp_async_commit();
+      cp_async_wait<0>();
+      __syncwarp();
+      find(p);
+    }
+    template <class P> BARACUDA_D void find(const P& p) {
+      const int mine = lane_id() % rows;
+      u32 cell;
+      const u32 slot = by_page(p).divmod(position, cell);
+      const Pages::Entry page = entries[turn][mine];  // pages are of 31 bits: what is negative or more is beyond them
+      const bool found = slot < cache.pages.count && page.low < p.pages && (!cache.pages.wide || page.high == 0);
+      __syncwarp();  // all lanes have asked for the rows of the tile before, and the entries may be replaced
+#pragma unroll
+      for (int n = lane_id() / rows; n < 2; n += warp_size / rows) {
+        const auto& stride = n == 0 ? p.k_stride : p.v_stride;
+        place[n][mine] = found ? page.low * stride[0] + cell * stride[2] : nowhere;
+      }
+      if (__any_sync(full_warp, !found && position < cache.first + cache.length)) {
         missing = true;
         if (p.status != nullptr && lane_id() == 0) atomicOr(p.status, 1u);
       }
+      __syncwarp();
     }
-    BARACUDA_D const C* row(bool values, int n) const {
-      return (values ? v : k) + __shfl_sync(full_warp, values ? v_at : k_at, (lane_id() & 24) + n);
+    template <class P> BARACUDA_D void next(const P& p, int step) {
+      if (lane_id() < rows) ask_one(p, position + AHEAD * step, turn);
+      position += step;
+      turn = turn + 1 == AHEAD ? 0 : turn + 1;
+      find(p);
     }
-    BARACUDA_D bool has(int n) const { return there >> ((lane_id() & 24) + n) & 1; }
+    BARACUDA_D const C* row(bool values, int n, bool& there) const {
+      const i64 at = place[values][n * 4 + lane_id() / 8];
+      there &= at != nowhere;
+      return (values ? v : k) + (at == nowhere ? 0 : at);
+    }
   };
 
   // A thread a cell looks for its page.

@@ -8,6 +8,7 @@ namespace baracuda {
 namespace decoding {
 
 struct ScaledCache : PagedCache {
+  static constexpr int tiles = 2, split = 2 * split_keys;  // of half the bytes: as many bytes as else
   using PagedCache::PagedCache;
   static BARACUDA_D double of_head(const void* scales, i64 kv) {
     return scales == nullptr ? 1.0 : static_cast<double>(static_cast<const float*>(scales)[kv]);

@@ -123,7 +123,10 @@ BARACUDA_D void flash_decoding_split(const P& p) {
     for (int h = 0; h < HEADS; ++h) {
 #pragma unroll
       for (int u = 0; u < KEYS; ++u) {
-        const A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
+        A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
+        if constexpr (Cache::capped) {
+          if (p.softcap != 0.0) score = SoftCap<A>(p, static_cast<A>(p.scale * 1.4426950408889634))(score);
+        }
         const int key = first + lane / 4 + 8 * u;
         if (lane % 4 == h % 4) weights[h * split_keys + key] = k.has(key) ? score : -numeric<A>::infinity();
       }

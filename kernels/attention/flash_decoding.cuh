@@ -2,7 +2,7 @@
 // flash_decoding    what the schedules of flash_decoding share: lengths, the base of weights, and where cells stand.
 //
 // A Cache is a sequence's length and `bad`, whether what was given had to be clamped. Tiles and Cells are its cells
-// as flash_decoding_mma and flash_decoding walk them: dense here, by a page table in paged_decode.cuh. A cell that
+// as flash_decoding_mma and flash_decoding walk them: dense here, by a page table in batch_paged_decode.cu. A cell that
 // `has` denies is not read, and no query sees it.
 #include <baracuda/reduce.cuh>
 
@@ -32,6 +32,16 @@ struct Unscaled {
   template <class P> static BARACUDA_D double scale(const P& p, i64) { return p.scale; }
   template <class P> static BARACUDA_D double sign(const P& p, i64) { return p.sign; }
   template <class P> static BARACUDA_D float value_scale(const P&, i64) { return 1.0f; }
+  static constexpr int tiles = 1, split = split_keys;  // of 16 keys that a warp of flash_decoding_mma takes; of a split
+  static constexpr bool capped = false;  // whether p.softcap may bound scores: softcap tanh(score / softcap)
+};
+
+// The soft cap in units of a score before it is multiplied by scale = c / log2(e), one over it, and a score under it.
+template <class A> struct SoftCap {
+  A most, inverse;
+  template <class P> BARACUDA_D SoftCap(const P& p, A c)
+      : most(math::minimum(static_cast<A>(p.softcap) * A(1.4426950408889634) / c, A(0x1p+120))), inverse(A(1) / most) {}
+  BARACUDA_D A operator()(A score) const { return most * math::tanh(score * inverse); }
 };
 
 // The scores of one query head, where its weights are asked for: in `weights` itself, or in the workspace.
@@ -46,33 +56,32 @@ template <class A> struct Scores {
   }
 };
 
-// What a block of flash_decoding_mma takes.
-struct Place {
-  u32 sequence, kv_head, part;
-};
-
 // Caches [batch, head, cell, d] with any outer strides.
 struct DenseCache : Unscaled {
   static constexpr bool holes = false;  // whether cells before the length may be missing
   i64 length;
   bool bad;
-  static BARACUDA_D Place place(u32 block, u32 parts, u32 kv_heads) {
-    return {block / parts / kv_heads, block / parts % kv_heads, block % parts};
-  }
   template <class P> BARACUDA_D DenseCache(const P& p, i64 b) : length(length_of(p, b, bad)) {}
 
-  // A lane's part of the tiles a warp copies: 16 bytes, from `column` on, of each tile's rows r + 4 n, r < 4; `first` is
-  // the first tile's row r, and tiles are `step` cells apart.
-  template <class C> struct Tiles {
+  // The rows of the tiles a warp copies: a lane asks for 16 bytes, from `column` on, of rows lane / 8 + 4 n. Tiles begin at
+  // `first` and are `step` cells apart; `bytes` of shared memory a warp are for what is kept of the next AHEAD of them.
+  // First `ask`, when the length may still be under way, then `start`; then all lanes have the current tile until `next`;
+  // last of all `end`.
+  template <class C, int SUBS, int AHEAD> struct Tiles {
+    static constexpr int bytes = 0;
     const C *k, *v;
     i64 k_row, v_row;
-    template <class P>
-    BARACUDA_D Tiles(const P& p, const DenseCache&, i64 b, i64 kv, i64 first, int column, int)
-        : k(static_cast<const C*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + first * p.k_stride[2] + column),
-          v(static_cast<const C*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + first * p.v_stride[2] + column),
-          k_row(p.k_stride[2]), v_row(p.v_stride[2]) {}
-    BARACUDA_D const C* row(bool values, int n) const { return (values ? v : k) + n * 4 * (values ? v_row : k_row); }
-    BARACUDA_D bool has(int) const { return true; }
+    BARACUDA_D Tiles(const DenseCache&, void*) {}
+    template <class P> BARACUDA_D void ask(const P&, i64, int) {}
+    BARACUDA_D void end() {}
+    template <class P> BARACUDA_D void start(const P& p, i64 b, i64 kv, i64 first, int column) {
+      first += lane_id() / 8;
+      k_row = p.k_stride[2], v_row = p.v_stride[2];
+      k = static_cast<const C*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + first * k_row + column;
+      v = static_cast<const C*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + first * v_row + column;
+    }
+    // Where row n is; `there` becomes false where it is nowhere.
+    BARACUDA_D const C* row(bool values, int n, bool&) const { return (values ? v : k) + n * 4 * (values ? v_row : k_row); }
     template <class P> BARACUDA_D void next(const P&, int step) {
       k += step * k_row;
       v += step * v_row;

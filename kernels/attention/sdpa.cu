@@ -33,7 +33,7 @@ template <class T, class P> BARACUDA_D Values<T> bias(const P& p, i64 at, int co
   return to_acc(load_mask<T, V>(p, at, col, left));
 }
 
-template <class T, bool MASK, bool DROP, class P> struct RowWork {
+template <class T, bool FULL, bool DROP, class P> struct RowWork {
   using A = acc_t<T>;
   static constexpr int V = row_vec<T>;
   const P& p;
@@ -49,7 +49,7 @@ template <class T, bool MASK, bool DROP, class P> struct RowWork {
     const HeadRow at(linear, p.num_heads, p.query_len);
     end = exists ? static_cast<int>(p.key_len) : 0;
     limit = p.causal ? static_cast<int>(min<i64>(end, max<i64>(at.row + p.shift + 1, 0))) : end;
-    needed = p.stage == stage_softcap ? end : min(end, round_up(limit, V));
+    needed = FULL && p.stage == stage_softcap ? end : min(end, round_up(limit, V));
     source = static_cast<const T*>(p.source) + at.offset(p.stride[0]);
     scores = static_cast<T*>(p.scores) + at.offset(p.stride[1]);
     attn = static_cast<T*>(p.attn) + at.offset(p.stride[2]);
@@ -63,14 +63,14 @@ template <class T, bool MASK, bool DROP, class P> struct RowWork {
   // Capped and masked, -inf where a key is not seen and beyond the row.
   template <bool WRITE> BARACUDA_D Values<T> masked(const RowChunk<T>& raw, int col) const {
     Values<T> x = unpack_chunk(raw);
-    if (p.softcap > 0.0) {
+    if (FULL && p.softcap > 0.0) {
       const A cap = static_cast<A>(p.softcap), inverse = static_cast<A>(1.0 / p.softcap);
 #pragma unroll
       for (int k = 0; k < V; ++k) x[k] = cap * math::tanh(x[k] * inverse);
     }
-    if (WRITE && p.stage == stage_softcap) sdpa::write(scores, col, end, x, p.wide & 2);
-    if constexpr (MASK) {
-      if (col < limit) {
+    if (FULL && WRITE && p.stage == stage_softcap) sdpa::write(scores, col, end, x, p.wide & 2);
+    if constexpr (FULL) {
+      if (p.mask_kind != mask_none && col < limit) {
         const auto add = bias<T>(p, mask_at, col, end - col);
 #pragma unroll
         for (int k = 0; k < V; ++k) x[k] = add[k] == -numeric<A>::infinity() ? add[k] : x[k] + add[k];
@@ -80,7 +80,7 @@ template <class T, bool MASK, bool DROP, class P> struct RowWork {
 #pragma unroll
       for (int k = 0; k < V; ++k) x[k] = col + k < limit ? x[k] : -numeric<A>::infinity();
     }
-    if (WRITE && p.stage == stage_mask) sdpa::write(scores, col, end, x, p.wide & 2);
+    if (FULL && WRITE && p.stage == stage_mask) sdpa::write(scores, col, end, x, p.wide & 2);
     return x;
   }
 
@@ -101,12 +101,12 @@ template <class T, bool MASK, bool DROP, class P> struct RowWork {
 
 }  // namespace sdpa
 
-template <class T, int G, int K, int R, bool MASK, bool DROP, class P> BARACUDA_D void sdpa_rows(const P& p) {
+template <class T, int G, int K, int R, bool FULL, bool DROP, class P> BARACUDA_D void sdpa_rows(const P& p) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>, groups = group_block(G) / G;
   static_assert(R == 1, "one row a group");
   const int lane = static_cast<int>(threadIdx.x) % G;
-  const sdpa::RowWork<T, MASK, DROP, P> work(p, sdpa::block() * groups + threadIdx.x / G);
+  const sdpa::RowWork<T, FULL, DROP, P> work(p, sdpa::block() * groups + threadIdx.x / G);
   RowChunk<T> raw[K];
 #pragma unroll
   for (int j = 0; j < K; ++j) work.read(raw[j], (j * G + lane) * V);
@@ -137,11 +137,11 @@ template <class T, int G, int K, int R, bool MASK, bool DROP, class P> BARACUDA_
   if (lane == 0) work.statistics(top, sum);
 }
 
-template <class T, bool MASK, bool DROP, class P> BARACUDA_D void sdpa_long(const P& p) {
+template <class T, bool FULL, bool DROP, class P> BARACUDA_D void sdpa_long(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>, K = V == 2 ? 1 : 2;
   const int lane = static_cast<int>(threadIdx.x);
-  const sdpa::RowWork<T, MASK, DROP, P> work(p, sdpa::block());
+  const sdpa::RowWork<T, FULL, DROP, P> work(p, sdpa::block());
   MaxSum<A> state{-numeric<A>::infinity(), A(0)};
   for (int first = lane * V; first < work.end; first += K * G * V) {
     RowChunk<T> raw[K];

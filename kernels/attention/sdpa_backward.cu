@@ -10,7 +10,7 @@
 namespace baracuda {
 namespace sdpa {
 
-template <class T, bool CAP, bool DROP, class P> struct GradientWork {
+template <class T, bool FULL, bool DROP, class P> struct GradientWork {
   using A = acc_t<T>;
   static constexpr int V = row_vec<T>;
   const P& p;
@@ -66,7 +66,7 @@ template <class T, bool CAP, bool DROP, class P> struct GradientWork {
     Values<T> x = dropped(raw, bits);
 #pragma unroll
     for (int k = 0; k < V; ++k) x[k] = w[k] * (x[k] - sum);
-    if constexpr (CAP) {
+    if (FULL && p.scores != nullptr) {
       if (p.masked != nullptr) write(masked, col, end, x, p.wide & 8);
       RowChunk<T> score;
       sdpa::read(score, scores, col, end, p.wide & 4);
@@ -84,12 +84,12 @@ template <class T, bool CAP, bool DROP, class P> struct GradientWork {
 
 }  // namespace sdpa
 
-template <class T, int G, int K, int R, bool CAP, bool DROP, class P> BARACUDA_D void sdpa_backward_rows(const P& p) {
+template <class T, int G, int K, int R, bool FULL, bool DROP, class P> BARACUDA_D void sdpa_backward_rows(const P& p) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>, groups = group_block(G) / G;
   static_assert(R == 1, "one row a group");
   const int lane = static_cast<int>(threadIdx.x) % G;
-  const sdpa::GradientWork<T, CAP, DROP, P> work(p, sdpa::block() * groups + threadIdx.x / G);
+  const sdpa::GradientWork<T, FULL, DROP, P> work(p, sdpa::block() * groups + threadIdx.x / G);
   RowChunk<T> weight[K], raw[K];
 #pragma unroll
   for (int j = 0; j < K; ++j) work.read(weight[j], raw[j], (j * G + lane) * V);
@@ -105,10 +105,10 @@ template <class T, int G, int K, int R, bool CAP, bool DROP, class P> BARACUDA_D
   for (int j = 0; j < K; ++j) work.finish(weight[j], raw[j], bits[j], sum, (j * G + lane) * V);
 }
 
-template <class T, bool CAP, bool DROP, class P> BARACUDA_D void sdpa_backward_long(const P& p) {
+template <class T, bool FULL, bool DROP, class P> BARACUDA_D void sdpa_backward_long(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>, K = V == 2 ? 1 : 2;
-  const sdpa::GradientWork<T, CAP, DROP, P> work(p, sdpa::block());
+  const sdpa::GradientWork<T, FULL, DROP, P> work(p, sdpa::block());
   const int start = static_cast<int>(threadIdx.x) * V;
   A sum = 0;
   for (int first = start; first < work.end; first += K * G * V) {

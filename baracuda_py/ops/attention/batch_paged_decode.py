@@ -35,7 +35,9 @@ class BatchPagedDecodeDescriptor(GroupedHeads, Descriptor):
 
     max_pages: columns of a padded page table. num_indices: length of the page list of a compressed one. max_cache_len:
     tokens a sequence has at most, None what the table has room for; a bound that holds for all lengths of a compressed
-    table saves blocks and workspace. `scale` None is 1 / √d_k; `num_kv_heads` None is `num_heads`.
+    table saves blocks and workspace. window_left: the query sees the last token and as many before it, None all of
+    them (Beltagy et al. 2020). softcap: s = softcap · tanh(s / softcap) if not 0 (Gemma 2). `scale` None is 1 / √d_k;
+    `num_kv_heads` None is `num_heads`.
     """
 
     batch_size: int = extent()
@@ -49,6 +51,8 @@ class BatchPagedDecodeDescriptor(GroupedHeads, Descriptor):
     max_pages: int = extent(0)
     num_indices: int = extent(0)
     max_cache_len: int = integer(None, minimum=0)
+    window_left: int = integer(None, minimum=0)
+    softcap: float = number(0.0, minimum=0.0)
     element: ElementKind = element()
 
     def validate(self) -> None:
@@ -56,6 +60,10 @@ class BatchPagedDecodeDescriptor(GroupedHeads, Descriptor):
         room = self.page_size * max(self.max_pages, self.num_indices)
         if self.max_cache_len is None or self.max_cache_len > room:
             object.__setattr__(self, "max_cache_len", room)
+
+    @property
+    def most_keys(self) -> int:
+        return self.max_cache_len if self.window_left is None else min(self.max_cache_len, self.window_left + 1)
 
     @property
     def num_bounds(self) -> int:
@@ -91,19 +99,28 @@ def reference(
     lse = np.full(q.shape[:2], -np.inf, q.dtype)
     for b in range(desc.batch_size):
         page, cell, _ = cells_of(desc, b, **tables)
-        y[b], lse[b], _ = attend(desc, q[b], *(c[page, :, cell].swapaxes(0, 1) for c in (k_cache, v_cache)), store)
+        k, v = (cache[page, :, cell].swapaxes(0, 1) for cache in (k_cache, v_cache))
+        y[b], lse[b], _ = attend(desc, q[b], k, v, store, desc.softcap)
     return {"y": y, "lse": lse}
 
 
 def refuse(p: Problem) -> str | None:
-    """Positions and their division are of 32 bits."""
-    return "2^31 - 2^20 positions or more" if max(p.desc.max_cache_len, p.desc.page_size) >= 2**31 - 2**20 else None
+    """Positions and pages are numbered in 32 bits."""
+    most = max(p.desc.max_cache_len, p.desc.page_size, p.desc.num_pages)
+    return "2^31 - 2^20 positions or pages or more" if most >= 2**31 - 2**20 else None
 
 
+def values(p: Problem) -> Mapping[str, Any]:
+    """The parameters of PagedCache."""
+    left = -1 if p.desc.window_left is None else min(p.desc.window_left, 2**62)
+    return {**table_params(p, TABLES), "window_left": left, "softcap": p.desc.softcap}
+
+
+FIELDS = {**table_fields(TABLES), "window_left": "i64", "softcap": "f64"}
 _SOURCE = "attention/batch_paged_decode.cu"
 _PAGED = Walk(
-    "BatchPagedDecode", "baracuda::decoding::PagedCache", (_SOURCE, _SOURCE), table_fields(TABLES),
-    lambda p: table_params(p, TABLES), "k_cache", "v_cache", refuse,
+    "BatchPagedDecode", "baracuda::decoding::PagedCache", (_SOURCE, _SOURCE), FIELDS, values, "k_cache", "v_cache",
+    refuse, walks=True,
 )  # fmt: skip
 
 
@@ -147,7 +164,7 @@ class BatchPagedDecodePlan(Plan):
 
     @classmethod
     def flops(cls, desc: Any) -> int:
-        return 2 * desc.batch_size * desc.num_heads * desc.max_cache_len * (desc.d_k + desc.d_v)
+        return 2 * desc.batch_size * desc.num_heads * desc.most_keys * (desc.d_k + desc.d_v)
 
 
 def draw_case(draw: Any) -> dict[str, Any]:
@@ -160,7 +177,8 @@ def draw_case(draw: Any) -> dict[str, Any]:
         "num_pages": batch * each + draw.integer(0, 2), "page_size": page, "d_k": draw.sizes(8, 1, 17, 32, 64),
         "d_v": draw.sizes(8, 1, 19, 32, 72), "scale": draw.choice((None, 0.3, -0.5)),
         "max_pages": each if padded else 0, "num_indices": 0 if padded else batch * each + draw.integer(0, 2),
-        "max_cache_len": draw.choice((None, each * page)),
+        "max_cache_len": draw.choice((None, each * page)), "window_left": draw.choice((None, 0, 9, 300)),
+        "softcap": draw.choice((0.0, 0.7, 30.0)),
     }  # fmt: skip
 
 
@@ -170,19 +188,22 @@ _call = functional(BatchPagedDecodePlan)
 def batch_paged_decode(
     q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
     kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None, max_cache_len: int | None = None,
-    layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    window_left: int | None = None, softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages.
 
     layout "hnd": the caches are [pages, kv_heads, page_size, d]; "nhd": [pages, page_size, kv_heads, d], read without a
     copy. Give page_table [batch, max_pages] and lengths [batch], or FlashInfer's kv_indices, kv_indptr [batch + 1] and
     kv_last_page_len [batch] (flashinfer.BatchDecodeWithPagedKVCacheWrapper), all int32 or int64 on the device.
+    window_left: only the last token and as many before it are seen; softcap: s = softcap tanh(s / softcap).
     """
     if is_swapped(layout, PAGE_LAYOUTS):
         k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
         q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
-        max_cache_len=max_cache_len, return_lse=return_lse, out=out, stream=stream, preference=preference,
+        max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, return_lse=return_lse, out=out,
+        stream=stream, preference=preference,
     )  # fmt: skip
 
 

@@ -16,10 +16,10 @@ from ...core.element import FP8, unrounded
 from ...schedules.attention import HALVES
 from ...schedules.decoding import Walk, mma_row
 from .batch_paged_decode import (
-    CACHE, TABLES, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, reference, refuse,
+    CACHE, FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, reference, refuse,
+    values,
 )  # fmt: skip
 from .layouts import PAGE_LAYOUTS, is_swapped, swap
-from .page_tables import table_fields, table_params
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +60,9 @@ _SOURCE = "attention/batch_paged_decode_fp8.cu"
 _SCALES = {"k_head_scale": "ptr", "v_head_scale": "ptr", "k_scale": "scalar", "v_scale": "scalar"}
 _FP8 = Walk(
     "BatchPagedDecodeFp8", "baracuda::decoding::Fp8Cache<{C}>", (_SOURCE, _SOURCE),
-    {**table_fields(TABLES), **_SCALES}, lambda p: table_params(p, TABLES), "k_cache", "v_cache", refuse,
+    {**FIELDS, **_SCALES}, values, "k_cache", "v_cache", refuse,
     scales="baracuda::decoding::ScaledCache", axes={"C": FP8}, axis_values=lambda p: {"C": p.desc.aux_element}, bytes=1,
+    tiles=2, split=512, walks=True,
 )  # fmt: skip
 
 
@@ -91,8 +92,9 @@ def batch_paged_decode_fp8(
     q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
     kv_indptr: Any = None, kv_last_page_len: Any = None, k_scale: Any = 1.0, v_scale: Any = 1.0,
     k_head_scale: Any = None, v_head_scale: Any = None, cache_element: Any = "float8_e4m3fn",
-    scale: float | None = None, max_cache_len: int | None = None, layout: str = "hnd", return_lse: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None,
+    scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None,
+    softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2.
 
@@ -104,7 +106,7 @@ def batch_paged_decode_fp8(
     return _call(
         q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, k_head_scale, v_head_scale,
         aux_element=cache_element, k_scale=k_scale, v_scale=v_scale, scale=scale, max_cache_len=max_cache_len,
-        return_lse=return_lse, out=out, stream=stream, preference=preference,
+        window_left=window_left, softcap=softcap, return_lse=return_lse, out=out, stream=stream, preference=preference,
     )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ class GroupedHeads:
     num_kv_heads: int
     d_k: int
     scale: float
+    max_cache_len: int
 
     def validate(self) -> None:
         if self.scale is None:
@@ -57,6 +58,11 @@ class GroupedHeads:
     def group(self) -> int:
         """Query heads that share one key and value head."""
         return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
+
+    @property
+    def most_keys(self) -> int:
+        """Keys that a query sees at most."""
+        return self.max_cache_len
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +104,9 @@ class FlashDecodingArgs(Args):
     mean_weights: Array | None = output("batch_size max_cache_len", element="acc", optional=True, layout="inner")
 
 
-def attend(desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded) -> tuple[Any, Any, Any]:
+def attend(
+    desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded, softcap: float = 0.0
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """y [heads, d_v], lse [heads] and weights [heads, keys] of q [heads, d_k] over k, v [kv_heads, keys, d]."""
     shape, keys = (desc.num_heads, desc.d_v), (desc.num_heads, k.shape[1])
     if not k.shape[1] or not desc.num_heads:
@@ -106,12 +114,14 @@ def attend(desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded) -> tuple[A
     scaled = (q * q.dtype.type(desc.scale)).reshape(desc.num_kv_heads, desc.group, desc.d_k)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         p = scaled @ k.swapaxes(-1, -2)
+        if softcap:
+            p = p.dtype.type(softcap) * np.tanh(p / p.dtype.type(softcap))
         top = p.max(axis=-1, keepdims=True)
         top[top == -np.inf] = 0
         np.exp(p - top, out=p)
         total = p.sum(axis=-1, keepdims=True)
         over = np.where(total == 0, 1, total)
-        y = store(p) @ v / over
+        y = np.where(total == 0, 0, store(p) @ v / over)  # where no key has a weight, whatever the values
         return y.reshape(shape), (top + np.log(total)).reshape(-1), (p / over).reshape(keys)
 
 

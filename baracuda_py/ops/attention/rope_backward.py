@@ -10,7 +10,7 @@ from ...core import (
     Args, Array, Guarantee, OpCategory, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
 from .rope import (
-    X2, RopeDescriptor, X, angles, check_angles, frequencies_operand, geometry, kernel, positions_operand, random_case,
+    X2, RopeDescriptor, X, angles, check_angles, frequencies_operand, geometry, kernels, positions_operand, random_case,
     rotate, settle_angles, table_operand,
 )  # fmt: skip
 
@@ -58,7 +58,7 @@ class RopeBackwardPlan(Plan):
     variants = (
         Variant(
             "rotate", lambda p: geometry(p, ("dy", "dx", "dy2", "dx2"), True), source="attention/rope.cu",
-            kernels=(kernel(),), guarantee=Guarantee(Relative(2), batch_invariant=True),
+            kernels=kernels(), guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from ...core import (
 from ...core.element import INDICES
 from . import kv_cache_append
 from .rope import (
-    Rotary, angles, check_angles, frequencies_operand, is_wide, kernel, positions_operand, rotate, rotation,
+    Rotary, angles, check_angles, frequencies_operand, is_wide, kernels, positions_operand, rotate, rotation,
     rotation_geometry, rotation_params, settle_angles, table_operand,
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ def reference(
 
 
 PARAMS = Params(
-    "RopeKvAppendParams", cache_offsets="ptr", status="status", heads3="i64", value_dim="i64", value_units="i64",
+    "RopeKvAppendParams", cache_offsets="ptr", status="status", value_dim="i64", value_units="i64",
     cache_len="i64", cache_offset_stride="i64", offsets_wide="i32", **rotation_params(6),
 )  # fmt: skip
 
@@ -107,7 +107,7 @@ def _geometry(p: Problem) -> Geometry | str:
     heads = (desc.num_heads, desc.num_kv_heads, desc.num_kv_heads)
     params = rotation(p, views, heads, wide, value_units)
     params |= {
-        **dict(zip(("x", "y", "x2", "y2", "x3", "y3"), NAMES, strict=True)), "heads3": desc.num_kv_heads,
+        **dict(zip(("x", "y", "x2", "y2", "x3", "y3"), NAMES, strict=True)),
         "value_dim": desc.d_v, "value_units": value_units, "cache_len": desc.max_cache_len,
         "cache_offset_stride": p.cache_offsets.strides[0],
         "offsets_wide": p.cache_offsets.element is ElementKind.I64,
@@ -134,7 +134,7 @@ class RopeKvAppendPlan(Plan):
     )
     variants = (
         Variant(
-            "rotate", _geometry, source="attention/rope_kv_append.cu", kernels=(kernel("rope_kv_append", PARAMS, 5),),
+            "rotate", _geometry, source="attention/rope_kv_append.cu", kernels=kernels("rope_kv_append", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

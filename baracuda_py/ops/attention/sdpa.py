@@ -27,7 +27,7 @@ from ...core.errors import InvalidProblemError
 from ...schedules.attention import HALVES, SINGLES
 from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products, refuse_library
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
-from ..random.philox import philox_uniform
+from ..random.philox import philox_bits
 from .flash_sdpa import attention_case
 from .layouts import is_swapped, swap, swapped_call
 from .score_terms import AttentionDescriptor, batches, grouped, visible
@@ -92,8 +92,8 @@ def kept(desc: SdpaDescriptor, b: slice, seed: Any, offset: Any, dtype: Any) -> 
         return None
     shape = (len(range(*b.indices(desc.batch_size))), desc.num_heads, desc.query_len, desc.key_len)
     size = int(np.prod(shape[1:], dtype=np.int64))
-    uniform = philox_uniform(seed, offset, shape[0] * size, b.start * size).reshape(shape)
-    return np.where(uniform >= desc.dropout_p, dtype.type(desc.dropout["keep_scale"]), dtype.type(0))
+    words = philox_bits(seed, offset, shape[0] * size, b.start * size).reshape(shape) >> np.uint32(8)
+    return np.where(words >= desc.dropout["keep_from"], dtype.type(desc.dropout["keep_scale"]), dtype.type(0))
 
 
 def products_of(desc: SdpaDescriptor, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -147,27 +147,35 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def row_kernels(name: str, params: Params, feature: str) -> tuple[Kernel, ...]:
-    """The kernels of rows: one a length in registers, and one beyond, whose calls of float64 tanh spill a little."""
-    axes = {feature: (False, True), "DROP": (False, True)}
-    facts = f"{{{feature}}}, {{DROP}}>"
+def row_kernels(name: str, params: Params, threads: int) -> tuple[Kernel, ...]:
+    """The kernels of rows: those in registers, without options and with all (and dropout or not), and those beyond.
+
+    Without options a multiprocessor holds `threads` at least. Beyond registers, float64's calls of tanh spill a little.
+    """
+    plain, full = {"FULL": (False,), "DROP": (False,)}, {"FULL": (True,), "DROP": (False, True)}
+    rows, each = f"{name}_rows<{{T}}, {{GROUP}}, {{FULL}}, {{DROP}}>", ("DROP",)
     return (
-        *group_kernels(f"{name}_rows<{{T}}, {{GROUP}}, {facts}", params, axes, tuple(axes), most=1, threads=512),
-        Kernel("long", f"{name}_long<{{T}}, {facts}", params, axes, threads=LONG, split=tuple(axes), spills=True),
+        *group_kernels(rows, params, plain, most=1, threads=threads, name="plain"),
+        *group_kernels(rows, params, full, each, most=1, threads=512),
+        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG, split=each, spills=True),
     )
 
 
-def row_step(p: Problem, params: Mapping[str, Any], axes: Mapping[str, Any]) -> Step:
-    """One pass over every row of the scores."""
+def row_step(p: Problem, params: Mapping[str, Any], full: bool) -> Step:
+    """One pass over every row of the scores; `full` where it has any option but the causal mask."""
     desc = p.desc
     rows = desc.batch_size * desc.num_heads * desc.query_len
     facts = {
         "rows": rows, "num_heads": desc.num_heads, "query_len": desc.query_len, "key_len": desc.key_len, **desc.dropout,
     }  # fmt: skip
+    drop = desc.dropout_p > 0
+    axes = {"FULL": True, "DROP": drop}
     group = group_of(desc.key_len, desc.element, 1)
     if group is None:
         return Step("long", (rows, 1, 1), facts | params, axes, LONG)
     kernel, block, blocks = launch(rows, group)
+    if not full and not drop:
+        kernel, axes = kernel.replace("rows", "plain"), {"FULL": False, "DROP": False}
     return Step(kernel, (blocks, 1, 1), facts | params, axes, block)
 
 
@@ -211,7 +219,7 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
         "stage": stage if given[0] is not None else 0, **_mask(p),
     }  # fmt: skip
     if desc.batch_size * desc.num_heads * desc.query_len and (desc.key_len or p.lse is not None):
-        products.steps.append(row_step(p, params, {"MASK": p.mask is not None, "DROP": desc.dropout_p > 0}))
+        products.steps.append(row_step(p, params, p.mask is not None or desc.softcap > 0 or params["stage"] > 0))
     products.multiply(products.even(weights), products.read("v"), "y")
     views = [v for v in (p.q, p.k, p.v, p.y, p.attn, p.scores) if v is not None]
     return products.geometry("contiguous" if all(v.dense for v in views) else "inner_contiguous")
@@ -249,7 +257,7 @@ class SdpaPlan(Plan):
     descriptor = SdpaDescriptor
     args = SdpaArgs
     reference = staticmethod(reference)
-    variants = rows_of(_geometry, "attention/sdpa.cu", row_kernels("sdpa", PARAMS, "MASK"))
+    variants = rows_of(_geometry, "attention/sdpa.cu", row_kernels("sdpa", PARAMS, 1024))
     vjp = Vjp("SdpaBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv", "mask": "dmask"})
 
     @staticmethod

@@ -124,7 +124,7 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
             "stride": [x.strides if x else (0, 0, 0) for x in places], "softcap": desc.softcap or 1.0,
             "wide": sum(1 << i for i, x in enumerate(places) if x is not None and x.wide),
         }  # fmt: skip
-        products.steps.append(row_step(p, params, {"CAP": scores is not None, "DROP": desc.dropout_p > 0}))
+        products.steps.append(row_step(p, params, scores is not None))
     if wants_v:
         kept_weights = products.even(weights) if weights else products.read("attn")
         products.multiply(kept_weights.t, products.read("dy"), "dv")
@@ -186,7 +186,7 @@ class SdpaBackwardPlan(Plan):
     variants = rows_of(
         _geometry, "attention/sdpa_backward.cu",
         (
-            *row_kernels("sdpa_backward", ROWS, "CAP"),
+            *row_kernels("sdpa_backward", ROWS, 512),
             Kernel("dmask", "sdpa_dmask<{T}, {KEYS}>", DMASK, {"KEYS": (True, False)}, threads=_THREADS, unit="dmask"),
             Kernel("dmask_finish", "sdpa_dmask_finish<{T}>", DMASK, unit="dmask"),
         ),

@@ -7,6 +7,7 @@
 //
 // Nothing is trusted: a slot past a sequence's pages, bounds that lead outside kv_indices, and pages that are not in
 // [0, num_pages) all give page -1, and no table is read out of bounds.
+#include <baracuda/async_copy.cuh>
 #include <baracuda/index.cuh>
 
 namespace baracuda {
@@ -45,7 +46,7 @@ struct Pages {
   }
 
   // A slot's page as the table has it, not yet looked at: nothing waits for the load before `index` or `exists`.
-  struct Entry {
+  struct alignas(8) Entry {
     u32 low, high;
   };
   BARACUDA_D Entry entry(i64 slot) const {
@@ -56,6 +57,13 @@ struct Pages {
       if (wide) found.high = at[1];
     }
     return found;
+  }
+  // As `entry`, into shared memory and asynchronously: a cp.async of the group that is open. Outside the table it is any.
+  BARACUDA_D void fetch(Entry* to, i64 slot) const {
+    if (slot < 0 || slot >= count) return;
+    const u32* const at = static_cast<const u32*>(table) + slot * (wide ? 2 * stride : stride);
+    if (wide) cp_async<8>(to, at);
+    else cp_async<4>(to, at);
   }
   BARACUDA_D i64 index(const Entry& x) const {
     return wide ? static_cast<i64>(static_cast<u64>(x.high) << 32 | x.low) : static_cast<i32>(x.low);

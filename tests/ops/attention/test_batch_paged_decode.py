@@ -43,6 +43,30 @@ def test_is_attention_to_the_dense_cells(page, nhd):
         np.testing.assert_array_equal(got[1], want[1])
 
 
+@pytest.mark.parametrize("window", [0, 9, 39, 2**40])
+def test_a_window_leaves_the_last_tokens(window):
+    rng, q, k, v = make(7)
+    caches, table = deal(rng, [k, v], 8, np.nan, lengths=LENGTHS)
+    got = batch_paged_decode(q, *caches, page_table=table, lengths=LENGTHS, window_left=window)
+    for b, n in enumerate(LENGTHS.tolist()):
+        first = max(0, n - 1 - window)
+        want = flash_decoding(q[b : b + 1], k[b : b + 1, :, first:n], v[b : b + 1, :, first:n], np.array([n - first]))
+        np.testing.assert_array_equal(got[b], want[0])
+
+
+def test_softcap():
+    rng, q, k, v = make(8)
+    caches, table = deal(rng, [k, v], 8, np.nan)
+    y, lse = batch_paged_decode(
+        q, *caches, page_table=table, lengths=np.full(3, 40), scale=0.9, softcap=0.7, return_lse=True
+    )
+    s = 0.7 * np.tanh(0.9 * np.einsum("bhd,bhsd->bhs", q, k.repeat(3, axis=1)) / 0.7)
+    assert abs(s).max() < 0.7
+    weights = np.exp(s) / np.exp(s).sum(-1, keepdims=True)
+    np.testing.assert_allclose(y, np.einsum("bhs,bhsd->bhd", weights, v.repeat(3, axis=1)), rtol=1e-12)
+    np.testing.assert_allclose(lse, np.log(np.exp(s).sum(-1)), rtol=1e-12)
+
+
 def test_sequences_without_tokens():
     rng, q, k, v = make(1)
     caches, table = deal(rng, [k, v], 4, np.nan, lengths=[0, 5, 0])

