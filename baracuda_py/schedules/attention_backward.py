@@ -160,7 +160,8 @@ class Groups:
         return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
-SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}
+# Up to 4 registers of addresses spill.
+SM90A = {64: Groups(1, 3), 128: Groups(1, 3, spills=True), 256: Groups(2, 2, spills=True)}
 
 
 def _kernels(name: str, tilings: Mapping[int, Blocks | Groups], form: Arrangement) -> tuple[Kernel, ...]:

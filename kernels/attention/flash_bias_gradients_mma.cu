@@ -88,7 +88,9 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       const bool none[2] = {lse[0] == -numeric<float>::infinity(), lse[1] == -numeric<float>::infinity()};
       if (at.cut() || none[0] || none[1]) {
         each(weight, [&](float& w, int n, int e) {
-          if (none[e / 2] || !at.sees(r0 + e / 2 * 8, c0 + 8 * n + e % 2)) w = -0.0f;
+          const int r = r0 + e / 2 * 8;
+          if (r >= at.rows || !at.sees(r, c0 + 8 * n + e % 2)) w = -0.0f;
+          else if (none[e / 2] && __float_as_uint(w) != 0x80000000u) w = 0.0f;
         });
       }
       if (p.distance) {

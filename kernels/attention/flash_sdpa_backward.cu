@@ -79,17 +79,18 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       A s[R][4];
       if (pass == 0) operands = {q, p.stride[0][2], rows, p.wide & 1, keys, p.stride[1][2], left, p.wide & 2, p.d_k};
       else operands = {dy, p.stride[3][2], rows, p.wide & 8, vs, p.stride[2][2], left, p.wide & 4, p.d_v};
-      product<D>(s, staging, operands);
+      product<D, sizeof(A) == 8>(s, staging, operands);
 #pragma unroll
       for (int i = 0; i < R; ++i) {
-        const int end = lse[i] == -numeric<A>::infinity() ? 0 : min(left, past + 8 * i);
+        const int end = min(left, past + 8 * i);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           A& score = scores[score_index<A>(i, j)];
           if (pass == 0) {
             const int at = thread_col() + 16 * j;
             A through;
-            const A weight = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, lse[i]);
+            A weight = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, lse[i]);
+            if (lse[i] == -numeric<A>::infinity() && !is_hidden(weight)) weight = A(0);
             score = at >= from + 8 * i && at < end ? weight * through : A(-0.0);
           } else {
             if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
@@ -148,14 +149,14 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         A s[R][4];
         if (pass == 0) operands = {k, p.stride[1][2], rows, p.wide & 2, q, p.stride[0][2], left, p.wide & 1, p.d_k};
         else operands = {v, p.stride[2][2], rows, p.wide & 4, dy, p.stride[3][2], left, p.wide & 8, p.d_v};
-        product<D>(s, staging, operands);
+        product<D, sizeof(A) == 8>(s, staging, operands);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const int at = thread_col() + 16 * j;
           const i64 row = row0 + q0 + at;
           const A lse = at < left ? static_cast<const A*>(p.lse)[row] : -numeric<A>::infinity();
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
-          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past + at);
+          const int limit = at < left ? min(rows, past + at) : 0;
 #pragma unroll
           for (int i = 0; i < R; ++i) {
             A& weight = weights[score_index<A>(i, j)];
@@ -163,7 +164,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
             const int key = thread_row() + 8 * i;
             if (pass == 0) {
               A through;
-              const A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
+              A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
+              if (lse == -numeric<A>::infinity() && !is_hidden(x)) x = A(0);
               score = key < limit && key >= from + at ? x * through : A(-0.0);
               weight = is_hidden(score) || (pairs.drops() && !pairs.kept(i0 + at, j0 + 8 * i)) ? A(-0.0) : x;
             } else {
