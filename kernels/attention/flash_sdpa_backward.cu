@@ -82,7 +82,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       product<D>(s, staging, operands);
 #pragma unroll
       for (int i = 0; i < R; ++i) {
-        const int end = lse[i] == -numeric<A>::infinity() ? 0 : min(left, past + 8 * i);
+        const int end = thread_row() + 8 * i < rows ? min(left, past + 8 * i) : 0;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           A& score = scores[score_index<A>(i, j)];
@@ -155,7 +155,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
           const i64 row = row0 + q0 + at;
           const A lse = at < left ? static_cast<const A*>(p.lse)[row] : -numeric<A>::infinity();
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
-          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past + at);
+          const int limit = at < left ? min(rows, past + at) : 0;
 #pragma unroll
           for (int i = 0; i < R; ++i) {
             A& weight = weights[score_index<A>(i, j)];
