@@ -39,7 +39,6 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
         A through;
         weight[i][j] = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, own);
         if (r >= at.rows || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
-        else if (own == -numeric<A>::infinity() && !is_hidden(weight[i][j])) weight[i][j] = A(0);
         if (p.distance) weight[i][j] = at_distance(p, weight[i][j], i0 + 8 * i, j0 + 16 * j);
       }
     }

@@ -82,15 +82,14 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       product<D, sizeof(A) == 8>(s, staging, operands);
 #pragma unroll
       for (int i = 0; i < R; ++i) {
-        const int end = min(left, past + 8 * i);
+        const int end = thread_row() + 8 * i < rows ? min(left, past + 8 * i) : 0;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           A& score = scores[score_index<A>(i, j)];
           if (pass == 0) {
             const int at = thread_col() + 16 * j;
             A through;
-            A weight = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, lse[i]);
-            if (lse[i] == -numeric<A>::infinity() && !is_hidden(weight)) weight = A(0);
+            const A weight = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, lse[i]);
             score = at >= from + 8 * i && at < end ? weight * through : A(-0.0);
           } else {
             if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
@@ -164,8 +163,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
             const int key = thread_row() + 8 * i;
             if (pass == 0) {
               A through;
-              A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
-              if (lse == -numeric<A>::infinity() && !is_hidden(x)) x = A(0);
+              const A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
               score = key < limit && key >= from + at ? x * through : A(-0.0);
               weight = is_hidden(score) || (pairs.drops() && !pairs.kept(i0 + at, j0 + 8 * i)) ? A(-0.0) : x;
             } else {
