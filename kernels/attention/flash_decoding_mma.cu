@@ -125,7 +125,10 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
   const u32 kv_head = block / runs, b = kv_head / kv_heads, kv = kv_head % kv_heads;
   const Cache cache(p, b);
   const i64 length = cache.length;
-  if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  const auto tell = [&] {
+    if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  };
+  if constexpr (!Cache::holes) tell();
   const i64 size = keys_of<Cache>(p, length), k0 = block % runs * p.run * size;
   if (!Cache::holes && k0 >= length) return;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, g = lane / 4, t = lane % 4;
@@ -171,7 +174,10 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
   // Where cells have to be found their pages and q are asked for before the length is known.
   Rows rows(cache, walk + warp * Rows::bytes);
   rows.ask(p, k0 + warp * TILE, warps * TILE);
-  if constexpr (Cache::holes) load_queries();
+  if constexpr (Cache::holes) {
+    load_queries();
+    tell();
+  }
   if (Cache::holes && k0 >= length) {
     rows.end();
     return;
