@@ -101,7 +101,8 @@ template <class C> BARACUDA_D uint2 paired(const uint4& first, const uint4& seco
 
 }  // namespace decoding
 
-template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P> BARACUDA_D void flash_decoding_mma(const P& p) {
+template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P>
+BARACUDA_D void flash_decoding_mma(const P& p) {
   using namespace decoding;
   using C = typename Cache::template Element<T>;
   using M = conditional<is_fp8<C>, f16, T>;                   // what is multiplied
@@ -300,7 +301,8 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
 #pragma unroll
         for (int n = 0; n < 8 * SUBS; n += 2) {  // of head g + 8 (n / 2 % 2) keys 8 (n / 4) + 2t and the next
           const int h = g + n / 2 % 2 * 8, key = n / 4 * 8 + 2 * t;
-          if (h < heads) Scores<float>(p, b, kv * p.group + head0 + h).put(k0 + keys - left + key, s[n / 4] + n % 4, left - key);
+          const i64 at = k0 + keys - left + key;
+          if (h < heads) Scores<float>(p, b, kv * p.group + head0 + h).put(at, s[n / 4] + n % 4, left - key);
         }
       }
       float factor[2];
