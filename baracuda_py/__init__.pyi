@@ -41,6 +41,12 @@ from .ops.attention.batch_paged_decode import BatchPagedDecodePlan as BatchPaged
 from .ops.attention.batch_paged_decode_fp8 import BatchPagedDecodeFp8Args as BatchPagedDecodeFp8Args
 from .ops.attention.batch_paged_decode_fp8 import BatchPagedDecodeFp8Descriptor as BatchPagedDecodeFp8Descriptor
 from .ops.attention.batch_paged_decode_fp8 import BatchPagedDecodeFp8Plan as BatchPagedDecodeFp8Plan
+from .ops.attention.batch_paged_prefill import BatchPagedPrefillArgs as BatchPagedPrefillArgs
+from .ops.attention.batch_paged_prefill import BatchPagedPrefillDescriptor as BatchPagedPrefillDescriptor
+from .ops.attention.batch_paged_prefill import BatchPagedPrefillPlan as BatchPagedPrefillPlan
+from .ops.attention.batch_ragged_prefill import BatchRaggedPrefillArgs as BatchRaggedPrefillArgs
+from .ops.attention.batch_ragged_prefill import BatchRaggedPrefillDescriptor as BatchRaggedPrefillDescriptor
+from .ops.attention.batch_ragged_prefill import BatchRaggedPrefillPlan as BatchRaggedPrefillPlan
 from .ops.attention.cascade_attention import CascadeAttentionArgs as CascadeAttentionArgs
 from .ops.attention.cascade_attention import CascadeAttentionDescriptor as CascadeAttentionDescriptor
 from .ops.attention.cascade_attention import CascadeAttentionPlan as CascadeAttentionPlan
@@ -69,6 +75,7 @@ from .ops.attention.kv_cache_append import KvCacheAppendPlan as KvCacheAppendPla
 from .ops.attention.paged_kv_append import PagedKvAppendArgs as PagedKvAppendArgs
 from .ops.attention.paged_kv_append import PagedKvAppendDescriptor as PagedKvAppendDescriptor
 from .ops.attention.paged_kv_append import PagedKvAppendPlan as PagedKvAppendPlan
+from .ops.attention.ragged import PackedDescriptor as PackedDescriptor
 from .ops.attention.ragged import RaggedDescriptor as RaggedDescriptor
 from .ops.attention.rope import RopeArgs as RopeArgs
 from .ops.attention.rope import RopeDescriptor as RopeDescriptor
@@ -188,6 +195,8 @@ def attention_tc(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., p
 def attention_tc_causal(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def batch_paged_decode(q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = ..., lengths: Any = ..., kv_indices: Any = ..., kv_indptr: Any = ..., kv_last_page_len: Any = ..., scale: Any = ..., max_cache_len: Any = ..., window_left: Any = ..., softcap: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def batch_paged_decode_fp8(q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = ..., lengths: Any = ..., kv_indices: Any = ..., kv_indptr: Any = ..., kv_last_page_len: Any = ..., k_scale: Any = ..., v_scale: Any = ..., k_head_scale: Any = ..., v_head_scale: Any = ..., cache_element: Any = ..., scale: Any = ..., max_cache_len: Any = ..., window_left: Any = ..., softcap: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
+def batch_paged_prefill(q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, *, page_table: Any = ..., lengths: Any = ..., kv_indices: Any = ..., kv_indptr: Any = ..., kv_last_page_len: Any = ..., scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., max_seqlen_q: Any = ..., max_cache_len: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
+def batch_ragged_prefill(q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, *, scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., max_seqlen_q: Any = ..., max_seqlen_k: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def cascade_attention(v: Any, lse: Any, v_other: Any, lse_other: Any, mask: Any = ..., *, seq_len: Any = ..., num_heads: Any = ..., head_dim: Any = ..., lse_base: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def cascade_merge_states(v: Any, lse: Any, *, seq_len: Any = ..., num_sets: Any = ..., num_heads: Any = ..., head_dim: Any = ..., lse_base: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
 def cast(x: Any, to_element: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...

@@ -83,6 +83,7 @@ class Form:
     """How operands stand: a kernel's parameters, how its blocks find their work (`Work`, attention.cuh), launches.
 
     `launch(problem, kernel, axes, rows, threads, smem)`: a block takes `rows` queries. `before`: kernels it runs first.
+    `names`: the operands that are q, k, v and y. `spills`: whether a kernel may, for what it knows of its sequence.
     `terms`: the parameters of the kernels named `<kernel>_terms`, which know more score terms than scale and causality.
     """
 
@@ -91,6 +92,8 @@ class Form:
     launch: Callable[..., Geometry | str]
     before: tuple[Kernel, ...] = ()
     terms: Params | None = None
+    names: tuple[str, str, str, str] = ("q", "k", "v", "y")
+    spills: bool = False
 
 
 def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
@@ -215,7 +218,7 @@ def _row(
             kernels.append(
                 Kernel(
                     f"{name}_{d}{LEVELS[more]}", call, params, threads=32 * t.warps, min_blocks=blocks,
-                    spills=more > 0 or t.spills, **both,
+                    spills=more > 0 or t.spills or form.spills, **both,
                 )
             )  # fmt: skip
 
@@ -227,7 +230,7 @@ def _row(
         d = head_dim(p.desc, tilings)
         if isinstance(d, str):
             return d
-        t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
+        t, axes = tilings[d], {"WIDE": wide(*(p.views[n] for n in form.names)) == 0b1111}
         return form.launch(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
 
     return Variant(
@@ -290,7 +293,8 @@ def simt_row(form: Form) -> Variant:
     kernels = [
         Kernel(
             f"simt{'' if three else '_wide'}{LEVELS[more]}", f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params,
-            _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - bool(more), split=("D",), spills=more > 0,
+            _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - bool(more), split=("D",),
+            spills=more > 0 or form.spills,
         )
         for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
         if params is not None

@@ -8,7 +8,7 @@
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
-#include <baracuda/ragged.cuh>
+#include <baracuda/paged.cuh>
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
@@ -30,7 +30,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const typename Where::Keys source(p, work);
+  const typename Where::template Keys<P> source(p, work);
   const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
   T* const y = work.template outputs<T>(p.y, p.stride[3]) + col0;
 

@@ -8,7 +8,7 @@
 // Tiles of keys that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by
 // where the tiles start, so neither the batch nor alignment changes a bit.
 #include <baracuda/flash.cuh>
-#include <baracuda/ragged.cuh>
+#include <baracuda/paged.cuh>
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
@@ -62,7 +62,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const typename Where::Keys source(p, work);
+  const typename Where::template Keys<P> source(p, work);
   const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
   const int rows = inside<ROWS>(work.query_len, work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
   const int i0 = static_cast<int>(work.first) + row0;

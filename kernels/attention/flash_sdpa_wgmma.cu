@@ -6,7 +6,7 @@
 // before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
 // the keys of the next one. Order of sums as in flash_sdpa_mma, with this kernel's tiles.
 #include <baracuda/flash.cuh>
-#include <baracuda/ragged.cuh>
+#include <baracuda/paged.cuh>
 #include <baracuda/terms.cuh>
 #include <baracuda/wgmma.cuh>
 
@@ -29,7 +29,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const typename Where::Keys source(p, work);
+  const typename Where::template Keys<P> source(p, work);
   const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
   const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;

@@ -16,7 +16,7 @@ from .flash_sdpa import reference as dense
 from .ragged import (
     INDEX,
     POLICY,
-    RaggedDescriptor,
+    PackedDescriptor,
     heads_first,
     infer_batch,
     ragged_case,
@@ -29,8 +29,8 @@ BOUNDS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashSdpaVarlenDescriptor(RaggedDescriptor):
-    """As `RaggedDescriptor`."""
+class FlashSdpaVarlenDescriptor(PackedDescriptor):
+    """As `PackedDescriptor`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class FlashSdpaVarlenArgs(Args):
 
 
 def reference(
-    desc: RaggedDescriptor, *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, wanted: set[str],
+    desc: PackedDescriptor, *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, wanted: set[str],
     store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; zeros and lse -inf where there is none."""
@@ -98,7 +98,7 @@ class FlashSdpaVarlenPlan(Plan):
         return found or wrong_bounds(arrays["cu_seqlens_k"], desc.total_k, desc.max_seqlen_k, "cu_seqlens_k")
 
     @classmethod
-    def flops(cls, desc: RaggedDescriptor) -> int:
+    def flops(cls, desc: PackedDescriptor) -> int:
         return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 

@@ -16,13 +16,13 @@ from ...schedules.attention_ragged import packed_arrangement
 from .flash_sdpa_backward import reference as dense
 from .flash_sdpa_varlen import BOUNDS, FlashSdpaVarlenPlan
 from .flash_sdpa_varlen import reference as forward
-from .ragged import INDEX, POLICY, RaggedDescriptor, heads_first, ragged_case, random_bounds, sequences
+from .ragged import INDEX, POLICY, PackedDescriptor, heads_first, ragged_case, random_bounds, sequences
 
 _FORM = packed_arrangement(BOUNDS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashSdpaVarlenBackwardDescriptor(RaggedDescriptor):
+class FlashSdpaVarlenBackwardDescriptor(PackedDescriptor):
     """As the forward's."""
 
 
@@ -44,7 +44,7 @@ class FlashSdpaVarlenBackwardArgs(Args):
 
 
 def reference(
-    desc: RaggedDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
+    desc: PackedDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
     wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa_backward` of each sequence; zeros where there is none."""
@@ -91,7 +91,7 @@ class FlashSdpaVarlenBackwardPlan(Plan):
         arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
 
     @classmethod
-    def flops(cls, desc: RaggedDescriptor) -> int:
+    def flops(cls, desc: PackedDescriptor) -> int:
         return 2 * desc.num_heads * desc.pairs * (3 * desc.d_k + 2 * desc.d_v)
 
 

@@ -144,9 +144,12 @@ def _wrapped(n: int) -> int:
 
 def cells_of(
     desc: Any, b: int, *, page_table: Any = None, kv_indices: Any = None, kv_indptr: Any = None,
-    kv_last_page_len: Any = None, lengths: Any = None,
+    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True,
 ) -> tuple[Any, Any, str | None]:  # fmt: skip
-    """The pages and cells, in order, that sequence b's query sees, and the first thing wrong with its tables."""
+    """The pages and cells, in order, that sequence b's query sees, and the first thing wrong with its tables.
+
+    gaps: the tokens of a missing page are left out; else they end the sequence.
+    """
     if page_table is not None:
         named, row = desc.max_pages, np.asarray(page_table[b])
     else:
@@ -165,6 +168,8 @@ def cells_of(
     there = (page >= 0) & (page < desc.num_pages)
     if wrong is None and not there.all():
         wrong = f"position {place[~there][0]} of sequence {b} is in page {page[~there][0]} of {desc.num_pages}"
+    if not gaps:
+        there = np.logical_and.accumulate(there)
     return page[there], place[there] % desc.page_size, wrong
 
 

@@ -25,20 +25,18 @@ POLICY = (
 
 @dataclass(frozen=True, kw_only=True)
 class RaggedDescriptor(Descriptor):
-    """batch_size sequences packed into total_q rows of queries and total_k rows of keys.
+    """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say.
 
-    `max_seqlen_q` and `max_seqlen_k` are the lengths the caller promises (None: the totals); only estimates and checked
-    runs use them. Causality, window, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence.
+    `max_seqlen_q` is the length the caller promises (None: total_q); only estimates and checked runs use it. Causality,
+    window, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence.
     """
 
     batch_size: int = extent()
     total_q: int = extent()
-    total_k: int = extent()
     num_heads: int = extent()
     d_k: int = extent()
     d_v: int = extent()
     max_seqlen_q: int = integer(None, minimum=0)
-    max_seqlen_k: int = integer(None, minimum=0)
     scale: float = number(None)
     is_causal: bool = flag(False)
     causal_alignment: str = choice(ALIGNMENTS, "top_left")
@@ -48,11 +46,8 @@ class RaggedDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        defaults = {
-            "scale": 1.0 / math.sqrt(max(self.d_k, 1)), "num_kv_heads": self.num_heads, "max_seqlen_q": self.total_q,
-            "max_seqlen_k": self.total_k,
-        }  # fmt: skip
-        for name, value in defaults.items():
+        defaults = {"scale": 1.0 / math.sqrt(max(self.d_k, 1)), "num_kv_heads": self.num_heads}
+        for name, value in {**defaults, **self.lengths}.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
@@ -61,14 +56,14 @@ class RaggedDescriptor(Descriptor):
             )
 
     @property
+    def lengths(self) -> dict[str, int]:
+        """Fields whose default None is the length here."""
+        return {"max_seqlen_q": self.total_q}
+
+    @property
     def num_bounds(self) -> int:
         """Length of an array of bounds."""
         return self.batch_size + 1
-
-    @property
-    def key_len(self) -> int:
-        """The most keys a sequence may have."""
-        return self.total_k
 
     @property
     def group(self) -> int:
@@ -88,8 +83,28 @@ class RaggedDescriptor(Descriptor):
     def pairs(self) -> int:
         """(query, key) pairs of one head if every sequence is as long as promised."""
         queries = min(self.max_seqlen_q, self.total_q)
-        each = self.alone(queries, min(self.max_seqlen_k, self.total_k)).pairs
-        return each * self.total_q // max(1, queries)
+        return self.alone(queries, self.key_len).pairs * self.total_q // max(1, queries)
+
+    @property
+    def key_len(self) -> int:
+        """The most keys that a sequence may have, as promised."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedDescriptor(RaggedDescriptor):
+    """The keys are packed too, into total_k rows; `max_seqlen_k` is to them what `max_seqlen_q` is to the queries."""
+
+    total_k: int = extent()
+    max_seqlen_k: int = integer(None, minimum=0)
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        return {"max_seqlen_q": self.total_q, "max_seqlen_k": self.total_k}
+
+    @property
+    def key_len(self) -> int:
+        return min(self.max_seqlen_k, self.total_k)
 
 
 def settled(bounds: Any, total: int) -> Any:

@@ -123,7 +123,7 @@ struct QueryTile {
 // How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
 struct Dense {
   static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
-  using Keys = KeyRows;
+  template <class P> using Keys = KeyRows;
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
     const Place place = Place::of(p);
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
