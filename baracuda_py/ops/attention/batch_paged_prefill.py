@@ -107,7 +107,7 @@ def reference(
     ends = settled(qo_indptr, desc.total_q)
     for b in range(desc.batch_size):
         rows = slice(ends[b], ends[b + 1])
-        page, cell, _ = cells_of(desc, b, **tables, gaps=False)
+        page, cell, _ = cells_of(desc, b, **tables, whole=True)
         one = desc.alone(rows.stop - rows.start, len(page))
         if one.query_len:
             k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
@@ -167,7 +167,9 @@ class BatchPagedPrefillPlan(Plan):
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
         tables = {name: arrays.get(name) for name in TABLES}
-        return found or next((w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables)[2])), None)
+        return found or next(
+            (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, whole=True)[2])), None
+        )
 
     @classmethod
     def flops(cls, desc: Any) -> int:
