@@ -1,6 +1,6 @@
 #pragma once
-// flash      what a warp of the tensor-core attention kernels keeps of its queries, and the online softmax on it
-//            (Milakov and Gimelshein 2018).
+// flash      what a warp of the tensor-core attention kernels keeps of its queries, the online softmax on it (Milakov and
+//            Gimelshein 2018), and the products of mma.sync.
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
@@ -189,6 +189,54 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 };
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// s = q kᵀ
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key,
+                      u32 at) {
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
+  }
+#pragma unroll
+  for (int d = 0; d < D; d += 16) {
+    u32 x[MT][4];
+#pragma unroll
+    for (int m = 0; m < MT; ++m) query.read(x[m], 16 * m, d);
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n += 2) {
+      u32 y[4];
+      key.read(y, 8 * n, d, at);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        mma_m16n8k16<T>(s[m][n], x[m], {y[0], y[1]});
+        mma_m16n8k16<T>(s[m][n + 1], x[m], {y[2], y[3]});
+      }
+    }
+  }
+}
+
+// acc += weights v
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4],
+                         const tile::Reader<D, false>& value, u32 at) {
+#pragma unroll
+  for (int j = 0; j < KEYS; j += 16) {
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      u32 y[4];
+      value.read_transposed(y, j, 8 * n, at);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        mma_m16n8k16<T>(acc[m][n], weights[m][j / 16], {y[0], y[1]});
+        mma_m16n8k16<T>(acc[m][n + 1], weights[m][j / 16], {y[2], y[3]});
+      }
+    }
+  }
+}
 
 }  // namespace attention
 }  // namespace baracuda
