@@ -7,7 +7,7 @@ plain multiply-adds in the accumulator's element, for float32 and float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,12 @@ THREADS = 128  # of a SIMT block
 TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
-PARAMS = Params(
-    "FlashSdpaParams", q="ptr", k="ptr", v="ptr", y="ptr", lse="ptr", stride="i64[4][3]", query_len="i64",
-    key_len="i64", shift="i64", tiles="i64", scale="f64", sign="f64", num_heads="i32", group="i32", d_k="i32",
-    d_v="i32", causal="i32", wide="i32", chunk="i32",
-)  # fmt: skip
+FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {
+    "stride": "i64[4][3]", "query_len": "i64", "key_len": "i64", "shift": "i64", "tiles": "i64", "scale": "f64",
+    "sign": "f64", "num_heads": "i32", "group": "i32", "d_k": "i32", "d_v": "i32", "causal": "i32", "wide": "i32",
+    "chunk": "i32",
+}  # fmt: skip
+PARAMS = Params("FlashSdpaParams", **FIELDS)
 
 
 def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
@@ -68,15 +69,17 @@ def chunk(desc: Any) -> int:
     return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
 
 
-def _step(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry:
-    """One block for every `rows` queries of every head."""
+def forward(
+    p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int, **more: Any
+) -> Geometry:
+    """One block for every `rows` queries of every head; `more` are fields beyond FIELDS."""
     desc = p.desc
     tiles = -(-desc.query_len // rows)
     params = {
         "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
         "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
         "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
-        "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc),
+        "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc), **more,
     }  # fmt: skip
     grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
@@ -179,7 +182,7 @@ def _row(
         if isinstance(d, str):
             return d
         t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
-        return _step(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
+        return forward(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
 
     return Variant(
         name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=kernels, elements=HALVES, design=design,
@@ -206,7 +209,8 @@ def _axes(three: bool) -> Any:
     return lambda kind: {"D": tuple(d for d in HEAD_DIMS if _three(d, kind) == three)}
 
 
-def _simt(p: Problem) -> Geometry | str:
+def simt(p: Problem, **more: Any) -> Geometry | str:
+    """The geometry of `SIMT_ROW`, with fields beyond FIELDS."""
     desc, d = p.desc, head_dim(p.desc)
     if isinstance(d, str):
         return d
@@ -216,7 +220,7 @@ def _simt(p: Problem) -> Geometry | str:
     values = rows_of_values(d, size)
     smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
     name = "flash_sdpa" if _three(d, desc.element) else "flash_sdpa_wide"
-    return _step(p, name, {"D": d}, rows, THREADS, smem)
+    return forward(p, name, {"D": d}, rows, THREADS, smem, **more)
 
 
 def rows_of_values(d: int, size: int) -> int:
@@ -224,12 +228,16 @@ def rows_of_values(d: int, size: int) -> int:
     return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
 
 
-_SIMT = ("flash_sdpa<{T}, {D}>", PARAMS)
-SIMT_ROW = Variant(
-    "simt", _simt, source="attention/flash_sdpa.cu", elements=SINGLES,
-    kernels=(
-        Kernel("flash_sdpa", *_SIMT, _axes(True), threads=THREADS, min_blocks=3, split=("D",)),
-        Kernel("flash_sdpa_wide", *_SIMT, _axes(False), threads=THREADS, min_blocks=2, split=("D",)),
-    ),
-    guarantee=Guarantee(Relative(2), batch_invariant=True),
-)  # fmt: skip
+def simt_row(geometry: Callable[[Problem], Geometry | str], template: str, params: Params) -> Variant:
+    """The row of multiply-adds, `template` being the call of `flash_sdpa`."""
+    return Variant(
+        "simt", geometry, source="attention/flash_sdpa.cu", elements=SINGLES,
+        kernels=(
+            Kernel("flash_sdpa", template, params, _axes(True), threads=THREADS, min_blocks=3, split=("D",)),
+            Kernel("flash_sdpa_wide", template, params, _axes(False), threads=THREADS, min_blocks=2, split=("D",)),
+        ),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
+SIMT_ROW = simt_row(simt, "flash_sdpa<{T}, {D}>", PARAMS)

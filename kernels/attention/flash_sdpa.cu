@@ -3,15 +3,15 @@
 // One block a tile of queries of one head. It holds q in shared memory and walks the keys in tiles of 64: scores by
 // chunks of columns, the running maximum and sum (Milakov and Gimelshein 2018), then p v by pieces of value rows. Tiles
 // that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by where the tiles
-// start, so neither the batch nor alignment changes a bit.
+// start, so neither the batch nor alignment changes a bit. Blocks: every one, or those of a pattern.
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
-#include <baracuda/attention.cuh>
+#include <baracuda/block_pattern.cuh>
 
 namespace baracuda {
 
-template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
+template <class T, int D, template <class> class Blocks = attention::EveryBlock, class P> BARACUDA_D void flash_sdpa(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   constexpr int R = sizeof(A) == 8 ? 4 : 8, ROWS = 8 * R;
@@ -34,6 +34,9 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
   const int rows = inside<ROWS>(p.query_len, q0);
   const i64 last = p.causal ? min(p.key_len, q0 + rows + p.shift) : p.key_len;  // keys the last query sees; may be <= 0
   const A c = static_cast<A>(p.scale * 1.4426950408889634), sign = static_cast<A>(p.sign);
+  const Blocks<P> blocks(p, b, h);
+  const bool cuts = blocks.template cuts<ROWS, tile_keys>();
+  Search search;
 
   stage<ROWS, D, QP>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
   A acc[R][D / 16], top[R], sum[R];
@@ -46,7 +49,7 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
   }
 
 #pragma unroll 1
-  for (i64 k0 = 0; k0 < last; k0 += tile_keys) {
+  for (i64 k0 = 0; (k0 = blocks.template visit<tile_keys, false>(search, q0, ROWS, k0, last)) < last; k0 += tile_keys) {
     const int left = inside<tile_keys>(p.key_len, k0);
     // Keys of this tile that the thread's first row sees; its next rows see 8 more each.
     const int past = (p.causal ? inside<max(tile_keys, ROWS)>(q0 + p.shift + 1, k0) : tile_keys) + thread_row();
@@ -66,6 +69,7 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
     }
 
     __syncthreads();  // all have read the keys
+    const u32 hidden = cuts ? blocks.template hidden<R, false>(q0, k0) : 0;
     A* const factors = keys + thread_row() * score_pitch<A> + tile_keys;
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -74,7 +78,7 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         s[i][j] *= sign;
-        if (thread_col() + 16 * j >= limit) s[i][j] = -numeric<A>::infinity();
+        if (thread_col() + 16 * j >= limit || (hidden >> (4 * i + j) & 1)) s[i][j] = -numeric<A>::infinity();
         high = math::maximum(high, s[i][j]);
       }
       high = group_reduce<Max, 16>(high);
@@ -99,8 +103,11 @@ template <class T, int D> BARACUDA_D void flash_sdpa(const FlashSdpaParams& p) {
         __syncthreads();
       }
       const A* factor = factors + (n > 0);
-      const auto seen = [&](int i) { return past - n + 8 * i; };
-      if (cut) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, seen);
+      const bool odd = cuts && !all_finite<VALUES * D>(values);
+      const auto seen = [&](int i, int j) {
+        return j < past - n + 8 * i && !(odd && blocks.hides(q0 + thread_row() + 8 * i, k0 + n + j));
+      };
+      if (cut || odd) multiply_values<R, D, VALUES, true, true>(acc, keys + n, factor, values, seen);
       else multiply_values<R, D, VALUES, false, true>(acc, keys + n, factor, values, AllSeen{});
     }
   }

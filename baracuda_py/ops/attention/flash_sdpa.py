@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,13 +129,13 @@ def masked_scores(desc: FlashSdpaDescriptor, q: np.ndarray, k: np.ndarray, mask:
 
 
 def weighted(desc: FlashSdpaDescriptor, p: np.ndarray, v: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """p v. A masked key adds nothing, be its v infinite or NaN."""
+    """p v. A masked key adds nothing, be its v infinite or NaN; the mask broadcasts to p's shape."""
     odd = None if mask is None or np.isfinite(v).all() else ~np.isfinite(v)
     y: np.ndarray = (grouped(p, desc) @ (v if odd is None else np.where(odd, 0, v))).reshape(*p.shape[:3], v.shape[-1])
     if odd is not None and mask is not None:
         for key in np.flatnonzero(odd.any(axis=(0, 1, 3))):
             value = np.repeat(np.where(odd[:, :, key], v[:, :, key], 0), desc.group, axis=1)[:, :, None]
-            y += np.where(mask[:, key, None] & (value != 0), p[..., key, None] * value, 0)
+            y += np.where(mask[..., key, None] & (value != 0), p[..., key, None] * value, 0)
     return y
 
 
@@ -143,11 +143,19 @@ def reference(
     desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, wanted: set[str], store: Any = unrounded
 ) -> Mapping[str, Any]:
     """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element."""
+    mask = visible(desc)
+    return attend(desc, q, k, v, lambda b: mask, store)
+
+
+def attend(
+    desc: FlashSdpaDescriptor, q: Any, k: Any, v: Any, mask_of: Callable[[slice], np.ndarray | None], store: Any
+) -> Mapping[str, Any]:
+    """y and lse under a mask, given for slices of the batch."""
     y = np.empty((*q.shape[:3], desc.d_v), q.dtype)
     lse = np.empty(q.shape[:3], q.dtype)
-    mask = visible(desc)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for b in batches(desc):
+            mask = mask_of(b)
             p = masked_scores(desc, q[b], k[b], mask)
             top = p.max(axis=-1, initial=-np.inf)
             base = np.where(top == -np.inf, 0, top).astype(q.dtype)

@@ -142,9 +142,8 @@ template <class A, int R, int D> struct Columns {
 };
 
 // acc[i] = acc[i] * factor(row i) + sum over ROWS values of p[row i][n] value[n]; the factors stand behind the weights, in
-// the padding of p's rows, where they take no registers. With MASKED, values from seen(i) on
-// add nothing to row i, be they infinite or NaN; only tiles on the diagonal need that, so that form goes one value at a
-// time and compiles fast.
+// the padding of p's rows, where they take no registers. With MASKED, value n adds nothing to row i unless seen(i, n), be
+// it infinite or NaN; only tiles on the diagonal need that, so that form goes one value at a time and compiles fast.
 template <int R, int D, int ROWS, bool MASKED, bool RESCALE, class A, class Seen>
 BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor, const A* value, Seen seen) {
   using C = Columns<A, R, D>;
@@ -172,7 +171,7 @@ BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor
       for (int i = 0; i < R; ++i) {
         const auto weight = load<V>(p + 8 * i * score_pitch<A> + n);
         if constexpr (MASKED) {
-          if (n >= seen(i)) continue;
+          if (!seen(i, n)) continue;
         }
 #pragma unroll
         for (int e = 0; e < V; ++e) {
@@ -190,8 +189,16 @@ BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor
   }
 }
 struct AllSeen {
-  BARACUDA_D int operator()(int) const { return tile_keys; }
+  BARACUDA_D bool operator()(int, int) const { return true; }
 };
+
+// Whether all of COUNT values are; all threads call, and all get the answer.
+template <int COUNT, class A> BARACUDA_D bool all_finite(const A* values) {
+  bool good = true;
+#pragma unroll 4
+  for (int n = threadIdx.x; n < COUNT; n += threads) good &= math::isfinite(values[n]);
+  return __syncthreads_and(good);
+}
 
 // ---- registers to memory --------------------------------------------------------------------------------------------
 

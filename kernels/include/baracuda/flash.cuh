@@ -68,6 +68,23 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
+  // -inf for keys whose bit is not set in their row's.
+  BARACUDA_D void hide(const u64 (&seen)[MT][2]) {
+    static_assert(KEYS <= 64, "a word of bits a row");
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const u64 mine = seen[m][half] >> (lane_id() % 4 * 2);
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; ++n) {
+          if (!(mine >> (8 * n) & 1)) s[m][n][2 * half] = -numeric<float>::infinity();
+          if (!(mine >> (8 * n + 1) & 1)) s[m][n][2 * half + 1] = -numeric<float>::infinity();
+        }
+      }
+    }
+  }
+
   // Scores to weights 2^(s c - base), in place and added up; `factor` is for what was summed under the old maximum.
   BARACUDA_D void weigh(float c) {
     moved = false;
@@ -122,6 +139,10 @@ template <class T, int D, int MT, int KEYS> struct Rows {
   // acc += weights times the infinite and NaN values of a tile, by hand: masked keys, from past + r on, add nothing.
   // Layout::at(row, piece) says where a tile's pieces stand.
   template <class Layout> BARACUDA_D void add_odd(const T* values, int left, int past) {
+    add_odd_of<Layout>(values, left, [&](int m, int half, int j) { return j < past + 16 * m + lane_id() / 4 + 8 * half; });
+  }
+  // The same where seen(m, half, j) says which keys are not masked.
+  template <class Layout, class Seen> BARACUDA_D void add_odd_of(const T* values, int left, Seen seen) {
     u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // keys whose weight is not 0
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -148,8 +169,7 @@ template <class T, int D, int MT, int KEYS> struct Rows {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const u64 bits = KEYS > 64 && j >= 64 ? weighty[m][half][(KEYS - 1) / 64] : weighty[m][half][0];
-          const bool seen = j < past + 16 * m + lane_id() / 4 + 8 * half;
-          due[m][half] = !seen ? 0.0f : bits >> j % 64 & 1 ? 1.0f : numeric<float>::nan();
+          due[m][half] = !seen(m, half, j) ? 0.0f : bits >> j % 64 & 1 ? 1.0f : numeric<float>::nan();
         }
       }
 #pragma unroll

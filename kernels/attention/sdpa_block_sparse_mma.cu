@@ -1,0 +1,143 @@
+// sdpa_block_sparse_mma    y[i] = sum_j softmax_j(scale q[i] k[j]) v[j] over the keys j whose block of the pattern is set;
+//   lse[i] = log sum_j exp(scale q[i] k[j])
+//
+// As flash_sdpa_mma.cu: one block a tile of queries of one head, both products on mma.sync, a warp 16 MT rows of the tile.
+// Only tiles of keys with a set block are loaded; blocks that cut a tile are masked inside it, and a warp none of whose
+// rows sees any of it leaves it out. STAGES 1 loads keys while values are multiplied and values while keys are; STAGES 2
+// loads a whole tile ahead. The order of every sum is fixed by (element, D) and by the pattern.
+#include <baracuda/block_pattern.cuh>
+#include <baracuda/flash.cuh>
+
+namespace baracuda {
+
+// CUTS: blocks may be smaller than a tile, or end within one.
+template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool CUTS, class P>
+BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
+  using namespace attention;
+  constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
+  BARACUDA_DYNAMIC_SMEM(T, queries);       // [ROWS][D], at the end the outputs
+  T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
+  T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][D]
+
+  const Place place(p);
+  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
+  const int q0 = static_cast<int>(place.tile) * ROWS, row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
+  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
+  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
+  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
+  const int rows = inside<ROWS>(p.query_len, q0);
+  const float c = static_cast<float>(p.scale * 1.4426950408889634);
+
+  // Keys that the causal mask lets every row, this warp's last row, and the block's last row see; they may be <= 0.
+  const int key_len = static_cast<int>(p.key_len);
+  const int seen = p.causal ? static_cast<int>(max(q0 + p.shift, i64(-ROWS))) : key_len;
+  const int whole = p.causal ? min(key_len, seen + 1) : key_len;
+  const int own = p.causal ? min(key_len, seen + min(rows, row0 + 16 * MT)) : key_len;
+  const int last = p.causal ? min(key_len, seen + rows) : key_len;
+
+  const BlockPattern<P> pattern(p, b, h);
+  Search search;
+  const auto visit = [&](int k0) {  // the first tile from k0 on that is not left out; `last` or more where there is none
+    return static_cast<int>(pattern.template visit<KEYS, false>(search, q0, ROWS, k0, last));
+  };
+
+  const auto load_keys = [&](int k0, int stage) {
+    tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k + k0 * p.stride[1][2], p.stride[1][2], key_len - k0, p.d_k,
+                                 p.wide & 2);
+  };
+  const auto load_values = [&](int k0, int stage) {
+    tile::copy<KEYS, D, THREADS>(values + stage * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v,
+                                 p.wide & 4);
+  };
+  int k0 = visit(0);
+  tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
+  if (k0 < last) {
+    load_keys(k0, 0);
+    if (STAGES == 2) load_values(k0, 0);
+  }
+  cp_async_commit();
+
+  T* const mine = queries + row0 * D;
+  if (p.sign != 1.0) {
+    cp_async_wait<0>();
+    __syncthreads();
+    for (int n = lane_id(); n < 16 * MT * D; n += warp_size) mine[n] = from_acc<T>(to_acc(mine[n]) * float(p.sign));
+    __syncwarp();
+  }
+  const tile::Reader<D, false> query(mine), value(values);
+  const tile::Reader<D, true> key(keys);
+  Rows<T, D, MT, KEYS> r;
+
+#pragma unroll 1
+  for (int stage = 0; k0 < last; stage ^= STAGES - 1) {
+    const int next = visit(k0 + KEYS);
+    cp_async_wait<0>();
+    __syncthreads();  // this tile is there, and all are done with the one before
+    if (STAGES == 1) {
+      load_values(k0, 0);
+    } else if (next < last) {
+      load_keys(next, stage ^ 1);
+      load_values(next, stage ^ 1);
+    }
+    cp_async_commit();
+
+    const u32 at = stage * TILE * static_cast<u32>(sizeof(T));
+    const int left = key_len - k0, past = p.causal ? seen + 1 - k0 + row0 : KEYS;
+    u64 bits[MT][2];
+    bool busy = k0 < own;
+    if constexpr (CUTS) {
+      u64 any = 0;
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = 16 * m + 8 * half + lane_id() / 4;
+          bits[m][half] = pattern.template keys_of<KEYS>(q0 + row0 + row, k0);
+          bits[m][half] &= low_bits(p.causal ? min(left, past + row) : left);
+          any |= bits[m][half];
+        }
+      }
+      busy = __any_sync(full_warp, any != 0);
+    }
+    if (busy) score<T, D, MT, KEYS>(r.s, query, key, at);
+    if (STAGES == 1) {
+      cp_async_wait<0>();
+      __syncthreads();  // the values are there, and all are done with the keys
+      if (next < last) load_keys(next, 0);
+      cp_async_commit();
+    }
+    // 0 times infinity is NaN, but a masked value adds nothing.
+    const bool limited = k0 + KEYS > whole;
+    const bool odd = (CUTS || (p.causal && limited)) && has_odd<TILE / 2, THREADS>(values + stage * TILE);
+    if (busy) {
+      if constexpr (CUTS) r.hide(bits);
+      else if (limited) r.mask(left, past);
+      r.weigh(c);
+      r.rescale();
+      r.pack();
+      if (odd) {
+        const T* const here = values + stage * TILE;
+        const auto sees = [&](int m, int half, int j) { return (bits[m][half] >> j & 1) != 0; };
+        if constexpr (CUTS) r.template add_odd_of<tile::Rows<D>>(here, left, sees);
+        else r.template add_odd<tile::Rows<D>>(here, left, past);
+      }
+    }
+    if (odd) {
+      __syncthreads();
+      clear_odd<TILE / 2, THREADS>(values + stage * TILE);
+      __syncthreads();
+    }
+    if (busy) multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
+    k0 = next;
+  }
+
+  cp_async_wait<0>();
+  __syncthreads();  // where no tile was visited the copies of q, by other threads, must not meet the outputs
+  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + place.head * p.query_len + q0 + row0;
+  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, c, static_cast<float>(p.scale));
+  __syncwarp();
+  T* const y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + (q0 + row0) * p.stride[3][2];
+  tile::copy_out<16 * MT, D, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v, p.wide & 8);
+}
+
+}  // namespace baracuda
