@@ -173,5 +173,43 @@ def _flex(pattern: Any, block: int) -> Any:
     return lambda s: call(s["q"], s["k"], s["v"], block_mask=mask)
 
 
+def _block_sparse_backward(block: int, compiled: bool) -> Case:
+    """The same pattern's gradients, beside the dense backward of the same design."""
+    batch, heads, length, dim = 1, 16, 8192, 128
+    blocks = length // block
+    desc = bc.SdpaBlockSparseBackwardDescriptor(
+        batch_size=batch, num_heads=heads, query_len=length, key_len=length, d_k=dim, d_v=dim, query_block=block,
+        key_block=block, element="bfloat16",
+    )  # fmt: skip
+    pattern = torch.rand(batch, heads, blocks, blocks, device="cuda").argsort(-1) < blocks // 4
+    shared = {f.name: getattr(desc, f.name) for f in dataclasses.fields(bc.FlashSdpaBackwardDescriptor)}
+    every = bc.FlashSdpaBackwardPlan.select(
+        bc.FlashSdpaBackwardDescriptor(**shared), bc.PlanPreference(max_arch=bc.ArchSku.SM80), device=0
+    )
+
+    def arrays() -> Arrays:
+        made = {name: randn(batch, heads, length, dim) for name in ("q", "k", "v", "dy")}
+        made["y"], made["lse"] = bc.sdpa_block_sparse(
+            made["q"], made["k"], made["v"], pattern, query_block=block, key_block=block, return_lse=True
+        )
+        return made | {"pattern": pattern} | {name: torch.empty_like(made["q"]) for name in ("dq", "dk", "dv")}
+
+    def dense(s: Arrays) -> Any:
+        every(**{name: x for name, x in s.items() if name != "pattern"})
+
+    return make(
+        bc.SdpaBlockSparseBackwardPlan,
+        desc,
+        arrays,
+        [],
+        f"{heads} x [8192, 128], 25 % of {block} x {block}, bf16",
+        {"dense, same design": dense},
+        flops=bc.SdpaBlockSparseBackwardPlan.flops(desc) // 4,
+        target="",
+    )
+
+
 for _block in (64, 128, 32):
     case("attention.sdpa_block_sparse")(partial(_block_sparse, _block))
+for _block in (64, 32):
+    case("attention.sdpa_block_sparse_backward")(partial(_block_sparse_backward, _block))

@@ -19,11 +19,11 @@ PREPARE = Params(
     "FlashPrepareParams", y="ptr", dy="ptr", lse="ptr", dq="ptr", stats="workspace", turns="workspace",
     sums="workspace", stride="i64[3][3]", **_SIZES, chunks="i64", counters="i64", fill="i64", **_NUMBERS,
 )  # fmt: skip
-GRADIENTS = Params(
-    "FlashGradientsParams", **dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr"), stats="workspace",
-    turns="workspace", sums="workspace", stride="i64[7][3]", **_SIZES, tiles="i64", key_tiles="i64", chunk="i64",
-    heads="i64", scale="f64", group="i32", any_order="i32", **_NUMBERS,
-)  # fmt: skip
+FIELDS = dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr") | {
+    "stats": "workspace", "turns": "workspace", "sums": "workspace", "stride": "i64[7][3]", **_SIZES, "tiles": "i64",
+    "key_tiles": "i64", "chunk": "i64", "heads": "i64", "scale": "f64", "group": "i32", "any_order": "i32", **_NUMBERS,
+}  # fmt: skip
+GRADIENTS = Params("FlashGradientsParams", **FIELDS)
 NEIGHBOURS = 8  # key heads that blocks take in turn: more wait less for one another, fewer share what is in L2
 TOGETHER = 48 << 20  # more heads than that while their q, dy and sums of dq are no more than this (bytes)
 
@@ -142,42 +142,59 @@ def _mma(p: Problem, any_order: bool = False) -> Geometry | str:
     return _geometry(p, d, "wide", WIDE[d], any_order)
 
 
+class Frame:
+    """What the kernels for one head_dim share, with the step that prepares: constants, and places in the workspace.
+
+    `elements` of the sums of dq stand in it, and `fill` of them begin as zeros.
+    """
+
+    def __init__(self, p: Problem, d: int, t: Blocks | Groups, name: str, elements: int = 0, fill: int = 0) -> None:
+        desc = p.desc
+        self.heads, self.kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
+        self.tiles, self.key_tiles = -(-desc.query_len // t.queries), -(-desc.key_len // t.keys)
+        self.views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
+        self.layout = layout(*self.views, p.y)
+        padded, counters = self.tiles * t.queries, self.heads * self.tiles + 1
+        turns = aligned(8 * self.heads * padded)
+        sums = turns + aligned(4 * counters)
+        self.workspace = sums + aligned(4 * elements)
+        common = {
+            "stats": 0, "turns": turns, "sums": sums, "query_len": desc.query_len, "key_len": desc.key_len,
+            "shift": desc.shift, "padded": padded, "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v,
+            "causal": int(desc.is_causal),
+        }  # fmt: skip
+        rows = 1024 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
+        chunks = max(1, -(-padded // rows))
+        prepare = {
+            "stride": strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
+            "fill": fill,
+        }  # fmt: skip
+        step = Step(f"prepare_{name}", (chunks * self.heads, 1, 1), common | prepare)
+        self.steps = [step] if self.heads else []
+        self.gradients = common | {
+            "stride": strides(*self.views), "tiles": self.tiles, "key_tiles": self.key_tiles, "scale": desc.scale,
+            "chunk": min(self.kv_heads, max(NEIGHBOURS, TOGETHER // max(1, 8 * desc.group * padded * d))),
+            "heads": self.heads, "group": desc.group, "any_order": 0, "wide": wide(*self.views),
+        }  # fmt: skip
+
+
 def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool) -> Geometry:
     """Two steps, in any order three; workspace: two numbers a row, turns, the sums of dq where several blocks add."""
-    desc = p.desc
-    heads, kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
-    tiles, key_tiles = -(-desc.query_len // t.queries), -(-desc.key_len // t.keys)
-    padded, counters = tiles * t.queries, heads * tiles + 1
-    turns = aligned(8 * heads * padded)
-    sums = turns + aligned(4 * counters)
-    any_order = any_order and p.dq is not None and key_tiles > 1
-    elements = heads * padded * d if p.dq is not None and key_tiles > 1 else 0
-    workspace = sums + aligned(4 * elements)
-    common = {
-        "stats": 0, "turns": turns, "sums": sums, "query_len": desc.query_len, "key_len": desc.key_len,
-        "shift": desc.shift, "padded": padded, "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v,
-        "causal": int(desc.is_causal),
-    }  # fmt: skip
-    rows = 1024 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
-    chunks = max(1, -(-padded // rows))
-    prepare = {
-        "stride": strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
-        "fill": elements // 4 if any_order else 0,
-    }  # fmt: skip
-    steps = [Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)] if heads else []
-    views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
-    if kv_heads * key_tiles and any(g is not None and g.size for g in views[4:]):
-        gradients = {
-            "stride": strides(*views), "tiles": tiles, "key_tiles": key_tiles, "scale": desc.scale,
-            "chunk": min(kv_heads, max(NEIGHBOURS, TOGETHER // max(1, 8 * desc.group * padded * d))),
-            "heads": heads, "group": desc.group, "any_order": int(any_order), "wide": wide(*views),
-        }  # fmt: skip
-        grid = (kv_heads * key_tiles, 1, 1)
-        steps.append(Step(f"gradients_{name}_{d}", grid, common | gradients, {}, 32 * t.warps, t.smem(d)))
+    desc, name = p.desc, f"{name}_{d}"
+    heads, tiles = desc.batch_size * desc.num_heads, -(-desc.query_len // t.queries)
+    summed = p.dq is not None and desc.key_len > t.keys
+    any_order = any_order and summed
+    elements = heads * tiles * t.queries * d if summed else 0
+    frame = Frame(p, d, t, name, elements, elements // 4 if any_order else 0)
+    steps = frame.steps
+    if frame.kv_heads * frame.key_tiles and any(g is not None and g.size for g in frame.views[4:]):
+        gradients = frame.gradients | {"any_order": int(any_order)}
+        grid = (frame.kv_heads * frame.key_tiles, 1, 1)
+        steps.append(Step(f"gradients_{name}", grid, gradients, {}, 32 * t.warps, t.smem(d)))
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)
-            steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
-    return Geometry(tuple(steps), workspace, layout(*views, p.y))
+            steps.append(Step(f"finish_{name}", (-(-warps // 8), 1, 1), gradients))
+    return Geometry(tuple(steps), frame.workspace, frame.layout)
 
 
 def _row(name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...]) -> Variant:

@@ -6,8 +6,8 @@
 // walking the keys. flash_dkv: a block a tile of keys of one key head, walking the query heads that share it and, in
 // each, the queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of
 // each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the
-// second product, whose right operand is staged by rows.
-#include <baracuda/attention.cuh>
+// second product, whose right operand is staged by rows. Blocks: every one, or those of a pattern.
+#include <baracuda/block_pattern.cuh>
 
 namespace baracuda {
 namespace attention {
@@ -99,7 +99,8 @@ template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   if (lane_id() == 0) static_cast<A*>(p.delta)[row] = sum;
 }
 
-template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
+template <class T, int D, template <class> class Blocks = attention::EveryBlock, class P>
+BARACUDA_D void flash_dq(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
@@ -129,8 +130,12 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
     delta[i] = r < rows ? static_cast<const A*>(p.delta)[at] : A(0);
   }
   const i64 last = p.causal ? min(p.key_len, q0 + rows + p.shift) : p.key_len;
+  const Blocks<P> blocks(p, b, h);
+  const bool cuts = blocks.template cuts<B::rows, tile_keys>();
+  Search search;
 #pragma unroll 1
-  for (i64 k0 = 0; k0 < last; k0 += tile_keys) {
+  for (i64 k0 = 0; (k0 = blocks.template visit<tile_keys, false>(search, q0, B::rows, k0, last)) < last; k0 += tile_keys) {
+    const u32 hidden = cuts ? blocks.template hidden<R, false>(q0, k0) : 0;
     const int left = inside<tile_keys>(p.key_len, k0);
     const int past = (p.causal ? inside<tile_keys>(q0 + p.shift + 1, k0) : tile_keys) + thread_row();
     const T* const keys = k + k0 * p.stride[1][2];
@@ -150,7 +155,7 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
         for (int j = 0; j < 4; ++j) {
           A& score = scores[score_index<A>(i, j)];
           const A x = pass == 0 ? weight_of(s[i][j], scale, lse[i]) : score * (s[i][j] - delta[i]);
-          score = thread_col() + 16 * j < limit ? x : A(0);
+          score = thread_col() + 16 * j < limit && !(hidden >> (4 * i + j) & 1) ? x : A(0);
         }
       }
     }
@@ -162,7 +167,8 @@ template <class T, int D, class P> BARACUDA_D void flash_dq(const P& p) {
   put_output<R, D>(dq, p.stride[4][2], acc, factor, rows, p.d_k, p.wide & 16);
 }
 
-template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
+template <class T, int D, template <class> class Blocks = attention::EveryBlock, class P>
+BARACUDA_D void flash_dkv(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
@@ -188,9 +194,13 @@ template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
 #pragma unroll 1
   for (int g = 0; g < p.group; ++g) {
     const u32 h = kv * p.group + g;
-    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len;
+    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len, end = p.query_len;
+    const Blocks<P> blocks(p, b, h);
+    const bool cuts = blocks.template cuts<tile_keys, B::rows>();
+    Search search;
 #pragma unroll 1
-    for (i64 q0 = first; q0 < p.query_len; q0 += tile_keys) {
+    for (i64 q0 = first; (q0 = blocks.template visit<tile_keys, true>(search, k0, B::rows, q0, end)) < end; q0 += tile_keys) {
+      const u32 hidden = cuts ? blocks.template hidden<R, true>(q0, k0) : 0;
       const int left = inside<tile_keys>(p.query_len, q0);
       const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
       const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
@@ -214,7 +224,8 @@ template <class T, int D, class P> BARACUDA_D void flash_dkv(const P& p) {
 #pragma unroll
           for (int i = 0; i < R; ++i) {
             const A x = pass == 0 ? weight_of(s[i][j], scale, lse) : weights[score_index<A>(i, j)] * (s[i][j] - delta);
-            (pass == 0 ? weights : scores)[score_index<A>(i, j)] = thread_row() + 8 * i < limit ? x : A(0);
+            const bool seen = thread_row() + 8 * i < limit && !(hidden >> (4 * i + j) & 1);
+            (pass == 0 ? weights : scores)[score_index<A>(i, j)] = seen ? x : A(0);
           }
         }
       }

@@ -1,6 +1,6 @@
 #pragma once
 // flash_sdpa_backward.cuh    what the tensor-core rows of the backward share: flash_prepare, the mask, dq.
-#include <baracuda/attention.cuh>
+#include <baracuda/block_pattern.cuh>
 #include <baracuda/index.cuh>
 #include <baracuda/mma_tile.cuh>
 #include <baracuda/turns.cuh>
@@ -45,6 +45,19 @@ struct Walk {
     if (head == 0) --at;
   }
 };
+// Moves a walk to the first step from it on whose tile of scores has a set block.
+template <int QUERIES, int KEYS, template <class> class Blocks, class P>
+BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& walk) {
+  if constexpr (!Blocks<P>::every) {
+    const int group = p.group, tiles = static_cast<int>(p.tiles);
+    const int step = search.from((tiles - 1 - walk.at) * group + static_cast<int>(walk.head), (tiles - key.first) * group,
+                                 [&](int n) {
+      const Blocks<P> blocks(p, key.b, key.kv * p.group + n % group);
+      return blocks.any((tiles - 1 - n / group) * QUERIES, QUERIES, key.tile * KEYS, KEYS);
+    });
+    walk = {tiles - 1 - step / group, static_cast<u32>(step % group)};
+  }
+}
 // Where the turns of dq at that step are counted; before all counters stands the ticket.
 template <class P> BARACUDA_D u32* counter_at(const P& p, const KeyTile& key, const Walk& step) {
   const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
@@ -71,6 +84,16 @@ template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const 
     for (int e = 0; e < 4; ++e) {
       const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
       if (j >= mask.left || j > i + mask.past) s[n][e] = 0.0f;
+    }
+  }
+}
+// Zeros for columns whose bit is not set in their row's, of rows g and g + 8.
+template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen)[2]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (!(seen[e / 2] >> (i0 + 8 * n + lane_id() % 4 * 2 + e % 2) & 1)) s[n][e] = 0.0f;
     }
   }
 }

@@ -64,13 +64,16 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
 
 }  // namespace attention
 
-template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, class P>
+// Blocks: every one, or those of a pattern, and then dq is another kernel's; CUTS: they may end within a tile.
+template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS,
+          template <class> class Blocks = attention::EveryBlock, bool CUTS = false, class P>
 BARACUDA_D void flash_gradients(const P& p) {
   using namespace attention;
   constexpr int KEY_WARPS = WARPS / SPLIT, KEYS = KEY_WARPS * MT * 16, THREADS = WARPS * warp_size, TILE = QUERIES * D;
   constexpr int COLS = D / SPLIT;                                          // of dk and dv, a warp
   constexpr int MQ = QUERIES / 16 / ACROSS, DQ_COLS = D * ACROSS / WARPS;  // of dq, a warp: 16-row tiles, columns
   constexpr u32 SIZE = sizeof(T);
+  constexpr bool EVERY = Blocks<P>::every;
   static_assert(QUERIES % (16 * ACROSS) == 0 && DQ_COLS % 16 == 0, "dq in whole fragments");
   static_assert(QUERIES / SPLIT % SLAB == 0 && SLAB % 16 == 0, "whole slabs");
   BARACUDA_DYNAMIC_SMEM(T, keys);               // [KEYS][D], at the end dk
@@ -123,14 +126,17 @@ BARACUDA_D void flash_gradients(const P& p) {
     }
   }
 
-  const bool ordered = p.dq != nullptr && !p.any_order;
+  const bool ordered = EVERY && p.dq != nullptr && !p.any_order;
   Walk now{static_cast<int>(p.tiles) - 1, 0}, before{-1, 0};
+  Search search;
+  settle<QUERIES, KEYS, Blocks>(p, block, search, now);
   int stage = 0;
   if (STAGES == 2 && now.at >= block.first) load(now, 0);
 #pragma unroll 1
   while (now.at >= block.first) {
     Walk next = now;
     next.step(p.group);
+    settle<QUERIES, KEYS, Blocks>(p, block, search, next);
     if (STAGES == 1) load(now, 0);
     cp_async_wait<0>();
     __syncthreads();  // this tile is there, and all are done with the one before
@@ -138,6 +144,18 @@ BARACUDA_D void flash_gradients(const P& p) {
 
     const u32 here = stage * TILE * SIZE;
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+    u64 seen[MT][2];
+    if constexpr (CUTS) {
+      const Blocks<P> blocks(p, block.b, block.kv * p.group + now.head);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int j = static_cast<int>(k0) + key0 + 16 * m + 8 * half + lane / 4;
+          seen[m][half] = blocks.template queries_of<QUERIES>(j, now.at * QUERIES);
+        }
+      }
+    }
 #pragma unroll
     for (int slab = 0; slab < QUERIES / SPLIT; slab += SLAB) {
       const int i0 = part * (QUERIES / SPLIT) + slab;
@@ -148,12 +166,14 @@ BARACUDA_D void flash_gradients(const P& p) {
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
         weigh(s[m], stats + stage * QUERIES, i0, key0 + 16 * m, mask, c);
+        if constexpr (CUTS) keep(s[m], i0, seen[m]);
         differ(ds[m], s[m], stats + stage * QUERIES, i0, key0 + 16 * m, mask);
+        if constexpr (CUTS) keep(ds[m], i0, seen[m]);
         to_fragments<T>(p16[m], s[m]);
         to_fragments<T>(ds16[m], ds[m]);
 #pragma unroll
         for (int n = 0; n < SLAB / 16; ++n) {
-          put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
+          if (EVERY || SPLIT == 2) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
           if (SPLIT == 2) put_fragment<QUERIES>(weights, key0 + 16 * m, i0 + 16 * n, p16[m][n]);
         }
       }
@@ -199,7 +219,7 @@ BARACUDA_D void flash_gradients(const P& p) {
         add_rows<T>(dk, a, query, i, part * COLS, here);
       }
     }
-    if (p.dq != nullptr) {
+    if (EVERY && p.dq != nullptr) {
       float dq[MQ][DQ_COLS / 8][4];
 #pragma unroll
       for (int m = 0; m < MQ; ++m) {

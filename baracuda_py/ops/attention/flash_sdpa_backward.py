@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,20 @@ def reference(
     store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product."""
-    grads = {name: np.zeros(x.shape, x.dtype) for name, x in (("dq", q), ("dk", k), ("dv", v)) if name in wanted}
     mask = visible(desc)
+    return gradients(desc, q, k, v, y, lse, dy, lambda b: mask, wanted, store)
+
+
+def gradients(
+    desc: FlashSdpaDescriptor, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any,
+    mask_of: Callable[[slice], np.ndarray | None], wanted: set[str], store: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """Those wanted, under a mask given for slices of the batch."""
+    grads = {name: np.zeros(x.shape, x.dtype) for name, x in (("dq", q), ("dk", k), ("dv", v)) if name in wanted}
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
+            mask = mask_of(b)
             p = masked_scores(desc, q[b], k[b], mask)
             unseen = lse[b] == -np.inf
             p -= np.where(unseen, 0, lse[b])[..., None]
@@ -101,14 +110,30 @@ DELTA = Params(
     "FlashDeltaParams", y="ptr", dy="ptr", delta="workspace", stride="i64[2][3]", query_len="i64", rows="i64",
     num_heads="i32", d_v="i32", wide="i32",
 )  # fmt: skip
-DQ = Params("FlashDqParams", **_INPUTS, dq="ptr", delta="workspace", stride="i64[5][3]", **_SIZES)
-DKV = Params("FlashDkvParams", **_INPUTS, dk="ptr", dv="ptr", delta="workspace", stride="i64[6][3]", **_SIZES)
 
 
-_FACTS: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
+def simt_row(
+    geometry: Callable[[Problem], Geometry | str], more: Mapping[str, str], name: str = "Flash", policy: str = ""
+) -> Variant:
+    """The row of multiply-adds; `more` are fields of the kernels' parameters, `policy` a template argument."""
+    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
+    dq = Params(f"{name}DqParams", **_INPUTS, dq="ptr", delta="workspace", stride="i64[5][3]", **_SIZES, **more)
+    dkv = Params(
+        f"{name}DkvParams", **_INPUTS, dk="ptr", dv="ptr", delta="workspace", stride="i64[6][3]", **_SIZES, **more
+    )
+    return Variant(
+        "simt", geometry, source="attention/flash_sdpa_backward.cu", elements=SINGLES,
+        kernels=(
+            Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=32 * _WARPS),
+            Kernel("dq", f"flash_dq<{{T}}, {{D}}{policy}>", dq, **facts),
+            Kernel("dkv", f"flash_dkv<{{T}}, {{D}}{policy}>", dkv, **facts),
+        ),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
 
 
-def _geometry(p: Problem) -> Geometry | str:
+def simt(p: Problem, **more: Any) -> Geometry | str:
+    """Its geometry; `more` are the values of those fields."""
     desc, d = p.desc, head_dim(p.desc)
     if isinstance(d, str):
         return d
@@ -119,7 +144,7 @@ def _geometry(p: Problem) -> Geometry | str:
     sizes = {
         "query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift, "scale": desc.scale,
         "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
-        "causal": int(desc.is_causal),
+        "causal": int(desc.is_causal), **more,
     }  # fmt: skip
     steps = []
     if (p.dq is not None or p.dk is not None) and heads * desc.query_len:
@@ -169,18 +194,7 @@ class FlashSdpaBackwardPlan(Plan):
     descriptor = FlashSdpaBackwardDescriptor
     args = FlashSdpaBackwardArgs
     reference = staticmethod(reference)
-    variants = (
-        *ROWS,
-        Variant(
-            "simt", _geometry, source="attention/flash_sdpa_backward.cu", elements=SINGLES,
-            kernels=(
-                Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=32 * _WARPS),
-                Kernel("dq", "flash_dq<{T}, {D}>", DQ, **_FACTS),
-                Kernel("dkv", "flash_dkv<{T}, {D}>", DKV, **_FACTS),
-            ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = (*ROWS, simt_row(simt, {}))
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:

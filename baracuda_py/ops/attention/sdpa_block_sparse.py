@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, ElementKind, OpCategory, Plan, extent, functional, operand, output
+from ...core import Args, Array, ElementKind, OpCategory, Plan, Vjp, extent, functional, operand, output
 from ...core.element import unrounded
 from ...schedules.block_sparse import MMA_ROW, SIMT_ROW
 from .flash_sdpa import FlashSdpaDescriptor, attend, attention_case, visible
@@ -102,6 +102,7 @@ class SdpaBlockSparsePlan(Plan):
     reference = staticmethod(reference)
     value_policy = "pattern: any byte but 0 is set"
     variants = (MMA_ROW, SIMT_ROW)
+    vjp = Vjp("SdpaBlockSparseBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
 
     @staticmethod
     def case(draw: Any) -> SdpaBlockSparseDescriptor:

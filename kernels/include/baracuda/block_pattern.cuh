@@ -33,6 +33,7 @@ class Search {
 
 // A head without a pattern: the kernels' loops and masks come out as if this were not there.
 template <class P> struct EveryBlock {
+  static constexpr bool every = true;
   BARACUDA_D EveryBlock(const P&, u32, u32) {}
   template <int, int> static BARACUDA_D constexpr bool cuts() { return false; }
   template <int, bool> BARACUDA_D u32 hidden(i64, i64) const { return 0; }
@@ -61,6 +62,7 @@ template <class P> class BlockPattern {
   }
 
  public:
+  static constexpr bool every = false;
   BARACUDA_D BlockPattern(const P& params, u32 b, u32 h)
       : p(params), blocks(static_cast<const u8*>(p.pattern) + b * p.pattern_stride[0] + h * p.pattern_stride[1]) {}
 
