@@ -14,11 +14,11 @@ _LIMIT = 2**30
 
 # 64 queries, so that with blocks of 64 every tile is wanted whole or not at all.
 FINE = {
-    32: Tiling(4, 1, 64, 2, 4), 64: Tiling(4, 1, 64, 2, 4), 96: Tiling(4, 1, 64, 2, 2), 128: Tiling(4, 1, 64, 2, 2),
+    32: Tiling(4, 1, 64, 2, 4), 64: Tiling(4, 1, 64, 2, 3), 96: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3),
     192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
 # The 128 queries of the dense row, where blocks are as long.
-COARSE = {64: Tiling(4, 2, 64, 2, 2), 128: Tiling(4, 2, 64, 2, 2, spills=True)}
+COARSE = {64: Tiling(4, 2, 64, 2, 2), 128: Tiling(4, 2, 64, 1, 2, spills=True)}
 
 
 def constants(p: Problem) -> dict[str, Any] | str:
@@ -26,8 +26,9 @@ def constants(p: Problem) -> dict[str, Any] | str:
     desc = p.desc
     if max(desc.query_len, desc.key_len) >= _LIMIT:
         return "more than 2^30 queries or keys"
+    whole = (desc.batch_size, desc.num_heads, desc.query_blocks, desc.key_blocks)
     return {
-        "pattern_stride": p.pattern.strides,
+        "pattern_stride": p.pattern.broadcast_to(whole).strides,
         "query_block": desc.query_block if desc.query_blocks > 1 else _LIMIT,
         "key_block": desc.key_block if desc.key_blocks > 1 else _LIMIT,
     }  # fmt: skip

@@ -37,7 +37,7 @@ class QueryTiling:
 
 
 QUERIES = {
-    32: QueryTiling(64, 3), 64: QueryTiling(64, 3), 96: QueryTiling(64, 2), 128: QueryTiling(64, 2),
+    32: QueryTiling(64, 3), 64: QueryTiling(64, 2), 96: QueryTiling(64, 2), 128: QueryTiling(64, 2),
     192: QueryTiling(32, 2), 256: QueryTiling(32, 2),
 }  # fmt: skip
 

@@ -80,7 +80,7 @@ class CascadeMergeStatesPlan(Plan):
     args = CascadeMergeStatesArgs
     reference = staticmethod(reference)
     value_policy = "lse -inf: the state adds nothing; lse NaN or +inf: v_merged NaN"
-    variants = (cascade_row(0, 4, 1, _operands),)
+    variants = (cascade_row(0, 4, 2, _operands),)
 
     @staticmethod
     def case(draw: Any) -> CascadeMergeStatesDescriptor:
