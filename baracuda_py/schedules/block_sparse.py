@@ -14,11 +14,11 @@ _LIMIT = 2**30
 
 # 64 queries, so that with blocks of 64 every tile is wanted whole or not at all.
 FINE = {
-    32: Tiling(4, 1, 64, 2, 4), 64: Tiling(4, 1, 64, 2, 3), 96: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3),
+    32: Tiling(4, 1, 64, 2, 4), 64: Tiling(4, 1, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4), 128: Tiling(2, 2, 64, 1, 4),
     192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
-# The 128 queries of the dense row, where blocks are as long.
-COARSE = {64: Tiling(4, 2, 64, 2, 2), 128: Tiling(4, 2, 64, 1, 2, spills=True)}
+# 128 queries, as the dense row's, where blocks are as long.
+COARSE = {64: Tiling(4, 2, 64, 2, 2), 128: Tiling(4, 2, 64, 1, 2)}
 
 
 def constants(p: Problem) -> dict[str, Any] | str:

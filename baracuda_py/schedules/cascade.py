@@ -40,11 +40,7 @@ def random_lse(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 
 def cascade_row(
-    states: int,
-    batch: int,
-    chunks: int,
-    operands: Callable[[Problem], tuple[Views, Views, Mapping[str, Any]]],
-    blocks: int = 0,
+    states: int, batch: int, chunks: int, operands: Callable[[Problem], tuple[Views, Views, Mapping[str, Any]]]
 ) -> Variant:
     """The row of an op of `states` states (0: the descriptor's), loaded `batch` at a time, `chunks` of each a thread.
 
@@ -70,13 +66,13 @@ def cascade_row(
         axes = {"BASE2": p.desc.lse_base == "2"}
         return Geometry((Step(name, (blocks, 1, 1), constants, axes, THREADS),), layout=layout)
 
-    def kernel(name: str, batch: int, chunks: int, blocks: int) -> Kernel:
+    def kernel(name: str, batch: int, chunks: int) -> Kernel:
         call = f"cascade<{{T}}, {THREADS}, {states}, {batch}, {chunks}, {{BASE2}}, {str(name == 'wide').lower()}>"
         params, axes = TWO if states else MANY, {"BASE2": (False, True)}
-        return Kernel(name, call, params, axes, threads=THREADS, min_blocks=blocks, unit="cascade")
+        return Kernel(name, call, params, axes, threads=THREADS, unit="cascade")
 
     return Variant(
         "rows", geometry, source="attention/cascade.cu",
-        kernels=(kernel("wide", batch, chunks, blocks), kernel("narrow", batch, 1, 0)),
+        kernels=(kernel("wide", batch, chunks), kernel("narrow", batch, 1)),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip

@@ -99,35 +99,40 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
       }
       busy = __any_sync(full_warp, any != 0);
     }
-    if (busy) score<T, D, MT, KEYS>(r.s, query, key, at);
-    if (STAGES == 1) {
+    const auto middle = [&] {
+      if (STAGES == 2) return;
       cp_async_wait<0>();
       __syncthreads();  // the values are there, and all are done with the keys
       if (next < last) load_keys(next, 0);
       cp_async_commit();
-    }
-    // 0 times infinity is NaN, but a masked value adds nothing.
+    };
     const bool limited = k0 + KEYS > whole;
-    const bool odd = (CUTS || (p.causal && limited)) && has_odd<TILE / 2, THREADS>(values + stage * TILE);
+    T* const here = values + stage * TILE;
+    const auto odd = [&] { return (CUTS || (p.causal && limited)) && has_odd<TILE / 2, THREADS>(here); };
+    const auto clear = [&] {
+      __syncthreads();
+      clear_odd<TILE / 2, THREADS>(here);
+      __syncthreads();
+    };
     if (busy) {
+      score<T, D, MT, KEYS>(r.s, query, key, at);
+      middle();
       if constexpr (CUTS) r.hide(bits);
       else if (limited) r.mask(left, past);
       r.weigh(c);
       r.rescale();
       r.pack();
-      if (odd) {
-        const T* const here = values + stage * TILE;
+      if (odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
         const auto sees = [&](int m, int half, int j) { return (bits[m][half] >> j & 1) != 0; };
         if constexpr (CUTS) r.template add_odd_of<tile::Rows<D>>(here, left, sees);
         else r.template add_odd<tile::Rows<D>>(here, left, past);
+        clear();
       }
+      multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
+    } else {  // only other warps see any of the tile; they meet these at the barriers
+      middle();
+      if (odd()) clear();
     }
-    if (odd) {
-      __syncthreads();
-      clear_odd<TILE / 2, THREADS>(values + stage * TILE);
-      __syncthreads();
-    }
-    if (busy) multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
     k0 = next;
   }
 

@@ -90,4 +90,11 @@ class CascadeMergeStatesPlan(Plan):
         )  # fmt: skip
 
 
-cascade_merge_states = functional(CascadeMergeStatesPlan)
+cascade_merge_states = functional(
+    CascadeMergeStatesPlan,
+    doc="""(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads].
+
+    lse_merged = log Σ exp(lse_i), v_merged = Σ exp(lse_i - lse_merged) v_i, lse in float32 (float64 for float64) to
+    base e or 2 (`lse_base`). FlashInfer's merge_states; a state of lse -inf adds nothing.
+    """,
+)

@@ -76,7 +76,10 @@ class SdpaBlockSparseBackwardPlan(Plan):
     args = SdpaBlockSparseBackwardArgs
     reference = staticmethod(reference)
     value_policy = "pattern: any byte but 0 is set"
-    variants = (MMA_ROW, simt_row(_simt, FIELDS, "SdpaBlockSparse", ", baracuda::attention::BlockPattern"))
+    # Where rows see a single key ds is a difference of equals, and a pattern may leave few other rows to compare with.
+    variants = (
+        MMA_ROW, simt_row(_simt, FIELDS, "SdpaBlockSparse", ", baracuda::attention::BlockPattern", 3)
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> SdpaBlockSparseBackwardDescriptor:
