@@ -108,9 +108,9 @@ class Tiling:
         """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
         return 2 * d * (self.rows + 2 * self.stages * self.keys)
 
-    def call(self, d: int) -> str:
-        """The kernel's template."""
-        return f"flash_sdpa_mma<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {{WIDE}}>"
+    def call(self, d: int, kernel: str = "flash_sdpa_mma") -> str:
+        """The kernel's template, but for its last argument."""
+        return f"{kernel}<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class GroupTiling:
 
     def call(self, d: int) -> str:
         """The kernel's template."""
-        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, {{WIDE}}>"
+        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}"
 
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
@@ -167,8 +167,8 @@ def _row(
     """
     kernels = tuple(
         Kernel(
-            f"{name}_{d}", t.call(d), PARAMS, {"WIDE": (True, False)}, threads=32 * t.warps, min_blocks=t.blocks,
-            split=("WIDE",), spills=t.spills,
+            f"{name}_{d}", f"{t.call(d)}, {{WIDE}}>", PARAMS, {"WIDE": (True, False)}, threads=32 * t.warps,
+            min_blocks=t.blocks, split=("WIDE",), spills=t.spills,
         )
         for d, t in tilings.items()
     )  # fmt: skip

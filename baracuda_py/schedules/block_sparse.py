@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..core import Geometry, Kernel, Params, Problem, Variant
@@ -12,13 +14,52 @@ FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "k
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
 _LIMIT = 2**30
 
+
+@dataclass(frozen=True)
+class Design:
+    """Tilings by head_dim, and where a block of the pattern may end for their kernels (`Borders`)."""
+
+    name: str
+    borders: str
+    tilings: Mapping[int, Tiling]
+
+    def takes(self, d: int, query_block: int, key_block: int) -> bool:
+        """Whether blocks end nowhere else."""
+        t = self.tilings.get(d)
+        if t is None or self.borders == "anywhere":
+            return t is not None
+        rows = t.rows if self.borders == "between_tiles" else 16 * t.tiles
+        return query_block % rows == 0 and key_block % t.keys == 0
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """One for each head_dim."""
+        return tuple(
+            Kernel(
+                f"{self.name}_{d}", f"{t.call(d, 'sdpa_block_sparse_mma')}, baracuda::Borders::{self.borders}>", PARAMS,
+                threads=32 * t.warps, min_blocks=t.blocks, spills=t.spills,
+            )
+            for d, t in self.tilings.items()
+        )  # fmt: skip
+
+
 # 64 queries, so that with blocks of 64 every tile is wanted whole or not at all.
-FINE = {
+_FINE = {
     32: Tiling(4, 1, 64, 2, 4), 64: Tiling(4, 1, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4), 128: Tiling(2, 2, 64, 1, 4),
     192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
-# 128 queries, as the dense row's, where blocks are as long.
-COARSE = {64: Tiling(4, 2, 64, 2, 2), 128: Tiling(4, 2, 64, 1, 2)}
+DESIGNS = (
+    # 128 queries, as the dense row's, where blocks are as long.
+    Design("long", "between_tiles", {64: Tiling(4, 2, 64, 2, 2), 128: Tiling(4, 2, 64, 1, 2)}),
+    Design("whole", "between_tiles", _FINE),
+    Design(
+        "warps", "between_warps",
+        {
+            32: Tiling(4, 1, 32, 2, 4), 64: Tiling(4, 1, 32, 2, 4), 96: Tiling(4, 1, 32, 2, 4),
+            128: Tiling(4, 1, 32, 2, 3), 192: Tiling(4, 1, 32, 2, 2), 256: Tiling(4, 1, 32, 2, 2),
+        },
+    ),
+    Design("cut", "anywhere", _FINE),
+)  # fmt: skip
 
 
 def constants(p: Problem) -> dict[str, Any] | str:
@@ -35,23 +76,12 @@ def constants(p: Problem) -> dict[str, Any] | str:
 
 
 def _mma(p: Problem) -> Geometry | str:
-    d, more = head_dim(p.desc, FINE), constants(p)
+    d, more = head_dim(p.desc, _FINE), constants(p)
     if isinstance(d, str) or isinstance(more, str):
         return d if isinstance(d, str) else str(more)
-    coarse = d in COARSE and whole(more, COARSE[d])
-    name, t = ("coarse", COARSE[d]) if coarse else ("whole" if whole(more, FINE[d]) else "cut", FINE[d])
-    return attention.forward(p, f"{name}_{d}", {}, t.rows, 32 * t.warps, t.smem(d), **more)
-
-
-def whole(constants: dict[str, Any], t: Tiling) -> bool:
-    """Whether every tile lies in one block of the pattern."""
-    return constants["query_block"] % t.rows == 0 and constants["key_block"] % t.keys == 0
-
-
-def _kernel(name: str, d: int, t: Tiling) -> Kernel:
-    cuts = str(name == "cut").lower()
-    call = f"sdpa_block_sparse_mma<{{T}}, {d}, {t.warps}, {t.tiles}, {t.keys}, {t.stages}, {cuts}>"
-    return Kernel(f"{name}_{d}", call, PARAMS, threads=32 * t.warps, min_blocks=t.blocks, spills=t.spills)
+    design = next(x for x in DESIGNS if x.takes(d, more["query_block"], more["key_block"]))
+    t = design.tilings[d]
+    return attention.forward(p, f"{design.name}_{d}", {}, t.rows, 32 * t.warps, t.smem(d), **more)
 
 
 def _simt(p: Problem) -> Geometry | str:
@@ -61,10 +91,6 @@ def _simt(p: Problem) -> Geometry | str:
 
 MMA_ROW = Variant(
     "mma", _mma, source="attention/sdpa_block_sparse_mma.cu", elements=HALVES, guarantee=TENSOR_CORES,
-    kernels=tuple(
-        _kernel(name, d, t)
-        for name, tilings in (("whole", FINE), ("cut", FINE), ("coarse", COARSE))
-        for d, t in tilings.items()
-    ),
+    kernels=tuple(kernel for design in DESIGNS for kernel in design.kernels()),
 )  # fmt: skip
 SIMT_ROW = attention.simt_row(_simt, "flash_sdpa<{T}, {D}, baracuda::attention::BlockPattern>", PARAMS)

@@ -2,18 +2,21 @@
 //   lse[i] = log sum_j exp(scale q[i] k[j])
 //
 // As flash_sdpa_mma.cu: one block a tile of queries of one head, both products on mma.sync, a warp 16 MT rows of the tile.
-// Only tiles of keys with a set block are loaded; blocks that cut a tile are masked inside it, and a warp none of whose
-// rows sees any of it leaves it out. STAGES 1 loads keys while values are multiplied and values while keys are; STAGES 2
+// Only tiles of keys with a set block are loaded, and a warp none of whose rows sees any of a tile leaves it out; blocks
+// that end within a warp's part of a tile are masked there. STAGES 1 loads keys while values are multiplied and values while keys are; STAGES 2
 // loads a whole tile ahead. The order of every sum is fixed by (element, D) and by the pattern.
 #include <baracuda/block_pattern.cuh>
 #include <baracuda/flash.cuh>
 
 namespace baracuda {
 
-// CUTS: blocks may be smaller than a tile, or end within one.
-template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool CUTS, class P>
+// A block of the pattern has no border within a tile, within a warp's part of one, or may have it anywhere.
+enum class Borders { between_tiles, between_warps, anywhere };
+
+template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, Borders BORDERS, class P>
 BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   using namespace attention;
+  constexpr bool CUTS = BORDERS == Borders::anywhere;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
   BARACUDA_DYNAMIC_SMEM(T, queries);       // [ROWS][D], at the end the outputs
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
@@ -85,7 +88,9 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
     const int left = key_len - k0, past = p.causal ? seen + 1 - k0 + row0 : KEYS;
     u64 bits[MT][2];
     bool busy = k0 < own;
-    if constexpr (CUTS) {
+    if constexpr (BORDERS == Borders::between_warps) {
+      busy = busy && !pattern.hides(q0 + row0, k0);
+    } else if constexpr (CUTS) {
       u64 any = 0;
 #pragma unroll
       for (int m = 0; m < MT; ++m) {

@@ -8,6 +8,7 @@ import pytest
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.sdpa_block_sparse_backward import SdpaBlockSparseBackwardPlan
 from baracuda_py.ops.attention.sdpa_block_sparse import (
     SdpaBlockSparseDescriptor,
     SdpaBlockSparsePlan,
@@ -110,8 +111,11 @@ def test_the_pattern_must_fit_the_blocks():
 
 @pytest.mark.parametrize(
     ("query_block", "key_block", "d", "kernel"),
-    [(64, 64, 128, "whole_128"), (128, 64, 128, "coarse_128"), (256, 128, 40, "coarse_64"), (128, 64, 256, "whole_256"),
-     (32, 64, 64, "cut_64"), (64, 96, 64, "cut_64"), (7, 5, 200, "cut_256"), (1000, 1000, 64, "coarse_64")],
+    [
+        (64, 64, 128, "whole_128"), (128, 64, 256, "whole_256"), (128, 64, 128, "long_128"), (256, 128, 40, "long_64"),
+        (1000, 1000, 64, "long_64"), (32, 64, 64, "warps_64"), (16, 32, 128, "warps_128"), (64, 96, 64, "warps_64"),
+        (16, 16, 64, "cut_64"), (7, 5, 200, "cut_256"),
+    ],
 )  # fmt: skip
 def test_the_kernel_that_blocks_take(query_block, key_block, d, kernel):
     desc = SdpaBlockSparseDescriptor(
@@ -121,3 +125,15 @@ def test_the_kernel_that_blocks_take(query_block, key_block, d, kernel):
     plan = SdpaBlockSparsePlan.select(desc, device=fake_device(8.6))
     (step,) = plan.rows[0].geometry(plan._dense).steps
     assert step.kernel == kernel
+
+
+@pytest.mark.parametrize("plan", [SdpaBlockSparsePlan, SdpaBlockSparseBackwardPlan])
+@pytest.mark.parametrize("element", ["float32", "float64", "float16", "bfloat16"])
+def test_every_head_dim_fits_small_shared_memory(plan, element):
+    for d in (1, 32, 64, 96, 128, 192, 256):
+        for block in (128, 64, 16):
+            desc = plan.descriptor(
+                batch_size=1, num_heads=1, query_len=700, key_len=700, d_k=d, d_v=257 - d, query_block=block,
+                key_block=block, element=element,
+            )  # fmt: skip
+            assert plan.select(desc, device=fake_device(8.6)).sku.backend.value == "bespoke"
