@@ -40,6 +40,7 @@ QUERIES = {
     32: QueryTiling(64, 3), 64: QueryTiling(64, 2), 96: QueryTiling(64, 2), 128: QueryTiling(64, 2),
     192: QueryTiling(32, 2), 256: QueryTiling(32, 2),
 }  # fmt: skip
+SHORT = QueryTiling(32, 2)  # where blocks end within tiles of 64 keys
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -51,24 +52,27 @@ def _geometry(p: Problem) -> Geometry | str:
     steps = frame.steps
     params = frame.gradients | more
     if frame.kv_heads * frame.key_tiles and any(g is not None and g.size for g in (p.dk, p.dv)):
-        name = f"{_cut(more, t.queries, t.keys)}_{d}"
+        name = f"{'whole' if _whole(more, t.queries, t.keys) else 'cut'}_{d}"
         grid = (frame.kv_heads * frame.key_tiles, 1, 1)
         steps.append(Step(f"gradients_{name}", grid, params, {}, 32 * t.warps, t.smem(d)))
     if p.dq is not None and p.dq.size:
-        name, tiles = f"{_cut(more, own.rows, own.keys)}_{d}", -(-p.desc.query_len // own.rows)
+        name = f"whole_{d}"
+        if not _whole(more, own.rows, own.keys):
+            name, own = f"cut_{d}", SHORT
+        tiles = -(-p.desc.query_len // own.rows)
         params = params | {"tiles": tiles, "chunk": chunk(p.desc)}
         steps.append(Step(f"dq_{name}", (tiles * frame.heads, 1, 1), params, {}, 32 * own.warps, own.smem(d)))
     return Geometry(tuple(steps), frame.workspace, frame.layout)
 
 
-def _cut(constants: dict[str, Any], queries: int, keys: int) -> str:
-    return "whole" if constants["query_block"] % queries == 0 and constants["key_block"] % keys == 0 else "cut"
+def _whole(constants: dict[str, Any], queries: int, keys: int) -> bool:
+    return constants["query_block"] % queries == 0 and constants["key_block"] % keys == 0
 
 
 def _kernels(d: int) -> tuple[Kernel, ...]:
-    t, own, unit = KEYS[d], QUERIES[d], f"mma_{d}"
+    t, unit = KEYS[d], f"mma_{d}"
     made = [Kernel(f"prepare_{d}", f"flash_prepare<{{T}}, {d}, {t.queries}, {t.keys}>", PREPARE, unit=unit)]
-    for name, cuts in (("whole", "false"), ("cut", "true")):
+    for name, cuts, own in (("whole", "false", QUERIES[d]), ("cut", "true", SHORT)):
         call = f"{t.call(d)[:-1]}, baracuda::attention::BlockPattern, {cuts}>"
         made += [
             Kernel(

@@ -64,7 +64,8 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
 
 }  // namespace attention
 
-// Blocks: every one, or those of a pattern, and then dq is another kernel's; CUTS: they may end within a tile.
+// Blocks: every one, or those of a pattern, and then dq is another kernel's; CUTS: they may end within a tile, and a warp
+// whose keys see none of its queries leaves it out.
 template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS,
           template <class> class Blocks = attention::EveryBlock, bool CUTS = false, class P>
 BARACUDA_D void flash_gradients(const P& p) {
@@ -145,7 +146,9 @@ BARACUDA_D void flash_gradients(const P& p) {
     const u32 here = stage * TILE * SIZE;
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
     u64 seen[MT][2];
+    bool busy = true;
     if constexpr (CUTS) {
+      u64 any = 0;
       const Blocks<P> blocks(p, block.b, block.kv * p.group + now.head);
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
@@ -153,11 +156,14 @@ BARACUDA_D void flash_gradients(const P& p) {
         for (int half = 0; half < 2; ++half) {
           const int j = static_cast<int>(k0) + key0 + 16 * m + 8 * half + lane / 4;
           seen[m][half] = blocks.template queries_of<QUERIES>(j, now.at * QUERIES);
+          any |= seen[m][half];
         }
       }
+      busy = __any_sync(full_warp, any != 0);
     }
 #pragma unroll
     for (int slab = 0; slab < QUERIES / SPLIT; slab += SLAB) {
+      if (!busy) break;
       const int i0 = part * (QUERIES / SPLIT) + slab;
       float s[MT][SLAB / 8][4], ds[MT][SLAB / 8][4];
       multiply_rows<T>(s, mine, 0, query_row, i0, here);
@@ -206,7 +212,7 @@ BARACUDA_D void flash_gradients(const P& p) {
       await_turn(counter_at(p, block, now), block.tile);
     }
     __syncthreads();  // ds is there
-    if (SPLIT == 2) {
+    if (SPLIT == 2 && busy) {
       const tile::Reader<QUERIES, false> weight(weights + key0 * QUERIES), own(scores + key0 * QUERIES);
 #pragma unroll
       for (int i = 0; i < QUERIES; i += 16) {

@@ -3,7 +3,7 @@
 // flash_prepare and flash_gradients, which here gives dk and dv, are that file's; dq is a kernel of its own, as few tiles
 // of keys would add to a tile of queries: a block a tile of 16 WARPS queries, which walks the tiles of keys that have a set
 // block. A warp owns 16 rows; scores and their gradients stay in its registers, where ds is the left operand of dq as it
-// stands. Values are loaded while ds meets the keys. The order of every sum is fixed by (element, D) and by the pattern.
+// stands; it leaves out a tile none of which its rows see. Values are loaded while ds meets the keys. The order of every sum is fixed by (element, D) and by the pattern.
 #include "attention/flash_sdpa_backward_mma.cu"
 #include <baracuda/flash.cuh>
 
@@ -63,8 +63,9 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
 #pragma unroll 1
   while (k0 < last) {
     const int next = visit(k0 + KEYS), left = key_len - k0;
-    u64 bits[2];
+    u64 bits[2] = {};
     const bool cut = CUTS || k0 + KEYS > whole;
+    bool busy = true;
     if (cut) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -72,26 +73,29 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
         bits[half] = low_bits(p.causal ? min(left, seen + 1 - k0 + row) : left);
         if constexpr (CUTS) bits[half] &= pattern.template keys_of<KEYS>(q0 + row, k0);
       }
+      if constexpr (CUTS) busy = __any_sync(full_warp, (bits[0] | bits[1]) != 0);
     }
     cp_async_wait<0>();
     __syncthreads();  // this tile is there
-    float s[1][KEYS / 8][4], ds[1][KEYS / 8][4];
-    score<T, D, 1, KEYS>(s, query, key_row, 0);
-    score<T, D, 1, KEYS>(ds, grad, value_row, 0);
+    u32 ds16[1][KEYS / 16][4];
+    if (busy) {
+      float s[1][KEYS / 8][4], ds[1][KEYS / 8][4];
+      score<T, D, 1, KEYS>(s, query, key_row, 0);
+      score<T, D, 1, KEYS>(ds, grad, value_row, 0);
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float weight = exp2_fast(math::fma(s[0][n][e], c, -stat[e / 2].x));
+          ds[0][n][e] = weight * (ds[0][n][e] - stat[e / 2].y);
+        }
+      }
+      if (cut) keep(ds[0], 0, bits);
+      to_fragments<T>(ds16[0], ds[0]);
+    }
     __syncthreads();  // all are done with the values
     if (next < last) load_values(next);
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float weight = exp2_fast(math::fma(s[0][n][e], c, -stat[e / 2].x));
-        ds[0][n][e] = weight * (ds[0][n][e] - stat[e / 2].y);
-      }
-    }
-    if (cut) keep(ds[0], 0, bits);
-    u32 ds16[1][KEYS / 16][4];
-    to_fragments<T>(ds16[0], ds[0]);
-    multiply<T, D, 1, KEYS>(acc, ds16, key, 0);
+    if (busy) multiply<T, D, 1, KEYS>(acc, ds16, key, 0);
     __syncthreads();  // all are done with the keys
     if (next < last) load_keys(next);
     cp_async_commit();

@@ -19,8 +19,8 @@ from .layouts import is_swapped, swap, swapped_call
 class SdpaBlockSparseDescriptor(FlashSdpaDescriptor):
     """As `FlashSdpaDescriptor`; a block of the pattern is `query_block` queries by `key_block` keys, the last cut off.
 
-    Any sizes; tiles of scores are 64 queries (128 where those divide query_block) by 64 keys, so that multiples of 64
-    need no masks and smaller powers of two few.
+    Any sizes. Tiles of scores are visited whole or not at all: 64 queries (128 where those divide query_block) by 64
+    keys, or 16 by 32. Blocks of such multiples cost what is set in them, others what their tiles hold.
     """
 
     query_block: int = extent(64, minimum=1)
