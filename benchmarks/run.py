@@ -13,9 +13,13 @@ import sys
 import time
 from typing import Any
 
-import attention_cases  # noqa: F401  (registers its cases, as the next)
+import cascade_cases  # noqa: F401  (registers its cases, as the next)
 import cupy as cp
 import model_cases  # noqa: F401
+import paged_cases  # noqa: F401
+import position_cases  # noqa: F401
+import sdpa_cases  # noqa: F401
+import sparse_cases  # noqa: F401
 from cases import Case, cases
 from record import write
 from timing import Timing, copy_bandwidth, interleaved

@@ -138,7 +138,7 @@ class Decoder:
         p = self.preset
         qkv = bc.matmul(x, self.weights[f"qkv{i}"])
         q, k, v = self._heads(qkv, shape)
-        rotate(q, k)
+        bc.rope(q, x2=k, return_y2=True, out=(q, k))
         y = self.xp.empty((*shape, p.heads, p.head_dim), qkv.dtype)
         _, lse = bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})
         saved[f"sdpa{i}"] = (q, k, v, y, lse)
@@ -234,8 +234,7 @@ class Decoder:
         for i, (keys, values) in enumerate(cache):
             branch, _, stream = self._rms_norm(f"attention{i}", branch, stream)
             q, k, v = self._heads(bc.matmul(branch, w[f"qkv{i}"]), (batch, 1))
-            rotate(q, k, positions[:, None])
-            bc.kv_cache_append(k, v, positions, keys, values)
+            bc.rope_kv_append(q, k, v, positions, keys, values, out=q)
             y = bc.flash_decoding(q[:, :, 0], keys, values, lengths)
             branch = bc.matmul(y.reshape(batch, p.d), w[f"out{i}"])
             branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
@@ -267,11 +266,6 @@ class Decoder:
             if at >= len(prompt) - 1:
                 text[at + 1 : at + 2] = token
         return bytes(text.tolist())
-
-
-def rotate(q: Any, k: Any, positions: Any = None) -> None:
-    """RoPE of queries and keys in place, at `positions` (default: 0, 1, …)."""
-    bc.rope(q, positions, x2=k, return_y2=True, out=(q, k))
 
 
 def product(a: Any, b: Any) -> Any:

@@ -35,6 +35,11 @@ FRAME = {
     "core.warm": ["warm"],
 }  # fmt: skip
 
+HOST = {  # functions of the host that belong to an op
+    "ops.attention.alibi": ["alibi_slopes"],
+    "ops.attention.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
+}
+
 
 def is_export(module: ModuleType, name: str, value: Any) -> bool:
     """Pages export their plans, descriptors, args, kinds and functional entries; an alias is not an export."""
@@ -49,7 +54,7 @@ def is_export(module: ModuleType, name: str, value: Any) -> bool:
 
 def collect() -> dict[str, str]:
     """Public name → module, relative to the package."""
-    found: dict[str, str] = {name: module for module, names in FRAME.items() for name in names}
+    found: dict[str, str] = {name: module for module, names in (FRAME | HOST).items() for name in names}
     package = importlib.import_module("baracuda_py.ops")
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         module = importlib.import_module(info.name)

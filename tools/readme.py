@@ -103,6 +103,32 @@ def _attention_table(path: Path) -> str:
     return _table(title, ("head_dim", "heads", "length", "mask", *heads), lines) + "\n\n" + _over_flash(path)
 
 
+def _terms_table(path: Path) -> str:
+    points: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in _rows(path):
+        key = row["direction"], row["head_dim"], row["length"]
+        points.setdefault(key, {})[row["term"]] = f"{100 * float(row['of_plain']):.0f} %"
+    terms = [t for t in next(iter(points.values()), {}) if not t.startswith("plain")]
+    lines = [(*key, *(found[t] for t in terms)) for key, found in points.items()]
+    title = (
+        "Throughput with a score term, of the plain causal row's at equal work (`benchmarks/attention_terms.py`): mask "
+        "is [batch, 1, 1, keys] of bool, bias [1, heads, queries, keys] of bf16, the window 1024 keys"
+    )
+    return _table(title, ("direction", "head_dim", "length", *terms), lines)
+
+
+def _varlen_table(path: Path) -> str:
+    lines = [
+        (
+            f"{row['direction']} {row['variant']}".strip(), row["head_dim"], row["mix"], row["tflops"], row["flash"],
+            f"{100 * float(row['vs_dense']):.0f} %",
+        )
+        for row in _rows(path)
+    ]  # fmt: skip
+    title = "Packed sequences, 32768 tokens, causal, TFLOP/s (`benchmarks/attention_varlen.py`)"
+    return _table(title, ("", "head_dim", "lengths", "ours", "torch FLASH", "of the dense row"), lines)
+
+
 def _over_flash(path: Path) -> str:
     """Geometric mean and worst of the ratio to FLASH over all points, by row."""
     ratios: dict[str, list[float]] = {}
@@ -172,6 +198,8 @@ def _fusions_table(path: Path) -> str:
 _TABLES = {
     "_fusions": _fusions_table,
     "_attention": _attention_table,
+    "_attention_terms": _terms_table,
+    "_attention_varlen": _varlen_table,
     "_host": _host_table,
     "_train_step": _train_step_table,
     "_train_step_kernels": _kernels_table,

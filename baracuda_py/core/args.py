@@ -45,6 +45,7 @@ class Operand:
     many: str | None = None
     inplace: tuple[str, ...] = ()
     needs: str | None = None
+    like: str | None = None
     layout: str = "any"  # any | inner (last axis dense) | dense
     values: Any = None
     integer: bool = False
@@ -99,11 +100,14 @@ def operand(shape: str = "", *, element: ElementRule = "element", optional: bool
 
 
 def output(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,
-           inplace: tuple[str, ...] = (), needs: str | None = None, layout: str = "any",
+           inplace: tuple[str, ...] = (), needs: str | None = None, like: str | None = None, layout: str = "any",
             doc: str = "") -> Any:  # fmt: skip
-    """An output. `inplace` names operands it may be an identical view of; `needs` the optional input it goes with."""
-    return _declare("out", shape, element=element, optional=optional, many=many, inplace=inplace, needs=needs,
-                    layout=layout, doc=doc)  # fmt: skip
+    """An output. `inplace` names operands it may be an identical view of; `needs` the optional input it goes with.
+
+    `like` names an input that it goes with, that may broadcast, and whose shape and element it has: a gradient.
+    """
+    return _declare("out", shape, element=element, optional=optional, many=many, inplace=inplace, needs=needs or like,
+                    like=like, broadcast=like is not None, layout=layout, doc=doc)  # fmt: skip
 
 
 def inout(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,

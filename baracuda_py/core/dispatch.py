@@ -67,6 +67,8 @@ def read_args(plan: type[Plan], desc: Descriptor, device: Device, args: Args) ->
     for spec in arrays_of(plan.args):
         if spec.needs and views[spec.name] is not None and views[spec.needs] is None:
             raise InvalidProblemError(f"{spec.name} is wanted but {spec.needs} is None")
+        if spec.like and (view := views[spec.name]) is not None:
+            _check_like(spec, view, views[spec.like])
     for spec in scalars_of(plan.args):
         _check_scalar(spec, device, getattr(args, spec.name))
     _check_overlap(arrays_of(plan.args), views)
@@ -142,6 +144,14 @@ def _check_scalar(spec: Operand, device: Device, value: Any) -> None:
             raise DeviceMismatchError(
                 f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there"
             )
+
+
+def _check_like(spec: Operand, view: Any, other: Any) -> None:
+    if (view.shape, view.element) != (other.shape, other.element):
+        wanted, got = f"{other.element} of shape {other.shape}", f"{view.element} of shape {view.shape}"
+        raise InvalidProblemError(f"{spec.name} must be {wanted} as {spec.like}, got {got}")
+    if not view.element.is_float:
+        raise InvalidProblemError(f"{spec.name} is wanted but {spec.like} is {other.element} and has no gradient")
 
 
 def _overlaps_itself(view: View) -> bool:

@@ -248,12 +248,16 @@ def _entry(
         asked = returns.get(spec.name, True)
         if asked and spec.needs and arrays.get(spec.needs) is None:
             asked = False
+        if asked and spec.like and not elements[spec.like].is_float:
+            asked = False
         if not asked:
             makers.append(nothing)
         else:
-            kind = elements.get(spec.name, spec.elements(desc)[0])
-            shapes_wanted = (
-                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+            kind = elements.get(spec.like or spec.name, spec.elements(desc)[0])
+            shapes_wanted: list[Any] = (
+                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
+                if spec.many
+                else [shapes[spec.like] if spec.like else spec.shape(desc)]
             )
             many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
             makers.append(partial(_make_all, many) if spec.many else many[0])

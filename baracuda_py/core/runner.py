@@ -179,13 +179,14 @@ class Runner:
             starts[spec.name] = len(flat_views) + scalars.index(spec)
         starts["@workspace"] = len(flat_views) + len(scalars)
         starts["@status"] = starts["@workspace"] + 1
+        starts["@null"] = starts["@workspace"] + 2
         steps = [self._step(variant, step, starts, geometry) for step in geometry.steps]
         spans = tuple(b for view in flat_views for b in (view.span if view is not None else (0, 0)))
         return Prepared(steps, geometry.workspace), Layout(spans)
 
     def _step(self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry) -> Any:
         if isinstance(step, LibraryStep):
-            return LibraryLaunch(step.prepare(self.device), starts, geometry.workspace)
+            return LibraryLaunch(self.runtime.library(step.prepare, self.device), starts, geometry.workspace)
         kernel = variant.kernel(step.kernel)
         function = load_function(self.plan, variant, step)
         scalar_names = [s.name for s in scalars_of(self.plan.args)]
@@ -200,7 +201,7 @@ class Runner:
                 name, start, stop = given  # type: ignore[misc]
                 base = starts[name]
                 picks.extend((base + i, 0) for i in range(start, stop))
-                picks.extend((starts["@status"] + 1, 0) for _ in range(slot.count - (stop - start)))
+                picks.extend((starts["@null"], 0) for _ in range(slot.count - (stop - start)))
             elif slot.name.endswith("_ptr") and slot.name[:-4] in kernel.params.scalars:
                 picks.append((starts[slot.name[:-4]], 0))
             elif given is None:

@@ -33,6 +33,7 @@ class Kernel:
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
     size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own.
     unit: unsplit kernels of one unit name are compiled together (a header costs as much as three small kernels).
+    source: the file under kernels/ it is in, if not the row's.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Kernel:
     unit: str = ""
     max_registers: int = 255
     spills: bool = False
+    source: str = ""
 
     @property
     def group(self) -> str:
@@ -61,7 +63,8 @@ class Step:
 
     `params` gives every non-pointer field of the kernel's Params. A `workspace` field takes a byte offset,
     a `ptr[...]` field a slice (operand name, start, stop) of a list operand. A `ptr` field named after an
-    operand needs nothing; another name takes the operand's name, or (operand name, byte offset).
+    operand needs nothing; another name takes the operand's name, or (operand name, byte offset); ("@workspace",
+    byte offset) is a place in the workspace, "@null" no place.
     """
 
     kernel: str
@@ -237,7 +240,7 @@ class Variant:
             "namespace baracuda {",
             *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",
-            f'#include "{self.source}"',
+            *dict.fromkeys(f'#include "{i.kernel.source or self.source}"' for i in instances),
         ]
         for instance in instances:
             kernel = instance.kernel

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
+from .score_terms import LEVELS, TERMS, level, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+FORWARD_DIMS = (*HEAD_DIMS, 512)
+COLUMNS = 256  # of v that a block of the forward takes at most
 HALVES = (ElementKind.F16, ElementKind.BF16)
 SINGLES = (ElementKind.F32, ElementKind.F64)
 THREADS = 128  # of a SIMT block
@@ -21,11 +24,12 @@ THREADS = 128  # of a SIMT block
 TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
-FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {
-    "stride": "i64[4][3]", "query_len": "i64", "key_len": "i64", "shift": "i64", "tiles": "i64", "scale": "f64",
-    "sign": "f64", "num_heads": "i32", "group": "i32", "d_k": "i32", "d_v": "i32", "causal": "i32", "wide": "i32",
-    "chunk": "i32",
-}  # fmt: skip
+FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
+FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles"), "i64") | {
+    "scale": "f64",
+    "sign": "f64",
+}
+FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
 PARAMS = Params("FlashSdpaParams", **FIELDS)
 
 
@@ -51,6 +55,11 @@ def layout(*views: View | None) -> str:
     return "contiguous" if all(v.dense for v in views if v is not None) else "inner_contiguous"
 
 
+def parts(desc: Any) -> int:
+    """Blocks that share the columns of v past head_dim 256; each makes the scores anew."""
+    return max(1, -(-desc.d_v // COLUMNS))
+
+
 def split_scale(desc: Any) -> dict[str, float]:
     """|scale| and its sign. One that vanishes in float32 becomes sign 0 and magnitude 1, so that -inf stays -inf."""
     size = abs(desc.scale)
@@ -69,20 +78,53 @@ def chunk(desc: Any) -> int:
     return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
 
 
-def forward(
+@dataclass(frozen=True)
+class Form:
+    """How operands stand: a kernel's parameters, how its blocks find their work (`Work`, attention.cuh), launches.
+
+    `launch(problem, kernel, axes, rows, threads, smem)`: a block takes `rows` queries. `before`: kernels it runs first.
+    `names`: the operands that are q, k, v and y. `spills`: whether a kernel may, for what it knows of its sequence.
+    `terms`: the parameters of the kernels named `<kernel>_terms`, which know more score terms than scale and causality.
+    """
+
+    params: Params
+    work: str
+    launch: Callable[..., Geometry | str]
+    before: tuple[Kernel, ...] = ()
+    terms: Params | None = None
+    names: tuple[str, str, str, str] = ("q", "k", "v", "y")
+    spills: bool = False
+
+
+def dense(
     p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int, **more: Any
 ) -> Geometry:
-    """One block for every `rows` queries of every head; `more` are fields beyond FIELDS."""
+    """One block for every `rows` queries of every head; `more` are parameters beyond FIELDS."""
     desc = p.desc
     tiles = -(-desc.query_len // rows)
     params = {
         "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
         "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
-        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
+        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal), **window(desc),
         "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc), **more,
     }  # fmt: skip
-    grid = (tiles * desc.batch_size * desc.num_heads, 1, 1)
+    grid = (tiles * desc.batch_size * desc.num_heads, parts(desc), 1)
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
+
+
+def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
+    """The same with score terms, where there are any."""
+    more = level(p)
+    if not more:
+        return dense(p, kernel, axes, rows, threads, smem)
+    if max(p.desc.query_len, p.desc.key_len) >= 2**30:
+        return "biases, masks and dropout are for less than 2^30 queries and keys"
+    if more == 2:
+        axes = {name: value for name, value in axes.items() if name != "WIDE"}
+    return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p))
+
+
+DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **FIELDS, **TERMS))
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
@@ -98,6 +140,7 @@ class Tiling:
     stages: int
     blocks: int
     spills: bool = False
+    terms: tuple[int, int] = (0, 0)  # blocks an SM with score terms, and with masks, if not as many
 
     @property
     def rows(self) -> int:
@@ -106,11 +149,11 @@ class Tiling:
 
     def smem(self, d: int) -> int:
         """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
-        return 2 * d * (self.rows + 2 * self.stages * self.keys)
+        return 2 * (d * self.rows + self.stages * self.keys * (d + min(d, COLUMNS)))
 
-    def call(self, d: int, kernel: str = "flash_sdpa_mma") -> str:
-        """The kernel's template, but for its last argument."""
-        return f"{kernel}<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}"
+    def call(self, d: int, rest: str, kernel: str = "flash_sdpa_mma") -> str:
+        """The kernel's template."""
+        return f"{kernel}<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {rest}>"
 
 
 @dataclass(frozen=True)
@@ -120,6 +163,7 @@ class GroupTiling:
     groups: int
     blocks: int
     spills: bool = False
+    terms: tuple[int, int] = (0, 0)
     keys: int = 64
 
     @property
@@ -136,42 +180,55 @@ class GroupTiling:
         """Bytes: the queries and two tiles of keys and of values, from a multiple of 1024 on."""
         return 1024 + 2 * d * (self.rows + 4 * self.keys)
 
-    def call(self, d: int) -> str:
+    def call(self, d: int, rest: str) -> str:
         """The kernel's template."""
-        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}"
+        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, {rest}>"
 
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
 # H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
 SM80 = {
-    32: Tiling(4, 2, 64, 2, 3), 64: Tiling(4, 2, 64, 2, 3, spills=True), 96: Tiling(4, 2, 64, 2, 2),
+    32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms=(2, 2)),
+    96: Tiling(4, 2, 64, 2, 2),
     128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
+    512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
 SM89 = {
     32: Tiling(8, 2, 64, 2, 1), 64: Tiling(8, 2, 64, 2, 1), 96: Tiling(8, 2, 32, 2, 1),
     128: Tiling(8, 2, 32, 2, 1), 192: Tiling(8, 1, 32, 2, 1), 256: Tiling(8, 1, 16, 2, 1),
+    512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
 # each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
 # 465 (two groups and 128 keys 436), 256 521.
-SM90A = {64: GroupTiling(1, 4, spills=True), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
+SM90A = {
+    64: GroupTiling(1, 4, spills=True, terms=(4, 3)),
+    128: GroupTiling(1, 2),
+    192: GroupTiling(2, 1),
+    256: GroupTiling(2, 1),
+}
 
 
 def _row(
-    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], not_32: str = ""
+    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], form: Form, not_32: str = ""
 ) -> Variant:
-    """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces or any rows.
+    """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces, any rows, and score terms.
 
     not_32: why head_dims up to 32 are left to the next row, if they are.
     """
-    kernels = tuple(
-        Kernel(
-            f"{name}_{d}", f"{t.call(d)}, {{WIDE}}>", PARAMS, {"WIDE": (True, False)}, threads=32 * t.warps,
-            min_blocks=t.blocks, split=("WIDE",), spills=t.spills,
-        )
-        for d, t in tilings.items()
-    )  # fmt: skip
+    kernels = []
+    for d, t in tilings.items():
+        for more in LEVELS if form.terms else (0,):
+            both = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
+            call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
+            params, blocks = (form.terms, t.terms[more - 1] or t.blocks) if more else (form.params, t.blocks)
+            kernels.append(
+                Kernel(
+                    f"{name}_{d}{LEVELS[more]}", call, params, threads=32 * t.warps, min_blocks=blocks,
+                    spills=more > 0 or t.spills or form.spills, **both,
+                )
+            )  # fmt: skip
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -181,21 +238,32 @@ def _row(
         d = head_dim(p.desc, tilings)
         if isinstance(d, str):
             return d
-        t, axes = tilings[d], {"WIDE": wide(p.q, p.k, p.v, p.y) == 0b1111}
-        return forward(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
+        t, axes = tilings[d], {"WIDE": wide(*(p.views[n] for n in form.names)) == 0b1111}
+        return form.launch(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
 
     return Variant(
-        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=kernels, elements=HALVES, design=design,
-        guarantee=TENSOR_CORES,
+        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=(*kernels, *form.before), elements=HALVES,
+        design=design, guarantee=TENSOR_CORES,
     )  # fmt: skip
 
 
-SM90A_ROW = _row(
-    "wgmma", ArchSku.SM90A, "wgmma", SM90A,
-    not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
-)  # fmt: skip
-SM80_ROW = _row("mma", ArchSku.SM80, "mma", SM80)
-SM89_ROW = _row("mma_wide", ArchSku.SM89, "mma", SM89)
+def sm90a_row(form: Form) -> Variant:
+    """The wgmma row."""
+    return _row(
+        "wgmma", ArchSku.SM90A, "wgmma", SM90A, form,
+        not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
+    )  # fmt: skip
+
+
+def sm80_row(form: Form) -> Variant:
+    """The row of mma.sync for small blocks."""
+    return _row("mma", ArchSku.SM80, "mma", SM80, form)
+
+
+def sm89_row(form: Form) -> Variant:
+    """The row of mma.sync for wide blocks."""
+    return _row("mma_wide", ArchSku.SM89, "mma", SM89, form)
+
 
 # ---- multiply-adds ---------------------------------------------------------------------------------------------------
 
@@ -206,21 +274,7 @@ def _three(d: int, kind: ElementKind) -> bool:
 
 
 def _axes(three: bool) -> Any:
-    return lambda kind: {"D": tuple(d for d in HEAD_DIMS if _three(d, kind) == three)}
-
-
-def simt(p: Problem, **more: Any) -> Geometry | str:
-    """The geometry of `SIMT_ROW`, with fields beyond FIELDS."""
-    desc, d = p.desc, head_dim(p.desc)
-    if isinstance(d, str):
-        return d
-    double = desc.element is ElementKind.F64
-    rows, stage = (32, 32) if double else (64, 32 if d % 64 else 64)
-    size, pad = (8, 2) if double else (4, 4)
-    values = rows_of_values(d, size)
-    smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * d)
-    name = "flash_sdpa" if _three(d, desc.element) else "flash_sdpa_wide"
-    return forward(p, name, {"D": d}, rows, THREADS, smem, **more)
+    return lambda kind: {"D": tuple(d for d in FORWARD_DIMS if _three(d, kind) == three)}
 
 
 def rows_of_values(d: int, size: int) -> int:
@@ -228,16 +282,36 @@ def rows_of_values(d: int, size: int) -> int:
     return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
 
 
-def simt_row(geometry: Callable[[Problem], Geometry | str], template: str, params: Params) -> Variant:
-    """The row of multiply-adds, `template` being the call of `flash_sdpa`."""
+def simt_row(form: Form) -> Variant:
+    """The row of plain multiply-adds."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc, d = p.desc, head_dim(p.desc, FORWARD_DIMS)
+        if isinstance(d, str):
+            return d
+        double, columns = desc.element is ElementKind.F64, min(d, COLUMNS)
+        rows, stage = (32, 32) if double else (64, 32 if d % 64 else 64)
+        rows //= 2 if d > COLUMNS else 1
+        size, pad = (8, 2) if double else (4, 4)
+        values = rows_of_values(columns, size)
+        smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * columns)
+        name = "simt" if _three(d, desc.element) else "simt_wide"
+        return form.launch(p, name, {"D": d}, rows, THREADS, smem)
+
+    kernels = [
+        Kernel(
+            f"simt{'' if three else '_wide'}{LEVELS[more]}", f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params,
+            _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - bool(more), split=("D",),
+            spills=more > 0 or form.spills,
+        )
+        for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
+        if params is not None
+        for three in (True, False)
+    ]  # fmt: skip
     return Variant(
-        "simt", geometry, source="attention/flash_sdpa.cu", elements=SINGLES,
-        kernels=(
-            Kernel("flash_sdpa", template, params, _axes(True), threads=THREADS, min_blocks=3, split=("D",)),
-            Kernel("flash_sdpa_wide", template, params, _axes(False), threads=THREADS, min_blocks=2, split=("D",)),
-        ),
+        "simt", geometry, source="attention/flash_sdpa.cu", elements=SINGLES, kernels=(*kernels, *form.before),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip
 
 
-SIMT_ROW = simt_row(simt, "flash_sdpa<{T}, {D}>", PARAMS)
+SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW = (make(DENSE) for make in (sm90a_row, sm80_row, sm89_row, simt_row))

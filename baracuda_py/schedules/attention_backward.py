@@ -6,26 +6,80 @@ SM90A is wgmma, SM80 mma.sync; one geometry, two kernels that differ in their ti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from ..core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ..core.variant import aligned
 from .attention import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
+from .attention_bias import MMA_KERNELS, bias_steps
+from .score_terms import LEVELS, TERMS, level, terms, window
 
-_SIZES = {"query_len": "i64", "key_len": "i64", "shift": "i64", "padded": "i64"}
-_NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "causal", "wide"), "i32")
-PREPARE = Params(
-    "FlashPrepareParams", y="ptr", dy="ptr", lse="ptr", dq="ptr", stats="workspace", turns="workspace",
-    sums="workspace", stride="i64[3][3]", **_SIZES, chunks="i64", counters="i64", fill="i64", **_NUMBERS,
-)  # fmt: skip
-FIELDS = dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr") | {
-    "stats": "workspace", "turns": "workspace", "sums": "workspace", "stride": "i64[7][3]", **_SIZES, "tiles": "i64",
-    "key_tiles": "i64", "chunk": "i64", "heads": "i64", "scale": "f64", "group": "i32", "any_order": "i32", **_NUMBERS,
-}  # fmt: skip
-GRADIENTS = Params("FlashGradientsParams", **FIELDS)
+_SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
+_NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
+_PREPARE = dict.fromkeys(("y", "dy", "lse", "dq"), "ptr") | dict.fromkeys(("stats", "turns", "sums"), "workspace")
+_PREPARE |= {"stride": "i64[3][3]"} | _SIZES | dict.fromkeys(("chunks", "counters", "fill"), "i64") | _NUMBERS
+_GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr")
+_GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
+_GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
+_GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS
 NEIGHBOURS = 8  # key heads that blocks take in turn: more wait less for one another, fewer share what is in L2
 TOGETHER = 48 << 20  # more heads than that while their q, dy and sums of dq are no more than this (bytes)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A problem in tiles of queries and of keys, for each head of `batch`; the sizes that kernels read.
+
+    `steps` go before the kernels'; what they leave takes the workspace up to `start`. `lists`: where in it lists of the
+    tiles of queries and of keys stand.
+    """
+
+    batch: int
+    tiles: int
+    key_tiles: int
+    sizes: Mapping[str, Any]
+    steps: tuple[Step, ...] = ()
+    start: int = 0
+    lists: tuple[int, int] | None = None
+
+    def listed(self, keys: bool) -> dict[str, int]:
+        """The lists for a kernel whose blocks take tiles of keys, or of queries."""
+        return {"list": self.lists[keys], "second": self.lists[0]} if self.lists else {}
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How operands stand: the policy by which blocks find their work (attention.cuh), strides, and `Cut`s.
+
+    `cut(problem, queries, keys, sorted_, segment)` makes tiles of so many rows; those of queries in order of their
+    length, if sorted_, or in order of rows; tiles of keys of sequences of `segment` keys together. `fields`: what the
+    policy reads besides. `before`: kernels of the steps. `terms`: whether there are more score terms than a window.
+    `apart`: whether dq is left to kernels of its own.
+    """
+
+    name: str
+    work: str
+    strides: Callable[..., list[tuple[int, ...]]]
+    cut: Callable[..., Cut | str]
+    fields: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[Kernel, ...] = ()
+    terms: bool = False
+    apart: bool = False
+
+    def params(self, name: str, fields: Mapping[str, str]) -> Params:
+        """A kernel's parameters."""
+        return Params(f"{name}{self.name}Params", **fields, **self.fields)
+
+
+def _dense(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut:
+    desc = p.desc
+    sizes = {"query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift}
+    return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
+
+
+DENSE = Arrangement("", "baracuda::attention::Dense", strides, _dense, terms=True)
 
 
 @dataclass(frozen=True)
@@ -45,6 +99,7 @@ class Blocks:
     across: int
     blocks: int
     spills: bool = False
+    terms_blocks: int = 0  # of the kernel with score terms, if not as many
 
     @property
     def keys(self) -> int:
@@ -57,15 +112,16 @@ class Blocks:
         return 2 * elements + 8 * self.stages * self.queries
 
     def call(self, d: int) -> str:
-        """The kernel's template."""
+        """The kernel's template but for its last argument."""
         numbers = self.warps, self.tiles, self.split, self.queries, self.slab, self.stages, self.across
-        return f"flash_gradients<{{T}}, {d}, {', '.join(map(str, numbers))}>"
+        return f"flash_gradients<{{T}}, {d}, {', '.join(map(str, numbers))}, "
 
 
 # At head_dim 64, 64 queries spill 25 registers: 511 us for 32 x [8, 1024, 64] causal on an H200 against 552 with 32.
 # The other spills are 1 to 7 registers of loop bounds and strides, on one target or the other.
 WIDE = {
-    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, spills=True), 64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, spills=True),
+    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, spills=True, terms_blocks=1),
+    64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, spills=True, terms_blocks=1),
     96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1),
     192: Blocks(8, 1, 2, 64, 32, 2, 2, 1, spills=True), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1, spills=True),
 }  # fmt: skip
@@ -88,6 +144,7 @@ class Groups:
     queries: int = 64
     blocks: int = 1
     spills: bool = False
+    terms_blocks: int = 0
 
     @property
     def keys(self) -> int:
@@ -101,106 +158,113 @@ class Groups:
         return 2 * elements + 8 * self.stages * self.queries + 16 + 1024
 
     def call(self, d: int) -> str:
-        """The kernel's template."""
-        return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}>"
+        """The kernel's template but for its last argument."""
+        return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}
 
 
-def _kernels(name: str, tilings: Mapping[int, Blocks | Groups]) -> tuple[Kernel, ...]:
-    """For each head_dim a unit of three."""
-    return tuple(
-        kernel
-        for d, t in tilings.items()
-        for kernel in (
+def gradient_kernels(name: str, tilings: Mapping[int, Blocks | Groups], form: Arrangement) -> tuple[Kernel, ...]:
+    """For each head_dim a unit of three, and one of the kernel with score terms."""
+    prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
+    more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
+    made = []
+    for d, t in tilings.items():
+        unit, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}"
+        facts: dict[str, Any] = {"threads": 32 * t.warps}
+        made += [
+            Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {t.keys}, {form.work}>", prepare, unit=unit),
             Kernel(
-                f"prepare_{name}_{d}", f"flash_prepare<{{T}}, {d}, {t.queries}, {t.keys}>", PREPARE, unit=f"{name}_{d}"
+                f"gradients_{unit}", f"{t.call(d)}{form.work}, 0>", gradients, **facts, min_blocks=t.blocks,
+                unit=unit, spills=t.spills,
             ),
+            Kernel(f"finish_{unit}", f"flash_finish<{sizes}, {form.work}>", gradients, unit=unit),
+        ]  # fmt: skip
+        made += [
             Kernel(
-                f"gradients_{name}_{d}", t.call(d), GRADIENTS, threads=32 * t.warps, min_blocks=t.blocks,
-                unit=f"{name}_{d}", spills=t.spills,
-            ),
-            Kernel(f"finish_{name}_{d}", f"flash_finish<{{T}}, {d}, {t.queries}>", GRADIENTS, unit=f"{name}_{d}"),
-        )
-    )  # fmt: skip
+                f"gradients_{unit}{LEVELS[each]}", f"{t.call(d)}{form.work}, {each}>", more, **facts,
+                min_blocks=t.terms_blocks or t.blocks, spills=True,
+            )
+            for each in ((1, 2) if form.terms else ())
+        ]  # fmt: skip
+    return tuple(made)
 
 
-def _wgmma(p: Problem, any_order: bool = False) -> Geometry | str:
+def _wgmma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
     if max(p.desc.d_k, p.desc.d_v) <= 32:
         return "head_dim up to 32 is faster without: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
     d = head_dim(p.desc, SM90A)
-    return d if isinstance(d, str) else _geometry(p, d, "wgmma", SM90A[d], any_order)
+    return d if isinstance(d, str) else gradient_steps(p, d, "wgmma", SM90A[d], form, any_order)
 
 
-def _mma(p: Problem, any_order: bool = False) -> Geometry | str:
+def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
     d = head_dim(p.desc, WIDE)
     if isinstance(d, str):
         return d
     if d in NARROW and WIDE[d].smem(d) > p.device.smem:
-        return _geometry(p, d, "narrow", NARROW[d], any_order)
-    return _geometry(p, d, "wide", WIDE[d], any_order)
+        return gradient_steps(p, d, "narrow", NARROW[d], form, any_order)
+    return gradient_steps(p, d, "wide", WIDE[d], form, any_order)
 
 
-class Frame:
-    """What the kernels for one head_dim share, with the step that prepares: constants, and places in the workspace.
-
-    `elements` of the sums of dq stand in it, and `fill` of them begin as zeros.
-    """
-
-    def __init__(self, p: Problem, d: int, t: Blocks | Groups, name: str, elements: int = 0, fill: int = 0) -> None:
-        desc = p.desc
-        self.heads, self.kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
-        self.tiles, self.key_tiles = -(-desc.query_len // t.queries), -(-desc.key_len // t.keys)
-        self.views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
-        self.layout = layout(*self.views, p.y)
-        padded, counters = self.tiles * t.queries, self.heads * self.tiles + 1
-        turns = aligned(8 * self.heads * padded)
-        sums = turns + aligned(4 * counters)
-        self.workspace = sums + aligned(4 * elements)
-        common = {
-            "stats": 0, "turns": turns, "sums": sums, "query_len": desc.query_len, "key_len": desc.key_len,
-            "shift": desc.shift, "padded": padded, "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v,
-            "causal": int(desc.is_causal),
-        }  # fmt: skip
-        rows = 1024 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
-        chunks = max(1, -(-padded // rows))
-        prepare = {
-            "stride": strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
-            "fill": fill,
-        }  # fmt: skip
-        step = Step(f"prepare_{name}", (chunks * self.heads, 1, 1), common | prepare)
-        self.steps = [step] if self.heads else []
-        self.gradients = common | {
-            "stride": strides(*self.views), "tiles": self.tiles, "key_tiles": self.key_tiles, "scale": desc.scale,
-            "chunk": min(self.kv_heads, max(NEIGHBOURS, TOGETHER // max(1, 8 * desc.group * padded * d))),
-            "heads": self.heads, "group": desc.group, "any_order": 0, "wide": wide(*self.views),
-        }  # fmt: skip
-
-
-def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, any_order: bool) -> Geometry:
+def gradient_steps(
+    p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangement, any_order: bool
+) -> Geometry | str:
     """Two steps, in any order three; workspace: two numbers a row, turns, the sums of dq where several blocks add."""
-    desc, name = p.desc, f"{name}_{d}"
-    heads, tiles = desc.batch_size * desc.num_heads, -(-desc.query_len // t.queries)
-    summed = p.dq is not None and desc.key_len > t.keys
+    desc = p.desc
+    each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
+    cut = form.cut(p, t.queries, t.keys, False, TOGETHER // (each * max(1, min(desc.num_kv_heads, NEIGHBOURS))))
+    if isinstance(cut, str):
+        return cut
+    heads, kv_heads = cut.batch * desc.num_heads, cut.batch * desc.num_kv_heads
+    tiles, key_tiles = cut.tiles, cut.key_tiles
+    padded, counters = tiles * t.queries, heads * tiles + 1
+    turns = cut.start + aligned(8 * heads * padded)
+    sums = turns + aligned(4 * counters)
+    summed = p.dq is not None and key_tiles > 1 and not form.apart
     any_order = any_order and summed
-    elements = heads * tiles * t.queries * d if summed else 0
-    frame = Frame(p, d, t, name, elements, elements // 4 if any_order else 0)
-    steps = frame.steps
-    if frame.kv_heads * frame.key_tiles and any(g is not None and g.size for g in frame.views[4:]):
-        gradients = frame.gradients | {"any_order": int(any_order)}
-        grid = (frame.kv_heads * frame.key_tiles, 1, 1)
-        steps.append(Step(f"gradients_{name}", grid, gradients, {}, 32 * t.warps, t.smem(d)))
+    elements = heads * padded * d if summed else 0
+    workspace = sums + aligned(4 * elements)
+    common = {
+        "stats": cut.start, "turns": turns, "sums": sums, **cut.sizes, **cut.listed(keys=True), "padded": padded,
+        "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v, "tiles": tiles, **window(desc),
+    }  # fmt: skip
+    rows = 1024 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
+    chunks = max(1, -(-padded // rows))
+    prepare = {
+        "stride": form.strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
+        "fill": elements // 4 if any_order else 0,
+    }  # fmt: skip
+    steps = [*cut.steps, Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)] if heads else []
+    views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
+    if kv_heads * key_tiles and any(g is not None and g.size for g in views[5 if form.apart else 4 :]):
+        gradients = {
+            "stride": form.strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
+            "chunk": min(kv_heads, max(NEIGHBOURS, TOGETHER // max(1, each * padded))),
+            "heads": heads, "group": desc.group, "any_order": int(any_order), "wide": wide(*views),
+        }  # fmt: skip
+        grid = (kv_heads * key_tiles, 1, 1)
+        more = level(p, sinks=False) if form.terms else 0
+        if more and max(desc.query_len, desc.key_len) >= 2**30:
+            return "biases, masks and dropout are for less than 2^30 queries and keys"
+        kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
+        steps.append(Step(kernel, grid, params, {}, 32 * t.warps, t.smem(d)))
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)
-            steps.append(Step(f"finish_{name}", (-(-warps // 8), 1, 1), gradients))
-    return Geometry(tuple(steps), frame.workspace, frame.layout)
+            steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
+    if form.terms:
+        biases, workspace = bias_steps(p, workspace)
+        steps += biases
+    return Geometry(tuple(steps), workspace, layout(*views, p.y))
 
 
-def _row(name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...]) -> Variant:
+def _row(
+    name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...], form: Arrangement
+) -> Variant:
     return Variant(
-        name, geometry, source=f"attention/flash_sdpa_backward_{name}.cu", kernels=kernels, elements=HALVES,
-        design=design, guarantee=TENSOR_CORES,
+        name, partial(geometry, form=form), source=f"attention/flash_sdpa_backward_{name}.cu",
+        kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before), elements=HALVES, design=design,
+        guarantee=TENSOR_CORES,
     )  # fmt: skip
 
 
@@ -211,6 +275,12 @@ def _free(row: Variant) -> Variant:
     return replace(row, name=f"{row.name}_any_order", geometry=geometry, guarantee=guarantee)
 
 
-SM90A_ROW = _row("wgmma", _wgmma, ArchSku.SM90A, _kernels("wgmma", SM90A))
-SM80_ROW = _row("mma", _mma, ArchSku.SM80, (*_kernels("wide", WIDE), *_kernels("narrow", NARROW)))
-ROWS = (_free(SM90A_ROW), SM90A_ROW, _free(SM80_ROW), SM80_ROW)
+def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
+    """The rows of wgmma and mma.sync, in any order of sums and in a fixed one."""
+    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, gradient_kernels("wgmma", SM90A, form), form)
+    kernels = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
+    mma = _row("mma", _mma, ArchSku.SM80, kernels, form)
+    return _free(wgmma), wgmma, _free(mma), mma
+
+
+ROWS = tensor_core_rows(DENSE)

@@ -12,6 +12,7 @@ from .attention import HALVES, TENSOR_CORES, Tiling, head_dim
 
 FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "key_block": "i32"}
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
+WORK = "baracuda::attention::BlockSparse<{}>"  # whether blocks of the pattern may end within a tile
 _LIMIT = 2**30
 
 
@@ -35,7 +36,7 @@ class Design:
         """One for each head_dim."""
         return tuple(
             Kernel(
-                f"{self.name}_{d}", f"{t.call(d, 'sdpa_block_sparse_mma')}, baracuda::Borders::{self.borders}>", PARAMS,
+                f"{self.name}_{d}", t.call(d, f"baracuda::Borders::{self.borders}", "sdpa_block_sparse_mma"), PARAMS,
                 threads=32 * t.warps, min_blocks=t.blocks, spills=t.spills,
             )
             for d, t in self.tilings.items()
@@ -58,7 +59,7 @@ DESIGNS = (
             128: Tiling(4, 1, 32, 2, 3), 192: Tiling(4, 1, 32, 2, 2), 256: Tiling(4, 1, 32, 2, 2),
         },
     ),
-    Design("cut", "anywhere", _FINE),
+    Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3)}),
 )  # fmt: skip
 
 
@@ -81,16 +82,16 @@ def _mma(p: Problem) -> Geometry | str:
         return d if isinstance(d, str) else str(more)
     design = next(x for x in DESIGNS if x.takes(d, more["query_block"], more["key_block"]))
     t = design.tilings[d]
-    return attention.forward(p, f"{design.name}_{d}", {}, t.rows, 32 * t.warps, t.smem(d), **more)
+    return attention.dense(p, f"{design.name}_{d}", {}, t.rows, 32 * t.warps, t.smem(d), **more)
 
 
-def _simt(p: Problem) -> Geometry | str:
+def _simt(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
     more = constants(p)
-    return more if isinstance(more, str) else attention.simt(p, **more)
+    return more if isinstance(more, str) else attention.dense(p, kernel, axes, rows, threads, smem, **more)
 
 
 MMA_ROW = Variant(
     "mma", _mma, source="attention/sdpa_block_sparse_mma.cu", elements=HALVES, guarantee=TENSOR_CORES,
     kernels=tuple(kernel for design in DESIGNS for kernel in design.kernels()),
 )  # fmt: skip
-SIMT_ROW = attention.simt_row(_simt, "flash_sdpa<{T}, {D}, baracuda::attention::BlockPattern>", PARAMS)
+SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=True))

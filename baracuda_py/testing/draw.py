@@ -177,6 +177,7 @@ def fill(
         if s.role == "out"
         and present.get(s.name, True)
         and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
+        and (s.like is None or arrays[s.like].dtype != np.bool_)
     }
     outputs = [s.name for s in arrays_of(plan.args) if s.writes]
     if outputs and not wanted and all(arrays.get(name) is None for name in outputs):

@@ -76,8 +76,8 @@ def check_launches(plan: type[Plan], draw: Draw) -> None:
             _check_refusal(chosen, ready, args, verdict)
             return
         variant, geometry, views = chosen.plan_layout(args)
-        if any(isinstance(step, LibraryStep) for step in geometry.steps):
-            return  # the library itself needs a device
+        if not any(isinstance(step, Step) for step in geometry.steps):
+            return  # a library itself needs a device
         chosen.prepare(args)
         if record.launches:
             raise AssertionError(f"{ready}: prepare launched {record.launches[0].function.symbol}")
@@ -127,7 +127,7 @@ def check_record(chosen: Plan, ready: Operands, variant: Variant, geometry: Geom
         workspace = record.allocations[0].ptr
     elif record.allocations:
         raise AssertionError(f"{ready}: run allocated although the geometry asks for no workspace")
-    pointers = _pointers(ready)
+    pointers = _pointers(ready) | {"@workspace": [workspace], "@null": []}
     for step, launch in zip(steps, record.launches, strict=True):
         wrong = _wrong_launch(chosen, variant, step, geometry, launch) or _wrong_fields(
             chosen, variant.kernel(step.kernel).params, step, launch, pointers, ready, workspace, geometry
@@ -208,7 +208,7 @@ def check_launch_errors(plan: type[Plan], draw: Draw) -> None:
     chosen = plan.select(case.desc, device=fake_device(9.0 if 9.0 in capabilities(plan) else capabilities(plan)[0]))
     ready = operands(case)
     with recording() as record:
-        if any(isinstance(step, LibraryStep) for step in chosen.plan_layout(ready.args(pointer_view))[1].steps):
+        if not any(isinstance(step, Step) for step in chosen.plan_layout(ready.args(pointer_view))[1].steps):
             return
         check_wrong(chosen, ready, pointer_view, lambda a: a, host=False)
         if record.launches:

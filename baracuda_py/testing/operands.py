@@ -57,7 +57,7 @@ class Operands:
             if not spec.writes:
                 continue
             result = results[spec.name][i] if spec.many else results[spec.name]
-            shape = shapes_of(spec, self.case.desc)[i]
+            shape = one.shape if spec.like else shapes_of(spec, self.case.desc)[i]
             if np.shape(result) != shape:
                 return f"{spec.name}: the reference returns shape {np.shape(result)}, declared is {shape}"
             wanted = rounded(result, one.view, element_of(spec, self.case.desc, one.view))
@@ -87,6 +87,8 @@ def operands(case: Case, draw: Draw | None = None, poison: int = 0xFF, rule: str
                 continue
             kind = spec.elements(case.desc)[0]
             made = [np.empty(shape, kind.carrier) for shape in shapes_of(spec, case.desc)]
+            if spec.like:
+                made = [np.empty_like(case.arrays[spec.like])]
             given: Any = made if spec.many else made[0]
         else:
             given = case.arrays[spec.name]

@@ -9,7 +9,7 @@
 //
 // parts[(b, h, split)][d_v] is sum_j 2^(s_j c - base) v_j with c = |scale| log2(e), base = max(s) c rounded;
 // stats[(b, h, split)] = {max(s), sum_j 2^(s_j c - base)}.
-#include "attention/flash_decoding.cuh"
+#include "attention/flash_decoding_weights.cuh"
 
 namespace baracuda {
 namespace decoding {
@@ -35,7 +35,8 @@ template <class T> BARACUDA_D auto widened(const uint4& word) {
 
 }  // namespace decoding
 
-template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_decoding_split(const P& p) {
+template <class T, class Cache, int D, int HEADS, bool WIDE, bool KEEP, class P>
+BARACUDA_D void flash_decoding_split(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
@@ -53,21 +54,24 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
   const u32 split = blockIdx.x % splits, chunk = blockIdx.x / splits % p.chunks;
   const u32 kv_head = blockIdx.x / splits / p.chunks, b = kv_head / kv_heads, kv = kv_head % kv_heads;
   const int head0 = chunk * HEADS, heads = min<int>(HEADS, p.group - head0);  // of the group
-  bool bad;
-  const i64 length = length_of(p, b, bad);
-  if (bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  Cache cache(p, b);
+  const i64 length = cache.length;
+  if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
   const i64 k0 = static_cast<i64>(split) * split_keys;
   if (k0 >= length) return;
   const int keys = static_cast<int>(min<i64>(split_keys, length - k0));
   const int lane = lane_id(), warp = threadIdx.x / warp_size;
   const T* q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0) * p.q_stride[1];
-  const T* k = static_cast<const T*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + k0 * p.k_stride[2];
+  const typename Cache::template Cells<T, 0> k(p, cache, b, kv, k0);
+  cache.locate(p, k0, keys);
 
   // Where this split of the first head stands, and how many heads: in shared memory, the accumulators need the registers.
   __shared__ i64 first_row;
   __shared__ int row_count;
+  [[maybe_unused]] __shared__ A* first_scores;
   if (threadIdx.x == 0) {
     row_count = heads;
+    if constexpr (KEEP) first_scores = Scores<A>(p, b, kv * p.group + head0).at + k0;
     first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
   }
   for (int n = threadIdx.x; n < HEADS * D; n += threads) {
@@ -91,11 +95,11 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
 #pragma unroll
       for (int u = 0; u < KEYS; ++u) {
         const int key = first + lane / 4 + 8 * u;
-        const T* row = k + key * p.k_stride[2];
+        const T* row = k.at(p, key);
 #pragma unroll
         for (int n = 0; n < LOADS; ++n) {
           const int d = ((piece + n) * 4 + lane % 4) * VEC;
-          x[u][n] = fetch<T, WIDE>(row + d, key < keys ? p.d_k - d : 0);
+          x[u][n] = fetch<T, WIDE>(row + d, key < keys && k.has(key) ? p.d_k - d : 0);
         }
       }
 #pragma unroll
@@ -119,20 +123,25 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
     for (int h = 0; h < HEADS; ++h) {
 #pragma unroll
       for (int u = 0; u < KEYS; ++u) {
-        const A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
+        A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
+        if constexpr (Cache::capped) {
+          if (p.softcap != 0.0) score = SoftCap<A>(p, static_cast<A>(p.scale * 1.4426950408889634))(score);
+        }
         const int key = first + lane / 4 + 8 * u;
-        if (lane % 4 == h % 4) weights[h * split_keys + key] = score;
+        if (lane % 4 == h % 4) weights[h * split_keys + key] = k.has(key) ? score : -numeric<A>::infinity();
       }
     }
   }
 
   // The lanes of v load their first quads of keys while the weights are made.
   const int column = static_cast<int>(threadIdx.x) % LANES * VEC, row = static_cast<int>(threadIdx.x) / LANES;
-  const T* v = static_cast<const T*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + i64(split) * split_keys * p.v_stride[2];
+  const typename Cache::template Cells<T, 1> v(p, cache, b, kv, i64(split) * split_keys);
   const auto quad = [&](uint4 (&x)[4], int key) {
-    const T* at = v + key * p.v_stride[2] + column;
+    const T* at = v.at(p, key) + column;
 #pragma unroll
-    for (int u = 0; u < 4; ++u, at += p.v_stride[2]) x[u] = fetch<T, WIDE>(at, key + u < keys ? p.d_v - column : 0);
+    for (int u = 0; u < 4; ++u, at = v.next(p, at, key + u, column)) {
+      x[u] = fetch<T, WIDE>(at, key + u < keys && v.has(key + u) ? p.d_v - column : 0);
+    }
   };
   uint4 values[4];
   const bool takes = threads % LANES == 0 || row < GROUPS;
@@ -147,6 +156,9 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
       const int key = lane + warp_size * n;
       x[n] = key < keys ? weights[h * split_keys + key] : -numeric<A>::infinity();
       top = math::maximum(top, x[n]);
+      if constexpr (KEEP) {
+        if (key < keys) first_scores[h * p.score_stride[1] + key] = x[n];
+      }
     }
     top = warp_reduce<Max>(top);
     const A base = base_of(top, c);
@@ -222,14 +234,13 @@ template <class T, int D, int HEADS, bool WIDE, class P> BARACUDA_D void flash_d
 }
 
 // A block a query head adds the splits' outputs: a warp takes every eighth split, and the warps are added in order.
-template <class T, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
+template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;
   constexpr int warps = threads / warp_size, wide = 256 / warp_size;  // columns a lane keeps at most
   __shared__ A partial[warps][256];
   const i64 head = blockIdx.x, b = head / p.num_heads, h = head % p.num_heads;
-  bool bad;
-  const i64 splits = div_up(length_of(p, b, bad), i64(split_keys));
+  const i64 splits = div_up(Cache(p, b).length, i64(split_keys));
   const A c = static_cast<A>(p.scale * 1.4426950408889634);
   const A* stats = static_cast<const A*>(p.stats) + head * p.splits * 2;
   const A* parts = static_cast<const A*>(p.parts) + head * p.splits * p.d_v;
@@ -266,6 +277,12 @@ template <class T, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
 #pragma unroll
     for (int w = 1; w < warps; ++w) x += partial[w][d];
     static_cast<T*>(p.y)[b * p.y_stride[0] + h * p.y_stride[1] + d] = from_acc<T>(x * factor);
+  }
+  if constexpr (KEEP) {
+    if (threadIdx.x == 0) {
+      A* const finals = static_cast<A*>(p.finals) + 2 * head;
+      finals[0] = top, finals[1] = total;
+    }
   }
   if (p.lse != nullptr && threadIdx.x == 0) {
     const A rest = math::fma(top, c, -base);  // what rounding took from base

@@ -1,5 +1,9 @@
 #pragma once
-// flash_decoding    what both schedules of flash_decoding share: lengths and the base of weights.
+// flash_decoding    what the schedules of flash_decoding share: lengths, the base of weights, and where cells stand.
+//
+// A Cache is a sequence's length and `bad`, whether what was given had to be clamped. Tiles and Cells are its cells
+// as flash_decoding_mma and flash_decoding walk them: dense here, by a page table in batch_paged_decode.cu. A cell that
+// `has` denies is not read, and no query sees it.
 #include <baracuda/reduce.cuh>
 
 namespace baracuda {
@@ -21,6 +25,88 @@ template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
 
 // What weights are taken under: the maximum scaled, and 0 while it is -inf.
 template <class A> BARACUDA_D A base_of(A top, A c) { return top == -numeric<A>::infinity() ? A(0) : top * c; }
+
+// Keys and values as they are: scores are |scale| times the product with sign q, outputs are not scaled.
+struct Unscaled {
+  template <class T> using Element = T;  // of the cache, for queries of T
+  template <class P> static BARACUDA_D double scale(const P& p, i64) { return p.scale; }
+  template <class P> static BARACUDA_D double sign(const P& p, i64) { return p.sign; }
+  template <class P> static BARACUDA_D float value_scale(const P&, i64) { return 1.0f; }
+  static constexpr int tiles = 1, split = split_keys;  // of 16 keys that a warp of flash_decoding_mma takes; of a split
+  static constexpr bool capped = false;  // whether p.softcap may bound scores: softcap tanh(score / softcap)
+};
+
+// The soft cap in units of a score before it is multiplied by scale = c / log2(e), one over it, and a score under it.
+template <class A> struct SoftCap {
+  A most, inverse;
+  template <class P> BARACUDA_D SoftCap(const P& p, A c)
+      : most(math::minimum(static_cast<A>(p.softcap) * A(1.4426950408889634) / c, A(0x1p+120))), inverse(A(1) / most) {}
+  BARACUDA_D A operator()(A score) const { return most * math::tanh(score * inverse); }
+};
+
+// The scores of one query head, where its weights are asked for: in `weights` itself, or in the workspace.
+template <class A> struct Scores {
+  A* at;
+  template <class P> BARACUDA_D Scores(const P& p, i64 b, i64 h)
+      : at(static_cast<A*>(p.weights != nullptr ? p.weights : p.scores) + b * p.score_stride[0] + h * p.score_stride[1]) {}
+  // Two neighbours, of which `left` are there.
+  BARACUDA_D void put(i64 key, const A* two, int left) const {
+    if (left > 0) at[key] = two[0];
+    if (left > 1) at[key + 1] = two[1];
+  }
+};
+
+// Caches [batch, head, cell, d] with any outer strides.
+struct DenseCache : Unscaled {
+  static constexpr bool holes = false;  // whether cells before the length may be missing
+  i64 length;
+  bool bad;
+  template <class P> BARACUDA_D DenseCache(const P& p, i64 b) : length(length_of(p, b, bad)) {}
+
+  // The rows of the tiles a warp copies: a lane asks for 16 bytes, from `column` on, of rows lane / 8 + 4 n. Tiles begin at
+  // `first` and are `step` cells apart; `bytes` of shared memory a warp are for what is kept of the next AHEAD of them.
+  // First `ask`, when the length may still be under way, then `start`; then all lanes have the current tile until `next`;
+  // last of all `end`.
+  template <class C, int SUBS, int AHEAD> struct Tiles {
+    static constexpr int bytes = 0;
+    const C *k, *v;
+    i64 k_row, v_row;
+    BARACUDA_D Tiles(const DenseCache&, void*) {}
+    template <class P> BARACUDA_D void ask(const P&, i64, int) {}
+    BARACUDA_D void end() {}
+    template <class P> BARACUDA_D void start(const P& p, i64 b, i64 kv, i64 first, int column) {
+      first += lane_id() / 8;
+      k_row = p.k_stride[2], v_row = p.v_stride[2];
+      k = static_cast<const C*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + first * k_row + column;
+      v = static_cast<const C*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + first * v_row + column;
+    }
+    // Where row n is; `there` becomes false where it is nowhere.
+    BARACUDA_D const C* row(bool values, int n, bool&) const { return (values ? v : k) + n * 4 * (values ? v_row : k_row); }
+    template <class P> BARACUDA_D void next(const P&, int step) {
+      k += step * k_row;
+      v += step * v_row;
+    }
+  };
+
+  // What `Cells` of a split needs: called by the whole block, which then synchronises.
+  template <class P> BARACUDA_D void locate(const P&, i64, int) {}
+
+  // The keys (WHICH 0) or values (1) of a split that starts at k0.
+  template <class C, int WHICH> struct Cells {
+    const C* start;
+    template <class P>
+    BARACUDA_D Cells(const P& p, const DenseCache&, i64 b, i64 kv, i64 k0)
+        : start(static_cast<const C*>(WHICH == 0 ? p.k : p.v) + b * stride(p)[0] + kv * stride(p)[1] + k0 * stride(p)[2]) {}
+    template <class P> static BARACUDA_D auto& stride(const P& p) {
+      if constexpr (WHICH == 0) return p.k_stride;
+      else return p.v_stride;
+    }
+    template <class P> BARACUDA_D const C* at(const P& p, int n) const { return start + n * stride(p)[2]; }
+    // From cell n - 1's column to cell n's.
+    template <class P> BARACUDA_D const C* next(const P& p, const C* from, int, int) const { return from + stride(p)[2]; }
+    BARACUDA_D bool has(int) const { return true; }
+  };
+};
 
 }  // namespace decoding
 

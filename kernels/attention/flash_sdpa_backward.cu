@@ -2,58 +2,20 @@
 //   delta[i] = dy[i] y[i];   dv[j] = sum_i p[i,j] dy[i];   dk[j] = scale sum_i ds[i,j] q[i];
 //   dq[i] = scale sum_j ds[i,j] k[j]
 //
+//   With TERMS as terms.cuh has it: p = exp(s - lse), 0 where dropped in dv; ds[i,j] = p[i,j] (keep dy[i] v[j] - delta[i]),
+//   on its way to dq and dk times the soft cap's derivative.
+//
 // Three kernels, each with parameters P of its own. flash_delta: a warp a row. flash_dq: a block a tile of queries,
 // walking the keys. flash_dkv: a block a tile of keys of one key head, walking the query heads that share it and, in
 // each, the queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of
 // each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the
-// second product, whose right operand is staged by rows. Blocks: every one, or those of a pattern.
+// second product, whose right operand is staged by rows.
+#include "attention/flash_sdpa_backward_simt.cuh"
 #include <baracuda/block_pattern.cuh>
+#include <baracuda/ragged.cuh>
 
 namespace baracuda {
 namespace attention {
-
-template <class A, int D> struct BackwardTile {
-  static constexpr int R = sizeof(A) == 4 ? (D <= 128 ? 8 : 4) : (D <= 64 ? 4 : 2);
-  static constexpr int rows = 8 * R, columns = chunk<A, D>, pitch = columns + pad<A>;
-  static constexpr int values = value_rows<A, D, 32768>();
-  static constexpr int staged = max((rows + tile_keys) * pitch, values * D);  // then two score tiles
-};
-
-template <int R, int N, class A> BARACUDA_D void clear(A (&x)[R][N]) {
-#pragma unroll
-  for (int i = 0; i < R; ++i) {
-#pragma unroll
-    for (int n = 0; n < N; ++n) x[i][n] = A(0);
-  }
-}
-
-template <class T> struct Operands {  // of a product of scores: rows of x by 64 rows of y, both of d columns
-  const T* x;
-  i64 x_stride;
-  int x_rows;
-  int x_wide;
-  const T* y;
-  i64 y_stride;
-  int y_rows;
-  int y_wide;
-  int d;
-};
-
-// s[i][j] = x[row i] y[row j]. Other threads may still read the staging area when it begins and when it ends.
-template <int D, class T, class A, int R> BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
-  using B = BackwardTile<A, D>;
-  A* const left = staging;
-  A* const right = staging + B::rows * B::pitch;
-  clear(s);
-#pragma unroll 1
-  for (int at = 0; at < o.d; at += B::columns) {
-    __syncthreads();
-    stage<B::rows, B::columns, B::pitch>(left, o.x + at, o.x_stride, o.x_rows, o.d - at, o.x_wide);
-    stage<tile_keys, B::columns, B::pitch>(right, o.y + at, o.y_stride, o.y_rows, o.d - at, o.y_wide);
-    __syncthreads();
-    multiply_scores<R, B::columns, B::pitch, B::pitch>(s, left, right);
-  }
-}
 
 // acc[i] += scores[row i] values, 64 rows of them, staged by pieces.
 template <int D, class T, class A, int R>
@@ -74,33 +36,9 @@ template <class A> BARACUDA_D int score_index(int i, int j) {
   return (thread_row() + 8 * i) * score_pitch<A> + thread_col() + 16 * j;
 }
 
-template <class A> BARACUDA_D A weight_of(A score, A scale, A lse) {
-  return exp2_fast(math::fma(score, scale, -lse) * log2_e<A>);
-}
-
 }  // namespace attention
 
-template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
-  using A = acc_t<T>;
-  constexpr int VEC = vec_elems<T>;
-  const i64 row = blockIdx.x * static_cast<i64>(blockDim.x / warp_size) + threadIdx.x / warp_size;
-  if (row >= p.rows) return;  // whole warps
-  const i64 head = row / p.query_len, i = row % p.query_len, b = head / p.num_heads, h = head % p.num_heads;
-  const T* y = static_cast<const T*>(p.y) + b * p.stride[0][0] + h * p.stride[0][1] + i * p.stride[0][2];
-  const T* dy = static_cast<const T*>(p.dy) + b * p.stride[1][0] + h * p.stride[1][1] + i * p.stride[1][2];
-  A sum = 0;
-  for (int c = lane_id() * VEC; c < p.d_v; c += warp_size * VEC) {
-    const auto a = to_acc(p.wide & 1 ? load_vec<T, VEC, true>(y + c, p.d_v - c) : load_vec<T, VEC, false>(y + c, p.d_v - c));
-    const auto g = to_acc(p.wide & 2 ? load_vec<T, VEC, true>(dy + c, p.d_v - c) : load_vec<T, VEC, false>(dy + c, p.d_v - c));
-#pragma unroll
-    for (int k = 0; k < VEC; ++k) sum = math::fma(a[k], g[k], sum);
-  }
-  sum = warp_reduce<Sum>(sum);
-  if (lane_id() == 0) static_cast<A*>(p.delta)[row] = sum;
-}
-
-template <class T, int D, template <class> class Blocks = attention::EveryBlock, class P>
-BARACUDA_D void flash_dq(const P& p) {
+template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_dq(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
@@ -108,36 +46,38 @@ BARACUDA_D void flash_dq(const P& p) {
   BARACUDA_DYNAMIC_SMEM(A, staging);
   A* const scores = staging + B::staged;
 
-  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-  const u32 tile = p.causal ? tiles - 1 - block / heads : block % tiles, head = p.causal ? block % heads : block / tiles;
-  const u32 b = head / p.num_heads, h = head % p.num_heads, kv = h / p.group;
-  const i64 q0 = static_cast<i64>(tile) * B::rows;
-  const int rows = inside<B::rows>(p.query_len, q0);
-  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
-  const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
-  T* dq = static_cast<T*>(p.dq) + b * p.stride[4][0] + h * p.stride[4][1] + q0 * p.stride[4][2];
-  const A scale = static_cast<A>(p.scale);
+  const Work work = Where::template find<B::rows>(p);
+  if (Where::surplus && work.query_len == 0) return;
+  const Span<B::rows> span(p, work);
+  const T* const q = work.template queries<T>(p.q, p.stride[0]);
+  const T* const k = work.template keys<T>(p.k, p.stride[1]);
+  const T* const v = work.template keys<T>(p.v, p.stride[2]);
+  const T* const dy = work.template queries<T>(p.dy, p.stride[3]);
+  const int rows = inside<B::rows>(work.query_len, work.first), i0 = static_cast<int>(work.first) + thread_row();
+  Pairs<TERMS, A, P> pairs(p);
+  pairs.enter(work.b, work.h);
 
   A acc[R][D / 16], lse[R], delta[R];
   clear(acc);
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const int r = thread_row() + 8 * i;
-    const i64 at = head * p.query_len + q0 + r;
-    lse[i] = r < rows ? static_cast<const A*>(p.lse)[at] : -numeric<A>::infinity();
-    delta[i] = r < rows ? static_cast<const A*>(p.delta)[at] : A(0);
+    lse[i] = r < rows ? static_cast<const A*>(p.lse)[work.stat + r] : -numeric<A>::infinity();
+    delta[i] = r < rows ? static_cast<const A*>(p.delta)[work.stat + r] : A(0);
   }
-  const i64 last = p.causal ? min(p.key_len, q0 + rows + p.shift) : p.key_len;
-  const Blocks<P> blocks(p, b, h);
-  const bool cuts = blocks.template cuts<B::rows, tile_keys>();
+  const int last = span.end(rows);
+  const BlocksOf<Where, P> blocks(p, work.b, work.h);
+  const bool sparse = blocks.template cuts<B::rows, tile_keys>();
   Search search;
+  const auto visit = [&](i64 k0) {
+    return blocks.template visit<tile_keys, false>(search, work.first, B::rows, k0, last);
+  };
 #pragma unroll 1
-  for (i64 k0 = 0; (k0 = blocks.template visit<tile_keys, false>(search, q0, B::rows, k0, last)) < last; k0 += tile_keys) {
-    const u32 hidden = cuts ? blocks.template hidden<R, false>(q0, k0) : 0;
-    const int left = inside<tile_keys>(p.key_len, k0);
-    const int past = (p.causal ? inside<tile_keys>(q0 + p.shift + 1, k0) : tile_keys) + thread_row();
+  for (i64 k0 = visit(span.template first<tile_keys>()); k0 < last; k0 = visit(k0 + tile_keys)) {
+    const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
+    const int left = inside<tile_keys>(span.key_len, k0), j0 = static_cast<int>(k0) + thread_col();
+    // The thread's first row sees this tile's keys from `from` on up to `past`; its next rows 8 further each.
+    const int past = inside<tile_keys>(span.high, k0) + thread_row(), from = inside<tile_keys>(span.low, k0) + thread_row();
     const T* const keys = k + k0 * p.stride[1][2];
     const T* const vs = v + k0 * p.stride[2][2];
     Operands<T> operands;
@@ -150,12 +90,20 @@ BARACUDA_D void flash_dq(const P& p) {
       product<D>(s, staging, operands);
 #pragma unroll
       for (int i = 0; i < R; ++i) {
-        const int limit = lse[i] == -numeric<A>::infinity() ? 0 : min(left, past + 8 * i);
+        const int end = lse[i] == -numeric<A>::infinity() ? 0 : min(left, past + 8 * i);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           A& score = scores[score_index<A>(i, j)];
-          const A x = pass == 0 ? weight_of(s[i][j], scale, lse[i]) : score * (s[i][j] - delta[i]);
-          score = thread_col() + 16 * j < limit && !(hidden >> (4 * i + j) & 1) ? x : A(0);
+          if (pass == 0) {
+            const int at = thread_col() + 16 * j;
+            A through;
+            const A weight = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, lse[i]);
+            const bool seen = at >= from + 8 * i && at < end && !(hidden >> (4 * i + j) & 1);
+            score = seen ? weight * through : A(-0.0);
+          } else {
+            if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
+            score = is_hidden(score) ? A(0) : score * (s[i][j] - delta[i]);
+          }
         }
       }
     }
@@ -163,47 +111,52 @@ BARACUDA_D void flash_dq(const P& p) {
   }
   A factor[R];
 #pragma unroll
-  for (int i = 0; i < R; ++i) factor[i] = scale;
-  put_output<R, D>(dq, p.stride[4][2], acc, factor, rows, p.d_k, p.wide & 16);
+  for (int i = 0; i < R; ++i) factor[i] = pairs.scale;
+  put_output<R, D>(work.template outputs<T>(p.dq, p.stride[4]), p.stride[4][2], acc, factor, rows, p.d_k, p.wide & 16);
 }
 
-template <class T, int D, template <class> class Blocks = attention::EveryBlock, class P>
-BARACUDA_D void flash_dkv(const P& p) {
+template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_dkv(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
   using B = BackwardTile<A, D>;
   constexpr int R = B::R;
   BARACUDA_DYNAMIC_SMEM(A, staging);
-  A* const weights = staging + B::staged;
+  A* const weights = staging + B::staged;  // p, 0 where dropped
   A* const scores = weights + B::rows * score_pitch<A>;
 
-  // Causal: the first keys are seen by the most queries, and those tiles come first.
-  const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-  const u32 tile = p.causal ? block / heads : block % tiles, kv_head = p.causal ? block % heads : block / tiles;
-  const u32 kv_heads = p.num_heads / p.group, b = kv_head / kv_heads, kv = kv_head % kv_heads;
-  const i64 k0 = static_cast<i64>(tile) * B::rows;
-  const int rows = inside<B::rows>(p.key_len, k0);
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + k0 * p.stride[1][2];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + k0 * p.stride[2][2];
-  const A scale = static_cast<A>(p.scale);
+  const KeyTile block = Where::template key_tile<tile_keys, B::rows>(p, blockIdx.x);
+  if (Where::surplus && block.left == 0) return;
+  const u32 b = block.b, kv = block.kv;
+  const i64 k0 = static_cast<i64>(block.tile) * B::rows, key_row = block.of.key_row + k0;
+  const int rows = block.left, j0 = static_cast<int>(k0) + thread_row();
+  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + key_row * p.stride[1][2];
+  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + key_row * p.stride[2][2];
+  Pairs<TERMS, A, P> pairs(p);
 
   A dk[R][D / 16], dv[R][D / 16];
   clear(dk);
   clear(dv);
-  const i64 first = p.causal ? max<i64>(0, k0 - p.shift) / tile_keys * tile_keys : 0;  // its tile sees the first key
 #pragma unroll 1
   for (int g = 0; g < p.group; ++g) {
     const u32 h = kv * p.group + g;
-    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len, end = p.query_len;
-    const Blocks<P> blocks(p, b, h);
-    const bool cuts = blocks.template cuts<tile_keys, B::rows>();
+    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len + block.of.query_row;
+    pairs.enter(b, h);
+    const BlocksOf<Where, P> blocks(p, b, h);
+    const bool sparse = blocks.template cuts<tile_keys, B::rows>();
     Search search;
+    const auto visit = [&](i64 q0) {
+      return blocks.template visit<tile_keys, true>(search, k0, B::rows, q0, static_cast<i64>(block.last + 1) * tile_keys);
+    };
 #pragma unroll 1
-    for (i64 q0 = first; (q0 = blocks.template visit<tile_keys, true>(search, k0, B::rows, q0, end)) < end; q0 += tile_keys) {
-      const u32 hidden = cuts ? blocks.template hidden<R, true>(q0, k0) : 0;
-      const int left = inside<tile_keys>(p.query_len, q0);
-      const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-      const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + q0 * p.stride[3][2];
+    for (i64 q0 = visit(static_cast<i64>(block.first) * tile_keys); q0 <= static_cast<i64>(block.last) * tile_keys;
+         q0 = visit(q0 + tile_keys)) {
+      const u32 hidden = sparse ? blocks.template hidden<R, true>(q0, k0) : 0;
+      const int left = inside<tile_keys>(block.of.query_len, q0), i0 = static_cast<int>(q0);
+      const i64 row = block.of.query_row + q0, place = q0 + block.of.shift;
+      // The first query sees this block's keys from `from` on up to `past`; the next ones one further each.
+      const int past = inside<2 * tile_keys>(place + p.right + 1, k0), from = inside<2 * tile_keys>(place - p.left, k0);
+      const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + row * p.stride[0][2];
+      const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + row * p.stride[3][2];
       __syncwarp();  // the last tile's scores have been read by this half-warp
       Operands<T> operands;
 #pragma unroll 1
@@ -218,14 +171,22 @@ BARACUDA_D void flash_dkv(const P& p) {
           const i64 row = row0 + q0 + at;
           const A lse = at < left ? static_cast<const A*>(p.lse)[row] : -numeric<A>::infinity();
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
-          // Keys of this block that the query sees: k0 + r <= q0 + at + shift.
-          const int past = p.causal ? inside<2 * tile_keys>(q0 + at + p.shift + 1, k0) : rows;
-          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past);
+          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past + at);
 #pragma unroll
           for (int i = 0; i < R; ++i) {
-            const A x = pass == 0 ? weight_of(s[i][j], scale, lse) : weights[score_index<A>(i, j)] * (s[i][j] - delta);
-            const bool seen = thread_row() + 8 * i < limit && !(hidden >> (4 * i + j) & 1);
-            (pass == 0 ? weights : scores)[score_index<A>(i, j)] = seen ? x : A(0);
+            A& weight = weights[score_index<A>(i, j)];
+            A& score = scores[score_index<A>(i, j)];
+            const int key = thread_row() + 8 * i;
+            if (pass == 0) {
+              A through;
+              const A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
+              const bool seen = key < limit && key >= from + at && !(hidden >> (4 * i + j) & 1);
+              score = seen ? x * through : A(-0.0);
+              weight = is_hidden(score) || (pairs.drops() && !pairs.kept(i0 + at, j0 + 8 * i)) ? A(-0.0) : x;
+            } else {
+              if (pairs.drops()) s[i][j] *= is_hidden(weight) ? A(0) : pairs.again;
+              score = is_hidden(score) ? A(0) : score * (s[i][j] - delta);
+            }
           }
         }
       }
@@ -237,15 +198,15 @@ BARACUDA_D void flash_dkv(const P& p) {
   }
   A factor[R];
   if (p.dk != nullptr) {
-    T* out = static_cast<T*>(p.dk) + b * p.stride[4][0] + kv * p.stride[4][1] + k0 * p.stride[4][2];
+    T* out = static_cast<T*>(p.dk) + b * p.stride[4][0] + kv * p.stride[4][1] + key_row * p.stride[4][2];
 #pragma unroll
-    for (int i = 0; i < R; ++i) factor[i] = scale;
+    for (int i = 0; i < R; ++i) factor[i] = pairs.scale;
     put_output<R, D>(out, p.stride[4][2], dk, factor, rows, p.d_k, p.wide & 16);
   }
   if (p.dv != nullptr) {
-    T* out = static_cast<T*>(p.dv) + b * p.stride[5][0] + kv * p.stride[5][1] + k0 * p.stride[5][2];
+    T* out = static_cast<T*>(p.dv) + b * p.stride[5][0] + kv * p.stride[5][1] + key_row * p.stride[5][2];
 #pragma unroll
-    for (int i = 0; i < R; ++i) factor[i] = A(1);
+    for (int i = 0; i < R; ++i) factor[i] = pairs.again;
     put_output<R, D>(out, p.stride[5][2], dv, factor, rows, p.d_v, p.wide & 32);
   }
 }

@@ -1,39 +1,18 @@
 #pragma once
 // flash_sdpa_backward.cuh    what the tensor-core rows of the backward share: flash_prepare, the mask, dq.
 #include <baracuda/block_pattern.cuh>
+#include <baracuda/terms.cuh>
 #include <baracuda/index.cuh>
 #include <baracuda/mma_tile.cuh>
+#include <baracuda/ragged.cuh>
 #include <baracuda/turns.cuh>
 
 namespace baracuda {
 namespace attention {
 
-// Tiles of KEYS that see the queries up to q_end (exclusive).
-template <int KEYS, class P> BARACUDA_D i64 seen_tiles(const P& p, i64 q_end) {
-  const i64 keys = p.causal ? min(p.key_len, q_end + p.shift) : p.key_len;
-  return keys <= 0 ? 0 : (keys + KEYS - 1) / KEYS;
-}
-
 // Row `row` of head (b, h).
 template <class T> BARACUDA_D T* rows_of(const void* x, const i64 (&stride)[3], u32 b, u32 h, i64 row) {
   return const_cast<T*>(static_cast<const T*>(x)) + b * stride[0] + h * stride[1] + row * stride[2];
-}
-
-// Which tile of keys a block takes, and what stands before it.
-struct KeyTile {
-  u32 tile, b, kv;  // kv: key head
-  int first, left;  // the tile of queries that first sees a key; keys from the tile's start on
-};
-template <int QUERIES, int KEYS, class P> BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
-  const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles), chunk = static_cast<u32>(p.chunk);
-  const u32 first = ticket / (tiles * chunk) * chunk, heads = min(chunk, gridDim.x / tiles - first);
-  const u32 within = ticket - first * tiles, head = first + within % heads;
-  KeyTile at;
-  at.tile = within / heads, at.b = head / kv_heads, at.kv = head % kv_heads;
-  const i64 k0 = static_cast<i64>(at.tile) * KEYS;
-  at.first = p.causal ? static_cast<int>(min(p.tiles, max<i64>(0, k0 - p.shift) / QUERIES)) : 0;
-  at.left = inside<KEYS>(p.key_len, k0);
-  return at;
 }
 
 // A block's step: a tile of queries and, inner, a query head of the group.
@@ -46,44 +25,53 @@ struct Walk {
   }
 };
 // Moves a walk to the first step from it on whose tile of scores has a set block.
-template <int QUERIES, int KEYS, template <class> class Blocks, class P>
+template <int QUERIES, int KEYS, class Where, class P>
 BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& walk) {
-  if constexpr (!Blocks<P>::every) {
-    const int group = p.group, tiles = static_cast<int>(p.tiles);
-    const int step = search.from((tiles - 1 - walk.at) * group + static_cast<int>(walk.head), (tiles - key.first) * group,
-                                 [&](int n) {
-      const Blocks<P> blocks(p, key.b, key.kv * p.group + n % group);
-      return blocks.any((tiles - 1 - n / group) * QUERIES, QUERIES, key.tile * KEYS, KEYS);
+  using Blocks = BlocksOf<Where, P>;
+  if constexpr (!Blocks::every) {
+    const int group = p.group, from = (key.last - walk.at) * group + static_cast<int>(walk.head);
+    const int step = search.from(from, (key.last - key.first + 1) * group, [&](int n) {
+      const Blocks blocks(p, key.b, key.kv * p.group + n % group);
+      return blocks.any((key.last - n / group) * QUERIES, QUERIES, key.tile * KEYS, KEYS);
     });
-    walk = {tiles - 1 - step / group, static_cast<u32>(step % group)};
+    walk = {key.last - step / group, static_cast<u32>(step % group)};
   }
+}
+// That tile among those of all heads.
+template <class P> BARACUDA_D u32 tile_at(const P& p, const KeyTile& key, const Walk& step) {
+  const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
+  return row_head * static_cast<u32>(p.tiles) + static_cast<u32>(key.of.before) + step.at;
 }
 // Where the turns of dq at that step are counted; before all counters stands the ticket.
 template <class P> BARACUDA_D u32* counter_at(const P& p, const KeyTile& key, const Walk& step) {
-  const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
-  return static_cast<u32*>(p.turns) + 1 + row_head * static_cast<u32>(p.tiles) + step.at;
+  return static_cast<u32*>(p.turns) + 1 + tile_at(p, key, step);
 }
 
-// What a thread knows of the mask at a tile of queries: key j of the block is seen by query i where j <= i + past.
+// Whose turn it is at that step when it is this block's.
+template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const KeyTile& key, const Walk& step) {
+  return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
+}
+
+// What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
 struct Mask {
   bool cut;  // whether anything is masked
-  int left, past;
+  int left, from, past;
 };
 template <int QUERIES, int KEYS, class P> BARACUDA_D Mask mask_at(const P& p, const KeyTile& key, const Walk& step) {
   const i64 ahead = static_cast<i64>(step.at) * QUERIES - static_cast<i64>(key.tile) * KEYS;
-  const i64 seen = p.causal ? ahead + p.shift : KEYS;
-  const i64 past = max<i64>(-KEYS - QUERIES, min<i64>(seen, KEYS));
-  return {key.left < KEYS || past < KEYS - 1, key.left, static_cast<int>(past)};
+  const auto clamped = [](i64 x) { return static_cast<int>(max<i64>(-KEYS - QUERIES, min<i64>(x, KEYS))); };
+  const int past = clamped(ahead + key.of.shift + p.right), from = clamped(ahead + key.of.shift - p.left);
+  return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1, key.left, from, past};
 }
 
 // Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
-template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask) {
+template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask, float hidden = 0.0f) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
-      if (j >= mask.left || j > i + mask.past) s[n][e] = 0.0f;
+      if (j >= mask.left || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
     }
   }
 }
@@ -128,6 +116,72 @@ template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const
   }
 }
 
+// The same with score terms. s becomes the weights times what the soft cap lets through, -0 where hidden, p16 the weights
+// that dropout leaves; bits of `kept`: which those are. The lane's first score is that of query i and key j.
+template <class T, int N, class Terms>
+BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32& kept, const float2* stats, int i0, int key0,
+                      const Mask& mask, const Terms& terms, int i, int j) {
+  static_assert(N <= 8, "kept holds 32 scores");
+  kept = ~0u;
+  const float ahead = static_cast<float>(i + terms.shift - j);
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+    float p[1][4];
+    if (terms.capped()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = terms.squash(s[n][e]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) p[0][e] = s[n][e];
+    if (terms.sloped()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        p[0][e] = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), p[0][e]);
+      }
+    }
+    if (terms.masked()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) terms.add_mask_to(p[0][e], i + 8 * n + e % 2, j + e / 2 * 8);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const bool hidden = terms.masked() && p[0][e] == -numeric<float>::infinity();
+      p[0][e] = hidden ? -0.0f : exp2_fast(math::fma(p[0][e], terms.c, e % 2 ? -stat.z : -stat.x));
+    }
+    if (mask.cut) hide(p, i0 + 8 * n, key0, mask, -0.0f);
+    if (terms.capped()) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e] * terms.through(s[n][e]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e];
+    }
+    if (terms.drops()) {
+      const u32 bits = terms.kept_by_columns(i + 8 * n, j);
+      kept &= ~((bits ^ 15u) << 4 * n);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[0][e] = bits >> e & 1 ? p[0][e] : 0.0f;
+    }
+    p16[n / 2][n % 2 * 2] = pack_pair<T>(p[0][0], p[0][1]);
+    p16[n / 2][n % 2 * 2 + 1] = pack_pair<T>(p[0][2], p[0][3]);
+  }
+}
+// dy v to ds = s (kept dy v again - delta).
+template <int N>
+BARACUDA_D void differ(float (&ds)[N][4], const float (&s)[N][4], u32 kept, float again, const float2* stats, int i0) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float dp = kept >> (4 * n + e) & 1 ? ds[n][e] * again : 0.0f;
+      const float found = s[n][e] * (dp - (e % 2 ? stat.w : stat.y));
+      ds[n][e] = __float_as_uint(s[n][e]) == 0x80000000u ? 0.0f : found;
+    }
+  }
+}
+
 // A 16 x 16 A fragment as it stands to a tile.
 template <int D, class T> BARACUDA_D void put_fragment(T* tile, int row, int col, const u32 (&a)[4]) {
   const int g = lane_id() / 4, t = lane_id() % 4;
@@ -137,16 +191,16 @@ template <int D, class T> BARACUDA_D void put_fragment(T* tile, int row, int col
   }
 }
 
-// scale x, as a warp's accumulators have it, to rows r0 … and columns col0 … of dq.
+// scale x, as a warp's accumulators have it, to a sequence's rows r0 … and columns col0 … of dq.
 template <class T, int N, class P>
-BARACUDA_D void put_dq(const P& p, u32 b, u32 h, i64 r0, int col0, const float (&x)[N][4]) {
+BARACUDA_D void put_dq(const P& p, const Sequence& of, u32 b, u32 h, i64 r0, int col0, const float (&x)[N][4]) {
   const i64 r = r0 + lane_id() / 4;
   const int cols = p.d_k - col0 - lane_id() % 4 * 2;
   const float scale = static_cast<float>(p.scale);
-  T* const dq = rows_of<T>(p.dq, p.stride[4], b, h, r) + p.d_k - cols;
+  T* const dq = rows_of<T>(p.dq, p.stride[4], b, h, of.query_row + r) + p.d_k - cols;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (r + 8 * half >= p.query_len) break;
+    if (r + 8 * half >= of.query_len) break;
     T* const to = dq + 8 * half * p.stride[4][2];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -165,31 +219,32 @@ BARACUDA_D void put_dq(const P& p, u32 b, u32 h, i64 r0, int col0, const float (
 // with them to dq by the last tile of keys. In any order all add, and flash_finish writes dq.
 template <class T, int D, int QUERIES, int KEYS, int N, class P>
 BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int row0, int col0, float (&x)[N][4]) {
-  const u32 h = key.kv * p.group + step.head, row_head = key.b * p.num_heads + h;
+  const u32 h = key.kv * p.group + step.head;
   const i64 q0 = static_cast<i64>(step.at) * QUERIES;
-  float* const sums = static_cast<float*>(p.sums) + (row_head * p.tiles + step.at) * (QUERIES * D) +
+  float* const sums = static_cast<float*>(p.sums) + static_cast<i64>(tile_at(p, key, step)) * (QUERIES * D) +
                       (row0 * D + col0 * 16 + lane_id() * 4);
   if (p.any_order) {
 #pragma unroll
     for (int n = 0; n < N; ++n) add_quad_any_order(sums + n * 128, x[n]);
     return;
   }
-  if (key.tile + 1 < seen_tiles<KEYS>(p, q0 + QUERIES)) {
+  const bool begins = key.tile == key.of.template first_tile<QUERIES, KEYS>(p, step.at);
+  if (key.tile + 1 < key.of.template end_tile<QUERIES, KEYS>(p, step.at)) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      if (key.tile != 0) add_quad(sums + n * 128, x[n]);
+      if (!begins) add_quad(sums + n * 128, x[n]);
       else __stcg(reinterpret_cast<float4*>(sums + n * 128), float4{x[n][0], x[n][1], x[n][2], x[n][3]});
     }
     return;
   }
-  if (key.tile != 0) {
+  if (!begins) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const float4 old = __ldcg(reinterpret_cast<const float4*>(sums + n * 128));
       x[n][0] += old.x, x[n][1] += old.y, x[n][2] += old.z, x[n][3] += old.w;
     }
   }
-  put_dq<T>(p, key.b, h, q0 + row0, col0, x);
+  put_dq<T>(p, key.of, key.b, h, q0 + row0, col0, x);
 }
 
 }  // namespace attention
@@ -197,7 +252,7 @@ BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int 
 // stats[row] = {lse log2(e), delta}, rows of a head padded to whole tiles; where there is no row or it sees no key, its
 // weights vanish under lse = inf. Also the zeros of the counters, of `fill` quads of the sums, and of dq where no key is
 // seen. 256 threads.
-template <class T, int D, int QUERIES, int KEYS, class P> BARACUDA_D void flash_prepare(const P& p) {
+template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_D void flash_prepare(const P& p) {
   using namespace attention;
   constexpr int LANES = D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32, ROWS = 256 / LANES, EACH = 4, VEC = 8;
   const i64 thread = blockIdx.x * 256ll + threadIdx.x;
@@ -210,14 +265,21 @@ template <class T, int D, int QUERIES, int KEYS, class P> BARACUDA_D void flash_
   const T* const y = static_cast<const T*>(p.y) + b * p.stride[0][0] + h * p.stride[0][1] + c;
   const T* const dy = static_cast<const T*>(p.dy) + b * p.stride[1][0] + h * p.stride[1][1] + c;
   Vec<T, VEC> left[EACH], right[EACH];
+  i64 rows[EACH];  // where the row stands, -1 for none
+  bool blind[EACH];
 #pragma unroll
   for (int n = 0; n < EACH; ++n) {
     const i64 i = first + n * ROWS;
-    const int cols = i < p.query_len ? p.d_v - c : 0;
-    left[n] = p.wide & 1 ? load_vec<T, VEC, true>(y + i * p.stride[0][2], cols)
-                         : load_vec<T, VEC, false>(y + i * p.stride[0][2], cols);
-    right[n] = p.wide & 2 ? load_vec<T, VEC, true>(dy + i * p.stride[1][2], cols)
-                          : load_vec<T, VEC, false>(dy + i * p.stride[1][2], cols);
+    const QueryTile t = Where::template query_tile<QUERIES>(p, i / QUERIES);
+    const i64 inner = t.at * QUERIES + i % QUERIES, row = t.of.query_row + inner;
+    const bool there = inner < t.of.query_len;
+    rows[n] = there ? row : -1;
+    blind[n] = there && t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at);
+    const int cols = there ? p.d_v - c : 0;
+    left[n] = p.wide & 1 ? load_vec<T, VEC, true>(y + row * p.stride[0][2], cols)
+                         : load_vec<T, VEC, false>(y + row * p.stride[0][2], cols);
+    right[n] = p.wide & 2 ? load_vec<T, VEC, true>(dy + row * p.stride[1][2], cols)
+                          : load_vec<T, VEC, false>(dy + row * p.stride[1][2], cols);
   }
 #pragma unroll
   for (int n = 0; n < EACH; ++n) {
@@ -229,11 +291,11 @@ template <class T, int D, int QUERIES, int KEYS, class P> BARACUDA_D void flash_
     const i64 i = first + n * ROWS;
     if (c == 0 && i < p.padded) {
       const float none = numeric<float>::infinity();
-      const float lse = i < p.query_len ? static_cast<const float*>(p.lse)[head * p.query_len + i] : -none;
+      const float lse = rows[n] >= 0 ? static_cast<const float*>(p.lse)[head * p.query_len + rows[n]] : -none;
       static_cast<float2*>(p.stats)[head * p.padded + i] = float2{lse == -none ? none : lse * log2_e<float>, sum};
     }
-    if (p.dq != nullptr && i < p.query_len && seen_tiles<KEYS>(p, (i / QUERIES + 1) * QUERIES) == 0) {
-      T* const dq = static_cast<T*>(p.dq) + b * p.stride[2][0] + h * p.stride[2][1] + i * p.stride[2][2] + c;
+    if (p.dq != nullptr && blind[n]) {
+      T* const dq = static_cast<T*>(p.dq) + b * p.stride[2][0] + h * p.stride[2][1] + rows[n] * p.stride[2][2] + c;
       Vec<T, VEC> zeros;
 #pragma unroll
       for (int k = 0; k < VEC; ++k) zeros[k] = T(0.0f);
@@ -243,7 +305,7 @@ template <class T, int D, int QUERIES, int KEYS, class P> BARACUDA_D void flash_
 }
 
 // dq = scale times the sums that blocks added to in any order. A warp takes 16 rows by 32 columns, a block eight of them.
-template <class T, int D, int QUERIES, class P> BARACUDA_D void flash_finish(const P& p) {
+template <class T, int D, int QUERIES, class Where, class P> BARACUDA_D void flash_finish(const P& p) {
   using namespace attention;
   constexpr int PARTS = D / 32, GROUPS = QUERIES / 16;
   u64 part, group, tile, rest = blockIdx.x * 8ull + threadIdx.x / warp_size;
@@ -260,8 +322,9 @@ template <class T, int D, int QUERIES, class P> BARACUDA_D void flash_finish(con
     x[n][0] = quad.x, x[n][1] = quad.y, x[n][2] = quad.z, x[n][3] = quad.w;
   }
   const u32 row_head = static_cast<u32>(rest), heads = static_cast<u32>(p.num_heads);
-  const i64 row = static_cast<i64>(tile * QUERIES + group * 16);
-  put_dq<T>(p, row_head / heads, row_head % heads, row, static_cast<int>(part) * 32, x);
+  const QueryTile t = Where::template query_tile<QUERIES>(p, static_cast<i64>(tile));
+  const i64 row = t.at * QUERIES + static_cast<i64>(group) * 16;
+  put_dq<T>(p, t.of, row_head / heads, row_head % heads, row, static_cast<int>(part) * 32, x);
 }
 
 }  // namespace baracuda

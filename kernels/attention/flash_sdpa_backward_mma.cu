@@ -1,6 +1,6 @@
 // flash_sdpa_backward_mma    p[i,j] = exp(scale q[i] k[j] - lse[i]);   ds[i,j] = p[i,j] (dy[i] v[j] - delta[i]),
 //   delta[i] = dy[i] y[i];   dv[j] = sum_i p[i,j] dy[i];   dk[j] = scale sum_i ds[i,j] q[i];
-//   dq[i] = scale sum_j ds[i,j] k[j]
+//   dq[i] = scale sum_j ds[i,j] k[j];   with TERMS also what terms.cuh adds to the scores and does to the weights
 //
 // Two kernels. flash_prepare: (lse log2(e), delta) of every row. flash_gradients (Dao 2023, FlashAttention-2): a block
 // has a tile of keys of one key head in swizzled shared memory and walks the tiles of queries from the last to the first
@@ -64,17 +64,18 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
 
 }  // namespace attention
 
-// Blocks: every one, or those of a pattern, and then dq is another kernel's; CUTS: they may end within a tile, and a warp
-// whose keys see none of its queries leaves it out.
-template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS,
-          template <class> class Blocks = attention::EveryBlock, bool CUTS = false, class P>
+template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, class Where, int TERMS,
+          class P>
 BARACUDA_D void flash_gradients(const P& p) {
   using namespace attention;
   constexpr int KEY_WARPS = WARPS / SPLIT, KEYS = KEY_WARPS * MT * 16, THREADS = WARPS * warp_size, TILE = QUERIES * D;
   constexpr int COLS = D / SPLIT;                                          // of dk and dv, a warp
   constexpr int MQ = QUERIES / 16 / ACROSS, DQ_COLS = D * ACROSS / WARPS;  // of dq, a warp: 16-row tiles, columns
   constexpr u32 SIZE = sizeof(T);
-  constexpr bool EVERY = Blocks<P>::every;
+  // Under a pattern dq is another kernel's. Where blocks may end within a tile a warp whose keys see none of its queries
+  // leaves it out.
+  using Blocks = BlocksOf<Where, P>;
+  constexpr bool EVERY = Blocks::every, CUTS = Blocks::may_cut;
   static_assert(QUERIES % (16 * ACROSS) == 0 && DQ_COLS % 16 == 0, "dq in whole fragments");
   static_assert(QUERIES / SPLIT % SLAB == 0 && SLAB % 16 == 0, "whole slabs");
   BARACUDA_DYNAMIC_SMEM(T, keys);               // [KEYS][D], at the end dk
@@ -88,22 +89,23 @@ BARACUDA_D void flash_gradients(const P& p) {
   __shared__ u32 ticket;
   if (threadIdx.x == 0) ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
   __syncthreads();
-  const KeyTile block = key_tile<QUERIES, KEYS>(p, ticket);
-  const i64 k0 = static_cast<i64>(block.tile) * KEYS;
-  tile::copy<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, k0), p.stride[1][2], block.left,
+  const KeyTile block = Where::template key_tile<QUERIES, KEYS>(p, ticket);
+  if (Where::surplus && block.left == 0) return;
+  const i64 k0 = static_cast<i64>(block.tile) * KEYS, key_row = block.of.key_row + k0;
+  tile::copy<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2], block.left,
                                p.d_k, p.wide & 2);
-  tile::copy<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, k0), p.stride[2][2], block.left,
+  tile::copy<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2], block.left,
                                p.d_v, p.wide & 4);
   cp_async_commit();
   const auto load = [&](const Walk& step, int stage) {
     const i64 q0 = static_cast<i64>(step.at) * QUERIES;
-    const int rows = inside<QUERIES>(p.query_len, q0);
+    const int rows = inside<QUERIES>(block.of.query_len, q0);
     const u32 h = block.kv * p.group + step.head;
-    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, q0);
-    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, q0);
+    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, block.of.query_row + q0);
+    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy<QUERIES, D, THREADS>(queries + stage * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy<QUERIES, D, THREADS>(grads + stage * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + q0;
+    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + stage * QUERIES + 2 * threadIdx.x, from + 2 * threadIdx.x);
     cp_async_commit();
   };
@@ -117,6 +119,8 @@ BARACUDA_D void flash_gradients(const P& p) {
   constexpr u32 to_values = SIZE * KEYS * D, to_grads = SIZE * STAGES * TILE;
   const float c = static_cast<float>(p.scale * 1.4426950408889634), scale = static_cast<float>(p.scale);
 
+  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift);
+
   float dk[MT][COLS / 8][4], dv[MT][COLS / 8][4];
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
@@ -128,16 +132,16 @@ BARACUDA_D void flash_gradients(const P& p) {
   }
 
   const bool ordered = EVERY && p.dq != nullptr && !p.any_order;
-  Walk now{static_cast<int>(p.tiles) - 1, 0}, before{-1, 0};
+  Walk now{block.last, 0}, before{-1, 0};
   Search search;
-  settle<QUERIES, KEYS, Blocks>(p, block, search, now);
+  settle<QUERIES, KEYS, Where>(p, block, search, now);
   int stage = 0;
   if (STAGES == 2 && now.at >= block.first) load(now, 0);
 #pragma unroll 1
   while (now.at >= block.first) {
     Walk next = now;
     next.step(p.group);
-    settle<QUERIES, KEYS, Blocks>(p, block, search, next);
+    settle<QUERIES, KEYS, Where>(p, block, search, next);
     if (STAGES == 1) load(now, 0);
     cp_async_wait<0>();
     __syncthreads();  // this tile is there, and all are done with the one before
@@ -148,8 +152,8 @@ BARACUDA_D void flash_gradients(const P& p) {
     u64 seen[MT][2];
     bool busy = true;
     if constexpr (CUTS) {
+      const Blocks blocks(p, block.b, block.kv * p.group + now.head);
       u64 any = 0;
-      const Blocks<P> blocks(p, block.b, block.kv * p.group + now.head);
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -161,6 +165,7 @@ BARACUDA_D void flash_gradients(const P& p) {
       }
       busy = __any_sync(full_warp, any != 0);
     }
+    if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group + now.head);
 #pragma unroll
     for (int slab = 0; slab < QUERIES / SPLIT; slab += SLAB) {
       if (!busy) break;
@@ -171,11 +176,19 @@ BARACUDA_D void flash_gradients(const P& p) {
       u32 p16[MT][SLAB / 16][4], ds16[MT][SLAB / 16][4];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
-        weigh(s[m], stats + stage * QUERIES, i0, key0 + 16 * m, mask, c);
-        if constexpr (CUTS) keep(s[m], i0, seen[m]);
-        differ(ds[m], s[m], stats + stage * QUERIES, i0, key0 + 16 * m, mask);
-        if constexpr (CUTS) keep(ds[m], i0, seen[m]);
-        to_fragments<T>(p16[m], s[m]);
+        const float2* const stat = stats + stage * QUERIES;
+        if constexpr (TERMS != 0) {
+          u32 kept;
+          const int i = now.at * QUERIES + i0 + lane % 4 * 2, j = static_cast<int>(k0) + key0 + 16 * m + lane / 4;
+          weigh<T>(s[m], p16[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
+          differ(ds[m], s[m], kept, terms.again, stat, i0);
+        } else {
+          weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
+          if constexpr (CUTS) keep(s[m], i0, seen[m]);
+          differ(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
+          if constexpr (CUTS) keep(ds[m], i0, seen[m]);
+          to_fragments<T>(p16[m], s[m]);
+        }
         to_fragments<T>(ds16[m], ds[m]);
 #pragma unroll
         for (int n = 0; n < SLAB / 16; ++n) {
@@ -208,8 +221,10 @@ BARACUDA_D void flash_gradients(const P& p) {
     }
 
     if (ordered && threadIdx.x == 0) {
-      if (before.at >= 0) pass_turn(counter_at(p, block, before), block.tile + 1);
-      await_turn(counter_at(p, block, now), block.tile);
+      if (before.at >= 0) {
+        pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
+      }
+      await_turn(counter_at(p, block, now), turn_at<QUERIES, KEYS>(p, block, now));
     }
     __syncthreads();  // ds is there
     if (SPLIT == 2 && busy) {
@@ -250,22 +265,24 @@ BARACUDA_D void flash_gradients(const P& p) {
 
   cp_async_wait<0>();
   __syncthreads();  // all are done with k and v
-  if (ordered && before.at >= 0 && threadIdx.x == 0) pass_turn(counter_at(p, block, before), block.tile + 1);
+  if (ordered && before.at >= 0 && threadIdx.x == 0) {
+    pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
+  }
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       tile::put<D>(keys, key0 + 16 * m, part * COLS + 8 * n, dk[m][n], scale, scale);
-      tile::put<D>(values, key0 + 16 * m, part * COLS + 8 * n, dv[m][n], 1.0f, 1.0f);
+      tile::put<D>(values, key0 + 16 * m, part * COLS + 8 * n, dv[m][n], terms.again, terms.again);
     }
   }
   __syncthreads();
   if (p.dk != nullptr) {
-    T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, k0);
+    T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, key_row);
     tile::copy_out<KEYS, D, THREADS>(out, p.stride[5][2], keys, threadIdx.x, block.left, p.d_k, p.wide & 32);
   }
   if (p.dv != nullptr) {
-    T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, k0);
+    T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, key_row);
     tile::copy_out<KEYS, D, THREADS>(out, p.stride[6][2], values, threadIdx.x, block.left, p.d_v, p.wide & 64);
   }
 }

@@ -28,7 +28,8 @@ template <class T, int D, int X_ROWS, int Y_ROWS, int N> BARACUDA_D void start_s
 
 }  // namespace attention
 
-template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_gradients_wgmma(const P& p) {
+template <class T, int D, int SPLIT, int STAGES, class Where, int TERMS, class P>
+BARACUDA_D void flash_gradients_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = 256, KEYS = 128 / SPLIT, QUERIES = 64, TILE = QUERIES * D, SLAB = QUERIES / SPLIT;
   constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;         // columns of dk and dv, a group
@@ -48,11 +49,12 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
 
   if (threadIdx.x == 0) *ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
   __syncthreads();
-  const KeyTile block = key_tile<QUERIES, KEYS>(p, *ticket);
-  const i64 k0 = static_cast<i64>(block.tile) * KEYS;
-  tile::copy_panels<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, k0), p.stride[1][2], block.left,
+  const KeyTile block = Where::template key_tile<QUERIES, KEYS>(p, *ticket);
+  if (Where::surplus && block.left == 0) return;
+  const i64 k0 = static_cast<i64>(block.tile) * KEYS, key_row = block.of.key_row + k0;
+  tile::copy_panels<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2], block.left,
                                 p.d_k, p.wide & 2);
-  tile::copy_panels<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, k0), p.stride[2][2], block.left,
+  tile::copy_panels<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2], block.left,
                                 p.d_v, p.wide & 4);
   cp_async_commit();
 
@@ -74,19 +76,22 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
     }
   }
 
-  Walk now{static_cast<int>(p.tiles) - 1, 0}, ahead = now;  // the step, and the one to load
+  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift);
+  [[maybe_unused]] u32 kept = ~0u;
+
+  Walk now{block.last, 0}, ahead = now;  // the step, and the one to load
   int stage = 0, loaded = 0;
   u32 set = 0;
   const auto load_ahead = [&] {
     if (ahead.at < block.first) return;
     const i64 q0 = static_cast<i64>(ahead.at) * QUERIES;
-    const int rows = inside<QUERIES>(p.query_len, q0);
+    const int rows = inside<QUERIES>(block.of.query_len, q0);
     const u32 h = block.kv * p.group + ahead.head;
-    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, q0);
-    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, q0);
+    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, block.of.query_row + q0);
+    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy_panels<QUERIES, D, THREADS>(queries + loaded * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy_panels<QUERIES, D, THREADS>(grads + loaded * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + q0;
+    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * QUERIES + 2 * threadIdx.x, from + 2 * threadIdx.x);
     cp_async_commit();
     ahead.step(p.group);
@@ -105,6 +110,7 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
 #pragma unroll 1
   while (now.at >= block.first) {
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+    const u32 turn = turn_at<QUERIES, KEYS>(p, block, now);
     const float2* const stat = stats + stage * QUERIES;
     const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
     T* const ds_tile = scores + set * SCORES;
@@ -114,8 +120,14 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
     wgmma_wait<1>();
     hold(s);
-    weigh(s, stat, i0, key0, mask, c);
-    to_fragments<T>(p16, s);
+    if constexpr (TERMS != 0) {
+      const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2, j = static_cast<int>(k0) + key0 + lane_id() / 4;
+      terms.enter(block.b, block.kv * p.group + now.head);
+      weigh<T>(s, p16, kept, stat, i0, key0, mask, terms, i, j);
+    } else {
+      weigh(s, stat, i0, key0, mask, c);
+      to_fragments<T>(p16, s);
+    }
     if constexpr (SPLIT == 1) {
       hold(p16);
       wgmma_fence();
@@ -127,16 +139,17 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
         }
       }
       wgmma_commit();
-      if (ordered && threadIdx.x == 0 && glance == block.tile) accept_turn();
+      if (ordered && threadIdx.x == 0 && glance == turn) accept_turn();
       wgmma_wait<1>();
     } else {
-      if (ordered && threadIdx.x == 0 && glance == block.tile) accept_turn();
+      if (ordered && threadIdx.x == 0 && glance == turn) accept_turn();
 #pragma unroll
       for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(p_tile, key0, i0 + 16 * n, p16[n]);
       wgmma_wait<0>();
     }
     hold(ds);
-    differ(ds, s, stat, i0, key0, mask);
+    if constexpr (TERMS != 0) differ(ds, s, kept, terms.again, stat, i0);
+    else differ(ds, s, stat, i0, key0, mask);
     to_fragments<T>(ds16, ds);
 #pragma unroll
     for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(ds_tile, key0, i0 + 16 * n, ds16[n]);
@@ -152,7 +165,7 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
       }
       wgmma_commit();
     }
-    if (ordered && threadIdx.x == 0 && glance != block.tile) await_turn(counter_at(p, block, now), block.tile);
+    if (ordered && threadIdx.x == 0 && glance != turn) await_turn(counter_at(p, block, now), turn);
     cp_async_wait<0>();
     wgmma_publish();
     __syncthreads();  // ds is there, and the next tile; all are done with the tile before
@@ -184,7 +197,9 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
         }
         wgmma_commit();
         if (ordered && unit == 0) {
-          if (threadIdx.x == 128 && before.at >= 0) pass_turn(counter_at(p, block, before), block.tile + 1);
+          if (threadIdx.x == 128 && before.at >= 0) {
+            pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
+          }
           if (threadIdx.x == 0 && next.at >= block.first) glance = current_turn(counter_at(p, block, next));
         }
         wgmma_wait<0>();
@@ -216,26 +231,28 @@ template <class T, int D, int SPLIT, int STAGES, class P> BARACUDA_D void flash_
   }
   cp_async_wait<0>();
   __syncthreads();  // all are done with k and v
-  if (ordered && before.at >= 0 && threadIdx.x == 0) pass_turn(counter_at(p, block, before), block.tile + 1);
+  if (ordered && before.at >= 0 && threadIdx.x == 0) {
+    pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
+  }
 #pragma unroll
   for (int w = 0; w < OWN; ++w) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const int panel = (panel0 + w) * KEYS * 64;
       tile::put<64>(keys + panel, key0, 8 * n, dk[w][n], scale, scale);
-      tile::put<64>(values + panel, key0, 8 * n, dv[w][n], 1.0f, 1.0f);
+      tile::put<64>(values + panel, key0, 8 * n, dv[w][n], terms.again, terms.again);
     }
   }
   __syncthreads();
 #pragma unroll
   for (int col = 0; col < D; col += 64) {
     if (p.dk != nullptr) {
-      T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, k0);
+      T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, key_row);
       tile::copy_out<KEYS, 64, THREADS>(out + col, p.stride[5][2], keys + col * KEYS, threadIdx.x, block.left,
                                         p.d_k - col, p.wide & 32);
     }
     if (p.dv != nullptr) {
-      T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, k0);
+      T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, key_row);
       tile::copy_out<KEYS, 64, THREADS>(out + col, p.stride[6][2], values + col * KEYS, threadIdx.x, block.left,
                                         p.d_v - col, p.wide & 64);
     }

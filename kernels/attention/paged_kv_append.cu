@@ -3,25 +3,17 @@
 // A token is the words of all its keys, then those of its values; a thread moves four words a block apart. They are on
 // their way while the block looks up where its tokens go, once a token. Tokens without a place are skipped. Every cell
 // is written by one thread, so the order is of no account. I is i32 where the words can be counted in 31 bits.
-#include <baracuda/index.cuh>
+#include <baracuda/pages.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
 
 constexpr int paged_threads = 256, paged_chunks = 4, paged_words = paged_threads * paged_chunks;
 
-// In the order of ops/attention/page_tables.py: TABLES.
-enum PagedTable { page_table, cache_offsets, token_indptr, kv_indices, kv_indptr, kv_last_page_len };
+enum OwnTable { cache_offsets = own_tables, token_indptr };
 
 template <class I> struct Paged {
   const PagedKvAppendParams& p;
-
-  BARACUDA_D i64 read(PagedTable which, const void* table, i64 i, i64 j = 0) const {
-    // A one-dimensional table steps by its last stride.
-    const i64 at = which == page_table ? i * p.table_strides[which][0] + j * p.table_strides[which][1]
-                                       : i * p.table_strides[which][1];
-    return p.wide >> which & 1 ? static_cast<const i64*>(table)[at] : static_cast<const i32*>(table)[at];
-  }
 
   // The page and cell of token t; page < 0 where it has none. Sums wrap modulo 2^64, as the reference's do.
   BARACUDA_D void locate(i64 t, i64& page, i64& cell) const {
@@ -38,42 +30,26 @@ template <class I> struct Paged {
       i64 low = 0, high = p.batch;
       while (high - low > 1) {
         const i64 middle = (low + high) / 2;
-        if (read(token_indptr, p.token_indptr, middle) <= t) low = middle;
+        if (read_table(p, token_indptr, p.token_indptr, middle) <= t) low = middle;
         else high = middle;
       }
       b = low;
-      first = read(token_indptr, p.token_indptr, b);
-      const i64 end = read(token_indptr, p.token_indptr, b + 1);
+      first = read_table(p, token_indptr, p.token_indptr, b);
+      const i64 end = read_table(p, token_indptr, p.token_indptr, b + 1);
       if (t < first || t >= end) return;  // padding
       count = static_cast<i64>(static_cast<u64>(end) - static_cast<u64>(first));
     }
-    i64 begin = 0, pages = p.table_len;
-    if (p.page_table == nullptr) {
-      begin = read(kv_indptr, p.kv_indptr, b);
-      pages = static_cast<i64>(static_cast<u64>(read(kv_indptr, p.kv_indptr, b + 1)) - static_cast<u64>(begin));
-    }
+    const Pages row(p, b);
     u64 place = static_cast<u64>(t) - static_cast<u64>(first);
     if (p.kv_last_page_len == nullptr) {
-      place += static_cast<u64>(read(cache_offsets, p.cache_offsets, b));
+      place += static_cast<u64>(read_table(p, cache_offsets, p.cache_offsets, b));
     } else {
-      const u64 held = (static_cast<u64>(pages) - 1) * static_cast<u64>(p.page_size);
-      place += held + static_cast<u64>(read(kv_last_page_len, p.kv_last_page_len, b)) - static_cast<u64>(count);
+      place += row.held(p, read_table(p, kv_last_page_len, p.kv_last_page_len, b)) - static_cast<u64>(count);
     }
-    if (place < static_cast<u64>(p.reach) && begin >= 0 && begin < p.table_len) {
-      i64 slot;
-      u64 rest;
-      if constexpr (sizeof(I) == 4) {
-        u32 r;
-        slot = DivMod{p.by_page[0], p.by_page[1], p.by_page[2]}.divmod(static_cast<u32>(place), r);
-        rest = r;
-      } else {
-        slot = static_cast<i64>(divmod(place, static_cast<u64>(p.page_size), rest));
-      }
-      if (slot < pages && slot < p.table_len - begin) {
-        const i64 found = p.page_table != nullptr ? read(page_table, p.page_table, b, slot)
-                                                  : read(kv_indices, p.kv_indices, begin + slot);
-        if (found >= 0 && found < p.pages) page = found, cell = static_cast<i64>(rest);
-      }
+    if (place < static_cast<u64>(p.reach)) {
+      i64 rest;
+      page = row.page(slot_of<I>(p, place, rest));
+      if (page >= 0) cell = rest;
     }
     if (page < 0 && p.status != nullptr) atomicOr(p.status, 1u);
   }

@@ -18,27 +18,25 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
   T* const keys = grads + ROWS * D;       // [KEYS][D]
   T* const values = keys + KEYS * D;      // [KEYS][D]
 
-  const Place place(p);
-  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
-  const int q0 = static_cast<int>(place.tile) * ROWS, row0 = static_cast<int>(threadIdx.x) / warp_size * 16;
-  const int rows = inside<ROWS>(p.query_len, q0), key_len = static_cast<int>(p.key_len);
-  const int seen = p.causal ? static_cast<int>(max(q0 + p.shift, i64(-ROWS))) : key_len;
-  const int whole = p.causal ? min(key_len, seen + 1) : key_len;  // keys that every row sees
-  const int last = p.causal ? min(key_len, seen + rows) : key_len;
-  const BlockPattern<P> pattern(p, b, h);
+  const Work work = Dense::find<ROWS>(p);
+  const int q0 = static_cast<int>(work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * 16;
+  const int rows = inside<ROWS>(work.query_len, work.first);
+  const Span<ROWS> span(p, work);
+  const int key_len = span.key_len, last = span.end(rows);
+  const BlockPattern<P, CUTS> pattern(p, work.b, work.h);
   Search search;
   const auto visit = [&](int k0) {
     return static_cast<int>(pattern.template visit<KEYS, false>(search, q0, ROWS, k0, last));
   };
   const auto load = [&](T* tile, const void* x, const i64 (&stride)[3], int k0, int cols, bool wide) {
-    tile::copy<KEYS, D, THREADS>(tile, rows_of<T>(x, stride, b, kv, k0), stride[2], key_len - k0, cols, wide);
+    tile::copy<KEYS, D, THREADS>(tile, rows_of<T>(x, stride, work.b, work.kv, k0), stride[2], key_len - k0, cols, wide);
   };
   const auto load_keys = [&](int k0) { load(keys, p.k, p.stride[1], k0, p.d_k, p.wide & 2); };
   const auto load_values = [&](int k0) { load(values, p.v, p.stride[2], k0, p.d_v, p.wide & 4); };
 
-  int k0 = visit(0);
-  tile::copy<ROWS, D, THREADS>(queries, rows_of<T>(p.q, p.stride[0], b, h, q0), p.stride[0][2], rows, p.d_k, p.wide & 1);
-  tile::copy<ROWS, D, THREADS>(grads, rows_of<T>(p.dy, p.stride[3], b, h, q0), p.stride[3][2], rows, p.d_v, p.wide & 8);
+  int k0 = visit(span.template first<KEYS>());
+  tile::copy<ROWS, D, THREADS>(queries, work.queries<T>(p.q, p.stride[0]), p.stride[0][2], rows, p.d_k, p.wide & 1);
+  tile::copy<ROWS, D, THREADS>(grads, work.queries<T>(p.dy, p.stride[3]), p.stride[3][2], rows, p.d_v, p.wide & 8);
   if (k0 < last) {
     load_keys(k0);
     load_values(k0);
@@ -50,7 +48,7 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
   for (int half = 0; half < 2; ++half) {
     const int r = row0 + 8 * half + lane_id() / 4;
     stat[half] = float2{numeric<float>::infinity(), 0.0f};
-    if (r < rows) stat[half] = static_cast<const float2*>(p.stats)[place.head * p.padded + q0 + r];
+    if (r < rows) stat[half] = static_cast<const float2*>(p.stats)[(work.b * p.num_heads + work.h) * p.padded + q0 + r];
   }
   T* const mine = queries + row0 * D;
   const tile::Reader<D, false> query(mine), grad(grads + row0 * D), key(keys);
@@ -64,13 +62,13 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
   while (k0 < last) {
     const int next = visit(k0 + KEYS), left = key_len - k0;
     u64 bits[2] = {};
-    const bool cut = CUTS || k0 + KEYS > whole;
+    const bool cut = CUTS || span.template cuts<KEYS>(k0);
     bool busy = true;
     if (cut) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = row0 + 8 * half + lane_id() / 4;
-        bits[half] = low_bits(p.causal ? min(left, seen + 1 - k0 + row) : left);
+        bits[half] = low_bits(min(left, span.high - k0 + row)) & ~low_bits(span.low - k0 + row);
         if constexpr (CUTS) bits[half] &= pattern.template keys_of<KEYS>(q0 + row, k0);
       }
       if constexpr (CUTS) busy = __any_sync(full_warp, (bits[0] | bits[1]) != 0);
@@ -107,7 +105,7 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
 #pragma unroll
   for (int n = 0; n < D / 8; ++n) tile::put<D>(mine, 0, 8 * n, acc[0][n], scale, scale);
   __syncwarp();
-  T* const dq = rows_of<T>(p.dq, p.stride[4], b, h, q0 + row0);
+  T* const dq = work.outputs<T>(p.dq, p.stride[4], row0);
   tile::copy_out<16, D, warp_size>(dq, p.stride[4][2], mine, lane_id(), rows - row0, p.d_k, p.wide & 16);
 }
 

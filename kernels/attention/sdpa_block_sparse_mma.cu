@@ -22,23 +22,18 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
   T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][D]
 
-  const Place place(p);
-  const u32 b = place.head / p.num_heads, h = place.head % p.num_heads, kv = h / p.group;
-  const int q0 = static_cast<int>(place.tile) * ROWS, row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
-  const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + q0 * p.stride[0][2];
-  const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1];
-  const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1];
-  const int rows = inside<ROWS>(p.query_len, q0);
+  const Work work = Dense::find<ROWS>(p);
+  const int q0 = static_cast<int>(work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
+  const T* const q = work.queries<T>(p.q, p.stride[0]);
+  const T* const k = work.keys<T>(p.k, p.stride[1]);
+  const T* const v = work.keys<T>(p.v, p.stride[2]);
+  const int rows = inside<ROWS>(work.query_len, work.first);
   const float c = static_cast<float>(p.scale * 1.4426950408889634);
+  const Span<ROWS> span(p, work);
+  const int key_len = span.key_len;
+  const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);  // for this warp, and for the block
 
-  // Keys that the causal mask lets every row, this warp's last row, and the block's last row see; they may be <= 0.
-  const int key_len = static_cast<int>(p.key_len);
-  const int seen = p.causal ? static_cast<int>(max(q0 + p.shift, i64(-ROWS))) : key_len;
-  const int whole = p.causal ? min(key_len, seen + 1) : key_len;
-  const int own = p.causal ? min(key_len, seen + min(rows, row0 + 16 * MT)) : key_len;
-  const int last = p.causal ? min(key_len, seen + rows) : key_len;
-
-  const BlockPattern<P> pattern(p, b, h);
+  const BlockPattern<P, CUTS> pattern(p, work.b, work.h);
   Search search;
   const auto visit = [&](int k0) {  // the first tile from k0 on that is not left out; `last` or more where there is none
     return static_cast<int>(pattern.template visit<KEYS, false>(search, q0, ROWS, k0, last));
@@ -52,7 +47,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
     tile::copy<KEYS, D, THREADS>(values + stage * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v,
                                  p.wide & 4);
   };
-  int k0 = visit(0);
+  int k0 = visit(span.template first<KEYS>());
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
   if (k0 < last) {
     load_keys(k0, 0);
@@ -85,7 +80,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
     cp_async_commit();
 
     const u32 at = stage * TILE * static_cast<u32>(sizeof(T));
-    const int left = key_len - k0, past = p.causal ? seen + 1 - k0 + row0 : KEYS;
+    const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
     u64 bits[MT][2];
     bool busy = k0 < own;
     if constexpr (BORDERS == Borders::between_warps) {
@@ -98,7 +93,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
         for (int half = 0; half < 2; ++half) {
           const int row = 16 * m + 8 * half + lane_id() / 4;
           bits[m][half] = pattern.template keys_of<KEYS>(q0 + row0 + row, k0);
-          bits[m][half] &= low_bits(p.causal ? min(left, past + row) : left);
+          bits[m][half] &= low_bits(min(left, past + row)) & ~low_bits(from + row);
           any |= bits[m][half];
         }
       }
@@ -111,9 +106,9 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
       if (next < last) load_keys(next, 0);
       cp_async_commit();
     };
-    const bool limited = k0 + KEYS > whole;
+    const bool limited = span.template cuts<KEYS>(k0);
     T* const here = values + stage * TILE;
-    const auto odd = [&] { return (CUTS || (p.causal && limited)) && has_odd<TILE / 2, THREADS>(here); };
+    const auto odd = [&] { return (CUTS || (span.bounded && limited)) && has_odd<TILE / 2, THREADS>(here); };
     const auto clear = [&] {
       __syncthreads();
       clear_odd<TILE / 2, THREADS>(here);
@@ -123,14 +118,15 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
       score<T, D, MT, KEYS>(r.s, query, key, at);
       middle();
       if constexpr (CUTS) r.hide(bits);
-      else if (limited) r.mask(left, past);
+      else if (limited) r.mask(left, from, past);
       r.weigh(c);
       r.rescale();
       r.pack();
       if (odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
-        const auto sees = [&](int m, int half, int j) { return (bits[m][half] >> j & 1) != 0; };
-        if constexpr (CUTS) r.template add_odd_of<tile::Rows<D>>(here, left, sees);
-        else r.template add_odd<tile::Rows<D>>(here, left, past);
+        r.template add_odd<tile::Rows<D>>(here, left, [&](int row, int j) {
+          if constexpr (CUTS) return j >= from + row && j < past + row && !pattern.hides(q0 + row0 + row, k0 + j);
+          else return j >= from + row && j < past + row;
+        });
         clear();
       }
       multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
@@ -143,10 +139,10 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
 
   cp_async_wait<0>();
   __syncthreads();  // where no tile was visited the copies of q, by other threads, must not meet the outputs
-  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + place.head * p.query_len + q0 + row0;
+  float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
   r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, c, static_cast<float>(p.scale));
   __syncwarp();
-  T* const y = static_cast<T*>(p.y) + b * p.stride[3][0] + h * p.stride[3][1] + (q0 + row0) * p.stride[3][2];
+  T* const y = work.outputs<T>(p.y, p.stride[3], row0);
   tile::copy_out<16 * MT, D, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v, p.wide & 8);
 }
 

@@ -82,22 +82,6 @@ BARACUDA_D void embedding_count(const EmbeddingBackwardParams& p) {
   if (threadIdx.x == 0) static_cast<i32*>(p.totals)[s.part * p.ranges + s.range] = total;
 }
 
-// Sum of x over the threads before this one; `scratch` holds sort_warps values and may be used again after a barrier.
-BARACUDA_D i32 exclusive_scan(i32 x, i32* scratch) {
-  const int lane = lane_id(), warp = threadIdx.x / warp_size;
-  i32 sum = x;
-#pragma unroll
-  for (int step = 1; step < warp_size; step *= 2) {
-    const i32 other = __shfl_up_sync(full_warp, sum, step);
-    if (lane >= step) sum += other;
-  }
-  if (lane == warp_size - 1) scratch[warp] = sum;
-  __syncthreads();
-  i32 before = lane < warp ? scratch[lane] : 0;
-  before = warp_reduce<Sum>(before);
-  return before + sum - x;
-}
-
 BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
   constexpr int own = range_rows / sort_threads;
   __shared__ i32 next[range_rows];  // where the range's next token of each row goes
@@ -132,7 +116,7 @@ BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
   }
 #pragma unroll
   for (int k = 0; k < own; ++k) sum += all[k];
-  i32 start = before + exclusive_scan(sum, scratch);
+  i32 start = before + block_scan<Sum, sort_threads>(sum, scratch) - sum;
 #pragma unroll
   for (int k = 0; k < own; ++k) {
     const int row = threadIdx.x * own + k;

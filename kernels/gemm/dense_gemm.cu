@@ -1,64 +1,18 @@
 // dense_gemm    y = alpha * a b + beta * c, for any strides: the row that takes what cuBLAS cannot express.
 //
-// A block computes a 64 x 64 tile with 256 threads, 4 x 4 outputs each (rows ty + 16 i, columns tx + 16 j), through
-// 16-deep slices of a and b in shared memory. Each output is one chain of fused multiply-adds in the order of k: the
-// bits depend on neither the batch, nor m, n, nor the strides. Slices are read along whichever axis has stride 1.
-#include <baracuda/index.cuh>
-#include <baracuda/math.cuh>
+// A block a 64 x 64 tile, each output one chain in the order of k (tile.cuh).
+#include "gemm/tile.cuh"
 
 namespace baracuda {
 
 template <class T, class U> BARACUDA_D void dense_gemm(const DenseGemmParams& p) {
   using A = acc_t<T>;
-  constexpr int tile = 64, depth = 16, threads = 256;
-  __shared__ A sa[depth][tile + 1], sb[depth][tile + 1];
-  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  const i64 tiles_n = div_up(p.n, tile), tiles_m = div_up(p.m, tile);
-  const i64 block = blockIdx.x;
-  const i64 n0 = block % tiles_n * tile, m0 = block / tiles_n % tiles_m * tile;
+  const GemmTile tile(p);
   i64 at[4];
-  offsets<i64, 4>(block / (tiles_n * tiles_m), p.batch_rank, p.batch_shape, p.batch, at);
-  const T* a = static_cast<const T*>(p.a) + at[0];
-  const T* b = static_cast<const T*>(p.b) + at[1];
+  offsets<i64, 4>(tile.batch, p.batch_rank, p.batch_shape, p.batch, at);
   const U* c = p.c == nullptr ? nullptr : static_cast<const U*>(p.c) + at[2];
-  U* y = static_cast<U*>(p.y) + at[3];
-
-  A sum[4][4] = {};
-  for (i64 k0 = 0; k0 < p.k; k0 += depth) {
-#pragma unroll
-    for (int i = 0; i < tile * depth / threads; ++i) {
-      const int e = i * threads + threadIdx.x;
-      const int ka = p.a_cols_dense ? e % depth : e / tile, m = p.a_cols_dense ? e / depth : e % tile;
-      const int kb = p.b_cols_dense ? e / tile : e % depth, n = p.b_cols_dense ? e % tile : e / depth;
-      const bool in_a = m0 + m < p.m && k0 + ka < p.k, in_b = n0 + n < p.n && k0 + kb < p.k;
-      sa[ka][m] = in_a ? to_acc(a[(m0 + m) * p.strides[0][0] + (k0 + ka) * p.strides[0][1]]) : A(0);
-      sb[kb][n] = in_b ? to_acc(b[(k0 + kb) * p.strides[1][0] + (n0 + n) * p.strides[1][1]]) : A(0);
-    }
-    __syncthreads();
-    const int left = static_cast<int>(min<i64>(depth, p.k - k0));  // padding with 0 * 0 would turn -0 into 0
-    for (int k = 0; k < left; ++k) {
-      A ra[4], rb[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) ra[i] = sa[k][ty + 16 * i], rb[i] = sb[k][tx + 16 * i];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum[i][j] = math::fma(ra[i], rb[j], sum[i][j]);
-    }
-    __syncthreads();
-  }
-  const A alpha = static_cast<A>(p.alpha()), beta = static_cast<A>(p.beta());
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const i64 m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
-      if (m >= p.m || n >= p.n) continue;
-      A value = alpha * sum[i][j];
-      if (c != nullptr && beta != A(0)) value = math::fma(beta, to_acc(c[m * p.strides[2][0] + n * p.strides[2][1]]), value);
-      y[m * p.strides[3][0] + n * p.strides[3][1]] = from_acc<U>(value);
-    }
-  }
+  gemm_tile(p, tile, static_cast<const T*>(p.a) + at[0], static_cast<const T*>(p.b) + at[1], c,
+            static_cast<U*>(p.y) + at[3], static_cast<A>(p.alpha()), static_cast<A>(p.beta()));
 }
 
 }  // namespace baracuda

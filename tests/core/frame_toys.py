@@ -58,8 +58,8 @@ def axpy(desc: Any, *, x: Any, bias: Any, alpha: Any, step: Any, wanted: set[str
 
 
 AXPY = Params(
-    "AxpyParams", x="ptr", bias="ptr", y="ptr", total="ptr", scratch="workspace", flag="status", alpha="scalar",
-    step="iscalar", n="i64", rank="i32", strides="i64[3][4]", eps="f32",
+    "AxpyParams", x="ptr", bias="ptr", y="ptr", total="ptr", held="ptr", scratch="workspace", flag="status",
+    alpha="scalar", step="iscalar", n="i64", rank="i32", strides="i64[3][4]", eps="f32",
 )  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def _step(p: Problem, kernel: str, vec: int, scratch: int = 0) -> Step:
     view = p.x
     strides = [[*v.strides, *(0,) * (4 - len(v.strides))] for v in (view, p.y)]
     values = {"n": view.size, "rank": len(view.shape), "strides": strides, "eps": 0.1, "scratch": scratch}
+    values["held"] = ("@workspace", scratch) if scratch else "@null"
     return Step(kernel, (max(1, view.size), 1, 1), values, {"VEC": vec}, 128)
 
 

@@ -15,9 +15,9 @@ from baracuda_py.backends import numpy as backend
 from baracuda_py.core import dispatch, registry
 from baracuda_py.core.errors import UnsupportedError
 from baracuda_py.core.plan import Plan, Vjp
-from baracuda_py.core.variant import Geometry
+from baracuda_py.core.variant import Geometry, LibraryStep, Variant
 from baracuda_py.jit import launch
-from baracuda_py.testing import CHECKS, exercise
+from baracuda_py.testing import CHECKS, exercise, launches
 from baracuda_py.testing import checks as c
 
 PLANS = (AxpyPlan, UpdatePlan)
@@ -179,3 +179,33 @@ def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vjp, "cotangents", lambda self, forward, backward: ["y"])
     with pytest.raises(AssertionError, match="differences"):
         exercise(variant_of(ScalePlan), c.check_gradients, examples=20)
+
+
+def test_kernels_beside_a_library_are_checked() -> None:
+    library = LibraryStep(lambda device: pytest.fail("a fake device has no libraries"))
+
+    def mixed(row: Variant, **wrong: Any) -> Variant:
+        def geometry(p: Any) -> Any:
+            found = row.geometry(p)
+            if isinstance(found, str):
+                return found
+            return dataclasses.replace(found, steps=(library, *(dataclasses.replace(s, **wrong) for s in found.steps)))
+
+        return dataclasses.replace(row, geometry=geometry)
+
+    for check in (c.check_launches, c.check_launch_errors):
+        exercise(variant_of(AxpyPlan, variants=tuple(mixed(v) for v in AxpyPlan.variants)), check)
+    broken = variant_of(AxpyPlan, variants=tuple(mixed(v, block=256) for v in AxpyPlan.variants))
+    red(broken, c.check_launches, "compiled for at most 128")
+
+
+def test_a_place_in_the_workspace_that_is_not_the_step_s_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = launches._wrong_fields
+
+    def shifted(chosen: Any, params: Any, step: Any, *rest: Any) -> Any:
+        held = step.params["held"]
+        wrong = {**step.params, "held": "@null" if held != "@null" else "@workspace"}
+        return found(chosen, params, dataclasses.replace(step, params=wrong), *rest)
+
+    monkeypatch.setattr(launches, "_wrong_fields", shifted)
+    red(AxpyPlan, c.check_launches, "field held")

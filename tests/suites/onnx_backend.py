@@ -27,6 +27,7 @@ from onnx.backend.test.runner import Runner
 import baracuda_py as bc
 
 from . import scoreboard
+from .onnx_attention import attention
 from .onnx_families import FAMILIES
 from .scoreboard import Outcome
 
@@ -213,6 +214,8 @@ def _cross_entropy(n: Node) -> Any:
     return [loss, bc.log_softmax(n[0], axis=1)][: n.outputs]
 
 
+OPS["Attention"] = attention
+
 # -- matrices and tables --------------------------------------------------------------------------------------------
 
 
@@ -253,6 +256,18 @@ def _tensor_scatter(n: Node) -> Any:
     return caches[0].reshape(n[0].shape)
 
 
+@onnx_op("RotaryEmbedding")
+def _rotary_embedding(n: Node) -> Any:
+    x, cos, sin, positions = (n[i] for i in range(4))
+    if x.ndim == 3:  # heads side by side
+        x = x.reshape(*x.shape[:2], n.get("num_heads"), -1).transpose(0, 2, 1, 3)
+    if positions is not None:
+        cos, sin = (bc.embedding(positions, table) for table in (cos, sin))
+    pairing = "interleaved" if n.get("interleaved", 0) else "half"
+    y = bc.rope(x, cos=cos, sin=sin, pairing=pairing, rotary_dim=n.get("rotary_embedding_dim", 0) or None)
+    return y if n[0].ndim == 4 else y.transpose(0, 2, 1, 3).reshape(n[0].shape)
+
+
 @onnx_op("Adam")
 def _adam(n: Node) -> Any:
     need(n.get("norm_coefficient_post", 0.0) == 0.0, "adam_step decays before the step, not after it")
@@ -290,6 +305,7 @@ class Graph(BackendRep):
         op = self.node.op_type
         made = OPS[op](Node(op, operands, self.attributes, len(self.node.output), self.xp))
         made = made if isinstance(made, (list, tuple)) else [made]
+        made = [x for x, name in zip(made, self.node.output, strict=True) if name]  # "" is an output nobody wants
         return tuple(x if isinstance(x, np.ndarray) else np.asarray(x.get()) for x in made)
 
 

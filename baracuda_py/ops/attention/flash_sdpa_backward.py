@@ -1,43 +1,27 @@
-"""flash_sdpa_backward: dq, dk, dv from q, k, v, y, lse and dy, the scores recomputed (Dao 2023, FlashAttention-2)."""
+"""flash_sdpa_backward: the gradients of flash_sdpa, its scores recomputed (Dao 2023, FlashAttention-2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core import (
-    Args,
-    Array,
-    ElementKind,
-    Geometry,
-    Guarantee,
-    Kernel,
-    OpCategory,
-    Params,
-    Plan,
-    Problem,
-    Relative,
-    Step,
-    Variant,
-    functional,
-    operand,
-    output,
-)  # fmt: skip
+from ...core import Args, Array, ElementKind, OpCategory, Plan, Scalar, functional, operand, output, scalar
 from ...core.element import cast, unrounded
-from ...core.variant import aligned
-from ...schedules.attention import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, strides, wide
-from ...schedules.attention_backward import ROWS
-from .flash_sdpa import FlashSdpaDescriptor, attention_case, batches, grouped, masked_scores, visible
+from ...core.errors import InvalidProblemError
+from ...interop.arrays import read
+from ...schedules.attention_backward import DENSE, ROWS
+from ...schedules.attention_backward_simt import simt_row
+from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
+from .score_terms import batches, distance, grouped, kept, restored, scores
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
 _ROW = "batch_size num_heads query_len"
-_WARPS = 8  # rows of dy · y a block takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +31,11 @@ class FlashSdpaBackwardDescriptor(FlashSdpaDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class FlashSdpaBackwardArgs(Args):
-    """`y` and `lse` are the forward's; a gradient left None costs nothing."""
+    """`y` and `lse` are the forward's, mask, slopes, sinks, seed and offset what it was given.
+
+    dmask has the mask's shape and element, dslopes the shape of slopes: summed where they broadcast. A gradient left
+    None costs nothing.
+    """
 
     q: Array = operand(_Q, layout="inner")
     k: Array = operand(_K, layout="inner")
@@ -55,133 +43,75 @@ class FlashSdpaBackwardArgs(Args):
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand(_ROW, element="acc", layout="dense")
     dy: Array = operand(_Y, layout="inner")
+    mask: Array | None = operand(SCORES, element="mask_elements", optional=True, broadcast=True)
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
+    dmask: Array | None = output(SCORES, element="mask_elements", optional=True, like="mask")
+    dslopes: Array | None = output("batch_size num_heads", element="acc", optional=True, like="slopes")
+    dsinks: Array | None = output("num_heads", element="acc", optional=True, needs="sinks", layout="dense")
+    seed: Scalar = scalar(0, integer=True)
+    offset: Scalar = scalar(0, integer=True)
 
 
 def reference(
-    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, wanted: set[str],
-    store: Any = unrounded,
+    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
+    slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product."""
-    mask = visible(desc)
-    return gradients(desc, q, k, v, y, lse, dy, lambda b: mask, wanted, store)
-
-
-def gradients(
-    desc: FlashSdpaDescriptor, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any,
-    mask_of: Callable[[slice], np.ndarray | None], wanted: set[str], store: Any,
-) -> Mapping[str, Any]:  # fmt: skip
-    """Those wanted, under a mask given for slices of the batch."""
-    grads = {name: np.zeros(x.shape, x.dtype) for name, x in (("dq", q), ("dk", k), ("dv", v)) if name in wanted}
+    inputs = {"q": q, "k": k, "v": v, "mask": mask, "slopes": slopes, "sinks": sinks}
+    grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
-            mask = mask_of(b)
-            p = masked_scores(desc, q[b], k[b], mask)
-            unseen = lse[b] == -np.inf
+            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            p, unseen = made.s, lse[b] == -np.inf
             p -= np.where(unseen, 0, lse[b])[..., None]
             np.exp(p, out=p)
             if unseen.any():
                 p[unseen] = 0
-            rows = grouped(dy[b], desc)
+            if made.seen is not None:
+                np.copyto(p, 0, where=~made.seen)  # whatever the lse is
+            keep, rows = kept(desc, b, seed, offset), grouped(dy[b], desc)
+            again = q.dtype.type(restored(desc))
+            delta = (dy[b] * y[b]).sum(axis=-1)
+            if "dsinks" in wanted:
+                weight = np.where(unseen, 0, np.exp(sinks[:, None] - lse[b]))
+                grads["dsinks"] -= (weight * delta).sum(axis=(0, 2))
             if "dv" in wanted:
-                grads["dv"][b] = grouped(store(p), desc).swapaxes(-1, -2) @ rows
-            if wanted & {"dq", "dk"}:
-                ds = (rows @ v[b].swapaxes(-1, -2)).reshape(p.shape)
-                ds -= (dy[b] * y[b]).sum(axis=-1)[..., None]
-                ds *= p
-                if mask is not None:
-                    np.copyto(ds, 0, where=~mask)
-                ds = grouped(store(ds), desc)
-                if "dq" in wanted:
-                    grads["dq"][b] = ((ds @ k[b]) * scale).reshape(q[b].shape)
-                if "dk" in wanted:
-                    grads["dk"][b] = ds.swapaxes(-1, -2) @ grouped(q[b] * scale, desc)
+                dropped = store(p if keep is None else p * keep)
+                grads["dv"][b] = (grouped(dropped, desc).swapaxes(-1, -2) @ rows) * again
+            if not wanted - {"dv", "dsinks"}:
+                continue
+            ds = (rows @ v[b].swapaxes(-1, -2)).reshape(p.shape)
+            if keep is not None:
+                ds *= keep * again
+            ds -= delta[..., None]
+            ds *= p
+            if made.seen is not None:
+                np.copyto(ds, 0, where=~made.seen)
+            if "dmask" in wanted:
+                _add(grads["dmask"], ds, b)
+            if "dslopes" in wanted:
+                _add(grads["dslopes"], -(ds * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
+            if made.slope is not None:
+                ds *= made.slope
+            ds = grouped(store(ds), desc)
+            if "dq" in wanted:
+                grads["dq"][b] = ((ds @ k[b]) * scale).reshape(q[b].shape)
+            if "dk" in wanted:
+                grads["dk"][b] = ds.swapaxes(-1, -2) @ grouped(q[b] * scale, desc)
     return grads
 
 
-_SIZES = {"query_len": "i64", "key_len": "i64", "shift": "i64", "tiles": "i64", "scale": "f64"} | dict.fromkeys(
-    ("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32"
-)
-_INPUTS = dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr")
-DELTA = Params(
-    "FlashDeltaParams", y="ptr", dy="ptr", delta="workspace", stride="i64[2][3]", query_len="i64", rows="i64",
-    num_heads="i32", d_v="i32", wide="i32",
-)  # fmt: skip
-
-
-def simt_row(
-    geometry: Callable[[Problem], Geometry | str], more: Mapping[str, str], name: str = "Flash", policy: str = "",
-    worst: float = 2,
-) -> Variant:  # fmt: skip
-    """The row of multiply-adds.
-
-    `more` are fields of the kernels' parameters, `policy` is a template argument, `worst` the k of its `Relative`.
-    """
-    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
-    dq = Params(f"{name}DqParams", **_INPUTS, dq="ptr", delta="workspace", stride="i64[5][3]", **_SIZES, **more)
-    dkv = Params(
-        f"{name}DkvParams", **_INPUTS, dk="ptr", dv="ptr", delta="workspace", stride="i64[6][3]", **_SIZES, **more
-    )
-    return Variant(
-        "simt", geometry, source="attention/flash_sdpa_backward.cu", elements=SINGLES,
-        kernels=(
-            Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=32 * _WARPS),
-            Kernel("dq", f"flash_dq<{{T}}, {{D}}{policy}>", dq, **facts),
-            Kernel("dkv", f"flash_dkv<{{T}}, {{D}}{policy}>", dkv, **facts),
-        ),
-        guarantee=Guarantee(Relative(worst), batch_invariant=True),
-    )  # fmt: skip
-
-
-def simt(p: Problem, **more: Any) -> Geometry | str:
-    """Its geometry; `more` are the values of those fields."""
-    desc, d = p.desc, head_dim(p.desc)
-    if isinstance(d, str):
-        return d
-    views = (p.q, p.k, p.v, p.dy, p.y, p.dq, p.dk, p.dv)
-    size = desc.element.acc.itemsize
-    rows, smem = block_rows(d, size), shared_bytes(d, size)
-    heads, kv_heads = desc.batch_size * desc.num_heads, desc.batch_size * desc.num_kv_heads
-    sizes = {
-        "query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift, "scale": desc.scale,
-        "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
-        "causal": int(desc.is_causal), **more,
-    }  # fmt: skip
-    steps = []
-    if (p.dq is not None or p.dk is not None) and heads * desc.query_len:
-        params = {
-            "delta": 0, "stride": strides(p.y, p.dy), "query_len": desc.query_len, "rows": heads * desc.query_len,
-            "num_heads": desc.num_heads, "d_v": desc.d_v, "wide": wide(p.y, p.dy),
-        }  # fmt: skip
-        steps.append(Step("delta", (-(-heads * desc.query_len // _WARPS), 1, 1), params, {}, 32 * _WARPS))
-    if p.dq is not None and p.dq.size:
-        tiles = -(-desc.query_len // rows)
-        params = {"delta": 0, "stride": strides(p.q, p.k, p.v, p.dy, p.dq), "tiles": tiles, **sizes}
-        params["wide"] = wide(p.q, p.k, p.v, p.dy, p.dq)
-        steps.append(Step("dq", (tiles * heads, 1, 1), params, {"D": d}, THREADS, smem))
-    if any(g is not None and g.size for g in (p.dk, p.dv)):
-        tiles = -(-desc.key_len // rows)
-        params = {"delta": 0, "stride": strides(p.q, p.k, p.v, p.dy, p.dk, p.dv), "tiles": tiles, **sizes}
-        params["wide"] = wide(p.q, p.k, p.v, p.dy, p.dk, p.dv)
-        steps.append(Step("dkv", (tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
-    workspace = aligned(heads * desc.query_len * size) if p.dq is not None or p.dk is not None else 0
-    return Geometry(tuple(steps), workspace, layout(*views))
-
-
-def block_rows(d: int, size: int) -> int:
-    """Rows a block owns (`BackwardTile` in attention.cuh): what two sets of accumulators leave registers for."""
-    return (64 if d <= 128 else 32) if size == 4 else (32 if d <= 64 else 16)
-
-
-def shared_bytes(d: int, size: int) -> int:
-    """The two chunks of a score product, or the rows of values, and two tiles of scores (`BackwardTile`)."""
-    stage, pad = (64 if d % 64 == 0 else 32, 4) if size == 4 else (32, 2)
-    rows = block_rows(d, size)
-    chunks = max((rows + 64) * (stage + pad), min(64, 1 << ((32768 // (d * size)).bit_length() - 1)) * d)
-    return size * (chunks + 2 * rows * (64 + pad))
+def _add(total: np.ndarray, part: np.ndarray, b: slice) -> None:
+    """total += part of the batches b, summed over the axes along which total broadcasts."""
+    shape = (1,) * (part.ndim - total.ndim) + total.shape
+    axes = tuple(a for a, n in enumerate(shape) if n == 1 and part.shape[a] != 1)
+    into = total.reshape(shape)
+    into[b if shape[0] > 1 else slice(None)] += part.sum(axis=axes, keepdims=True)
 
 
 class FlashSdpaBackwardPlan(Plan):
@@ -198,18 +128,19 @@ class FlashSdpaBackwardPlan(Plan):
     descriptor = FlashSdpaBackwardDescriptor
     args = FlashSdpaBackwardArgs
     reference = staticmethod(reference)
-    variants = (*ROWS, simt_row(simt, {}))
+    variants = (*ROWS, simt_row(DENSE))
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:
-        return FlashSdpaBackwardDescriptor(**attention_case(draw))
+        return FlashSdpaBackwardDescriptor(**terms_case(draw))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         """y and lse as the forward gives them, rounded to their elements."""
         compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
-        inputs = {name: arrays[name].astype(compute) for name in ("q", "k", "v")}
-        made = forward(desc, **inputs, wanted={"y", "lse"})
+        given = {name: arrays.get(name) for name in ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset")}
+        floats = {n: a.astype(compute) for n, a in given.items() if isinstance(a, np.ndarray) and a.dtype != np.bool_}
+        made = forward(desc, **given | floats, wanted={"y", "lse"})
         arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
 
     @classmethod
@@ -221,19 +152,35 @@ _call = functional(FlashSdpaBackwardPlan)
 
 
 def flash_sdpa_backward(
-    q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, *, scale: float | None = None, is_causal: bool = False,
-    causal_alignment: str = "top_left", layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
-    return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None,
+    q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
+    scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
+    window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0,
+    seed: Any = 0, offset: Any = 0, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
+    return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv), those asked for; arrays in `layout` as for `flash_sdpa`, lse [batch, heads, queries] in either."""
-    flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
-    facts = {"scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment}
-    facts |= {f"return_{name}": flag for name, flag in flags.items()}
+    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa` with the same facts, seed and offset.
+
+    Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask, dslopes and dsinks have the shapes of
+    what they are the gradients of, summed where that broadcasts. A boolean mask has none.
+    """
+    swapped = {"dq": (return_dq, q), "dk": (return_dk, k), "dv": (return_dv, v)}
+    others = {"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks}
+    facts = {
+        "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
+        "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
+    }  # fmt: skip
+    facts |= {f"return_{n}": flag for n, flag in ({n: f for n, (f, _) in swapped.items()} | others).items()}
+    for name, x in (("dmask", mask), ("dslopes", slopes), ("dsinks", sinks)):
+        if others[name] and (x is None or not read(x).element.is_float):
+            what = f"no {name[1:]} is given" if x is None else f"a mask of {read(x).element} has no gradient"
+            raise InvalidProblemError(f"{name} is wanted but {what}")
     if not is_swapped(layout):
-        return _call(q, k, v, y, lse, dy, **facts, out=out, stream=stream, preference=preference)
-    shapes = {name: tuple(x.shape) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
-    operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy)]
-    return swapped_call(_call, operands, facts, tuple(shapes), shapes, out, stream, preference)
+        return _call(q, k, v, y, lse, dy, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
+    shapes = {name: tuple(x.shape) for name, (flag, x) in swapped.items() if flag}
+    names = (*shapes, *(name for name, flag in others.items() if flag))
+    operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), mask, slopes, sinks]
+    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
 
 
 flash_sdpa_backward.plan = FlashSdpaBackwardPlan  # type: ignore[attr-defined]

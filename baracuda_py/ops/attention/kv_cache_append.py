@@ -20,7 +20,8 @@ THREADS = 256
 CHUNKS = 4  # words a thread has in flight, as in the kernel
 
 
-def _offsets(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+def random_offsets(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Offsets at which all new rows fit."""
     return rng.integers(0, max(desc.max_cache_len - desc.new_len, 0) + 1, shape)
 
 
@@ -43,7 +44,7 @@ class KvCacheAppendArgs(Args):
 
     k_new: Array = operand("batch_size num_heads new_len d_k", layout="inner")
     v_new: Array = operand("batch_size num_heads new_len d_v", layout="inner")
-    cache_offsets: Array = operand("batch_size", element=INDICES[::-1], values=_offsets)
+    cache_offsets: Array = operand("batch_size", element=INDICES[::-1], values=random_offsets)
     k_cache: Array = inout("batch_size num_heads max_cache_len d_k", layout="inner")
     v_cache: Array = inout("batch_size num_heads max_cache_len d_v", layout="inner")
 

@@ -12,13 +12,14 @@ from ...core.functional import maker
 from ...interop.arrays import read
 
 LAYOUTS = ("bhsd", "bshd")
+PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [page, cell, heads, d]
 
 
-def is_swapped(layout: str) -> bool:
-    """Whether the caller's arrays are [batch, sequence, heads, d]."""
-    if layout not in LAYOUTS:
-        raise InvalidProblemError(f"layout must be one of {list(LAYOUTS)}, got {layout!r}")
-    return layout == "bshd"
+def is_swapped(layout: str, layouts: Sequence[str] = LAYOUTS) -> bool:
+    """Whether the caller's arrays have the second of the layouts: heads after the sequence."""
+    if layout not in layouts:
+        raise InvalidProblemError(f"layout must be one of {list(layouts)}, got {layout!r}")
+    return layout == layouts[1]
 
 
 def swap(array: Any) -> Any:

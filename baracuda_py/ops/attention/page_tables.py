@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-TABLES = ("page_table", "cache_offsets", "token_indptr", "kv_indices", "kv_indptr", "kv_last_page_len")
+from ...core import ElementKind, InvalidProblemError, Problem
+from ...core.element import INDICES
+from ...schedules.map import divider
+
+PAGE_TABLES = ("page_table", "kv_indices", "kv_indptr", "kv_last_page_len")  # in the order of `pages.cuh`
+TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr")
+INDEX = INDICES[::-1]
+
+
+def table_fields(names: Sequence[str]) -> dict[str, str]:
+    """Fields of a kernel's Params for the tables `names`, which begin with PAGE_TABLES: what `pages.cuh` reads."""
+    return {
+        **dict.fromkeys(names, "ptr"), "table_strides": f"i64[{len(names)}][2]", "table_len": "i64", "pages": "i64",
+        "page_size": "i64", "by_page": "u32[3]", "wide_tables": "u32",
+    }  # fmt: skip
+
+
+def table_params(p: Problem, names: Sequence[str]) -> dict[str, Any]:
+    """Their values."""
+    tables: list[Any] = [p.views[name] for name in names]
+    return {
+        "table_strides": [[0, 0] if t is None else [0, *t.strides][-2:] for t in tables],
+        "wide_tables": sum(1 << i for i, t in enumerate(tables) if t is not None and t.element is ElementKind.I64),
+        "table_len": p.desc.max_pages if p.kv_indptr is None else p.desc.num_indices, "pages": p.desc.num_pages,
+        "page_size": p.desc.page_size, "by_page": divider(p.desc.page_size),
+    }  # fmt: skip
+
+
+def check_tables(views: Mapping[str, Any]) -> None:
+    """Refuse tables that do not go together."""
+    there = {name for name in PAGE_TABLES if views[name] is not None}
+    if ("page_table" in there) == ("kv_indices" in there) or ("kv_indices" in there) != ("kv_indptr" in there):
+        raise InvalidProblemError("give page_table, or kv_indices and kv_indptr, and not both tables")
 
 
 def sequence_of(token: Any, token_indptr: Any) -> Any:
@@ -102,3 +135,65 @@ def settle(desc: Any, arrays: dict[str, Any]) -> None:
         value = made.get(name)
         kept = arrays[name].dtype if arrays.get(name) is not None else dtype
         arrays[name] = None if value is None else np.ascontiguousarray(value).astype(kept)
+
+
+def _wrapped(n: int) -> int:
+    """As a sum of 64-bit integers comes out."""
+    return (n + 2**63) % 2**64 - 2**63
+
+
+def cells_of(
+    desc: Any, b: int, *, page_table: Any = None, kv_indices: Any = None, kv_indptr: Any = None,
+    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True,
+) -> tuple[Any, Any, str | None]:  # fmt: skip
+    """The pages and cells, in order, that sequence b's query sees, and the first thing wrong with its tables.
+
+    gaps: the tokens of a missing page are left out; else they end the sequence.
+    """
+    if page_table is not None:
+        named, row = desc.max_pages, np.asarray(page_table[b])
+    else:
+        begin = int(kv_indptr[b])
+        named = _wrapped(int(kv_indptr[b + 1]) - begin)
+        inside = 0 <= begin < desc.num_indices
+        row = np.asarray(kv_indices[begin : begin + max(0, min(named, desc.num_indices - begin))] if inside else [])
+    if kv_last_page_len is None:
+        given = int(lengths[b])
+    else:
+        given = _wrapped((named - 1) * desc.page_size + int(kv_last_page_len[b])) if named else 0
+    length = max(0, min(given, desc.max_cache_len, len(row) * desc.page_size))
+    wrong = None if given == length else f"sequence {b} has {given} tokens and room for {length}"
+    place = np.arange(0 if desc.window_left is None else max(0, length - 1 - desc.window_left), length)
+    page = row[place // desc.page_size].astype(np.int64) if len(place) else np.zeros(0, np.int64)
+    there = (page >= 0) & (page < desc.num_pages)
+    if wrong is None and not there.all():
+        wrong = f"position {place[~there][0]} of sequence {b} is in page {page[~there][0]} of {desc.num_pages}"
+    if not gaps:
+        there = np.logical_and.accumulate(there)
+    return page[there], place[there] % desc.page_size, wrong
+
+
+def settle_cells(desc: Any, arrays: dict[str, Any]) -> None:
+    """Turn random integers into legal tables of caches that hold each sequence's tokens."""
+    batch, padded = desc.batch_size, desc.max_pages > 0 or not desc.batch_size
+    each = 0 if not batch else desc.max_pages if padded else desc.num_indices // batch
+    names = (*PAGE_TABLES, "lengths")
+    raw = next((np.asarray(arrays[n]) for n in names if arrays.get(n) is not None), np.zeros(1, np.int32))
+    rng = np.random.default_rng(int(raw.astype(np.int64).sum()))
+    room = min(each * desc.page_size, desc.max_cache_len) if desc.num_pages else 0
+    lengths = rng.integers(0, room + 1, batch)
+    pages = rng.permutation(max(desc.num_pages, 1))
+    made: dict[str, Any] = {}
+    if padded:
+        made = {"page_table": np.resize(pages, (batch, desc.max_pages)), "lengths": lengths}
+    else:
+        used = -(-lengths // desc.page_size)
+        made = {"kv_indices": np.resize(pages, desc.num_indices), "kv_indptr": np.concatenate([[0], np.cumsum(used)])}
+        if arrays.get("kv_last_page_len") is not None:
+            made["kv_last_page_len"] = lengths - (used - 1) * desc.page_size
+        else:
+            made["lengths"] = lengths
+    for name in names:
+        value, old = made.get(name), arrays.get(name)
+        dtype = raw.dtype if old is None else old.dtype
+        arrays[name] = None if value is None else np.ascontiguousarray(value).astype(dtype)

@@ -16,14 +16,12 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, OpCategory, Params, Plan,
     Problem, Step, Variant, View, element, extent, functional, inout, operand,
 )  # fmt: skip
-from ...core.element import INDICES
 from ...schedules.map import divider
 from .kv_cache_append import ELEMENTS, word_bytes
-from .page_tables import TABLES, locate, random_ints, settle
+from .page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
 
 THREADS = 256
 CHUNKS = 4  # words a thread has in flight, as in the kernel
-INDEX = INDICES[::-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +81,9 @@ def reference(
 
 PARAMS = Params(
     "PagedKvAppendParams", k_new="ptr", v_new="ptr", k_cache="ptr", v_cache="ptr", status="status",
-    **dict.fromkeys(TABLES, "ptr"),
     items="i64", token_words="i64", key_words="i64", k_words="i64", v_words="i64", tokens="i64", batch="i64",
-    new_len="i64", pages="i64", page_size="i64", table_len="i64", reach="i64",
-    from_strides="i64[2][2]", to_strides="i64[2][3]",
-    table_strides=f"i64[{len(TABLES)}][2]", by_token="u32[3]", by_k="u32[3]", by_v="u32[3]",
-    by_page="u32[3]", wide="u32",
+    new_len="i64", reach="i64", from_strides="i64[2][2]", to_strides="i64[2][3]",
+    by_token="u32[3]", by_k="u32[3]", by_v="u32[3]", **table_fields(TABLES),
 )  # fmt: skip
 
 
@@ -100,25 +95,21 @@ def _geometry(p: Problem) -> Geometry | str:
     k_words, v_words = desc.d_k * size // width, desc.d_v * size // width
     token_words = max(desc.num_heads * (k_words + v_words), 1)
     items = desc.num_tokens * desc.num_heads * (k_words + v_words)
-    table_len = desc.num_indices if p.page_table is None else desc.max_pages
-    reach = desc.page_size * table_len  # positions lie below
+    tables = table_params(p, TABLES)
+    reach = desc.page_size * tables["table_len"]  # positions lie below
     narrow = max(items + 2 * THREADS * CHUNKS, desc.num_tokens, reach, desc.page_size) < 2**31
 
     def words(view: View, axes: tuple[int, ...]) -> list[int]:
         return [view.strides[a] * size // width if view.shape[a] > 1 else 0 for a in axes]
 
-    tables: list[Any] = [p.views[name] for name in TABLES]
     params = {
         "items": items, "token_words": token_words, "key_words": desc.num_heads * k_words,
         "k_words": max(k_words, 1), "v_words": max(v_words, 1), "tokens": desc.num_tokens, "batch": desc.batch_size,
-        "new_len": max(desc.num_tokens // max(desc.batch_size, 1), 1), "pages": desc.num_pages,
-        "page_size": desc.page_size, "table_len": table_len, "reach": min(reach, 2**63 - 1),
+        "new_len": max(desc.num_tokens // max(desc.batch_size, 1), 1), "reach": min(reach, 2**63 - 1),
         "from_strides": [words(p.k_new, (0, 1)), words(p.v_new, (0, 1))],
         "to_strides": [words(p.k_cache, (0, 1, 2)), words(p.v_cache, (0, 1, 2))],
-        "table_strides": [[0, 0] if t is None else [0, *t.strides][-2:] for t in tables],
-        "wide": sum(1 << i for i, t in enumerate(tables) if t is not None and t.element is ElementKind.I64),
         "by_token": divider(token_words) if narrow else [1, 0, 0],
-        "by_k": divider(max(k_words, 1)), "by_v": divider(max(v_words, 1)), "by_page": divider(desc.page_size),
+        "by_k": divider(max(k_words, 1)), "by_v": divider(max(v_words, 1)), **tables,
     }  # fmt: skip
     grid = max(1, -(-items // (THREADS * CHUNKS)))
     step = Step("paged_kv_append", (grid, 1, 1), params, {"BYTES": width, "I": "i32" if narrow else "i64"}, THREADS)
@@ -166,8 +157,7 @@ class PagedKvAppendPlan(Plan):
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         there = {name for name in TABLES if views[name] is not None}
-        if ("page_table" in there) == ("kv_indices" in there) or ("kv_indices" in there) != ("kv_indptr" in there):
-            raise InvalidProblemError("give page_table, or kv_indices and kv_indptr, and not both tables")
+        check_tables(views)
         if ("cache_offsets" in there) == ("kv_last_page_len" in there) or {"page_table", "kv_last_page_len"} <= there:
             raise InvalidProblemError("give cache_offsets or, with kv_indices, kv_last_page_len in its place")
         if "token_indptr" not in there and desc.num_tokens % max(desc.batch_size, 1):

@@ -2,11 +2,13 @@
 
 Pair j of the first `rotary_dim` columns is turned by the angle position · inv_freq[j]; the other columns are copied.
 Pairing "half" joins columns j and j + rotary_dim / 2 (GPT-NeoX, Llama), "interleaved" joins 2j and 2j + 1 (GPT-J).
+`rope_frequencies` gives inv_freq and scale of a model whose context was extended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
@@ -24,7 +26,11 @@ from ...core.errors import InvalidProblemError
 X = "batch_size num_heads seq_len head_dim"
 X2 = "batch_size num_heads2 seq_len head_dim"
 FREQUENCIES = (ElementKind.F32, ElementKind.F64)
-THREADS = 128  # at some 90 registers five blocks, 640 threads with 128 bytes in flight each, fit an SM
+THREADS = 128
+LANES = (
+    2  # heads a block has in work at a time; with 4, blocks make fewer rows' angles: 7.5 us against 8.7 when decoding
+)
+HEADS = 16  # a block takes; it makes their rows' angles once
 TABLE = 128  # pairs whose frequencies travel in the parameters: rotary_dim up to 256
 
 
@@ -33,24 +39,34 @@ def random_frequencies(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
     return rng.uniform(1e-5, 1, shape)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RopeDescriptor(Descriptor):
-    """x is [batch_size, num_heads, seq_len, head_dim], x2 the same with num_heads2 heads.
+def positions_operand() -> Any:
+    """Of each row, or of each place in the sequence."""
+    return operand("batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000))
 
-    rotary_dim is even and at most head_dim (None: all of it). inv_freq[j] = base^(-2j / rotary_dim).
-    """
 
-    batch_size: int = extent()
-    num_heads: int = extent()
-    seq_len: int = extent()
-    head_dim: int = extent()
-    num_heads2: int = extent(0)
-    rotary_dim: int | None = integer(None, minimum=0)
-    pairing: str = choice(("half", "interleaved"), "half")
-    base: float = number(10000.0, above=0.0)
-    element: ElementKind = element()
+def frequencies_operand() -> Any:
+    """Radians per position of each pair."""
+    return operand("num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies)
+
+
+def table_operand() -> Any:
+    """Cosines or sines of each row's pairs; of any size, since a table may hold a scale of its own."""
+    return operand("batch_size seq_len num_frequencies", element="table_elements", optional=True, broadcast=True)
+
+
+class Rotary:
+    """What the descriptors of rotated tensors share: `head_dim` columns, of which `rotary_dim` turn."""
+
+    element: ElementKind
+    head_dim: int
+    rotary_dim: int | None
+    base: float
+    pairing: str
+    batch_size: int
+    seq_len: int
 
     def validate(self) -> None:
+        """Whole pairs."""
         if self.rotary % 2 or self.rotary > self.head_dim:
             raise InvalidProblemError(
                 f"rotary_dim must be even and at most head_dim, got {self.rotary} for head_dim {self.head_dim}"
@@ -66,27 +82,74 @@ class RopeDescriptor(Descriptor):
         """Pairs, each with an angle of its own."""
         return self.rotary // 2
 
+    @property
+    def table_elements(self) -> tuple[ElementKind, ...]:
+        """What cosines and sines may be given in."""
+        return (self.element.acc,) if self.element is self.element.acc else (self.element.acc, self.element)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeDescriptor(Rotary, Descriptor):
+    """x is [batch_size, num_heads, seq_len, head_dim], x2 the same with num_heads2 heads.
+
+    rotary_dim is even and at most head_dim (None: all of it). inv_freq[j] = base^(-2j / rotary_dim).
+    """
+
+    batch_size: int = extent()
+    num_heads: int = extent()
+    seq_len: int = extent()
+    head_dim: int = extent()
+    num_heads2: int = extent(0)
+    rotary_dim: int | None = integer(None, minimum=0)
+    pairing: str = choice(("half", "interleaved"), "half")
+    base: float = number(10000.0, above=0.0)
+    element: ElementKind = element()
+
 
 @dataclass(slots=True, kw_only=True)
 class RopeArgs(Args):
     """`positions` is [seq_len] or [batch_size, seq_len] (absent: 0 … seq_len - 1); `offset` is added to each.
 
-    `inv_freq` replaces the frequencies that `base` gives. `x2`, turned by the same angles, goes to `y2`.
+    `inv_freq` replaces the frequencies that `base` gives. `cos` and `sin`, [seq_len, pairs] or [batch_size, seq_len,
+    pairs], replace all of these; they are in the accumulator's element or in x's. Either way they are multiplied by
+    `scale`. `x2`, turned by the same angles, goes to `y2`.
     """
 
     x: Array = operand(X)
-    positions: Array | None = operand(
-        "batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000)
-    )
-    inv_freq: Array | None = operand("num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies)
+    positions: Array | None = positions_operand()
+    inv_freq: Array | None = frequencies_operand()
     x2: Array | None = operand(X2, optional=True)
+    cos: Array | None = table_operand()
+    sin: Array | None = table_operand()
     y: Array = output(X, inplace=("x",))
     y2: Array | None = output(X2, optional=True, needs="x2", inplace=("x2",))
     offset: Scalar = scalar(0, integer=True)
+    scale: Scalar = scalar(1.0)
 
 
-def angles(desc: RopeDescriptor, positions: Any, inv_freq: Any, offset: Any, dtype: Any) -> tuple[Any, Any]:
+def check_angles(views: Mapping[str, Any]) -> None:
+    """Tables come together, and instead of positions and frequencies."""
+    if (views["cos"] is None) != (views["sin"] is None):
+        raise InvalidProblemError("cos and sin go together: give both or neither")
+    both = [name for name in ("positions", "inv_freq") if views["cos"] is not None and views[name] is not None]
+    if both:
+        raise InvalidProblemError(f"cos and sin replace {' and '.join(both)}; give the ones or the others")
+
+
+def settle_angles(desc: Rotary, arrays: dict[str, Any]) -> None:
+    """For tests: of random operands those that may come together; tables where the sequence is odd."""
+    tables = arrays["cos"] is not None and arrays["sin"] is not None and desc.seq_len % 2 == 1
+    arrays.update(dict.fromkeys(("positions", "inv_freq") if tables else ("cos", "sin")))
+
+
+def angles(
+    desc: Rotary, dtype: Any, *, positions: Any, inv_freq: Any, cos: Any, sin: Any, scale: Any, offset: Any = 0
+) -> tuple[Any, Any]:
     """cos and sin in `dtype`, broadcastable to [batch, heads, seq_len, pairs]; the angle stays in float64 or wider."""
+    factor = np.dtype(dtype).type(scale)
+    if cos is not None:
+        shape = (desc.batch_size, desc.seq_len, desc.num_frequencies)
+        return tuple(np.broadcast_to(a.astype(dtype), shape)[:, None] * factor for a in (cos, sin))  # type: ignore[return-value]
     wide = np.result_type(dtype, np.float64)
     if inv_freq is None:
         inv_freq = wide.type(desc.base) ** (-np.arange(0, desc.rotary, 2).astype(wide) / wide.type(max(desc.rotary, 1)))
@@ -94,10 +157,10 @@ def angles(desc: RopeDescriptor, positions: Any, inv_freq: Any, offset: Any, dty
     places = np.atleast_2d(places.astype(np.int64) + np.int64(offset))[:, None, :, None]
     with np.errstate(invalid="ignore"):
         angle = places.astype(wide) * inv_freq.astype(wide)
-        return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
+        return np.cos(angle).astype(dtype) * factor, np.sin(angle).astype(dtype) * factor
 
 
-def rotate(desc: RopeDescriptor, x: Any, cos: Any, sin: Any) -> Any:
+def rotate(desc: Rotary, x: Any, cos: Any, sin: Any) -> Any:
     """x with every pair turned; columns from rotary_dim on are copied."""
     y = x.copy()
     if desc.pairing == "half":
@@ -105,16 +168,15 @@ def rotate(desc: RopeDescriptor, x: Any, cos: Any, sin: Any) -> Any:
     else:
         first, second = slice(0, desc.rotary, 2), slice(1, desc.rotary, 2)
     a, b = x[..., first], x[..., second]
-    y[..., first] = a * cos - b * sin
-    y[..., second] = b * cos + a * sin
+    with np.errstate(invalid="ignore"):
+        y[..., first] = a * cos - b * sin
+        y[..., second] = b * cos + a * sin
     return y
 
 
-def reference(
-    desc: RopeDescriptor, *, x: Any, positions: Any, inv_freq: Any, x2: Any, offset: Any, wanted: set[str]
-) -> Mapping[str, Any]:
+def reference(desc: RopeDescriptor, *, x: Any, x2: Any, wanted: set[str], **turn: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
-    cos, sin = angles(desc, positions, inv_freq, offset, x.dtype)
+    cos, sin = angles(desc, x.dtype, **turn)
     results = {"y": rotate(desc, x, cos, sin)}
     if "y2" in wanted:
         results["y2"] = rotate(desc, x2, cos, sin)
@@ -122,32 +184,123 @@ def reference(
 
 
 @lru_cache(maxsize=64)
-def turns(base: float, rotary: int) -> tuple[tuple[float, float], ...]:
-    """inv_freq / 2π of the first pairs as two doubles each: float64 alone is off by 1e-10 at position 1e6."""
+def turns(base: float, rotary: int) -> tuple[tuple[tuple[float, float], ...], tuple[int, ...]]:
+    """inv_freq / 2π of the first pairs, as two doubles each and as fractions of 2^64 (whole turns are none).
+
+    One float64 would be off by 1e-10 turns at position 1e6.
+    """
     with localcontext() as context:
         context.prec = 40  # two float64 words hold 32 digits
         turn = 2 * Decimal("3.14159265358979323846264338327950288419716939937510")
         values = [Decimal(base) ** (Decimal(-2 * i) / max(rotary, 1)) / turn for i in range(min(rotary // 2, TABLE))]
-        return tuple((float(v), float(v - Decimal(float(v)))) for v in values)
+        pairs = tuple((float(v), float(v - Decimal(float(v)))) for v in values)
+        return pairs, tuple(int(v % 1 * 2**64) for v in values)
 
 
-PARAMS = Params(
-    "RopeParams", x="ptr", y="ptr", x2="ptr", y2="ptr", positions="ptr", inv_freq="ptr", offset="iscalar",
-    items="i64", units="i64", rotary_units="i64", seq_len="i64", groups="i64", heads="i64", heads2="i64",
-    group_heads="i64", head_dim="i64", rotary_dim="i64", strides="i64[4][4]", position_strides="i64[2]",
-    inv_freq_stride="i64", table_pairs="i64", base="f64", table=f"f64[{TABLE}][2]", positions_wide="i32",
-    inv_freq_wide="i32", inverse="i32",
-)  # fmt: skip
+def rotation_params(sides: int) -> dict[str, str]:
+    """Params fields for `sides` inputs and outputs; `kernels/attention/rope.cuh` reads them."""
+    return {
+        **dict.fromkeys(("x", "y", "x2", "y2", "x3", "y3")[:sides], "ptr"), "positions": "ptr", "inv_freq": "ptr",
+        "cos": "ptr", "sin": "ptr", "scale": "scalar", "rows": "i64", "units": "i64", "rotary_units": "i64",
+        "copy_units": "i64", "seq_len": "i64", "head_counts": "i64[3]", "group_heads": "i64", "head_dim": "i64",
+        "rotary_dim": "i64", "strides": f"i64[{sides}][4]", "position_strides": "i64[2]", "table_strides": "i64[2][3]",
+        "inv_freq_stride": "i64", "table_pairs": "i64", "base": "f64", "table": f"f64[{TABLE}][2]",
+        "positions_wide": "i32", "inv_freq_wide": "i32", "tables_wide": "u32", "inverse": "i32", "tiles": "u32",
+        "groups": "u32", "first_group": "u32[2]", "tile_rows": "u32", "block_units": "u32", "lanes": "u32",
+        "step_rows": "u32", "step_pairs": "u32", "turns": f"u64[{TABLE}]",
+    }  # fmt: skip
 
 
-def _axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"INTERLEAVED": (False, True), "WIDE": (True, False)}
+PARAMS = Params("RopeParams", offset="iscalar", **rotation_params(4))
 
 
-def kernel() -> Kernel:
-    """The kernel of both directions."""
-    template = "rope<{T}, {INTERLEAVED}, {WIDE}>"
-    return Kernel("rope", template, PARAMS, _axes, threads=THREADS, min_blocks=5, split=("INTERLEAVED", "WIDE"))
+def kernels(name: str = "rope", params: Params = PARAMS) -> tuple[Kernel, Kernel]:
+    """The kernel of both directions, or that of another op with the same instances; some with more registers.
+
+    On 268 MB eight blocks an SM took 138 us where six took 143 (H200), but not every instance has room for that.
+    """
+    template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}>"
+    split = ("INTERLEAVED", "WIDE")
+
+    def axes(lean: bool) -> Any:
+        return lambda kind: {
+            "INTERLEAVED": (False, True),
+            "WIDE": tuple(wide for wide in (True, False) if is_lean(kind, wide) == lean),
+        }
+
+    return (
+        Kernel(name, template, params, axes(True), THREADS, 8, split=split),
+        Kernel(f"{name}_roomy", template, params, axes(False), THREADS, 6, split=split),
+    )
+
+
+def is_lean(kind: ElementKind, wide: bool) -> bool:
+    """Whether the instance fits 64 registers."""
+    return wide and kind is not ElementKind.F64
+
+
+def is_wide(desc: Any, views: Sequence[View]) -> bool:
+    """Whether rows fall into chunks of 16 bytes that hold whole pairs' halves."""
+    width = 16 // desc.element.itemsize
+    whole = desc.rotary // 2 % width == 0 and desc.head_dim % width == 0
+    return whole and all(v.inner_dense and v.aligned(16) for v in views)
+
+
+def rotation(
+    p: Problem, views: Sequence[View], heads: tuple[int, ...], wide: bool, value_units: int = 0
+) -> dict[str, Any]:
+    """What `rotation_params` declares but the pointers. `heads`: how many each input has; `views`: input, output, …"""
+    desc = p.desc
+    vec = 16 // desc.element.itemsize if wide else 2
+    half = desc.rotary // 2
+    rotary_units = -(-half // vec) if desc.pairing == "half" else -(-half // 2 * 2 // vec)
+    copy_units = -(-(desc.head_dim - desc.rotary) // (2 * vec))
+    units = max(rotary_units + copy_units, value_units)
+    rows, most = desc.batch_size * desc.seq_len, max(heads)
+    full = p.device.sms * 8 * THREADS  # threads that fill the device
+    small = rows * units * sum(heads) * LANES < full * HEADS
+    lanes = max(1, min(2 * LANES if small else LANES, most))
+    block_units = max(1, min(units, THREADS // lanes))
+    tile_rows = THREADS // (lanes * block_units)
+    tiles, unit_blocks = max(1, -(-rows // tile_rows)), -(-units // block_units)
+    group = HEADS
+    while group > lanes and tiles * unit_blocks * sum(-(-n // group) for n in heads) * THREADS < full:
+        group //= 2
+    ends = list(itertools.accumulate(-(-n // group) for n in heads))
+    table, fractions = turns(desc.base, desc.rotary) if p.inv_freq is None else ((), ())
+    doubles = desc.acc is ElementKind.F64
+    ends = list(itertools.accumulate(-(-n // group) for n in heads))
+    positions = None if p.positions is None else p.positions.broadcast_to((desc.batch_size, desc.seq_len))
+    whole = (desc.batch_size, desc.seq_len, desc.num_frequencies)
+    tables = [] if p.cos is None else [v.broadcast_to(whole) for v in (p.cos, p.sin)]
+    return {
+        "rows": rows, "units": units, "rotary_units": rotary_units, "copy_units": copy_units,
+        "seq_len": max(desc.seq_len, 1), "head_counts": heads, "group_heads": group, "tiles": tiles,
+        "groups": max(ends[-1], 1), "first_group": ends[:2], "tile_rows": tile_rows, "block_units": block_units,
+        "lanes": lanes, "step_rows": THREADS // max(half, 1), "step_pairs": THREADS % max(half, 1),
+        "turns": () if doubles else fractions,
+        "head_dim": desc.head_dim, "rotary_dim": desc.rotary,
+        "strides": [list(v.strides) for v in views],
+        "position_strides": [0, 0] if positions is None else list(positions.strides),
+        "table_strides": [list(v.strides) for v in tables],
+        "inv_freq_stride": 0 if p.inv_freq is None else p.inv_freq.strides[0], "table_pairs": min(half, TABLE),
+        "base": desc.base, "table": table if doubles else (),
+        "positions_wide": positions is not None and positions.element is ElementKind.I64,
+        "inv_freq_wide": p.inv_freq is not None and p.inv_freq.element is ElementKind.F64,
+        "tables_wide": sum(1 << i for i, v in enumerate(tables) if v.element is desc.element.acc), "inverse": 0,
+    }  # fmt: skip
+
+
+def rotation_geometry(p: Problem, name: str, params: Mapping[str, Any], views: Sequence[View], wide: bool) -> Geometry:
+    """The launch of `rotation`'s parameters."""
+    axes = {"INTERLEAVED": p.desc.pairing == "interleaved", "WIDE": wide}
+    half, rows = p.desc.rotary // 2, params["tile_rows"]
+    smem = 2 * half * rows * p.desc.acc.itemsize
+    grid = params["tiles"] * params["groups"] * -(-params["units"] // params["block_units"])
+    name = name if is_lean(p.desc.element, wide) else f"{name}_roomy"
+    step = Step(name, (max(1, grid), 1, 1), params, axes, THREADS, smem=smem)
+    layout = "contiguous" if all(v.dense for v in views) else "inner_contiguous" if wide else "strided"
+    return Geometry((step,), layout=layout)
 
 
 def geometry(p: Problem, names: tuple[str, str, str, str], inverse: bool) -> Geometry | str:
@@ -156,38 +309,10 @@ def geometry(p: Problem, names: tuple[str, str, str, str], inverse: bool) -> Geo
     x, y, x2, y2 = (p.views[n] for n in names)
     second = x2 is not None and y2 is not None
     views: list[View] = [x, y, *((x2, y2) if second else ())]
-    width = 16 // desc.element.itemsize
-    half = desc.rotary // 2
-    wide = half % width == 0 and desc.head_dim % width == 0 and all(v.inner_dense and v.aligned(16) for v in views)
-    vec = width if wide else 2
-    rotary_units = -(-half // vec) if desc.pairing == "half" else -(-half // 2 * 2 // vec)
-    units = rotary_units + -(-(desc.head_dim - desc.rotary) // (2 * vec))
-    heads, heads2 = desc.num_heads, desc.num_heads2 if second else 0
-    # Heads of one thread share its angles; few enough that the threads fill the device.
-    group = 16
-    rows = desc.batch_size * desc.seq_len * units
-    while group > 1 and rows * -(-(heads + heads2) // group) < p.device.sms * 1024:
-        group //= 2
-    groups = max(1, -(-(heads + heads2) // group))
-    items = rows * groups
-    positions = None if p.positions is None else p.positions.broadcast_to((desc.batch_size, desc.seq_len))
-    params = {
-        **dict(zip(("x", "y", "x2", "y2"), names, strict=True)),
-        "items": items, "units": max(units, 1), "rotary_units": rotary_units, "seq_len": desc.seq_len, "groups": groups,
-        "heads": heads, "heads2": heads2, "group_heads": -(-(heads + heads2) // groups),
-        "head_dim": desc.head_dim, "rotary_dim": desc.rotary,
-        "strides": [list(v.strides) for v in views], "base": desc.base,
-        "position_strides": [0, 0] if positions is None else list(positions.strides),
-        "positions_wide": positions is not None and positions.element is ElementKind.I64,
-        "inv_freq_stride": 0 if p.inv_freq is None else p.inv_freq.strides[0],
-        "inv_freq_wide": p.inv_freq is not None and p.inv_freq.element is ElementKind.F64,
-        "inverse": inverse, "table": turns(desc.base, desc.rotary) if p.inv_freq is None else (),
-        "table_pairs": min(half, TABLE),
-    }  # fmt: skip
-    axes = {"INTERLEAVED": desc.pairing == "interleaved", "WIDE": wide}
-    step = Step("rope", (max(1, -(-items // THREADS)), 1, 1), params, axes, THREADS, smem=16 * half)
-    layout = "contiguous" if all(v.dense for v in views) else "inner_contiguous" if wide else "strided"
-    return Geometry((step,), layout=layout)
+    wide = is_wide(desc, views)
+    params = rotation(p, views, (desc.num_heads, desc.num_heads2 if second else 0), wide)
+    params |= {**dict(zip(("x", "y", "x2", "y2"), names, strict=True)), "inverse": inverse}
+    return rotation_geometry(p, "rope", params, views, wide)
 
 
 def random_case(draw: Any, descriptor: type[RopeDescriptor]) -> RopeDescriptor:
@@ -202,7 +327,12 @@ def random_case(draw: Any, descriptor: type[RopeDescriptor]) -> RopeDescriptor:
 
 
 class RopePlan(Plan):
-    """y = x with pair j of each row turned by (position + offset) · inv_freq[j] (rotary position embedding)."""
+    """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale.
+
+    x, y [batch, heads, seq_len, head_dim], any strides; x2, y2 the same with heads of their own. The pair (a, b)
+    becomes scale · (a cos t - b sin t, b cos t + a sin t) (Su et al. 2021); columns beyond rotary_dim are copied.
+    inv_freq float32 or float64; see `rope_frequencies` for models of extended context, and `RopeArgs` for tables.
+    """
 
     op = "attention.rope"
     category = OpCategory.ATTENTION
@@ -214,13 +344,21 @@ class RopePlan(Plan):
     variants = (
         Variant(
             "rotate", lambda p: geometry(p, ("x", "y", "x2", "y2"), False), source="attention/rope.cu",
-            kernels=(kernel(),), guarantee=Guarantee(Relative(2), batch_invariant=True),
+            kernels=kernels(), guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> RopeDescriptor:
         return random_case(draw, RopeDescriptor)
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        check_angles(views)
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        settle_angles(desc, arrays)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

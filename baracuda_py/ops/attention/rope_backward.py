@@ -9,9 +9,9 @@ from typing import Any
 from ...core import (
     Args, Array, Guarantee, OpCategory, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
-from ...core.element import INDICES
 from .rope import (
-    FREQUENCIES, X2, RopeDescriptor, X, angles, geometry, kernel, random_case, random_frequencies, rotate,
+    X2, RopeDescriptor, X, angles, check_angles, frequencies_operand, geometry, kernels, positions_operand, random_case,
+    rotate, settle_angles, table_operand,
 )  # fmt: skip
 
 
@@ -22,24 +22,23 @@ class RopeBackwardDescriptor(RopeDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class RopeBackwardArgs(Args):
-    """`positions`, `inv_freq` and `offset` are those of the forward call."""
+    """Everything but dy and dy2 is that of the forward call."""
 
     dy: Array = operand(X)
-    positions: Array | None = operand(
-        "batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000)
-    )
-    inv_freq: Array | None = operand("num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies)
+    positions: Array | None = positions_operand()
+    inv_freq: Array | None = frequencies_operand()
     dy2: Array | None = operand(X2, optional=True)
+    cos: Array | None = table_operand()
+    sin: Array | None = table_operand()
     dx: Array = output(X, inplace=("dy",))
     dx2: Array | None = output(X2, optional=True, needs="dy2", inplace=("dy2",))
     offset: Scalar = scalar(0, integer=True)
+    scale: Scalar = scalar(1.0)
 
 
-def reference(
-    desc: RopeBackwardDescriptor, *, dy: Any, positions: Any, inv_freq: Any, dy2: Any, offset: Any, wanted: set[str]
-) -> Mapping[str, Any]:
+def reference(desc: RopeBackwardDescriptor, *, dy: Any, dy2: Any, wanted: set[str], **turn: Any) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in."""
-    cos, sin = angles(desc, positions, inv_freq, offset, dy.dtype)
+    cos, sin = angles(desc, dy.dtype, **turn)
     results = {"dx": rotate(desc, dy, cos, -sin)}
     if "dx2" in wanted:
         results["dx2"] = rotate(desc, dy2, cos, -sin)
@@ -47,7 +46,7 @@ def reference(
 
 
 class RopeBackwardPlan(Plan):
-    """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j]."""
+    """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j] and multiplied by scale."""
 
     op = "attention.rope_backward"
     category = OpCategory.ATTENTION
@@ -59,13 +58,21 @@ class RopeBackwardPlan(Plan):
     variants = (
         Variant(
             "rotate", lambda p: geometry(p, ("dy", "dx", "dy2", "dx2"), True), source="attention/rope.cu",
-            kernels=(kernel(),), guarantee=Guarantee(Relative(2), batch_invariant=True),
+            kernels=kernels(), guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> RopeDescriptor:
         return random_case(draw, RopeBackwardDescriptor)
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        check_angles(views)
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        settle_angles(desc, arrays)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...core import Args, Array, ElementKind, OpCategory, Plan, Vjp, extent, functional, operand, output
 from ...core.element import unrounded
 from ...schedules.block_sparse import MMA_ROW, SIMT_ROW
-from .flash_sdpa import FlashSdpaDescriptor, attend, attention_case, visible
+from .flash_sdpa import attention_case
+from .flash_sdpa import reference as attention
 from .layouts import is_swapped, swap, swapped_call
+from .score_terms import AttentionDescriptor
 
 
 @dataclass(frozen=True, kw_only=True)
-class SdpaBlockSparseDescriptor(FlashSdpaDescriptor):
-    """As `FlashSdpaDescriptor`; a block of the pattern is `query_block` queries by `key_block` keys, the last cut off.
+class SdpaBlockSparseDescriptor(AttentionDescriptor):
+    """As `AttentionDescriptor`; a block of the pattern is `query_block` queries by `key_block` keys, the last cut off.
 
     Any sizes. Tiles of scores are visited whole or not at all: 64 queries (128 where those divide query_block) by 64
     keys, or 16 by 32. Blocks of such multiples cost what is set in them, others what their tiles hold.
     """
 
+    window_left: ClassVar[None] = None  # no score terms
+    window_right: ClassVar[None] = None
+    softcap: ClassVar[float] = 0.0
+    dropout_p: ClassVar[float] = 0.0
     query_block: int = extent(64, minimum=1)
     key_block: int = extent(64, minimum=1)
 
@@ -60,32 +66,21 @@ class SdpaBlockSparseArgs(Args):
     lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
 
 
-def seen(desc: Any, pattern: Any) -> Callable[[slice], np.ndarray]:
-    """For a slice of the batch the mask [b, heads, query_len, key_len], or one that broadcasts to it."""
-    grid = np.asarray(pattern) != 0
-    grid = grid.reshape((1,) * (4 - grid.ndim) + grid.shape)
-    if 0 in (desc.query_len, desc.key_len):
-        grid = np.zeros((1, 1, desc.query_len, desc.key_len), bool)
-    else:
-        for axis, (block, blocks, length) in enumerate(
-            ((desc.query_block, desc.query_blocks, desc.query_len), (desc.key_block, desc.key_blocks, desc.key_len)), 2
-        ):
-            wide = np.broadcast_to(grid, (*grid.shape[:axis], blocks, *grid.shape[axis + 1 :]))
-            grid = np.take(wide, np.arange(length) // block, axis)
-    causal = visible(desc)
-
-    def of(b: slice) -> np.ndarray:
-        own = grid[b] if grid.shape[0] > 1 else grid
-        return own if causal is None else own & causal
-
-    return of
+def seen(desc: Any, pattern: Any) -> np.ndarray:
+    """The pattern as a mask [batch, heads, query_len, key_len]."""
+    grid = np.broadcast_to(
+        np.asarray(pattern) != 0, (desc.batch_size, desc.num_heads, desc.query_blocks, desc.key_blocks)
+    )
+    rows, columns = np.arange(desc.query_len) // desc.query_block, np.arange(desc.key_len) // desc.key_block
+    mask: np.ndarray = grid[:, :, rows[:, None], columns]
+    return mask
 
 
 def reference(
     desc: SdpaBlockSparseDescriptor, *, q: Any, k: Any, v: Any, pattern: Any, wanted: set[str], store: Any = unrounded
 ) -> Mapping[str, Any]:
     """NumPy in the dtype q comes in, as `FlashSdpaPlan`'s."""
-    return attend(desc, q, k, v, seen(desc, pattern), store)
+    return attention(desc, q=q, k=k, v=v, mask=seen(desc, pattern), wanted=wanted, store=store)  # type: ignore[arg-type]
 
 
 class SdpaBlockSparsePlan(Plan):

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, ElementKind, Geometry, OpCategory, Plan, Problem, functional, operand, output
+from ...core import Args, Array, ElementKind, OpCategory, Plan, functional, operand, output
 from ...core.element import cast, unrounded
-from ...schedules.block_sparse import FIELDS, constants
-from ...schedules.block_sparse_backward import MMA_ROW
-from .flash_sdpa_backward import gradients, simt, simt_row
+from ...schedules.block_sparse_backward import MMA_ROW, SIMT_ROW
+from .flash_sdpa_backward import reference as gradients
 from .layouts import is_swapped, swap, swapped_call
 from .sdpa_block_sparse import PATTERN, SdpaBlockSparseDescriptor, block_sparse_case, random_pattern, seen
 from .sdpa_block_sparse import reference as forward
@@ -54,12 +53,8 @@ def reference(
     wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in, as `FlashSdpaBackwardPlan`'s."""
-    return gradients(desc, q, k, v, y, lse, dy, seen(desc, pattern), wanted, store)
-
-
-def _simt(p: Problem) -> Geometry | str:
-    more = constants(p)
-    return more if isinstance(more, str) else simt(p, **more)
+    mask = seen(desc, pattern)
+    return gradients(desc, q=q, k=k, v=v, y=y, lse=lse, dy=dy, mask=mask, wanted=wanted, store=store)  # type: ignore[arg-type]
 
 
 class SdpaBlockSparseBackwardPlan(Plan):
@@ -76,10 +71,7 @@ class SdpaBlockSparseBackwardPlan(Plan):
     args = SdpaBlockSparseBackwardArgs
     reference = staticmethod(reference)
     value_policy = "pattern: any byte but 0 is set"
-    # Where rows see a single key ds is a difference of equals, and a pattern may leave few other rows to compare with.
-    variants = (
-        MMA_ROW, simt_row(_simt, FIELDS, "SdpaBlockSparse", ", baracuda::attention::BlockPattern", 3)
-    )  # fmt: skip
+    variants = (MMA_ROW, SIMT_ROW)
 
     @staticmethod
     def case(draw: Any) -> SdpaBlockSparseBackwardDescriptor:

@@ -10,6 +10,7 @@
 // Order of sums: a score is one chain of fma over d; an output is a chain over the value_rows keys of a staged piece,
 // and the pieces are added in order.
 #include <baracuda/reduce.cuh>
+#include <baracuda/row_source.cuh>
 
 namespace baracuda::attention {
 
@@ -39,17 +40,130 @@ template <int N> BARACUDA_D int inside(i64 end, i64 start) {
 // where rows differ in length a chunk's longest tiles go first, so that the short ones fill the end.
 struct Place {
   u32 tile, head;
-  template <class P> BARACUDA_D explicit Place(const P& p) {
+  // `chunk` heads at a time, all of them before the next tile.
+  static BARACUDA_D Place together(u32 block, u32 tiles, u32 heads, u32 chunk) {
+    const u32 first = block / (chunk * tiles) * chunk, within = block - first * tiles;
+    const u32 size = min(chunk, heads - first);
+    return {within / size, first + within % size};
+  }
+  template <class P> static BARACUDA_D Place of(const P& p) {
     const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
-    if (p.causal) {
-      const u32 first = block / (p.chunk * tiles) * p.chunk, within = block - first * tiles;
-      const u32 size = min(static_cast<u32>(p.chunk), heads - first);
-      tile = tiles - 1 - within / size;
-      head = first + within % size;
-    } else {
-      tile = block % tiles;
-      head = block / tiles;
-    }
+    if (!p.causal) return {block % tiles, block / tiles};
+    const Place place = together(block, tiles, heads, p.chunk);
+    return {tiles - 1 - place.tile, place.head};
+  }
+};
+
+// What a block of the forward works on: a tile of queries of one head of one sequence.
+struct Work {
+  u32 b, h, kv;          // sequence, query head, key head
+  i64 row, key_row;      // where the tile's first query and the sequence's first key stand among the rows of b
+  i64 first, query_len;  // the tile's first query in its sequence, and how many that has
+  i64 key_len, shift;    // keys of the sequence; a causal query i sees the keys j <= i + shift
+  i64 stat;              // the first query's place in lse
+
+  template <class T> BARACUDA_D const T* queries(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + h * stride[1] + row * stride[2];
+  }
+  template <class T> BARACUDA_D const T* keys(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + kv * stride[1] + key_row * stride[2];
+  }
+  template <class T> BARACUDA_D T* outputs(void* x, const i64 (&stride)[3], int from = 0) const {
+    return static_cast<T*>(x) + b * stride[0] + h * stride[1] + (row + from) * stride[2];
+  }
+};
+
+// The keys and values of a block's sequence, row by row.
+struct KeyRows {
+  const Work& work;
+  template <class P> BARACUDA_D KeyRows(const P&, const Work& work) : work(work) {}
+  template <class T> BARACUDA_D Strided<T> rows(const void* x, const i64 (&stride)[3]) const {
+    return {work.template keys<T>(x, stride), stride[2]};
+  }
+};
+
+// A sequence as the backward knows it.
+struct Sequence {
+  i64 query_row, key_row;         // where its first query and key stand among the rows of b
+  i64 query_len, key_len, shift;  // a causal query i sees the keys j <= i + shift
+  i64 before;                     // tiles of queries before its own, among those of b
+
+  // The tiles of keys [first, end) that the tile of queries `at` sees.
+  template <int QUERIES, int KEYS, class P> BARACUDA_D i64 first_tile(const P& p, i64 at) const {
+    return max<i64>(0, at * QUERIES + shift - p.left) / KEYS;
+  }
+  template <int QUERIES, int KEYS, class P> BARACUDA_D i64 end_tile(const P& p, i64 at) const {
+    const i64 keys = min(key_len, (at + 1) * QUERIES + shift + p.right);
+    return keys <= 0 ? 0 : (keys + KEYS - 1) / KEYS;
+  }
+};
+
+// What a block of the backward works on: a tile of keys of one key head of one sequence.
+struct KeyTile {
+  Sequence of;
+  u32 tile, b, kv;        // kv: key head
+  int first, last, left;  // the tiles of queries that see a key; keys from the tile's start on
+
+  template <int QUERIES, int KEYS, class P>
+  static BARACUDA_D KeyTile make(const P& p, const Sequence& of, u32 tile, u32 b, u32 kv) {
+    const i64 k0 = static_cast<i64>(tile) * KEYS, tiles = (of.query_len + QUERIES - 1) / QUERIES;
+    const i64 end = k0 + KEYS - of.shift + p.left;  // of the queries that see a key
+    const int first = static_cast<int>(min(tiles, max<i64>(0, k0 - of.shift - p.right) / QUERIES));
+    const int last = static_cast<int>(end <= 0 ? -1 : min(tiles - 1, (end - 1) / QUERIES));
+    return {of, tile, b, kv, first, last, inside<KEYS>(of.key_len, k0)};
+  }
+};
+
+// Tile `at` of the queries of a sequence.
+struct QueryTile {
+  Sequence of;
+  i64 at;
+};
+
+// How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
+struct Dense {
+  static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
+  template <class P> using Keys = KeyRows;
+  template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
+    const Place place = Place::of(p);
+    const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
+    const i64 q0 = static_cast<i64>(place.tile) * ROWS;
+    return {b, h, h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
+  }
+  template <class P> static BARACUDA_D Sequence sequence(const P& p) {
+    return {0, 0, p.query_len, p.key_len, p.shift, 0};
+  }
+  template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
+    const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles);
+    const Place place = Place::together(ticket, tiles, gridDim.x / tiles, static_cast<u32>(p.chunk));
+    return KeyTile::make<QUERIES, KEYS>(p, sequence(p), place.tile, place.head / kv_heads, place.head % kv_heads);
+  }
+  template <int QUERIES, class P> static BARACUDA_D QueryTile query_tile(const P& p, i64 tile) {
+    return {sequence(p), tile};
+  }
+};
+
+constexpr i64 unbounded = 1ll << 40;  // a side of a window without a bound
+
+// Which keys the rows of a tile of queries see: row r those from low + r up to high + r (exclusive), if they exist.
+template <int ROWS> struct Span {
+  int key_len, low, high;
+  bool bounded;  // some row may see less than all keys
+  // Row 0 stands at key `at` and sees the keys from `left` before it to `right` after it.
+  BARACUDA_D Span(i64 at, i64 left, i64 right, i64 keys) : key_len(static_cast<int>(keys)) {
+    const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, keys))); };
+    low = clamped(at - left);
+    high = clamped(at + right + 1);
+    bounded = left < unbounded || right < unbounded;
+  }
+  template <class P> BARACUDA_D Span(const P& p, const Work& work)
+      : Span(work.first + work.shift, p.left, p.right, work.key_len) {}
+  // Keys before `first` no row sees, nor those from end(rows) on the first `rows` rows; end may be <= 0.
+  template <int KEYS> BARACUDA_D int first() const { return max(0, low) / KEYS * KEYS; }
+  BARACUDA_D int end(int rows) const { return min(key_len, high + rows - 1); }
+  // Whether some row sees less than all of a tile of keys.
+  template <int KEYS> BARACUDA_D bool cuts(int k0) const {
+    return k0 + KEYS > min(key_len, high) || k0 < low + ROWS - 1;
   }
 };
 
@@ -61,11 +175,11 @@ template <class A> constexpr A ln_2 = static_cast<A>(0.6931471805599453);
 
 // ---- global to shared memory ----------------------------------------------------------------------------------------
 
-// tile[r][c] = source[r * stride + c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte
-// aligned and cols is a multiple of 16 bytes; then a thread has up to AHEAD loads in flight. All 128 threads call; the
-// caller synchronises.
-template <int ROWS, int COLS, int PITCH, int AHEAD = 8, class T>
-BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte aligned
+// and cols is a multiple of 16 bytes; then a thread has up to AHEAD loads in flight. All 128 threads call; the caller
+// synchronises.
+template <int ROWS, int COLS, int PITCH, int AHEAD, class T, class Source>
+BARACUDA_D void stage(acc_t<T>* tile, const Source& source, int rows, int cols, bool wide) {
   constexpr int VEC = vec_elems<T>, LINE = COLS / VEC, EACH = ROWS * LINE / threads;
   static_assert(ROWS * LINE % threads == 0, "every thread takes as many 16-byte pieces");
   constexpr int BATCH = EACH % AHEAD == 0 ? AHEAD : EACH % 4 == 0 ? 4 : EACH % 3 == 0 ? 3 : EACH % 2 == 0 ? 2 : 1;
@@ -73,7 +187,7 @@ BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int
     constexpr bool EVEN = threads % LINE == 0;  // a thread keeps its columns
     constexpr int STEP = threads / LINE;
     const int line = static_cast<int>(threadIdx.x) / LINE, column = static_cast<int>(threadIdx.x) % LINE * VEC;
-    const T* from = source + line * stride + column;
+    auto from = source.template walk<STEP, 0>(line, column, rows);
 #pragma unroll 1
     for (int first = 0; first < EACH; first += BATCH) {
       uint4 piece[BATCH];  // as words: a Vec of 16-bit elements would take a register for each
@@ -82,8 +196,8 @@ BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int
         const int at = (first + n) * threads + static_cast<int>(threadIdx.x);
         const int r = EVEN ? line + (first + n) * STEP : at / LINE, c = EVEN ? column : at % LINE * VEC;
         piece[n] = uint4{0, 0, 0, 0};
-        if (r < rows && c < cols) piece[n] = __ldg(reinterpret_cast<const uint4*>(EVEN ? from : source + r * stride + c));
-        if (EVEN) from += STEP * stride;
+        const T* const here = EVEN ? from.next() : source.row(r) + c;
+        if (r < rows && c < cols) piece[n] = __ldg(reinterpret_cast<const uint4*>(here));
       }
 #pragma unroll
       for (int n = 0; n < BATCH; ++n) {
@@ -98,9 +212,13 @@ BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int
 #pragma unroll 2
     for (int n = threadIdx.x; n < ROWS * COLS; n += threads) {
       const int r = n / COLS, c = n % COLS;
-      tile[r * PITCH + c] = r < rows && c < cols ? to_acc(source[r * stride + c]) : acc_t<T>(0);
+      tile[r * PITCH + c] = r < rows && c < cols ? to_acc(source.row(r)[c]) : acc_t<T>(0);
     }
   }
+}
+template <int ROWS, int COLS, int PITCH, int AHEAD = 8, class T>
+BARACUDA_D void stage(acc_t<T>* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+  stage<ROWS, COLS, PITCH, AHEAD, T>(tile, Strided<T>{source, stride}, rows, cols, wide);
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
@@ -142,8 +260,9 @@ template <class A, int R, int D> struct Columns {
 };
 
 // acc[i] = acc[i] * factor(row i) + sum over ROWS values of p[row i][n] value[n]; the factors stand behind the weights, in
-// the padding of p's rows, where they take no registers. With MASKED, value n adds nothing to row i unless seen(i, n), be
-// it infinite or NaN; only tiles on the diagonal need that, so that form goes one value at a time and compiles fast.
+// the padding of p's rows, where they take no registers. With MASKED, values from seen(i) on
+// add nothing to row i, be they infinite or NaN; only tiles on the diagonal need that, so that form goes one value at a
+// time and compiles fast.
 template <int R, int D, int ROWS, bool MASKED, bool RESCALE, class A, class Seen>
 BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor, const A* value, Seen seen) {
   using C = Columns<A, R, D>;

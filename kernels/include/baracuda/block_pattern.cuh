@@ -33,7 +33,7 @@ class Search {
 
 // A head without a pattern: the kernels' loops and masks come out as if this were not there.
 template <class P> struct EveryBlock {
-  static constexpr bool every = true;
+  static constexpr bool every = true, may_cut = false;
   BARACUDA_D EveryBlock(const P&, u32, u32) {}
   template <int, int> static BARACUDA_D constexpr bool cuts() { return false; }
   template <int, bool> BARACUDA_D u32 hidden(i64, i64) const { return 0; }
@@ -41,8 +41,9 @@ template <class P> struct EveryBlock {
   template <int, bool> BARACUDA_D i64 visit(Search&, i64, int, i64 from, i64) const { return from; }
 };
 
-// A head's pattern. Queries and keys beyond the last count as the last.
-template <class P> class BlockPattern {
+// A head's pattern. Queries and keys beyond the last count as the last. MAY_CUT: whether blocks may end within a tile, where
+// a kernel does not ask.
+template <class P, bool MAY_CUT> class BlockPattern {
   const P& p;
   const u8* blocks;
 
@@ -62,7 +63,7 @@ template <class P> class BlockPattern {
   }
 
  public:
-  static constexpr bool every = false;
+  static constexpr bool every = false, may_cut = MAY_CUT;
   BARACUDA_D BlockPattern(const P& params, u32 b, u32 h)
       : p(params), blocks(static_cast<const u8*>(p.pattern) + b * p.pattern_stride[0] + h * p.pattern_stride[1]) {}
 
@@ -120,5 +121,12 @@ template <class P> class BlockPattern {
     return found;
   }
 };
+
+// Blocks find their work as for dense operands, and go by a pattern.
+template <bool MAY_CUT> struct BlockSparse : Dense {};
+
+template <class Where, class P> struct BlocksOf_ { using type = EveryBlock<P>; };
+template <bool MAY_CUT, class P> struct BlocksOf_<BlockSparse<MAY_CUT>, P> { using type = BlockPattern<P, MAY_CUT>; };
+template <class Where, class P> using BlocksOf = typename BlocksOf_<Where, P>::type;
 
 }  // namespace baracuda::attention

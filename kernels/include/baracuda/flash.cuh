@@ -1,6 +1,6 @@
 #pragma once
-// flash      what a warp of the tensor-core attention kernels keeps of its queries, the online softmax on it (Milakov and
-//            Gimelshein 2018), and the products of mma.sync.
+// flash      what a warp of the tensor-core attention kernels keeps of its queries, and the online softmax on it
+//            (Milakov and Gimelshein 2018).
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
@@ -35,6 +35,59 @@ template <int WORDS, int THREADS, class T> BARACUDA_D void clear_odd(T* tile) {
   for (int n = threadIdx.x; n < WORDS; n += THREADS) words[n] &= ~((odd_signs<T>(words[n]) >> 15) * 0xffffu);
 }
 
+// s += q kᵀ; the tiles stand `query_at` and `key_at` bytes behind those of the readers.
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void add_scores(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query,
+                           const tile::Reader<D, true>& key, u32 query_at, u32 key_at) {
+#pragma unroll
+  for (int d = 0; d < D; d += 16) {
+    u32 x[MT][4];
+#pragma unroll
+    for (int m = 0; m < MT; ++m) query.read(x[m], 16 * m, d, query_at);
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n += 2) {
+      u32 y[4];
+      key.read(y, 8 * n, d, key_at);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        mma_m16n8k16<T>(s[m][n], x[m], {y[0], y[1]});
+        mma_m16n8k16<T>(s[m][n + 1], x[m], {y[2], y[3]});
+      }
+    }
+  }
+}
+
+// s = q kᵀ
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key,
+                      u32 at) {
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
+  }
+  add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
+}
+
+// acc += weights v
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4],
+                         const tile::Reader<D, false>& value, u32 at) {
+#pragma unroll
+  for (int j = 0; j < KEYS; j += 16) {
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      u32 y[4];
+      value.read_transposed(y, j, 8 * n, at);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        mma_m16n8k16<T>(acc[m][n], weights[m][j / 16], {y[0], y[1]});
+        mma_m16n8k16<T>(acc[m][n + 1], weights[m][j / 16], {y[2], y[3]});
+      }
+    }
+  }
+}
+
 // What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's running maximum and sum. Lane (g, t) of
 // mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16.
 template <class T, int D, int MT, int KEYS> struct Rows {
@@ -53,16 +106,55 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
-  // -inf for keys from `left` on, and from past + r on in row r of the warp.
-  BARACUDA_D void mask(int left, int past) {
+  // f(score, r, c) for each score, at row r and key c of the lane's own: see terms.cuh.
+  template <class F> BARACUDA_D void each(const F& f) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(s[m][n][e], 16 * m + e / 2 * 8, 8 * n + e % 2);
+      }
+    }
+  }
+  // The warp's first row is query i, the tile's first key j.
+  template <class Terms> BARACUDA_D void add(const Terms& terms, int i, int j) {
+    terms.add_to([&](const auto& f) { each(f); }, i + lane_id() / 4, j + lane_id() % 4 * 2);
+  }
+
+  // A sink takes part in the sum like a key without a value: the rows begin with it.
+  template <class Terms> BARACUDA_D void begin_with(const Terms& terms) {
+    const float weight = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+      top[m][0] = top[m][1] = terms.sink;
+      sum[m][0] = sum[m][1] = weight;
+    }
+  }
+
+  // Zeros for the weights that dropout takes.
+  template <class Terms> BARACUDA_D void drop(const Terms& terms, int i, int j) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n) {
+        const u32 kept = terms.kept_by_rows(i + 16 * m + lane_id() / 4, j + 8 * n + lane_id() % 4 * 2);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[m][n][e] = kept >> e & 1 ? s[m][n][e] : 0.0f;
+      }
+    }
+  }
+
+  // -inf for keys from `left` on, and in row r of the warp before from + r and from past + r on.
+  BARACUDA_D void mask(int left, int from, int past) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int limit = min(left, past + 16 * m + lane_id() / 4 + e / 2 * 8);
-          if (8 * n + lane_id() % 4 * 2 + e % 2 >= limit) s[m][n][e] = -numeric<float>::infinity();
+          const int row = 16 * m + lane_id() / 4 + e / 2 * 8, key = 8 * n + lane_id() % 4 * 2 + e % 2;
+          if (key >= min(left, past + row) || key < from + row) s[m][n][e] = -numeric<float>::infinity();
         }
       }
     }
@@ -136,13 +228,9 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
-  // acc += weights times the infinite and NaN values of a tile, by hand: masked keys, from past + r on, add nothing.
-  // Layout::at(row, piece) says where a tile's pieces stand.
-  template <class Layout> BARACUDA_D void add_odd(const T* values, int left, int past) {
-    add_odd_of<Layout>(values, left, [&](int m, int half, int j) { return j < past + 16 * m + lane_id() / 4 + 8 * half; });
-  }
-  // The same where seen(m, half, j) says which keys are not masked.
-  template <class Layout, class Seen> BARACUDA_D void add_odd_of(const T* values, int left, Seen seen) {
+  // acc += weights times the infinite and NaN values of a tile, by hand: keys that seen(r, key) denies row r of the warp
+  // add nothing. Layout::at(row, piece) says where a tile's pieces stand.
+  template <class Layout, class Seen> BARACUDA_D void add_odd(const T* values, int left, const Seen& is_seen) {
     u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // keys whose weight is not 0
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -169,7 +257,8 @@ template <class T, int D, int MT, int KEYS> struct Rows {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const u64 bits = KEYS > 64 && j >= 64 ? weighty[m][half][(KEYS - 1) / 64] : weighty[m][half][0];
-          due[m][half] = !seen(m, half, j) ? 0.0f : bits >> j % 64 & 1 ? 1.0f : numeric<float>::nan();
+          const bool seen = is_seen(16 * m + lane_id() / 4 + 8 * half, j);
+          due[m][half] = !seen ? 0.0f : bits >> j % 64 & 1 ? 1.0f : numeric<float>::nan();
         }
       }
 #pragma unroll
@@ -187,8 +276,10 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
-  // The outputs, divided by the sums, to the warp's rows of a tile, from `row` on; lse[r] for r < rows if lse is not null.
-  template <class Layout> BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float c, float scale) {
+  // The outputs, divided by the sums and times `again`, to the warp's rows of a tile, from `row` on; lse[r] for r < rows
+  // if lse is not null.
+  template <class Layout>
+  BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float c, float scale, float again = 1.0f) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
       float factor[2];
@@ -196,7 +287,7 @@ template <class T, int D, int MT, int KEYS> struct Rows {
       for (int half = 0; half < 2; ++half) {
         float total = sum[m][half] + __shfl_xor_sync(all_lanes, sum[m][half], 1);
         total += __shfl_xor_sync(all_lanes, total, 2);
-        factor[half] = total == 0.0f ? 0.0f : 1.0f / total;
+        factor[half] = total == 0.0f ? 0.0f : again / total;
         const int r = 16 * m + 8 * half + lane_id() / 4;
         if (lse != nullptr && lane_id() % 4 == 0 && r < rows) {
           const float rest = math::fma(top[m][half], c, -(top[m][half] * c));  // what rounding took from base
@@ -209,54 +300,6 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 };
-
-// ---- products -------------------------------------------------------------------------------------------------------
-
-// s = q kᵀ
-template <class T, int D, int MT, int KEYS>
-BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key,
-                      u32 at) {
-#pragma unroll
-  for (int m = 0; m < MT; ++m) {
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
-  }
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
-    u32 x[MT][4];
-#pragma unroll
-    for (int m = 0; m < MT; ++m) query.read(x[m], 16 * m, d);
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n += 2) {
-      u32 y[4];
-      key.read(y, 8 * n, d, at);
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-        mma_m16n8k16<T>(s[m][n], x[m], {y[0], y[1]});
-        mma_m16n8k16<T>(s[m][n + 1], x[m], {y[2], y[3]});
-      }
-    }
-  }
-}
-
-// acc += weights v
-template <class T, int D, int MT, int KEYS>
-BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4],
-                         const tile::Reader<D, false>& value, u32 at) {
-#pragma unroll
-  for (int j = 0; j < KEYS; j += 16) {
-#pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
-      u32 y[4];
-      value.read_transposed(y, j, 8 * n, at);
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-        mma_m16n8k16<T>(acc[m][n], weights[m][j / 16], {y[0], y[1]});
-        mma_m16n8k16<T>(acc[m][n + 1], weights[m][j / 16], {y[2], y[3]});
-      }
-    }
-  }
-}
 
 }  // namespace attention
 }  // namespace baracuda

@@ -158,6 +158,12 @@ BARACUDA_D float fast_rcp(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
+// tanh.approx.f32: PTX ISA, Floating Point Instructions: tanh (PTX 7.0, sm_75): relative error up to 2^-11.
+BARACUDA_D float fast_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // exp(x), relative error below 2^-17 for |x| < 90: the product x * log2(e) rounds once, and |x| multiplies that.
 // Subnormal results are kept.

@@ -5,6 +5,7 @@
 // row r stands at piece c ^ twist(r). The twist moves a piece within its 128 bytes (D a multiple of 64) or 64 bytes, so
 // that eight rows' pieces c lie in eight different groups of four banks.
 #include <baracuda/mma.cuh>
+#include <baracuda/row_source.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda::tile {
@@ -22,41 +23,50 @@ template <int ROWS> struct Panels {  // a tile as panels of 64 columns
   static BARACUDA_D int at(int row, int piece) { return piece / 8 * ROWS * 64 + tile::at<64>(row, piece % 8); }
 };
 
-// tile[r][c] = source[r * stride + c] for r < rows and c < cols, zeros elsewhere in ROWS x D. wide: rows start 16-byte
-// aligned and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are done on return. All
-// THREADS call; the caller commits, waits and synchronises.
-template <int ROWS, int D, int THREADS, class T>
-BARACUDA_D void copy(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x D. wide: rows start 16-byte aligned
+// and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are done on return. All THREADS
+// call; the caller commits, waits and synchronises.
+template <int ROWS, int D, int THREADS, class T, class Source>
+BARACUDA_D void copy(T* tile, const Source& source, int rows, int cols, bool wide) {
   constexpr int LINE = line<D>, STEP = THREADS / LINE, PASSES = (ROWS + STEP - 1) / STEP;
   static_assert(sizeof(T) == 2 && D % 32 == 0 && STEP % 8 == 0, "the rows a thread copies share one twist");
   if (wide) {
     const int row = static_cast<int>(threadIdx.x) / LINE, piece = static_cast<int>(threadIdx.x) % LINE;
     T* const to = tile + at<D>(row, piece);
-    const T* from = source + row * stride + piece * 8;
+    auto from = source.template walk<STEP, PASSES>(row, piece * 8, rows);
 #pragma unroll
-    for (int n = 0; n < PASSES; ++n, from += STEP * stride) {
+    for (int n = 0; n < PASSES; ++n) {
       if (ROWS % STEP != 0 && row + n * STEP >= ROWS) break;
+      const T* const here = from.next();
 #pragma unroll
       for (int c = 0; c < D; c += LINE * 8) {
-        cp_async_16(to + n * STEP * D + c, from + c, row + n * STEP < rows && c + piece * 8 < cols);
+        cp_async_16(to + n * STEP * D + c, here + c, row + n * STEP < rows && c + piece * 8 < cols);
       }
     }
   } else {
 #pragma unroll 1
     for (int n = threadIdx.x; n < ROWS * D; n += THREADS) {
       const int r = n / D, c = n % D;
-      tile[at<D>(r, c / 8) + c % 8] = r < rows && c < cols ? source[r * stride + c] : T(0.0f);
+      tile[at<D>(r, c / 8) + c % 8] = r < rows && c < cols ? source.row(r)[c] : T(0.0f);
     }
   }
 }
+template <int ROWS, int D, int THREADS, class T>
+BARACUDA_D void copy(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+  copy<ROWS, D, THREADS>(tile, Strided<T>{source, stride}, rows, cols, wide);
+}
 
 // The same to panels of 64 columns, [COLS / 64][ROWS][64], each a tile of its own.
-template <int ROWS, int COLS, int THREADS, class T>
-BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+template <int ROWS, int COLS, int THREADS, class T, class Source>
+BARACUDA_D void copy_panels(T* tile, const Source& source, int rows, int cols, bool wide) {
 #pragma unroll
   for (int c = 0; c < COLS; c += 64) {
-    copy<ROWS, 64, THREADS>(tile + c * ROWS, source + c, stride, rows, cols - c, wide);
+    copy<ROWS, 64, THREADS>(tile + c * ROWS, source.columns(c), rows, cols - c, wide);
   }
+}
+template <int ROWS, int COLS, int THREADS, class T>
+BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+  copy_panels<ROWS, COLS, THREADS>(tile, Strided<T>{source, stride}, rows, cols, wide);
 }
 
 // out[r * stride + c] = tile[r][c] for r < rows and c < cols, by COUNT threads of which this is number `thread`.

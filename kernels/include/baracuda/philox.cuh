@@ -43,6 +43,26 @@ BARACUDA_HD constexpr u32 philox_bits(u64 seed, u64 offset, u64 element) {
   return philox_word(philox_block(seed, offset, element >> 2), static_cast<u32>(element & 3));
 }
 
+// Words of elements element … element + N - 1: each block once, wherever in it the first one lies.
+template <int N> BARACUDA_D void philox_words(u64 seed, u64 offset, u64 element, u32 (&out)[N]) {
+  constexpr int blocks = (N + 2) / 4 + 1;
+  const u32 shift = static_cast<u32>(element & 3);
+  u32 words[4 * blocks] = {};
+#pragma unroll
+  for (int b = 0; b < blocks; ++b) {
+    if (4 * b < static_cast<int>(shift) + N) {
+      const Philox4 four = philox_block(seed, offset, (element >> 2) + b);
+      words[4 * b] = four.x, words[4 * b + 1] = four.y, words[4 * b + 2] = four.z, words[4 * b + 3] = four.w;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < N; ++k) {  // by selection, as above
+    const u32 low = shift & 1 ? words[k + 1] : words[k];
+    const u32 high = shift & 1 ? words[k + 3] : words[k + 2];
+    out[k] = shift & 2 ? high : low;
+  }
+}
+
 // Both steps are exact, so any IEEE machine agrees.
 BARACUDA_HD constexpr float uniform_from_bits(u32 bits) {
   return static_cast<float>(bits >> 8) * 5.9604644775390625e-8f;

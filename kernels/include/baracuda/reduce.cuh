@@ -172,6 +172,22 @@ template <class Op, int THREADS, class T> BARACUDA_D T block_reduce(T x) {
   return block_reduce<Op, THREADS>(x, reinterpret_cast<T*>(scratch));
 }
 
+// x[0] op x[1] op … up to the calling thread's, over a one-dimensional block of THREADS threads, whole warps; an Op with an
+// identity. `scratch` holds THREADS / 32 values of T in shared memory and may be used again after a barrier.
+template <class Op, int THREADS, class T> BARACUDA_D T block_scan(T x, T* scratch) {
+  static_assert(THREADS % warp_size == 0 && THREADS <= 1024, "whole warps");
+  const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
+#pragma unroll
+  for (int step = 1; step < warp_size; step *= 2) {
+    const T before = shuffle(x, lane - step & (warp_size - 1));
+    if (lane >= step) x = Op::apply(before, x);
+  }
+  if (lane == warp_size - 1) scratch[warp] = x;
+  __syncthreads();
+  const T before = lane < warp ? scratch[lane] : Op::template identity<T>();
+  return Op::apply(warp_reduce<Op>(before), x);
+}
+
 // ---- within a thread ------------------------------------------------------------------------------------------------
 
 // x[0] op x[1] op … as the same kind of tree, neighbours first.

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.device import fake_device
+from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.flash_decoding import RINGS, FlashDecodingDescriptor, FlashDecodingPlan, flash_decoding
+from baracuda_py.ops.attention.flash_decoding import FlashDecodingDescriptor, FlashDecodingPlan, flash_decoding
 from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
+from baracuda_py.schedules.decoding import RINGS
 
 
 def make(rng, batch=3, heads=6, kv_heads=2, cells=40, d_k=8, d_v=6, dtype=np.float64):
@@ -86,3 +88,29 @@ def test_every_block_fits_the_smallest_device():
             )
             plan = FlashDecodingPlan.select(desc, device=fake_device(8.6))
             assert plan.rows[0].geometry(plan._dense).steps[0].smem <= 99 << 10
+
+
+def test_weights_are_the_softmax_of_the_first_cells():
+    rng = np.random.default_rng(4)
+    q, k, v = make(rng)
+    lengths = np.array([40, 0, 13])
+    k[2, :, 13:], v[2, :, 13:] = np.nan, np.nan
+    y, weights, mean = flash_decoding(q, k, v, lengths, scale=0.3, return_weights=True, return_mean_weights=True)
+    assert weights.shape == (3, 6, 40) and mean.shape == (3, 40)
+    np.testing.assert_allclose(weights[[0, 2]].sum(-1), 1, rtol=1e-6)
+    assert not weights[1].any() and not weights[2, :, 13:].any()
+    values = np.nan_to_num(v).repeat(3, axis=1)
+    np.testing.assert_allclose(np.einsum("bhs,bhsd->bhd", weights, values), y, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mean, weights.mean(axis=1), rtol=1e-6, atol=1e-9)
+
+
+def test_weights_that_nobody_wants_cost_nothing():
+    desc = FlashDecodingDescriptor(
+        batch_size=2, num_heads=16, num_kv_heads=4, max_cache_len=4096, d_k=128, d_v=128, element="bfloat16"
+    )
+    plan = FlashDecodingPlan.select(desc, device=fake_device(9.0))
+    steps = [step.kernel for step in plan.rows[0].geometry(plan._dense).steps]
+    assert steps == ["mma_128", "merge"]
+    with_all = plan.rows[0].geometry(dense_problem(FlashDecodingPlan, desc, plan.device, optional=True))
+    assert [step.kernel for step in with_all.steps] == ["mma_128_keep", "merge_keep", "weights_keep"]
+    assert with_all.workspace - plan.workspace_size() == 256  # {maximum, sum} of every head

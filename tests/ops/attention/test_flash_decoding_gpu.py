@@ -22,8 +22,8 @@ def make(batch: int, heads: int, kv_heads: int, cells: int, d_k: int, d_v: int, 
     return [cupy.random.standard_normal(shape, "float32").astype(dtype) for shape in shapes]
 
 
-def same(got: tuple[Any, Any], want: tuple[Any, Any]) -> bool:
-    """Equal bits of y and lse."""
+def same(got: tuple[Any, ...], want: tuple[Any, ...]) -> bool:
+    """Equal bits of all outputs."""
     return all(a.tobytes() == b.tobytes() for a, b in zip(got, want, strict=True))
 
 
@@ -106,3 +106,34 @@ def test_long_contexts_and_large_scores(group):
     assert truth["lse"].max() > 60
     assert_within(Relative(2), y.get(), truth["y"], element=ElementKind.F16, low=low["y"])
     np.testing.assert_allclose(lse.get(), truth["lse"], rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(8, 1, 128), (6, 2, 64), (21, 1, 40), (1, 1, 256)])
+def test_weights(dtype, heads, kv_heads, dim):
+    """Against the reference; y and lse keep their bits; a mean alone and a sequence alone are the same."""
+    cupy = pytest.importorskip("cupy")
+    q, k, v = make(4, heads, kv_heads, 1333, dim, dim, dtype)
+    lengths = np.array([1333, 0, 257, 64])
+    for b, n in enumerate(lengths):
+        k[b, :, n:], v[b, :, n:] = cupy.nan, cupy.nan
+    given = [q, k, v, cupy.asarray(lengths)]
+    plain = flash_decoding(*given, return_lse=True)
+    acc = "float64" if dtype == "float64" else "float32"
+    wide = cupy.full((4, heads + 1, 1340), 7, acc)
+    out = {"weights": wide[:, :heads, 3:1336]}
+    y, lse, weights, mean = flash_decoding(
+        *given, return_lse=True, return_weights=True, return_mean_weights=True, out=out
+    )
+    assert same((y, lse), plain)
+    assert (wide[:, heads] == 7).all() and (wide[..., :3] == 7).all() and (wide[..., 1336:] == 7).all()
+    host = [a.get().astype("float64") for a in (q, k, v)]
+    _, want, want_mean = flash_decoding(*host, lengths, return_weights=True, return_mean_weights=True)
+    tight = {"rtol": 1e-12, "atol": 1e-15} if acc == "float64" else {"rtol": 2e-5, "atol": 1e-9}
+    np.testing.assert_allclose(weights.get(), want, **tight)
+    np.testing.assert_allclose(mean.get(), want_mean, **tight)
+    _, alone = flash_decoding(*given, return_mean_weights=True)
+    assert same((alone, alone), (mean, mean))
+    for b in range(4):
+        one = flash_decoding(*(a[b : b + 1] for a in given), return_weights=True, return_mean_weights=True)
+        assert same(one, (y[b : b + 1], cupy.ascontiguousarray(weights[b : b + 1]), mean[b : b + 1]))

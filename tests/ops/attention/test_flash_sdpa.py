@@ -125,23 +125,24 @@ def choose(element, d_k, d_v, strides=None):
     """The SKU on a device with 99 KB of shared memory, or the error."""
     desc = FlashSdpaDescriptor(batch_size=2, num_heads=2, query_len=70, key_len=70, d_k=d_k, d_v=d_v, element=element)
     acc = "float64" if element == "float64" else "float32"
-    q, k = (TensorRef(1 << 20, (2, 2, 70, d_k), strides, element) for _ in range(2))
-    v, y = TensorRef(2 << 20, (2, 2, 70, d_v), None, element), TensorRef(3 << 20, (2, 2, 70, d_v), None, element)
-    args = FlashSdpaArgs(q=q, k=k, v=v, y=y, lse=TensorRef(4 << 20, (2, 2, 70), None, acc))
+    q, k = (TensorRef(1 << 24, (2, 2, 70, d_k), strides, element) for _ in range(2))
+    v, y = TensorRef(2 << 24, (2, 2, 70, d_v), None, element), TensorRef(3 << 24, (2, 2, 70, d_v), None, element)
+    args = FlashSdpaArgs(q=q, k=k, v=v, y=y, lse=TensorRef(4 << 24, (2, 2, 70), None, acc))
     return FlashSdpaPlan.select(desc, device=fake_device(8.6)).can_implement(args)
 
 
 @pytest.mark.parametrize("element", ["float32", "float64", "float16", "bfloat16"])
 def test_every_head_dim_fits_small_shared_memory(element):
-    for d in (1, 32, 64, 80, 128, 192, 256):
-        assert choose(element, d, 256), choose(element, d, 256).reason
-        assert choose(element, 256, d)
+    for d in (1, 32, 64, 80, 128, 192, 256, 257, 512):
+        for other in (256, 512):
+            assert choose(element, d, other), choose(element, d, other).reason
+            assert choose(element, other, d)
 
 
-def test_head_dim_beyond_256_is_refused_with_the_reason():
-    verdict = choose("float32", 257, 64)
+def test_head_dim_beyond_512_is_refused_with_the_reason():
+    verdict = choose("float32", 513, 64)
     assert isinstance(verdict.error, UnsupportedError)
-    assert "head_dim 257" in verdict.reason
+    assert "head_dim 513" in verdict.reason
 
 
 def test_a_strided_head_dim_is_refused():

@@ -42,7 +42,7 @@ def descriptor(queries: int, keys: int, d: int, element: str, **facts: object) -
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("d", [32, 64, 96, 128, 192, 256])
+@pytest.mark.parametrize("d", [32, 64, 96, 128, 192, 256, 512])
 def test_scores_up_to_a_hundred(element: str, d: int) -> None:
     desc = descriptor(131, 197, d, element, batch_size=2, is_causal=True, causal_alignment="bottom_right")
     assert wrong(desc, spread=30) is None
@@ -55,7 +55,9 @@ def test_lengths(element: str, length: int) -> None:
     assert wrong(descriptor(length, length, 64, element, is_causal=causal, num_heads=1), spread=30) is None
 
 
-@pytest.mark.parametrize(("d_k", "d_v"), [(17, 72), (80, 8), (40, 33), (256, 1), (200, 250)])
+@pytest.mark.parametrize(
+    ("d_k", "d_v"), [(17, 72), (80, 8), (40, 33), (256, 1), (200, 250), (512, 40), (40, 300), (257, 512)]
+)
 @pytest.mark.parametrize("element", HALVES)
 def test_unequal_and_odd_head_dims(element: str, d_k: int, d_v: int) -> None:
     desc = FlashSdpaDescriptor(

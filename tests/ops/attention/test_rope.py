@@ -84,6 +84,39 @@ def test_inv_freq_replaces_base():
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_scale_multiplies_the_rotated_columns(pairing):
+    x, dy = RNG.standard_normal((2, 2, 3, 4, 10))
+    options = {"pairing": pairing, "rotary_dim": 6}
+    y = rope(x, **options, scale=1.5)
+    np.testing.assert_allclose(y[..., :6], 1.5 * rope(x, **options)[..., :6], rtol=1e-14)
+    np.testing.assert_array_equal(y[..., 6:], x[..., 6:])
+    back = rope_backward(dy, **options, scale=1.5)
+    np.testing.assert_allclose(np.vdot(dy, y), np.vdot(back, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_tables_replace_angles(pairing):
+    x = RNG.standard_normal((2, 3, 5, 12))
+    angle = np.arange(5)[:, None] * 100.0 ** (-np.arange(4) / 4)
+    options = {"pairing": pairing, "rotary_dim": 8}
+    expected = rope(x, base=100.0, **options)
+    for shape in ((5, 4), (1, 5, 4), (2, 5, 4)):
+        tables = {"cos": np.broadcast_to(np.cos(angle), shape), "sin": np.broadcast_to(np.sin(angle), shape)}
+        np.testing.assert_allclose(rope(x, **tables, **options), expected, atol=1e-14)
+        np.testing.assert_allclose(rope_backward(expected, **tables, **options), x, atol=1e-14)
+    scaled = rope(x, cos=np.cos(angle) / 4, sin=np.sin(angle) / 4, scale=4.0, **options)
+    np.testing.assert_allclose(scaled, expected, atol=1e-14)
+
+
+def test_tables_stand_alone():
+    x, table = RNG.standard_normal((1, 1, 3, 4)), np.ones((3, 2))
+    with pytest.raises(InvalidProblemError, match="cos and sin go together"):
+        rope(x, cos=table)
+    with pytest.raises(InvalidProblemError, match="cos and sin replace positions and inv_freq"):
+        rope(x, np.arange(3), np.ones(2), cos=table, sin=table)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_backward_is_inverse_and_adjoint(pairing):
     x, dy = RNG.standard_normal((2, 2, 3, 4, 10))
     options = {"pairing": pairing, "rotary_dim": 6, "offset": 11}
@@ -143,8 +176,9 @@ def test_gpu_many_heads(pairing, rotary, start):
     desc = RopeDescriptor(
         batch_size=2, num_heads=44, seq_len=1500, head_dim=128, rotary_dim=rotary, pairing=pairing, element="float32"
     )
+    absent = dict.fromkeys(("inv_freq", "x2", "cos", "sin"))
     truth = reference(
-        desc, x=x.get().astype(np.float64), positions=positions.get(), inv_freq=None, x2=None, offset=0, wanted=set()
+        desc, x=x.get().astype(np.float64), positions=positions.get(), offset=0, scale=1.0, wanted=set(), **absent
     )
     np.testing.assert_allclose(dense.get(), truth["y"], atol=2e-6)
 
@@ -169,3 +203,29 @@ def test_gpu_offset_on_the_device():
     x = cp.asarray(RNG.standard_normal((2, 3, 4, 16)))
     for kind in (np.int32, np.int64):
         np.testing.assert_array_equal(rope(x, offset=cp.asarray(9, kind)).get(), rope(x, offset=9).get())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("pairing", "rotary"), [("half", 64), ("interleaved", 64), ("half", 20), ("interleaved", 22)])
+def test_gpu_tables_and_scale(dtype, pairing, rotary):
+    """Tables in the accumulator or in x's element; a number and a device scalar as the scale; forward and backward."""
+    import cupy as cp
+
+    x = RNG.standard_normal((2, 3, 5, 64)).astype(dtype)
+    cos, sin = RNG.standard_normal((2, 2, 5, rotary // 2)).astype(np.float64 if dtype == np.float64 else np.float32)
+    options = {"pairing": pairing, "rotary_dim": rotary}
+    close = {"rtol": 0, "atol": {np.float16: 8e-3, np.float32: 2e-6, np.float64: 4e-15}[dtype]}
+    for kind in (cos.dtype, x.dtype):
+        given = {"cos": cos.astype(kind), "sin": sin.astype(kind)}
+        device = {name: cp.asarray(table) for name, table in given.items()}
+        for function in (rope, rope_backward):
+            y = function(cp.asarray(x), **device, **options, scale=1.25)
+            np.testing.assert_allclose(y.get(), function(x, **given, **options, scale=1.25), **close)
+            moved = function(cp.asarray(x), **device, **options, scale=cp.asarray(1.25))
+            np.testing.assert_array_equal(moved.get(), y.get())
+    shared = rope(cp.asarray(x), cos=cp.asarray(cos[0]), sin=cp.asarray(sin[0]), **options)
+    np.testing.assert_allclose(shared.get(), rope(x, cos=cos[0], sin=sin[0], **options), **close)
+    y = rope(cp.asarray(x), scale=0.5, **options)
+    np.testing.assert_array_equal(y.get()[..., :rotary], rope(cp.asarray(x), **options).get()[..., :rotary] / 2)
+    np.testing.assert_array_equal(y.get()[..., rotary:], x[..., rotary:])

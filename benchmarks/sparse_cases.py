@@ -1,4 +1,4 @@
-"""Benchmarked problems of attention beside `attention.py`: paged caches, merged states, block-sparse masks."""
+"""Benchmarked problems of attention under patterns of blocks."""
 
 from __future__ import annotations
 
@@ -8,115 +8,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from cases import Arrays, Case, case, empty, make, optional, randn
+from cases import Arrays, Case, case, empty, make, randn
 
 import baracuda_py as bc
-
-
-def _paged(batch: int, new: int, page: int, compiled: bool) -> Case:
-    """Pages dealt out at random, as after a while of serving."""
-    heads, dim, before = 8, 128, 100
-    each = -(-(before + new) // page)
-    desc = bc.PagedKvAppendDescriptor(
-        batch_size=batch, num_tokens=batch * new, num_heads=heads, num_pages=batch * each, page_size=page, d_k=dim,
-        d_v=dim, max_pages=each, element="bfloat16",
-    )  # fmt: skip
-    table = torch.randperm(batch * each, device="cuda").reshape(batch, each).int()
-    place = before + torch.arange(new, device="cuda")
-    pages, cells = table[:, place // page].flatten().long(), (place % page).repeat(batch)
-
-    def arrays() -> Arrays:
-        return {
-            "k_new": randn(batch * new, heads, dim),
-            "v_new": randn(batch * new, heads, dim),
-            "page_table": table,
-            "cache_offsets": torch.full((batch,), before, device="cuda", dtype=torch.int32),
-            "k_cache": empty(batch * each, heads, page, dim),
-            "v_cache": empty(batch * each, heads, page, dim),
-        }
-
-    def peer(s: Arrays) -> Any:
-        s["k_cache"][pages, :, cells] = s["k_new"]
-        s["v_cache"][pages, :, cells] = s["v_new"]
-
-    return make(
-        bc.PagedKvAppendPlan,
-        desc,
-        arrays,
-        [],
-        f"{batch} x {new} tokens, pages of {page}, bf16",
-        {"torch": peer},
-        nbytes=8 * batch * new * heads * dim,
-        target="0.85",
-    )
-
-
-case("attention.paged_kv_append")(partial(_paged, 64, 512, 16))
-case("attention.paged_kv_append")(partial(_paged, 64, 512, 1))
-case("attention.paged_kv_append")(partial(_paged, 8, 4096, 256))
-
-
-@case("attention.cascade_merge_states")
-def cascade_merge_states(compiled: bool) -> Case:
-    seq, sets, heads, dim = 16384, 4, 32, 128
-    desc = bc.CascadeMergeStatesDescriptor(
-        seq_len=seq, num_sets=sets, num_heads=heads, head_dim=dim, element="bfloat16"
-    )
-
-    def arrays() -> Arrays:
-        return {
-            "v": randn(seq, sets, heads, dim),
-            "lse": 4 * randn(seq, sets, heads, dtype=torch.float32),
-            "v_merged": empty(seq, heads, dim),
-            "lse_merged": empty(seq, heads, dtype=torch.float32),
-        }
-
-    def peer(s: Arrays) -> Any:
-        lse = torch.logsumexp(s["lse"], 1)
-        return (torch.exp(s["lse"] - lse[:, None])[..., None] * s["v"]).sum(1).to(s["v"].dtype), lse
-
-    return make(
-        bc.CascadeMergeStatesPlan,
-        desc,
-        arrays,
-        ["v_merged", "lse_merged"],
-        "[16384, 4, 32, 128] bf16",
-        {"torch": peer},
-        compiled=optional(compiled, peer),
-        target="0.90",
-    )
-
-
-@case("attention.cascade_attention")
-def cascade_attention(compiled: bool) -> Case:
-    seq, heads, dim = 65536, 32, 128
-    desc = bc.CascadeAttentionDescriptor(seq_len=seq, num_heads=heads, head_dim=dim, element="bfloat16")
-
-    def arrays() -> Arrays:
-        return {
-            "v": randn(seq, heads, dim),
-            "lse": 4 * randn(seq, heads, dtype=torch.float32),
-            "v_other": randn(seq, heads, dim),
-            "lse_other": 4 * randn(seq, heads, dtype=torch.float32),
-        }
-
-    def peer(s: Arrays) -> Any:
-        lse = torch.logaddexp(s["lse"], s["lse_other"])
-        own, other = torch.exp(s["lse"] - lse)[..., None], torch.exp(s["lse_other"] - lse)[..., None]
-        s["v"].copy_(own * s["v"] + other * s["v_other"])
-        s["lse"].copy_(lse)
-
-    return make(
-        bc.CascadeAttentionPlan,
-        desc,
-        arrays,
-        [],
-        "[65536, 32, 128] bf16",
-        {"torch": peer},
-        compiled=optional(compiled, peer),
-        nbytes=bc.CascadeAttentionPlan.bytes(desc),
-        target="0.90",
-    )
 
 
 def _block_sparse(block: int, compiled: bool) -> Case:

@@ -1,0 +1,202 @@
+"""What attention adds to its scores or hides of them: window, soft cap, ALiBi, mask, sinks, dropout; in NumPy.
+
+s[i, j] = scale · q[i] k[j];   softcap > 0: s = softcap · tanh(s / softcap)      (Gemma 2)
+s += -slopes[h] · |i + shift - j|                                                (ALiBi, Press et al. 2021)
+s += mask[i, j]; -inf where a boolean mask is False, or out of the window        (Beltagy et al. 2020)
+p = exp(s) / (exp(sinks[h]) + Σ exp(s))                                          (Xiao et al. 2023)
+y = (p · keep / (1 - dropout_p)) v;   lse = log(exp(sinks[h]) + Σ exp(s))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
+from ...core.element import unrounded
+from ...core.errors import InvalidProblemError
+from ..random.philox import philox_uniform
+
+ALIGNMENTS = ("top_left", "bottom_right")
+_CHUNK = 2**23  # scores the reference holds at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionDescriptor(Descriptor):
+    """Attention of `query_len` queries to `key_len` keys; `scale` None is 1 / √d_k.
+
+    `num_kv_heads` None is `num_heads`; fewer are shared by consecutive query heads (GQA, MQA). Query i stands at key
+    position i + shift: shift is 0 ("top_left", as torch) or key_len - query_len ("bottom_right", as FlashAttention).
+    Causal, it sees the keys up to there.
+    """
+
+    batch_size: int = extent()
+    num_heads: int = extent()
+    query_len: int = extent()
+    key_len: int = extent()
+    d_k: int = extent()
+    d_v: int = extent()
+    scale: float = number(None)
+    is_causal: bool = flag(False)
+    causal_alignment: str = choice(ALIGNMENTS, "top_left")
+    num_kv_heads: int = integer(None, minimum=0)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.scale is None:
+            object.__setattr__(self, "scale", 1.0 / math.sqrt(max(self.d_k, 1)))
+        if self.num_kv_heads is None:
+            object.__setattr__(self, "num_kv_heads", self.num_heads)
+        if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
+            raise InvalidProblemError(
+                f"num_heads must be a multiple of num_kv_heads, got {self.num_heads} and {self.num_kv_heads}"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key and value head."""
+        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
+
+    @property
+    def shift(self) -> int:
+        """The key position of query 0."""
+        return self.key_len - self.query_len if self.causal_alignment == "bottom_right" else 0
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Query i sees the keys i + reach[0] <= j < i + reach[1], if they exist; unbounded sides lie far off."""
+        far = self.key_len + self.query_len
+        return self.shift - far, self.shift + (0 if self.is_causal else far) + 1
+
+    @property
+    def pairs(self) -> int:
+        """(query, key) pairs within reach, of one head."""
+        low, high = self.reach
+        rows = np.arange(self.query_len)
+        seen = np.minimum(rows + high, self.key_len) - np.maximum(rows + low, 0)
+        return int(np.maximum(seen, 0).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreTerms(AttentionDescriptor):
+    """Query i also sees no key before window_left from its position, nor after window_right; None is no bound.
+
+    is_causal is window_right 0. softcap 0 is none; dropout_p of the weights are dropped.
+    """
+
+    window_left: int = integer(None, minimum=0)
+    window_right: int = integer(None, minimum=0)
+    softcap: float = number(0.0, minimum=0.0)
+    dropout_p: float = number(0.0, minimum=0.0, maximum=1.0)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        low, high = super().reach
+        if self.window_left is not None:
+            low = max(low, self.shift - self.window_left)
+        if self.window_right is not None:
+            high = min(high, self.shift + self.window_right + 1)
+        return low, high
+
+    @property
+    def mask_elements(self) -> tuple[ElementKind, ...]:
+        """What a mask may be: True where a key is seen, or numbers added to the scores."""
+        wide = (ElementKind.F64,) if self.element is ElementKind.F64 else ()
+        return ElementKind.F32, ElementKind.BOOL, ElementKind.F16, ElementKind.BF16, *wide
+
+
+def visible(desc: Any) -> np.ndarray | None:
+    """[query_len, key_len], True where causality and window let a key be seen; None where all are."""
+    low, high = desc.reach
+    if high >= desc.key_len and low + desc.query_len - 1 <= 0:
+        return None
+    ahead = np.arange(desc.key_len) - np.arange(desc.query_len)[:, None]
+    seen: np.ndarray = (ahead >= low) & (ahead < high)
+    return seen
+
+
+def batches(desc: Any) -> Iterator[slice]:
+    """Slices of the batch whose scores fit the reference's working set."""
+    step = max(1, _CHUNK // max(1, desc.num_heads * desc.query_len * desc.key_len))
+    for start in range(0, desc.batch_size, step):
+        yield slice(start, min(start + step, desc.batch_size))
+
+
+def grouped(x: np.ndarray, desc: Any) -> np.ndarray:
+    """[b, num_heads, rows, d] as [b, num_kv_heads, group · rows, d]: one matrix a key head."""
+    if desc.group == 1:
+        return x
+    return x.reshape(x.shape[0], desc.num_kv_heads, desc.group * x.shape[2], x.shape[3])
+
+
+@dataclass
+class Scores:
+    """The scores of some batches, [b, num_heads, query_len, key_len], -inf where hidden.
+
+    `seen` is None or False where hidden; `slope` is None or the soft cap's derivative.
+    """
+
+    s: np.ndarray
+    seen: np.ndarray | None
+    slope: np.ndarray | None = None
+
+
+def scores(
+    desc: Any, b: slice, q: np.ndarray, k: np.ndarray, mask: Any = None, slopes: Any = None, store: Any = unrounded
+) -> Scores:
+    """All terms; q and k are those of the batches b, mask and slopes whole. store: what a kernel makes of tanh."""
+    shape = (q.shape[0], desc.num_heads, desc.query_len, desc.key_len)
+    every = (desc.batch_size, *shape[1:])
+    s: np.ndarray = (grouped(q * q.dtype.type(desc.scale), desc) @ k.swapaxes(-1, -2)).reshape(shape)
+    made = Scores(s, visible(desc))
+    if desc.softcap:
+        cap = s.dtype.type(desc.softcap)
+        tanh = store(np.tanh(s / cap))
+        np.multiply(tanh, cap, out=s)
+        made.slope = 1 - tanh * tanh
+    if slopes is not None:
+        s -= np.broadcast_to(slopes, every[:2])[b][..., None, None] * distance(desc).astype(s.dtype)
+    if mask is not None:
+        mask = np.broadcast_to(mask, every)[b]
+        kept = mask if mask.dtype == np.bool_ else mask != -np.inf
+        if mask.dtype != np.bool_:
+            s += mask
+        made.seen = np.broadcast_to(kept, shape) if made.seen is None else kept & made.seen
+    if made.seen is not None:
+        np.copyto(s, -np.inf, where=~made.seen)
+    return made
+
+
+def distance(desc: Any) -> np.ndarray:
+    """|i + shift - j|, [query_len, key_len]."""
+    return np.abs(np.arange(desc.query_len)[:, None] + desc.shift - np.arange(desc.key_len))
+
+
+def kept(desc: Any, b: slice, seed: Any, offset: Any) -> np.ndarray | None:
+    """Which weights of the batches b dropout leaves; the stream runs over [batch, heads, queries, keys]."""
+    if not desc.dropout_p:
+        return None
+    shape = (b.stop - b.start, desc.num_heads, desc.query_len, desc.key_len)
+    each = desc.num_heads * desc.query_len * desc.key_len
+    uniform = philox_uniform(seed, offset, shape[0] * each, b.start * each)
+    return uniform.astype(np.float64).reshape(shape) >= desc.dropout_p
+
+
+def restored(desc: Any) -> float:
+    """What dropout multiplies the weights it keeps by."""
+    return 1.0 / (1.0 - desc.dropout_p) if desc.dropout_p < 1 else 0.0
+
+
+def weighted(desc: Any, p: np.ndarray, v: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
+    """p v. A hidden key adds nothing, be its v infinite or NaN."""
+    odd = None if seen is None or np.isfinite(v).all() else ~np.isfinite(v)
+    y: np.ndarray = (grouped(p, desc) @ (v if odd is None else np.where(odd, 0, v))).reshape(*p.shape[:3], v.shape[-1])
+    if odd is not None and seen is not None:
+        for key in np.flatnonzero(odd.any(axis=(0, 1, 3))):
+            value = np.repeat(np.where(odd[:, :, key], v[:, :, key], 0), desc.group, axis=1)[:, :, None]
+            y += np.where(seen[..., key, None] & (value != 0), p[..., key, None] * value, 0)
+    return y

@@ -1,0 +1,61 @@
+// flash_bias_gradients    dmask, dslopes and dsinks by multiply-adds: see flash_bias_gradients.cuh. A score is one chain of
+//   fma over d; an element of a tile is summed over the steps in order.
+#include "flash_bias_gradients.cuh"
+
+namespace baracuda {
+
+template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
+  using namespace attention;
+  using A = acc_t<T>;
+  constexpr int D = 64;  // columns go by chunks whatever their number
+  using B = BackwardTile<A, D>;
+  constexpr int R = B::R;
+  BARACUDA_DYNAMIC_SMEM(A, staging);  // at the end the sums
+  const Share share(p);
+  Pairs<2, A, P> pairs(p);
+
+  A sum[R][4];
+  clear(sum);
+  ScoreTile<B::rows> at;
+#pragma unroll 1
+  for (i64 step = share.step; at.find(p, share, step); ++step) {
+    const T* const q = at.template queries<T>(p.q, p.stride[0]);
+    const T* const k = at.template keys<T>(p.k, p.stride[1]);
+    const T* const v = at.template keys<T>(p.v, p.stride[2]);
+    const T* const dy = at.template queries<T>(p.dy, p.stride[3]);
+    const A* const lse = static_cast<const A*>(p.lse) + at.row(p);
+    const A* const delta = static_cast<const A*>(p.delta) + at.row(p);
+    const int i0 = at.q0 + thread_row(), j0 = at.k0 + thread_col();
+    pairs.enter(at.b, at.h);
+    A weight[R][4], s[R][4];
+    product<D>(s, staging, Operands<T>{q, p.stride[0][2], at.rows, p.wide & 1, k, p.stride[1][2], at.left, p.wide & 2, p.d_k});
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int r = thread_row() + 8 * i;
+      const A own = r < at.rows ? lse[r] : -numeric<A>::infinity();
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        A through;
+        weight[i][j] = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, own);
+        if (own == -numeric<A>::infinity() || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
+      }
+    }
+    product<D>(s, staging, Operands<T>{dy, p.stride[3][2], at.rows, p.wide & 8, v, p.stride[2][2], at.left, p.wide & 4, p.d_v});
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int r = thread_row() + 8 * i;
+      const A own = r < at.rows ? delta[r] : A(0);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
+        sum[i][j] += ds_of(p, weight[i][j], s[i][j], own, i0 + 8 * i, j0 + 16 * j);
+      }
+    }
+  }
+  __syncthreads();
+  put_scores<R>(staging, sum);
+  __syncthreads();
+  put_share<B::rows, threads>(p, share, staging);
+}
+
+}  // namespace baracuda

@@ -1,0 +1,153 @@
+#pragma once
+// flash_bias_gradients    ds[i,j] = p[i,j] (keep dy[i] v[j] - delta[i]),   p[i,j] = exp(s[i,j] - lse[i]);
+//   dmask = ds, dslopes[h] = -sum |i + shift - j| ds, each summed where the operand broadcasts;
+//   dsinks[h] = -sum exp(sinks[h] - lse[i]) delta[i]
+//
+// flash_bias_gradient: a block owns a tile of the gradient's own elements and walks, in order, the tiles of scores that
+// meet there: all batches, heads, queries or keys along which the operand is 1 long. A sum over rows or columns within
+// the tile comes last. Where there are fewer tiles than a device can run, several blocks share one, each with a run of
+// its steps, and flash_bias_sum adds their parts in order. How many depends on the operand's axes, not on the batch
+// where the operand has one, nor on the device. flash_sink_gradients: a block a head.
+#include <baracuda/index.cuh>
+
+#include "flash_sdpa_backward_simt.cuh"
+
+namespace baracuda {
+namespace attention {
+
+// What a block sums: the tile (b, h, q, k) of the gradient, number `tile`, over the steps from `step` to before `last`.
+struct Share {
+  u64 b, h, q, k, tile, split;
+  i64 step, last;
+  template <class P> BARACUDA_D explicit Share(const P& p) {
+    tile = divmod(static_cast<u64>(blockIdx.x), static_cast<u64>(p.splits), split);
+    u64 rest = divmod(tile, static_cast<u64>(p.own[3]), k);
+    rest = divmod(rest, static_cast<u64>(p.own[2]), q);
+    b = divmod(rest, static_cast<u64>(p.own[1]), h);
+    step = static_cast<i64>(split) * p.each;
+    last = min(step + p.each, p.steps);
+  }
+};
+
+// A tile of scores of one head: queries from q0, keys from k0, of which row r sees those from `from` + r to before
+// `past` + r and `left`.
+template <int ROWS> struct ScoreTile {
+  u32 b, h, kv;
+  int q0, k0, rows, left, from, past;
+
+  // The one of the first step from `step` on that has a pair; false where there is none before the last.
+  template <class P> BARACUDA_D bool find(const P& p, const Share& share, i64& step) {
+    for (; step < share.last; ++step) {
+      u64 b_, h_, q, k, rest = divmod(static_cast<u64>(step), static_cast<u64>(p.loops[3]), k);
+      rest = divmod(rest, static_cast<u64>(p.loops[2]), q);
+      b_ = divmod(rest, static_cast<u64>(p.loops[1]), h_);
+      b = static_cast<u32>(share.b + b_), h = static_cast<u32>(share.h + h_), kv = h / p.group;
+      q0 = static_cast<int>(share.q + q) * ROWS, k0 = static_cast<int>(share.k + k) * tile_keys;
+      rows = inside<ROWS>(p.query_len, q0), left = inside<tile_keys>(p.key_len, k0);
+      const Span<ROWS> span(q0 + p.shift, p.left, p.right, p.key_len);
+      from = span.low - k0, past = span.high - k0;
+      if (k0 < span.end(rows) && left > from) return true;
+    }
+    return false;
+  }
+  // Where the first of its rows is among the rows of all heads.
+  template <class P> BARACUDA_D i64 row(const P& p) const {
+    return (static_cast<i64>(b) * p.num_heads + h) * p.query_len + q0;
+  }
+  template <class T> BARACUDA_D const T* queries(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + h * stride[1] + q0 * stride[2];
+  }
+  template <class T> BARACUDA_D const T* keys(const void* x, const i64 (&stride)[3]) const {
+    return static_cast<const T*>(x) + b * stride[0] + kv * stride[1] + k0 * stride[2];
+  }
+  BARACUDA_D bool sees(int r, int c) const { return c >= from + r && c < min(left, past + r); }
+};
+
+// What a pair adds: ds, for slopes times minus the distance.
+template <class A, class P> BARACUDA_D A ds_of(const P& p, A weight, A dy_v, A delta, int i, int j) {
+  const A factor = p.distance ? -static_cast<A>(abs(i + static_cast<int>(p.shift) - j)) : A(1);
+  return is_hidden(weight) ? A(0) : weight * factor * (dy_v - delta);
+}
+
+// x to element (b, h, i, j) of the gradient, in its own element.
+template <class A, class P> BARACUDA_D void put_gradient(const P& p, u64 b, u64 h, i64 i, i64 j, A x) {
+  const i64 at = static_cast<i64>(b) * p.out_stride[0] + static_cast<i64>(h) * p.out_stride[1] + i * p.out_stride[2] +
+                 j * p.out_stride[3];
+  with_kind<A>(p.out_kind, [&](auto kind) {
+    using Out = decltype(kind);
+    static_cast<Out*>(p.out)[at] = cast<Out>(x);
+  });
+}
+
+// A tile's sums, in shared memory, to the gradient or to this block's part of it, added up along the rows or columns
+// where the gradient is 1 long. All threads call.
+template <int ROWS, int THREADS, class A, class P> BARACUDA_D void put_share(const P& p, const Share& share, A* tile) {
+  constexpr int PITCH = score_pitch<A>;
+  const i64 i0 = static_cast<i64>(share.q) * ROWS, j0 = static_cast<i64>(share.k) * tile_keys;
+  const int rows = p.each_row ? inside<ROWS>(p.query_len, i0) : 1;
+  const int cols = p.each_col ? inside<tile_keys>(p.key_len, j0) : 1;
+  if (!p.each_row) {
+    for (int c = threadIdx.x; c < tile_keys; c += THREADS) {
+      A sum = 0;
+      for (int r = 0; r < ROWS; ++r) sum += tile[r * PITCH + c];
+      tile[c] = sum;
+    }
+    __syncthreads();
+  }
+  if (!p.each_col) {
+    for (int r = threadIdx.x; r < rows; r += THREADS) {
+      A sum = 0;
+      for (int c = 0; c < tile_keys; ++c) sum += tile[r * PITCH + c];
+      tile[r * PITCH] = sum;
+    }
+    __syncthreads();
+  }
+  A* const part = static_cast<A*>(p.parts) + (share.tile * p.splits + share.split) *
+                                                 ((p.each_row ? ROWS : 1) * (p.each_col ? tile_keys : 1));
+  for (int n = threadIdx.x; n < rows * cols; n += THREADS) {
+    const int r = p.each_col ? n / cols : n, c = p.each_col ? n % cols : 0;
+    const A x = tile[r * PITCH + c];
+    if (p.splits > 1) part[r * (p.each_col ? tile_keys : 1) + c] = x;
+    else put_gradient(p, share.b, share.h, i0 + r, j0 + c, x);
+  }
+}
+
+}  // namespace attention
+
+// The parts of every element of the gradient, added in order. ROWS as in the kernel that made them.
+template <class T, int ROWS, class P> BARACUDA_D void flash_bias_sum(const P& p) {
+  using namespace attention;
+  using A = acc_t<T>;
+  const u64 n = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (n >= static_cast<u64>(p.elements)) return;
+  u64 i = 0, j = 0, rest = n;
+  if (p.each_col) rest = divmod(rest, static_cast<u64>(p.key_len), j);
+  if (p.each_row) rest = divmod(rest, static_cast<u64>(p.query_len), i);
+  u64 h;
+  const u64 b = divmod(rest, static_cast<u64>(p.own[1]), h);
+  const u64 tile = (rest * p.own[2] + i / ROWS) * p.own[3] + j / tile_keys;
+  const i64 pitch = p.each_col ? tile_keys : 1, size = (p.each_row ? ROWS : 1) * pitch;
+  const A* part = static_cast<const A*>(p.parts) + tile * p.splits * size + i % ROWS * pitch + j % tile_keys;
+  A sum = 0;
+#pragma unroll 4
+  for (i64 split = 0; split < p.splits; ++split, part += size) sum += *part;
+  put_gradient(p, b, h, static_cast<i64>(i), static_cast<i64>(j), sum);
+}
+
+template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
+  using A = acc_t<T>;
+  const u64 heads = gridDim.x, rows = static_cast<u64>(p.query_len), h = blockIdx.x;
+  const A sink = static_cast<const A*>(p.sinks)[h];
+  A sum = 0;
+  for (u64 n = threadIdx.x; n < static_cast<u64>(p.batch_size) * rows; n += 256) {
+    u64 i;
+    const u64 b = divmod(n, rows, i), at = (b * heads + h) * rows + i;
+    const A lse = static_cast<const A*>(p.lse)[at];
+    const A weight = lse == -numeric<A>::infinity() ? A(0) : math::exp(sink - lse);
+    sum = math::fma(-weight, static_cast<const A*>(p.delta)[at], sum);
+  }
+  sum = block_reduce<Sum, 256>(sum);
+  if (threadIdx.x == 0) static_cast<A*>(p.dsinks)[h] = sum;
+}
+
+}  // namespace baracuda

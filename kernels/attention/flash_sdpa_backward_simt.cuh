@@ -1,0 +1,113 @@
+#pragma once
+// flash_sdpa_backward_simt.cuh    what the multiply-add kernels of the backward share: products by staged chunks, the
+//   weight of a pair, p = 2^((score - lse) log2(e)), and flash_delta, delta[i] = dy[i] y[i], a warp a row.
+//
+// A pair is hidden where mask or window say so or its row has no sum; its weight is -0, which exp2 never gives, so that it
+// adds nothing even if dy v is infinite or NaN.
+#include <baracuda/terms.cuh>
+
+namespace baracuda {
+namespace attention {
+
+template <class A, int D> struct BackwardTile {
+  static constexpr int R = sizeof(A) == 4 ? (D <= 128 ? 8 : 4) : (D <= 64 ? 4 : 2);
+  static constexpr int rows = 8 * R, columns = chunk<A, D>, pitch = columns + pad<A>;
+  static constexpr int values = value_rows<A, D, 32768>();
+  static constexpr int operands = (rows + tile_keys) * pitch;
+  static constexpr int staged = max(operands, values * D);  // then two score tiles
+};
+
+template <int R, int N, class A> BARACUDA_D void clear(A (&x)[R][N]) {
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[i][n] = A(0);
+  }
+}
+
+template <class T> struct Operands {  // of a product of scores: rows of x by 64 rows of y, both of d columns
+  const T* x;
+  i64 x_stride;
+  int x_rows;
+  int x_wide;
+  const T* y;
+  i64 y_stride;
+  int y_rows;
+  int y_wide;
+  int d;
+};
+
+// s[i][j] = x[row i] y[row j]. Other threads may still read the staging area when it begins and when it ends.
+template <int D, class T, class A, int R> BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
+  using B = BackwardTile<A, D>;
+  A* const left = staging;
+  A* const right = staging + B::rows * B::pitch;
+  clear(s);
+#pragma unroll 1
+  for (int at = 0; at < o.d; at += B::columns) {
+    __syncthreads();
+    stage<B::rows, B::columns, B::pitch>(left, o.x + at, o.x_stride, o.x_rows, o.d - at, o.x_wide);
+    stage<tile_keys, B::columns, B::pitch>(right, o.y + at, o.y_stride, o.y_rows, o.d - at, o.y_wide);
+    __syncthreads();
+    multiply_scores<R, B::columns, B::pitch, B::pitch>(s, left, right);
+  }
+}
+
+template <class A> BARACUDA_D bool is_hidden(A weight) { return weight == A(0) && math::signbit(weight); }
+
+// The weights of pairs of one head. scale is what a product is multiplied by on its way to a score, and a score's gradient
+// on its way to those of q and k.
+template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> {
+  using Base = Terms<LEVEL, A, false, P>;
+  A scale, sign;
+
+  BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
+    scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
+  }
+  // Of query i and key j, whose product is x; `through` is what the score's gradient is multiplied by.
+  BARACUDA_D A weight(A& through, A x, int i, int j, A lse) const {
+    x *= sign;
+    if (this->capped()) x = this->squash(x);
+    through = Base::through(x);
+    x = this->biased(x, i, j);
+    if (x != -numeric<A>::infinity()) return exp2_fast(math::fma(x, this->natural, -lse) * log2_e<A>);
+    through = A(1);
+    return A(-0.0);
+  }
+};
+template <class A, class P> struct Pairs<0, A, P> {
+  static constexpr A again = A(1);
+  A scale;
+
+  BARACUDA_D explicit Pairs(const P& p) : scale(static_cast<A>(p.signed_scale)) {}
+  BARACUDA_D void enter(u32, u32) {}
+  BARACUDA_D A weight(A& through, A x, int, int, A lse) const {
+    through = A(1);
+    return exp2_fast(math::fma(x, scale, -lse) * log2_e<A>);
+  }
+  BARACUDA_D bool drops() const { return false; }
+  BARACUDA_D bool kept(int, int) const { return true; }
+};
+
+}  // namespace attention
+
+template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
+  using A = acc_t<T>;
+  constexpr int VEC = vec_elems<T>;
+  const i64 row = blockIdx.x * static_cast<i64>(blockDim.x / warp_size) + threadIdx.x / warp_size;
+  if (row >= p.rows) return;  // whole warps
+  const i64 head = row / p.query_len, i = row % p.query_len, b = head / p.num_heads, h = head % p.num_heads;
+  const T* y = static_cast<const T*>(p.y) + b * p.stride[0][0] + h * p.stride[0][1] + i * p.stride[0][2];
+  const T* dy = static_cast<const T*>(p.dy) + b * p.stride[1][0] + h * p.stride[1][1] + i * p.stride[1][2];
+  A sum = 0;
+  for (int c = lane_id() * VEC; c < p.d_v; c += warp_size * VEC) {
+    const auto a = to_acc(p.wide & 1 ? load_vec<T, VEC, true>(y + c, p.d_v - c) : load_vec<T, VEC, false>(y + c, p.d_v - c));
+    const auto g = to_acc(p.wide & 2 ? load_vec<T, VEC, true>(dy + c, p.d_v - c) : load_vec<T, VEC, false>(dy + c, p.d_v - c));
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) sum = math::fma(a[k], g[k], sum);
+  }
+  sum = warp_reduce<Sum>(sum);
+  if (lane_id() == 0) static_cast<A*>(p.delta)[row] = sum;
+}
+
+}  // namespace baracuda

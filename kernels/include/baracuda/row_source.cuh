@@ -1,0 +1,30 @@
+#pragma once
+// row_source where the rows of a tile begin in global memory. A source has `row(r)`, `from(row)` and `columns(c)`, the source
+//            that begins there, and `walk<STEP, COUNT>(row, column, rows)`: its next() are rows row, row + STEP, … from
+//            `column` on, COUNT of them (0: any number); beyond `rows` a source may give any valid address.
+#include <baracuda/types.cuh>
+
+namespace baracuda {
+
+template <class T> struct Strided {
+  const T* first;
+  i64 stride;  // from row to row, in elements
+
+  struct Walk {
+    const T* at;
+    i64 by;
+    BARACUDA_D const T* next() {
+      const T* const now = at;
+      at += by;
+      return now;
+    }
+  };
+  BARACUDA_D const T* row(int r) const { return first + r * stride; }
+  BARACUDA_D Strided from(i64 row) const { return {first + row * stride, stride}; }
+  BARACUDA_D Strided columns(int c) const { return {first + c, stride}; }
+  template <int STEP, int COUNT> BARACUDA_D Walk walk(int row, int column, int) const {
+    return {first + row * stride + column, STEP * stride};
+  }
+};
+
+}  // namespace baracuda

@@ -1,0 +1,172 @@
+#pragma once
+// terms      what attention adds to its scores besides q k: soft cap, ALiBi, mask, sinks, dropout; formulas and sources on
+//            the page, ops/attention/score_terms.py. P has the fields of `schedules/score_terms.py: TERMS`.
+//
+// A score x = q k is a multiple of the scale. A soft cap makes it tanh(x scale / softcap), a multiple of the cap; biases and
+// sinks are added in that unit, and c = unit log2(e) takes it to a power of 2. A finite bias stays finite: a row of the
+// lowest numbers is not one of hidden keys.
+//
+// A thread's scores of a tile are `each`: each(f) calls f(x, r, c) for those at query i + r and key j + c, where (i, j) is
+// the thread's own and r, c are constants once loops are unrolled.
+#include <baracuda/attention.cuh>
+#include <baracuda/mma.cuh>
+#include <baracuda/philox.cuh>
+
+namespace baracuda::attention {
+
+// f(x) for an x of the C++ type of a mask's element: 0 bool, as bytes, 1 f16, 2 bf16, 3 f32, 4 f64.
+template <class A, class F> BARACUDA_D void with_kind(int kind, const F& f) {
+  switch (kind) {
+    case 0: f(u8{}); break;
+    case 1: f(f16{}); break;
+    case 2: f(bf16{}); break;
+    case 3: f(float{}); break;
+    default:
+      if constexpr (is_same<A, double>) f(double{});
+  }
+}
+
+// LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code in a kernel costs time even when it is jumped
+// over (H200, wgmma, head_dim 128: a third of the throughput).
+template <int LEVEL, class A, bool FAST, class P> struct Terms {
+  const P& p;
+  A natural, c, again;    // the unit of scores, what takes them to powers of 2, dropout's factor
+  A inner, slope, units;  // into tanh; ALiBi's slope in units; 1 / unit
+  A sink;                 // in units; -inf without
+  const char* mask;       // of the head
+  u64 row, seed, offset;  // dropout's; the number of the head's first score in its stream
+  int query_len, key_len, shift;
+
+  BARACUDA_D explicit Terms(const P& params, i64 queries, i64 keys, i64 ahead) : p(params) {
+    const double unit = capped() ? p.softcap : p.scale;
+    natural = static_cast<A>(unit);
+    c = static_cast<A>(unit * 1.4426950408889634);
+    inner = static_cast<A>(p.scale / unit);
+    units = static_cast<A>(1 / unit);
+    again = static_cast<A>(p.restored);
+    seed = drops() ? p.seed() : 0, offset = drops() ? p.offset() : 0;
+    query_len = static_cast<int>(queries), key_len = static_cast<int>(keys), shift = static_cast<int>(ahead);
+  }
+  BARACUDA_D Terms(const P& params, const Work& work) : Terms(params, work.query_len, work.key_len, work.shift) {
+    enter(work.b, work.h);
+    sink = p.sinks != nullptr ? finite(static_cast<const A*>(p.sinks)[work.h]) : -numeric<A>::infinity();
+  }
+  BARACUDA_D void enter(u32 b, u32 h) {
+    slope = A(0);
+    if (p.slopes != nullptr) {
+      slope = static_cast<const A*>(p.slopes)[b * p.slope_stride[0] + h * p.slope_stride[1]] * units;
+    }
+    if constexpr (LEVEL == 2) {
+      mask = static_cast<const char*>(p.mask) + b * p.mask_pitch[0] + h * p.mask_pitch[1];
+      row = (static_cast<u64>(b) * p.num_heads + h) * query_len * key_len;
+    }
+  }
+
+  BARACUDA_D bool capped() const { return p.softcap > 0; }
+  BARACUDA_D bool sloped() const { return p.slopes != nullptr; }
+  BARACUDA_D bool masked() const { return LEVEL == 2 && p.mask != nullptr; }
+  BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
+  BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink * c - sink * c); }
+
+  // Everything between q k and the window.
+  template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j) const {
+    if (capped()) each([&](A& x, int, int) { x = squash(x); });
+    if (sloped()) {
+      const A ahead = static_cast<A>(i + shift - j);
+      each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x); });
+    }
+    if constexpr (LEVEL == 2) {
+      if (masked()) with_kind<A>(p.mask_kind, [&](auto kind) {
+        each([&](A& x, int r, int c_) { add_mask(x, mask_as<decltype(kind)>(i + r, j + c_)); });
+      });
+    }
+  }
+  BARACUDA_D A squash(A x) const {
+    if constexpr (FAST) return math::fast_tanh(x * inner);
+    else return math::tanh(x * inner);
+  }
+  // What tanh multiplies a gradient by; x comes from squash().
+  BARACUDA_D A through(A x) const { return capped() ? math::fma(-x, x, A(1)) : A(1); }
+
+  // One score with its biases; -inf where the mask hides it.
+  BARACUDA_D A biased(A x, int i, int j) const {
+    if (sloped()) x = math::fma(-slope, math::abs(static_cast<A>(i + shift - j)), x);
+    if (masked()) add_mask_to(x, i, j);
+    return x;
+  }
+  BARACUDA_D void add_mask_to(A& x, int i, int j) const { add_mask(x, mask_at(i, j)); }
+  BARACUDA_D bool hides(int i, int j) const { return masked() && mask_at(i, j) == -numeric<A>::infinity(); }
+
+  // Whether dropout leaves a weight.
+  BARACUDA_D bool kept(int i, int j) const { return stays(philox_bits(seed, offset, element(i, j))); }
+
+  // The same for the fragments of a warp, bits e as an accumulator has them. Four neighbouring keys are one block of the
+  // stream where rows are whole blocks: then lanes share the work. (i, j): the lane's first score.
+  //   by_rows      scores as Rows has them: keys along t, rows g and g + 8
+  //   by_columns   transposed: keys g and g + 8, rows along t
+  BARACUDA_D u32 kept_by_rows(int i, int j) const {
+    if (key_len % 4 != 0) {
+      return kept(i, j) | kept(i, j + 1) << 1 | kept(i + 8, j) << 2 | kept(i + 8, j + 1) << 3;
+    }
+    const bool right = lane_id() & 1;  // the left lane makes row g's block, the right one row g + 8's
+    const Philox4 made = philox_block(seed, offset, element(i + (right ? 8 : 0), j - (right ? 2 : 0)) >> 2);
+    const u32 a = __shfl_xor_sync(all_lanes, right ? made.x : made.z, 1);
+    const u32 b = __shfl_xor_sync(all_lanes, right ? made.y : made.w, 1);
+    const u32 mine = right ? stays(made.z) | stays(made.w) << 1 : stays(made.x) | stays(made.y) << 1;
+    const u32 theirs = stays(a) | stays(b) << 1;
+    return right ? theirs | mine << 2 : mine | theirs << 2;
+  }
+  BARACUDA_D u32 kept_by_columns(int i, int j) const {
+    if (key_len % 4 != 0) {
+      return kept(i, j) | kept(i + 1, j) << 1 | kept(i, j + 8) << 2 | kept(i + 1, j + 8) << 3;
+    }
+    const int r = lane_id() / 4 % 4;  // of the lanes with four neighbouring keys this one makes element r's block
+    const Philox4 made = philox_block(seed, offset, element(i + r % 2, j - r + r / 2 * 8) >> 2);
+    u32 word[4] = {made.x, made.y, made.z, made.w};
+#pragma unroll
+    for (int bit = 1; bit <= 2; bit *= 2) {  // transposed over the four lanes
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (k & bit) continue;
+        const u32 got = __shfl_xor_sync(all_lanes, r & bit ? word[k] : word[k + bit], 4 * bit);
+        if (r & bit) word[k] = got;
+        else word[k + bit] = got;
+      }
+    }
+    return stays(word[0]) | stays(word[1]) << 1 | stays(word[2]) << 2 | stays(word[3]) << 3;
+  }
+
+ private:
+  BARACUDA_D u64 element(int i, int j) const { return row + static_cast<u64>(i) * key_len + j; }
+  BARACUDA_D u32 stays(u32 bits) const { return bits >> 8 >= p.threshold; }
+  BARACUDA_D A mask_at(int i, int j) const {
+    A found = 0;
+    with_kind<A>(p.mask_kind, [&](auto kind) { found = mask_as<decltype(kind)>(i, j); });
+    return found;
+  }
+  // In units. What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
+  template <class M> BARACUDA_D A mask_as(int i, int j) const {
+    i = min(i, query_len - 1), j = min(j, key_len - 1);
+    const M found = *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
+    if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
+    else return finite(static_cast<A>(to_acc(found)));
+  }
+  BARACUDA_D A finite(A bias) const {  // in units
+    const A x = bias * units, most = A(0.9) * numeric<A>::max();
+    return math::abs(x) > most && math::abs(bias) <= numeric<A>::max() ? (x > A(0) ? most : -most) : x;
+  }
+  static BARACUDA_D void add_mask(A& x, A m) { x = m == -numeric<A>::infinity() ? m : x + m; }
+};
+
+template <class A> struct NoTerms {
+  A c, natural;
+  static constexpr A again = A(1);
+  template <class P>
+  BARACUDA_D NoTerms(const P& p, const Work&)
+      : c(static_cast<A>(p.scale * 1.4426950408889634)), natural(static_cast<A>(p.scale)) {}
+  template <class P> BARACUDA_D NoTerms(const P& p, i64, i64, i64) : NoTerms(p, Work{}) {}
+};
+template <int LEVEL, class A, bool FAST, class P>
+using TermsOf = conditional<LEVEL != 0, Terms<LEVEL, A, FAST, P>, NoTerms<A>>;
+
+}  // namespace baracuda::attention

@@ -1,0 +1,108 @@
+"""batch_ragged_prefill is flash_sdpa_varlen; batch_paged_prefill is that over the tokens which pages hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.ops.attention.batch_paged_prefill import BatchPagedPrefillDescriptor, batch_paged_prefill
+from baracuda_py.ops.attention.batch_ragged_prefill import batch_ragged_prefill
+from baracuda_py.ops.attention.flash_sdpa_varlen import flash_sdpa_varlen
+
+PAGE, PAGES = 4, 9
+TABLE = np.array([[7, 1, 4], [0, 8, 8], [2, 5, 3]])
+LENGTHS = np.array([9, 3, 12])
+INDPTR = np.array([0, 2, 2, 7])
+
+
+def make(seed=0, dtype=np.float64):
+    """Random queries and caches."""
+    rng = np.random.default_rng(seed)
+    shapes = (7, 4, 8), (PAGES, 2, PAGE, 8), (PAGES, 2, PAGE, 6)
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def packed(cache, lengths=LENGTHS, table=TABLE):
+    """The tokens one after the other, [tokens, heads, d]."""
+    rows = [(row[p // PAGE], p % PAGE) for row, n in zip(table, lengths, strict=True) for p in range(n)]
+    return np.array([cache[page, :, cell] for page, cell in rows])
+
+
+@pytest.mark.parametrize("facts", [{}, {"is_causal": True}, {"is_causal": True, "window_left": 2, "scale": 0.3}])
+def test_pages_hold_what_is_packed(facts):
+    q, k, v = make()
+    ends = np.concatenate([[0], np.cumsum(LENGTHS)])
+    want = batch_ragged_prefill(q, packed(k), packed(v), INDPTR, ends, return_lse=True, **facts)
+    padded = {"page_table": TABLE, "lengths": LENGTHS.astype(np.int32)}
+    compressed = {
+        "kv_indices": np.array([7, 1, 4, 0, 2, 5, 3]), "kv_indptr": np.array([0, 3, 4, 7]),
+        "kv_last_page_len": np.array([1, 3, 4]),
+    }  # fmt: skip
+    for tables in (padded, compressed):
+        for got, value in zip(
+            batch_paged_prefill(q, k, v, INDPTR, **tables, return_lse=True, **facts), want, strict=True
+        ):
+            np.testing.assert_allclose(got, value, rtol=1e-14, atol=1e-14)
+    nhd = [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (k, v)]
+    np.testing.assert_allclose(batch_paged_prefill(q, *nhd, INDPTR, **padded, layout="nhd", **facts), want[0])
+
+
+def test_the_last_query_stands_at_the_last_key():
+    q, k, v = make(1)
+    ends = np.concatenate([[0], np.cumsum(LENGTHS)])
+    got = batch_ragged_prefill(q, packed(k), packed(v), INDPTR, ends, is_causal=True)
+    facts = {"is_causal": True, "causal_alignment": "bottom_right"}
+    np.testing.assert_array_equal(got, flash_sdpa_varlen(q, packed(k), packed(v), INDPTR, ends, **facts))
+    free = batch_ragged_prefill(q, packed(k), packed(v), INDPTR, ends)
+    np.testing.assert_allclose(got[[1, 6]], free[[1, 6]], rtol=1e-14)
+    assert (got[0] != free[0]).any()
+
+
+@pytest.mark.parametrize("bad", [-1, PAGES, 2**31])
+def test_a_missing_page_ends_its_sequence(bad):
+    q, k, v = make(2)
+    table = TABLE.copy()
+    table[2, 1] = bad
+    got = batch_paged_prefill(q, k, v, INDPTR, page_table=table, lengths=LENGTHS, is_causal=True)
+    shorter = np.array([9, 3, 4])
+    np.testing.assert_array_equal(
+        got, batch_paged_prefill(q, k, v, INDPTR, page_table=TABLE, lengths=shorter, is_causal=True)
+    )
+
+
+def test_lengths_are_clamped_to_the_table():
+    q, k, v = make(3)
+    got = batch_paged_prefill(q, k, v, INDPTR, page_table=TABLE, lengths=np.array([99, -3, 2**40]), return_lse=True)
+    want = batch_paged_prefill(q, k, v, INDPTR, page_table=TABLE, lengths=np.array([12, 0, 12]), return_lse=True)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_checked_run_refuses_bad_tables(monkeypatch):
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    q, k, v = make(4)
+    batch_paged_prefill(q, k, v, INDPTR, page_table=TABLE, lengths=LENGTHS)
+    with pytest.raises(InvalidProblemError, match="room for 12"):
+        batch_paged_prefill(q, k, v, INDPTR, page_table=TABLE, lengths=LENGTHS + 1)
+    with pytest.raises(InvalidProblemError, match=r"qo_indptr\[2\]"):
+        batch_paged_prefill(q, k, v, np.array([0, 5, 3, 7]), page_table=TABLE, lengths=LENGTHS)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {}, {"page_table": TABLE}, {"lengths": LENGTHS}, {"page_table": TABLE, "kv_last_page_len": LENGTHS},
+        {"page_table": TABLE, "lengths": LENGTHS, "kv_indices": TABLE[0], "kv_indptr": np.zeros(4, int)},
+    ],
+)  # fmt: skip
+def test_tables_that_do_not_go_together(tables):
+    with pytest.raises(InvalidProblemError, match=r"give (page_table|lengths)|goes with"):
+        batch_paged_prefill(*make(5), INDPTR, **tables)
+
+
+def test_the_room_of_a_table_bounds_a_sequence():
+    sizes = {"batch_size": 2, "total_q": 3, "num_heads": 1, "d_k": 8, "d_v": 8, "num_pages": 5, "page_size": 16}
+    desc = BatchPagedPrefillDescriptor(**sizes, max_pages=3, element="float16")
+    assert desc.max_cache_len == desc.key_len == 48
+    assert BatchPagedPrefillDescriptor(**sizes, max_pages=3, max_cache_len=40, element="float16").total_k == 80

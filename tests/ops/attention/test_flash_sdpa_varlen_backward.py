@@ -1,0 +1,72 @@
+"""flash_sdpa_varlen_backward: against differences of the forward; each sequence is flash_sdpa_backward of it alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from baracuda_py.core.device import fake_device
+from baracuda_py.ops.attention.flash_sdpa_varlen import FlashSdpaVarlenPlan, flash_sdpa_varlen
+from baracuda_py.ops.attention.flash_sdpa_varlen_backward import (
+    FlashSdpaVarlenBackwardDescriptor,
+    FlashSdpaVarlenBackwardPlan,
+    flash_sdpa_varlen_backward,
+)
+
+from test_flash_sdpa_varlen import LENGTHS, bounds, make
+
+GRADS = ("dq", "dk", "dv")
+MASKS = ({}, {"is_causal": True, "causal_alignment": "bottom_right", "scale": -0.7}, {"window_left": 3, "scale": 0.4})
+
+
+def problem(seed, facts, cu=None):
+    """q, k, v, y, lse, dy and the bounds."""
+    rng = np.random.default_rng(seed)
+    cu_q, cu_k = cu or bounds(LENGTHS)
+    q, k, v = make(rng, 30, 60)
+    y, lse = flash_sdpa_varlen(q, k, v, cu_q, cu_k, return_lse=True, **facts)
+    return q, k, v, y, lse, rng.standard_normal(y.shape), cu_q, cu_k
+
+
+@pytest.mark.parametrize("facts", MASKS)
+def test_directional_differences(facts):
+    q, k, v, y, lse, dy, cu_q, cu_k = problem(0, facts)
+    grads = flash_sdpa_varlen_backward(q, k, v, y, lse, dy, cu_q, cu_k, **facts)
+    rng = np.random.default_rng(1)
+    for n, x in enumerate((q, k, v)):
+        way = rng.standard_normal(x.shape)
+        moved = [[x + s * way if i == n else a for i, a in enumerate((q, k, v))] for s in (1e-6, -1e-6)]
+        ends = [flash_sdpa_varlen(*arrays, cu_q, cu_k, **facts) for arrays in moved]
+        np.testing.assert_allclose(
+            (grads[n] * way).sum(), ((ends[0] - ends[1]) * dy).sum() / 2e-6, rtol=1e-6, atol=1e-7
+        )
+
+
+def test_rows_of_no_sequence_and_of_one_without_partners_get_zeros():
+    cu = np.array([2, 5, 5, 9]), np.array([0, 0, 4, 6])  # no keys; no queries; some of both
+    dq, dk, dv = flash_sdpa_varlen_backward(*problem(2, {}, cu))
+    assert dq[5:9].any(axis=(1, 2)).all() and dk[4:6].any(axis=(1, 2)).all()
+    assert not dq[:5].any() and not dq[9:].any()
+    for grad in (dk, dv):
+        assert not grad[:4].any() and not grad[6:].any()
+
+
+@pytest.mark.parametrize("only", GRADS)
+def test_one_gradient_alone(only):
+    arrays = problem(3, {"is_causal": True})
+    every = dict(zip(GRADS, flash_sdpa_varlen_backward(*arrays, is_causal=True), strict=True))
+    flags = {f"return_{name}": name == only for name in GRADS}
+    np.testing.assert_array_equal(flash_sdpa_varlen_backward(*arrays, is_causal=True, **flags), every[only])
+
+
+def test_it_is_the_forwards_vjp():
+    assert FlashSdpaVarlenPlan.vjp is not None
+    assert FlashSdpaVarlenPlan.vjp.plan == FlashSdpaVarlenBackwardPlan.__name__
+
+
+@pytest.mark.parametrize(("cc", "d", "row"), [(9.0, 128, "wgmma"), (9.0, 32, "mma"), (8.6, 256, "mma")])
+def test_the_row_a_device_takes(cc, d, row):
+    desc = FlashSdpaVarlenBackwardDescriptor(
+        batch_size=3, total_q=64, total_k=80, num_heads=2, d_k=d, d_v=d, element="bfloat16"
+    )
+    assert FlashSdpaVarlenBackwardPlan.select(desc, device=fake_device(cc)).sku.variant == row
