@@ -107,4 +107,4 @@ MMA_ROW = Variant(
     ),
 )  # fmt: skip
 # Where rows see a single key ds is a difference of equals, and a pattern may leave few other rows to compare with.
-SIMT_ROW = replace(simt_row(CUT), guarantee=Guarantee(Relative(3), batch_invariant=True))
+SIMT_ROW = replace(simt_row(CUT), guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True))

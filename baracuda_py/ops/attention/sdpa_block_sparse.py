@@ -21,8 +21,8 @@ from .score_terms import AttentionDescriptor
 class SdpaBlockSparseDescriptor(AttentionDescriptor):
     """As `AttentionDescriptor`; a block of the pattern is `query_block` queries by `key_block` keys, the last cut off.
 
-    Any sizes. Tiles of scores are visited whole or not at all: 64 queries (128 where those divide query_block) by 64
-    keys, or 16 by 32. Blocks of such multiples cost what is set in them, others what their tiles hold.
+    Any sizes. Tiles of scores are visited whole or not at all: 64 queries by 64 keys, or 16 by 32. Blocks of such
+    multiples cost what is set in them, others what their tiles hold.
     """
 
     window_left: ClassVar[None] = None  # no score terms

@@ -112,9 +112,9 @@ def test_the_pattern_must_fit_the_blocks():
 @pytest.mark.parametrize(
     ("query_block", "key_block", "d", "kernel"),
     [
-        (64, 64, 128, "whole_128"), (128, 64, 256, "whole_256"), (128, 64, 128, "long_128"), (256, 128, 40, "long_64"),
-        (1000, 1000, 64, "long_64"), (32, 64, 64, "warps_64"), (16, 32, 128, "warps_128"), (64, 96, 64, "warps_64"),
-        (16, 16, 64, "cut_64"), (7, 5, 200, "cut_256"),
+        (64, 64, 128, "whole_128"), (128, 64, 256, "whole_256"), (256, 128, 40, "whole_64"),
+        (1000, 1000, 64, "whole_64"), (32, 64, 64, "warps_64"), (16, 32, 128, "warps_128"),
+        (64, 96, 64, "warps_64"), (16, 16, 64, "cut_64"), (7, 5, 200, "cut_256"),
     ],
 )  # fmt: skip
 def test_the_kernel_that_blocks_take(query_block, key_block, d, kernel):
