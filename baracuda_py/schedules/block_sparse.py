@@ -56,7 +56,7 @@ DESIGNS = (
     Design(
         "warps", "between_warps",
         {
-            32: Tiling(4, 1, 32, 2, 4), 64: Tiling(4, 1, 32, 2, 4), 96: Tiling(4, 1, 32, 2, 4),
+            32: Tiling(4, 1, 32, 2, 4), 64: Tiling(4, 1, 32, 2, 4), 96: Tiling(4, 1, 32, 2, 3),
             128: Tiling(2, 1, 32, 2, 6), 192: Tiling(4, 1, 32, 2, 2), 256: Tiling(4, 1, 32, 2, 2),
         },
     ),
