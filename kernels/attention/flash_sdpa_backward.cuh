@@ -1,5 +1,6 @@
 #pragma once
 // flash_sdpa_backward.cuh    what the tensor-core rows of the backward share: flash_prepare, the mask, dq.
+#include <baracuda/block_pattern.cuh>
 #include <baracuda/terms.cuh>
 #include <baracuda/index.cuh>
 #include <baracuda/mma_tile.cuh>
@@ -23,6 +24,19 @@ struct Walk {
     if (head == 0) --at;
   }
 };
+// Moves a walk to the first step from it on whose tile of scores has a set block.
+template <int QUERIES, int KEYS, class Where, class P>
+BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& walk) {
+  using Blocks = BlocksOf<Where, P>;
+  if constexpr (!Blocks::every) {
+    const int group = p.group, from = (key.last - walk.at) * group + static_cast<int>(walk.head);
+    const int step = search.from(from, (key.last - key.first + 1) * group, [&](int n) {
+      const Blocks blocks(p, key.b, key.kv * p.group + n % group);
+      return blocks.any((key.last - n / group) * QUERIES, QUERIES, key.tile * KEYS, KEYS);
+    });
+    walk = {key.last - step / group, static_cast<u32>(step % group)};
+  }
+}
 // That tile among those of all heads.
 template <class P> BARACUDA_D u32 tile_at(const P& p, const KeyTile& key, const Walk& step) {
   const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
@@ -65,6 +79,16 @@ BARACUDA_D void hide(float (&s)[N][4], const float2* stats, int i0, int key0, co
       const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
       const bool there = j < mask.left && (e % 2 ? stat.z : stat.x) != no_row();
       if (!there || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
+    }
+  }
+}
+// Zeros for columns whose bit is not set in their row's, of rows g and g + 8.
+template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen)[2]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (!(seen[e / 2] >> (i0 + 8 * n + lane_id() % 4 * 2 + e % 2) & 1)) s[n][e] = 0.0f;
     }
   }
 }
