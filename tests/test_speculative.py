@@ -90,6 +90,8 @@ def test_drafts_are_what_followed_earlier() -> None:
     assert bytes(tree.tokens) == b"cX bY a" and tree.parents == [-1, 0, 1, 2, 0, 4, 5]
     tree = draft(text, branches=3, depth=3)
     assert bytes(tree.tokens) == b"cX bY aa" and tree.parents == [-1, 0, 1, 2, 0, 4, 5, 2]
+    overlapping = draft(b"aaabaa", branches=2, depth=2)  # aa was followed by "ba", and before that by "ab"
+    assert bytes(overlapping.tokens) == b"abaab" and overlapping.parents == [-1, 0, 1, 0, 3]
     assert bytes(draft(b"xab", 3, 4).tokens) == b"b"
     assert bytes(draft(b"zababab", 1, 5).tokens) == b"bababa", "a draft that meets the end of the text repeats itself"
     assert bytes(draft(b"aaaa", 4, 3).tokens) == b"aaaa"
@@ -145,7 +147,34 @@ def test_no_page_is_held_twice() -> None:
 # -- decoding -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seed", "page_size"), [(0, 1), (1, 3), (2, 16), (3, 64), (4, 1)])
+def route(tree: Any, node: int) -> list[int]:
+    """The nodes from the root to one of them."""
+    return [*route(tree, tree.parents[node]), node] if node else [0]
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 32])
+def test_a_pass_over_a_tree_is_a_pass_over_each_of_its_paths(page_size: int) -> None:
+    """Random trees, one after another, a random path of each accepted: every node against the forward pass."""
+    from gpt_tree import Tree
+    from speculative_decoding import PagedCache, Sequence, Verifier
+
+    model, rng = random_model(page_size), np.random.default_rng(page_size)
+    verifier = Verifier(model, Sequence(PagedCache(model, 40, page_size), 40), 25)
+    text: list[int] = []
+    for _ in range(4):
+        tree = Tree(int(rng.integers(256)), *(rng.choice([3, 200], 6).tolist() for _ in range(4)))
+        routes = [route(tree, node) for node in range(len(tree.tokens))]
+        best = verifier.verify(tree)
+        for taken in routes:
+            tokens = np.array([[*text, *(tree.tokens[node] for node in taken)]])
+            assert best[taken[-1]] == model.forward(tokens)[0][-1].argmax()
+        path = routes[rng.integers(len(routes))]
+        verifier.accept(path)
+        text += [tree.tokens[node] for node in path]
+    assert len(text) == verifier.length > 12
+
+
+@pytest.mark.parametrize(("seed", "page_size"), [(0, 1), (1, 3), (2, 16), (3, 64)])
 def test_the_text_is_that_of_plain_decoding(seed: int, page_size: int) -> None:
     """And what the pages hold is the same, in the order of the table."""
     model = random_model(seed)
