@@ -38,6 +38,7 @@ SINKS = Params(
     query_len="i64",
 )
 DELTA_THREADS = 256  # a warp a row
+SINK_THREADS = 1024
 _KEYS = 64
 _BLOCKS = 1024  # where a gradient has fewer tiles, several blocks share one
 _SPLITS = 64  # at most so many; they are added one after the other
@@ -53,7 +54,7 @@ class _Block:
 
 
 def block(kind: ElementKind) -> _Block:
-    """Two chunks of both operands of a product on tensor cores, else one (`BackwardTile` of 64 columns)."""
+    """Two chunks of both operands of a product on tensor cores, else one (`BackwardTile` of 32 columns)."""
     if kind.itemsize == 2:
         return _Block(128, 256, 2 * 2 * (128 + _KEYS) * 64)
     return (
@@ -66,9 +67,9 @@ def _kernels(name: str, call: str, threads: int) -> tuple[Kernel, ...]:
     rows: Any = lambda kind: {"ROWS": (block(kind).rows,)}  # noqa: E731
     return (
         Kernel("bias_delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS, **unit),
-        Kernel("bias_gradient", f"{call}<{{T}}>", GRADIENT, {}, threads=threads, min_blocks=1, spills=True, **unit),
+        Kernel("bias_gradient", f"{call}<{{T}}>", GRADIENT, {}, threads=threads, min_blocks=2, spills=True, **unit),
         Kernel("bias_sum", "flash_bias_sum<{T}, {ROWS}>", SUM, rows, **unit),
-        Kernel("bias_sinks", "flash_sink_gradients<{T}>", SINKS, {}, **unit),
+        Kernel("bias_sinks", "flash_sink_gradients<{T}>", SINKS, {}, threads=SINK_THREADS, **unit),
     )
 
 
@@ -114,7 +115,7 @@ def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tu
             workspace = max(workspace, end)
     if p.dsinks is not None and p.dsinks.size:
         params = {"delta": delta, "batch_size": desc.batch_size, "query_len": desc.query_len}
-        steps.append(Step("bias_sinks", (desc.num_heads, 1, 1), params))
+        steps.append(Step("bias_sinks", (desc.num_heads, 1, 1), params, {}, SINK_THREADS))
     return tuple(steps), workspace
 
 

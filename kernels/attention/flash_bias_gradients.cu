@@ -1,5 +1,5 @@
-// flash_bias_gradients    dmask, dslopes and dsinks by multiply-adds: see flash_bias_gradients.cuh. A score is one chain of
-//   fma over d; an element of a tile is summed over the steps in order.
+// flash_bias_gradients    dmask, dslopes and dsinks by multiply-adds: see flash_bias_gradients.cuh. A score is chains of
+//   fma over 32 columns, added in order; an element of a tile is summed over the steps in order.
 #include "flash_bias_gradients.cuh"
 
 namespace baracuda {
@@ -7,7 +7,7 @@ namespace baracuda {
 template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int D = 64;  // columns go by chunks whatever their number
+  constexpr int D = 32;  // columns go by chunks whatever their number
   using B = BackwardTile<A, D>;
   constexpr int R = B::R;
   BARACUDA_DYNAMIC_SMEM(A, staging);  // at the end the sums
@@ -28,7 +28,8 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
     const int i0 = at.q0 + thread_row(), j0 = at.k0 + thread_col();
     pairs.enter(at.b, at.h);
     A weight[R][4], s[R][4];
-    product<D>(s, staging, Operands<T>{q, p.stride[0][2], at.rows, p.wide & 1, k, p.stride[1][2], at.left, p.wide & 2, p.d_k});
+    Operands<T> operands{q, p.stride[0][2], at.rows, p.wide & 1, k, p.stride[1][2], at.left, p.wide & 2, p.d_k};
+    product<D, true>(s, staging, operands);
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       const int r = thread_row() + 8 * i;
@@ -38,9 +39,11 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
         A through;
         weight[i][j] = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, own);
         if (own == -numeric<A>::infinity() || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
+        if (p.distance) weight[i][j] = at_distance(p, weight[i][j], i0 + 8 * i, j0 + 16 * j);
       }
     }
-    product<D>(s, staging, Operands<T>{dy, p.stride[3][2], at.rows, p.wide & 8, v, p.stride[2][2], at.left, p.wide & 4, p.d_v});
+    operands = {dy, p.stride[3][2], at.rows, p.wide & 8, v, p.stride[2][2], at.left, p.wide & 4, p.d_v};
+    product<D, true>(s, staging, operands);
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       const int r = thread_row() + 8 * i;
@@ -48,7 +51,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
-        sum[i][j] += ds_of(p, weight[i][j], s[i][j], own, i0 + 8 * i, j0 + 16 * j);
+        add_ds(sum[i][j], weight[i][j], s[i][j], own);
       }
     }
   }

@@ -61,22 +61,24 @@ template <int ROWS> struct ScoreTile {
     return static_cast<const T*>(x) + b * stride[0] + kv * stride[1] + k0 * stride[2];
   }
   BARACUDA_D bool sees(int r, int c) const { return c >= from + r && c < min(left, past + r); }
+  BARACUDA_D bool whole() const { return rows == ROWS && left == tile_keys; }
+  // Whether a row sees less than all 64 keys.
+  BARACUDA_D bool cut() const { return left < tile_keys || past < tile_keys || from + ROWS > 1; }
 };
 
-// What a pair adds: ds, for slopes times minus the distance.
-template <class A, class P> BARACUDA_D A ds_of(const P& p, A weight, A dy_v, A delta, int i, int j) {
-  const A factor = p.distance ? -static_cast<A>(abs(i + static_cast<int>(p.shift) - j)) : A(1);
-  return is_hidden(weight) ? A(0) : weight * factor * (dy_v - delta);
+// For slopes: a weight times minus the distance of its query and key.
+template <class A, class P> BARACUDA_D A at_distance(const P& p, A weight, int i, int j) {
+  return is_hidden(weight) ? weight : weight * -static_cast<A>(abs(i + static_cast<int>(p.shift) - j));
+}
+// sum += ds, nothing for a hidden pair.
+template <class A> BARACUDA_D void add_ds(A& sum, A weight, A dy_v, A delta) {
+  if (!is_hidden(weight)) sum = math::fma(weight, dy_v - delta, sum);
 }
 
-// x to element (b, h, i, j) of the gradient, in its own element.
-template <class A, class P> BARACUDA_D void put_gradient(const P& p, u64 b, u64 h, i64 i, i64 j, A x) {
-  const i64 at = static_cast<i64>(b) * p.out_stride[0] + static_cast<i64>(h) * p.out_stride[1] + i * p.out_stride[2] +
-                 j * p.out_stride[3];
-  with_kind<A>(p.out_kind, [&](auto kind) {
-    using Out = decltype(kind);
-    static_cast<Out*>(p.out)[at] = cast<Out>(x);
-  });
+// Elements from the gradient's start to element (i, j) of its head (b, h).
+template <class P> BARACUDA_D i64 place(const P& p, u64 b, u64 h, i64 i, i64 j) {
+  return static_cast<i64>(b) * p.out_stride[0] + static_cast<i64>(h) * p.out_stride[1] + i * p.out_stride[2] +
+         j * p.out_stride[3];
 }
 
 // A tile's sums, in shared memory, to the gradient or to this block's part of it, added up along the rows or columns
@@ -102,13 +104,24 @@ template <int ROWS, int THREADS, class A, class P> BARACUDA_D void put_share(con
     }
     __syncthreads();
   }
-  A* const part = static_cast<A*>(p.parts) + (share.tile * p.splits + share.split) *
-                                                 ((p.each_row ? ROWS : 1) * (p.each_col ? tile_keys : 1));
-  for (int n = threadIdx.x; n < rows * cols; n += THREADS) {
-    const int r = p.each_col ? n / cols : n, c = p.each_col ? n % cols : 0;
-    const A x = tile[r * PITCH + c];
-    if (p.splits > 1) part[r * (p.each_col ? tile_keys : 1) + c] = x;
-    else put_gradient(p, share.b, share.h, i0 + r, j0 + c, x);
+  const int across = p.each_col ? tile_keys : 1;  // the tile's pitch among the parts
+  const auto each = [&](const auto& f) {
+    for (int n = threadIdx.x; n < rows * across; n += THREADS) {
+      const int r = p.each_col ? n / tile_keys : n, c = p.each_col ? n % tile_keys : 0;
+      if (c < cols) f(r, c, tile[r * PITCH + c]);
+    }
+  };
+  if (p.splits > 1) {
+    const i64 size = (p.each_row ? ROWS : 1) * across;
+    A* const part = static_cast<A*>(p.parts) + (share.tile * p.splits + share.split) * size;
+    each([&](int r, int c, A x) { part[r * across + c] = x; });
+  } else {
+    const i64 first = place(p, share.b, share.h, i0, j0);
+    with_kind<A>(p.out_kind, [&](auto kind) {
+      using Out = decltype(kind);
+      Out* const out = static_cast<Out*>(p.out) + first;
+      each([&](int r, int c, A x) { out[r * p.out_stride[2] + c * p.out_stride[3]] = cast<Out>(x); });
+    });
   }
 }
 
@@ -131,22 +144,37 @@ template <class T, int ROWS, class P> BARACUDA_D void flash_bias_sum(const P& p)
   A sum = 0;
 #pragma unroll 4
   for (i64 split = 0; split < p.splits; ++split, part += size) sum += *part;
-  put_gradient(p, b, h, static_cast<i64>(i), static_cast<i64>(j), sum);
+  with_kind<A>(p.out_kind, [&](auto kind) {
+    using Out = decltype(kind);
+    static_cast<Out*>(p.out)[place(p, b, h, static_cast<i64>(i), static_cast<i64>(j))] = cast<Out>(sum);
+  });
 }
 
 template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
   using A = acc_t<T>;
-  const u64 heads = gridDim.x, rows = static_cast<u64>(p.query_len), h = blockIdx.x;
+  constexpr int THREADS = 1024, AHEAD = 4;  // rows a thread has in flight
+  const i64 rows = p.query_len, h = blockIdx.x, heads = gridDim.x;
   const A sink = static_cast<const A*>(p.sinks)[h];
   A sum = 0;
-  for (u64 n = threadIdx.x; n < static_cast<u64>(p.batch_size) * rows; n += 256) {
-    u64 i;
-    const u64 b = divmod(n, rows, i), at = (b * heads + h) * rows + i;
-    const A lse = static_cast<const A*>(p.lse)[at];
-    const A weight = lse == -numeric<A>::infinity() ? A(0) : math::exp(sink - lse);
-    sum = math::fma(-weight, static_cast<const A*>(p.delta)[at], sum);
+  for (i64 b = 0; b < p.batch_size; ++b) {
+    const A* const lse = static_cast<const A*>(p.lse) + (b * heads + h) * rows;
+    const A* const delta = static_cast<const A*>(p.delta) + (b * heads + h) * rows;
+    for (i64 first = threadIdx.x; first < rows; first += AHEAD * THREADS) {
+      A x[AHEAD], d[AHEAD];
+#pragma unroll
+      for (int n = 0; n < AHEAD; ++n) {
+        const i64 i = first + n * THREADS;
+        x[n] = i < rows ? lse[i] : -numeric<A>::infinity();
+        d[n] = i < rows ? delta[i] : A(0);
+      }
+#pragma unroll
+      for (int n = 0; n < AHEAD; ++n) {
+        const A weight = x[n] == -numeric<A>::infinity() ? A(0) : math::exp(sink - x[n]);
+        sum = math::fma(-weight, d[n], sum);
+      }
+    }
   }
-  sum = block_reduce<Sum, 256>(sum);
+  sum = block_reduce<Sum, THREADS>(sum);
   if (threadIdx.x == 0) static_cast<A*>(p.dsinks)[h] = sum;
 }
 

@@ -28,7 +28,8 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
     const T* const keys = at.template keys<T>(second ? p.v : p.k, key_stride) + col;
     T* const to = stages + stage * STAGE;
     tile::copy<ROWS, COLS, THREADS>(to, rows, row_stride[2], at.rows, d - col, p.wide & (second ? 8 : 1));
-    tile::copy<tile_keys, COLS, THREADS>(to + ROWS * COLS, keys, key_stride[2], at.left, d - col, p.wide & (second ? 4 : 2));
+    const bool wide = p.wide & (second ? 4 : 2);
+    tile::copy<tile_keys, COLS, THREADS>(to + ROWS * COLS, keys, key_stride[2], at.left, d - col, wide);
   };
   float sum[1][8][4], x[1][8][4], weight[1][8][4];
   const auto each = [&](float (&tile)[1][8][4], const auto& f) {
@@ -74,14 +75,25 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       add_scores<T, COLS, 1, tile_keys>(x, left, right, offset, offset);
       if (chunk + 1 != first) continue;
       each(x, [&](float& s, int, int) { s *= sign; });
-      terms.add_to([&](const auto& f) { each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); }); }, i0, j0);
+      const auto scores = [&](const auto& f) {
+        each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); });
+      };
+      terms.add_to(scores, i0, j0, at.whole());
+      const bool masked = terms.masked();
       each(x, [&](float& s, int n, int e) {
-        const float own = lse[e / 2];
-        const bool seen = own != -numeric<float>::infinity() && at.sees(r0 + e / 2 * 8, c0 + 8 * n + e % 2);
-        const bool hidden = !seen || s == -numeric<float>::infinity();
-        weight[0][n][e] = hidden ? -0.0f : exp2_fast(math::fma(s, terms.natural, -own) * log2_e<float>);
+        const float exponent = math::fma(s, terms.natural, -lse[e / 2]) * log2_e<float>;
+        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f : exp2_fast(exponent);
         s = 0.0f;
       });
+      const bool none[2] = {lse[0] == -numeric<float>::infinity(), lse[1] == -numeric<float>::infinity()};
+      if (at.cut() || none[0] || none[1]) {
+        each(weight, [&](float& w, int n, int e) {
+          if (none[e / 2] || !at.sees(r0 + e / 2 * 8, c0 + 8 * n + e % 2)) w = -0.0f;
+        });
+      }
+      if (p.distance) {
+        each(weight, [&](float& w, int n, int e) { w = at_distance(p, w, i0 + e / 2 * 8, j0 + 8 * n + e % 2); });
+      }
     }
     if (terms.drops()) {
 #pragma unroll
@@ -91,9 +103,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
         for (int e = 0; e < 4; ++e) x[0][n][e] *= kept >> e & 1 ? terms.again : 0.0f;
       }
     }
-    each(x, [&](float& s, int n, int e) {
-      sum[0][n][e] += ds_of(p, weight[0][n][e], s, delta[e / 2], i0 + e / 2 * 8, j0 + 8 * n + e % 2);
-    });
+    each(x, [&](float& s, int n, int e) { add_ds(sum[0][n][e], weight[0][n][e], s, delta[e / 2]); });
   }
   float* const sums = reinterpret_cast<float*>(stages);
   __syncthreads();  // all have multiplied

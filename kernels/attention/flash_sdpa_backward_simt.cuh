@@ -37,8 +37,10 @@ template <class T> struct Operands {  // of a product of scores: rows of x by 64
   int d;
 };
 
-// s[i][j] = x[row i] y[row j]. Other threads may still read the staging area when it begins and when it ends.
-template <int D, class T, class A, int R> BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
+// s[i][j] = x[row i] y[row j]. Other threads may still read the staging area when it begins and when it ends. In PARTS each
+// chunk is summed by itself and the chunks are added: half the error of one long chain.
+template <int D, bool PARTS = false, class T, class A, int R>
+BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
   using B = BackwardTile<A, D>;
   A* const left = staging;
   A* const right = staging + B::rows * B::pitch;
@@ -49,11 +51,23 @@ template <int D, class T, class A, int R> BARACUDA_D void product(A (&s)[R][4], 
     stage<B::rows, B::columns, B::pitch>(left, o.x + at, o.x_stride, o.x_rows, o.d - at, o.x_wide);
     stage<tile_keys, B::columns, B::pitch>(right, o.y + at, o.y_stride, o.y_rows, o.d - at, o.y_wide);
     __syncthreads();
-    multiply_scores<R, B::columns, B::pitch, B::pitch>(s, left, right);
+    if constexpr (PARTS) {
+      A part[R][4];
+      clear(part);
+      multiply_scores<R, B::columns, B::pitch, B::pitch>(part, left, right);
+#pragma unroll
+      for (int i = 0; i < R; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) s[i][j] += part[i][j];
+      }
+    } else {
+      multiply_scores<R, B::columns, B::pitch, B::pitch>(s, left, right);
+    }
   }
 }
 
-template <class A> BARACUDA_D bool is_hidden(A weight) { return weight == A(0) && math::signbit(weight); }
+BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
+BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
 // The weights of pairs of one head. scale is what a product is multiplied by on its way to a score, and a score's gradient
 // on its way to those of q and k.
@@ -70,9 +84,11 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
     x = this->biased(x, i, j);
-    if (x != -numeric<A>::infinity()) return exp2_fast(math::fma(x, this->natural, -lse) * log2_e<A>);
-    through = A(1);
-    return A(-0.0);
+    if (x == -numeric<A>::infinity() && this->hides(i, j)) {
+      through = A(1);
+      return A(-0.0);
+    }
+    return exp2_fast(math::fma(x, this->natural, -lse) * log2_e<A>);
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {

@@ -68,8 +68,8 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
   BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink * c - sink * c); }
 
-  // Everything between q k and the window.
-  template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j) const {
+  // Everything between q k and the window. whole: the tile of all threads lies within queries and keys.
+  template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j, bool whole = false) const {
     if (capped()) each([&](A& x, int, int) { x = squash(x); });
     if (sloped()) {
       const A ahead = static_cast<A>(i + shift - j);
@@ -77,7 +77,15 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     }
     if constexpr (LEVEL == 2) {
       if (masked()) with_kind<A>(p.mask_kind, [&](auto kind) {
-        each([&](A& x, int r, int c_) { add_mask(x, mask_as<decltype(kind)>(i + r, j + c_)); });
+        using M = decltype(kind);
+        if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constants apart
+          const char* const at = mask + i * p.mask_pitch[2] + j * static_cast<i64>(sizeof(M));
+          each([&](A& x, int r, int c_) {
+            add_element(x, *reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M))));
+          });
+          return;
+        }
+        each([&](A& x, int r, int c_) { add_mask(x, mask_as<M>(i + r, j + c_)); });
       });
     }
   }
@@ -150,6 +158,16 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     const M found = *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
     if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
     else return finite(static_cast<A>(to_acc(found)));
+  }
+  // The sum of both, in fewer steps: it is what stays finite.
+  template <class M> BARACUDA_D void add_element(A& x, M found) const {
+    if constexpr (is_same<M, u8>) {
+      x = found ? x : -numeric<A>::infinity();
+    } else {
+      const A bias = static_cast<A>(to_acc(found)), most = A(0.9) * numeric<A>::max();
+      const A sum = math::minimum(math::maximum(math::fma(bias, units, x), -most), most);
+      x = bias == -numeric<A>::infinity() ? bias : sum;
+    }
   }
   BARACUDA_D A finite(A bias) const {  // in units
     const A x = bias * units, most = A(0.9) * numeric<A>::max();
