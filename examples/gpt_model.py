@@ -7,6 +7,7 @@ Arrays come from `xp`: NumPy on the CPU, CuPy on a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import baracuda_py as bc
 
 Weights = dict[str, Any]
+Attend = Callable[[int, Any, Any, Any], Any]  # attention of a layer: (layer, q, k, v) → [tokens, heads, head_dim]
 
 
 @dataclass(frozen=True)
@@ -228,15 +230,22 @@ class Decoder:
 
     def decode(self, tokens: Any, positions: Any, cache: list[tuple[Any, Any]]) -> Any:
         """Logits [batch, vocab] for one token of every sequence, at `positions` (int64 [batch]); extends the caches."""
+        lengths = bc.add(positions, self.one)
+
+        def attend(i: int, q: Any, k: Any, v: Any) -> Any:
+            bc.rope_kv_append(q, k, v, positions, *cache[i], out=q)
+            return bc.flash_decoding(q[:, :, 0], *cache[i], lengths)
+
+        return self.infer(tokens, (tokens.size, 1), attend)
+
+    def infer(self, tokens: Any, shape: tuple[int, int], attend: Attend) -> Any:
+        """Logits [tokens, vocab]; `attend` gets q, k, v of [shape[0], heads, shape[1], head_dim] before rope."""
         p, w = self.preset, self.weights
-        batch, lengths = tokens.size, bc.add(positions, self.one)
         branch, stream = bc.embedding(tokens, w["embedding"]), None
-        for i, (keys, values) in enumerate(cache):
+        for i in range(p.layers):
             branch, _, stream = self._rms_norm(f"attention{i}", branch, stream)
-            q, k, v = self._heads(bc.matmul(branch, w[f"qkv{i}"]), (batch, 1))
-            bc.rope_kv_append(q, k, v, positions, keys, values, out=q)
-            y = bc.flash_decoding(q[:, :, 0], keys, values, lengths)
-            branch = bc.matmul(y.reshape(batch, p.d), w[f"out{i}"])
+            y = attend(i, *self._heads(bc.matmul(branch, w[f"qkv{i}"]), shape))
+            branch = bc.matmul(y.reshape(tokens.size, p.d), w[f"out{i}"])
             branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
             packed = bc.matmul(branch, w[f"up{i}"])
             branch = bc.matmul(bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :]), w[f"down{i}"])

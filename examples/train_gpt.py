@@ -15,6 +15,7 @@ import importlib.util
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +36,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see --help)")
+
+    def checked(self, argv: list[str] | None, **least: int) -> argparse.Namespace:
+        """The options, of which those named, where given, are at least so much."""
+        parsed = self.parse_args(argv)
+        for name, low in least.items():
+            value = getattr(parsed, name)
+            if value is not None and not low <= value < 2**31:
+                self.error(f"--{name.replace('_', '-')} must be at least {low} and below 2^31, got {value}")
+        return parsed
 
 
 class SkuLog(logging.Handler):
@@ -62,12 +72,7 @@ def options(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40)
-    parsed = parser.parse_args(argv)
-    for name, low in (("steps", 1), ("sample", 0), ("temperature", 0), ("top_k", 0), ("seed", 0)):
-        value = getattr(parsed, name)
-        if value is not None and not low <= value < 2**31:
-            parser.error(f"--{name.replace('_', '-')} must be at least {low} and below 2^31, got {value}")
-    return parsed
+    return parser.checked(argv, steps=1, sample=0, temperature=0, top_k=0, seed=0)
 
 
 def choose_device(name: str | None) -> tuple[Any, Any]:
@@ -97,11 +102,16 @@ def free_memory(device: Any) -> int:
     return int(runtime.memGetInfo()[0])
 
 
-def prepare(asked: argparse.Namespace) -> tuple[Preset, Any, Any, Corpus]:
-    """Preset, device, array package and text; refuses before anything large is allocated."""
-    missing = [name for name in ("tqdm", "matplotlib") if importlib.util.find_spec(name) is None]
+def require(*packages: str) -> None:
+    """Refuse where a package is missing."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"this example needs {' and '.join(missing)}: pip install 'baracuda_py[examples]'")
+
+
+def prepare(asked: argparse.Namespace) -> tuple[Preset, Any, Any, Corpus]:
+    """Preset, device, array package and text; refuses before anything large is allocated."""
+    require("tqdm", "matplotlib")
     device, xp = choose_device(asked.device)
     name = asked.preset or ("cpu" if device.kind == "cpu" else "gpu")
     preset = PRESETS[name]
@@ -160,7 +170,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     return {"held_out": held_out, "tokens_per_second": rate, "losses": losses, "skus": sorted(log.seen)}
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, run: Callable[[list[str] | None], Any] = run) -> int:
     """`run` with one line on stderr, and a non-zero exit, for whatever went wrong."""
     try:
         run(argv)
