@@ -3,11 +3,10 @@
     python examples/speculative_decoding.py                # preset cpu on the NumPy backend: half a minute on 2 cores
     python examples/speculative_decoding.py --preset gpu   # on a CUDA device
 
-The model of train_gpt.py is trained briefly, then continues held-out text twice. Plain decoding takes a pass a byte.
-Speculative decoding drafts with no second model: where the end of the text has occurred before, what followed then is
-proposed now (prompt lookup, Saxena 2023), several continuations merged into a tree (SpecInfer, Miao et al. 2023). One
-pass verifies all nodes of the tree; the longest path that the model itself would have taken is kept, and one byte more.
-Ends with the passes and bytes per second of both; in float32 the texts must be the same.
+The model of train_gpt.py is trained briefly, then continues held-out text: plainly, a pass a byte, and with drafts.
+Where the end of the text has occurred before, what followed then is proposed (prompt lookup, Saxena 2023); several
+continuations make a tree (SpecInfer, Miao et al. 2023) that one pass verifies: the longest path that the model itself
+takes is kept, and one byte more. In float32 both texts must agree. (NumPy's time grows with the nodes of a pass.)
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ class Sequence:
     """The pages that one text holds, in order, and its page table [1, pages] on the device."""
 
     def __init__(self, cache: PagedCache, room: int) -> None:
-        self.cache, self.held = cache, list[int]()
+        self.cache = cache
+        self.held: list[int] = []
         self.table = cache.xp.full((1, -(-room // cache.page_size)), -1, np.int32)
 
     def reserve(self, length: int) -> None:
@@ -132,7 +132,7 @@ class Verifier:
             queries, y = xp.empty(q.shape, q.dtype), xp.empty((2, *q.shape), q.dtype)
             lse = xp.empty((2, *q.shape[:3]), np.float32)
             bc.rope(q, positions, x2=k, return_y2=True, out=(queries, k))
-            # all nodes see the whole context: their queries are so many more heads of one query that reads it once
+            # all nodes see the whole context: their queries are so many more heads of one query, which share its reads
             rows, state = queries.reshape(1, heads, d), (y[0].reshape(1, heads, d), lse[0].reshape(1, heads))
             bc.batch_paged_decode(rows, *layers[i], page_table=table, lengths=context, return_lse=True, out=state)
             # of the tree, which is in no page yet, they see their ancestors; the two parts are then merged
@@ -234,10 +234,9 @@ def run(argv: list[str] | None = None) -> tuple[Decoded, Decoded]:
     losses, _ = train(model, corpus, asked.seed)
     if asked.float32:
         model.copies = None
-    element = model.weights["head"].dtype
-    print(f"{preset.parameters():,} parameters, loss {losses[-1]:.2f}, {element} on {describe(device)}")
-    prompt = corpus.held_out[: asked.prompt or preset.context // 2].tobytes()
-    count = asked.tokens or preset.context // 2
+    print(f"loss {losses[-1]:.2f}, decoding in {model.weights['head'].dtype} on {describe(device)}")
+    half = preset.context // 2
+    prompt, count = corpus.held_out[: asked.prompt or half].tobytes(), asked.tokens or half
     room = len(prompt) + count
     cache = PagedCache(model, 2 * -(-room // asked.page_size), asked.page_size, asked.seed)  # one for both texts
     slow = plain(model, Sequence(cache, room), prompt, count)

@@ -161,17 +161,18 @@ def test_a_pass_over_a_tree_is_a_pass_over_each_of_its_paths(page_size: int) -> 
     model, rng = random_model(page_size), np.random.default_rng(page_size)
     verifier = Verifier(model, Sequence(PagedCache(model, 40, page_size), 40), 25)
     text: list[int] = []
-    for _ in range(4):
+    for _ in range(3):
         tree = Tree(int(rng.integers(256)), *(rng.choice([3, 200], 6).tolist() for _ in range(4)))
         routes = [route(tree, node) for node in range(len(tree.tokens))]
         best = verifier.verify(tree)
-        for taken in routes:
-            tokens = np.array([[*text, *(tree.tokens[node] for node in taken)]])
-            assert best[taken[-1]] == model.forward(tokens)[0][-1].argmax()
+        for leaf in set(range(len(tree.tokens))) - set(tree.parents):
+            tokens = np.array([[*text, *(tree.tokens[node] for node in routes[leaf])]])
+            logits = model.forward(tokens)[0][len(text) :]
+            assert [best[node] for node in routes[leaf]] == logits.argmax(1).tolist()
         path = routes[rng.integers(len(routes))]
         verifier.accept(path)
         text += [tree.tokens[node] for node in path]
-    assert len(text) == verifier.length > 12
+    assert len(text) == verifier.length > 6
 
 
 @pytest.mark.parametrize(("seed", "page_size"), [(0, 1), (1, 3), (2, 16), (3, 64)])
@@ -239,6 +240,20 @@ def test_a_short_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert re.search(rf"^speculative +{fast.passes} +{6 / fast.passes:.2f} ", said, re.M)
 
 
+def test_texts_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    """In bfloat16 the first difference is shown with its two logits; in float32 it is an error."""
+    from speculative_decoding import Decoded, report
+
+    slow, fast = Decoded(b"abcdef", 4, 1.0), Decoded(b"abcxyz", 2, 1.0, 6)
+    model = random_model(0, compute="bfloat16")
+    report(model, slow, fast, 4)
+    logits = model.forward(np.array([list(b"abc")]))[0][-1].astype(np.float32)
+    a, b = logits[ord("d")], logits[ord("x")]
+    assert f"the same text for 1 bytes, then bytes whose logits are {a:.4f} and {b:.4f}\n" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="in float32 the texts must be the same"):
+        report(random_model(0), slow, fast, 4)
+
+
 def test_bad_requests(capsys: pytest.CaptureFixture[str]) -> None:
     from speculative_decoding import run
     from train_gpt import main
@@ -249,9 +264,9 @@ def test_bad_requests(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("seed", "page_size"), [(0, 1), (1, 16), (2, 7)])
+@pytest.mark.parametrize(("seed", "page_size"), [(0, 1), (1, 16), (3, 7)])
 def test_the_text_is_that_of_plain_decoding_on_a_gpu(seed: int, page_size: int) -> None:
-    """In float32, captured; and it is the text of the NumPy backend."""
+    """In float32, captured; and it is the text of the NumPy backend, whose logits are never close for these seeds."""
     import cupy
 
     prompt = b"abcabdabcabe" * 3
