@@ -4,7 +4,8 @@
 
 bf16, causal, 32768 tokens, a hidden size of 2048. "mixed" are 16 sequences of 64 to 8192 tokens, "equal" 16 of 2048,
 "one long" one of 16384 with 64 of 256. The dense row has sequences of one length, as many pairs in as many tokens.
-TFLOP/s count 4 d for each pair that is not masked, and 2.5 times that backward. Results are checked against torch's.
+"pages" is batch_paged_prefill with the same keys in pages of 16, [pages, 16, heads, d], dealt out at random. TFLOP/s
+count 4 d for each pair that is not masked, and 2.5 times that backward. Results are checked against torch's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from timing import interleaved
 
 import baracuda_py as bc
 
-TOKENS, HIDDEN = 32768, 2048
+TOKENS, HIDDEN, PAGE = 32768, 2048, 16
 MIXES = {
     "mixed": (1024, 64, 4096, 384, 8192, 256, 2560, 640, 832, 6144, 128, 1536, 3072, 512, 2048, 1280),
     "equal": (2048,) * 16,
@@ -70,7 +71,7 @@ class Problem:
 
     def packed(self) -> tuple[dict[str, list[Call]], dict[str, list[Call]]]:
         """Forward and backward: ours, in any order of sums, and torch's."""
-        forward: dict[str, list[Call]] = {"ours": [], "torch": []}
+        forward: dict[str, list[Call]] = {"ours": [], "pages": [], "torch": []}
         backward: dict[str, list[Call]] = {"ours": [], "any order": [], "torch": []}
         sizes = {"batch_size": len(self.lengths), "total_q": TOKENS, "total_k": TOKENS, **self.facts}
         bounds = {"cu_seqlens_q": self.bounds, "cu_seqlens_k": self.bounds}
@@ -83,6 +84,7 @@ class Problem:
             forward["ours"].append(bound(plan, bc.FlashSdpaVarlenArgs(**inputs)))
             made = self.torch_forward(s)
             check("y", s["y"], made[0])
+            forward["pages"].append(self.paged(s))
             forward["torch"].append(lambda s=s: self.torch_forward(s))
             want = self.torch_backward(s, made)
             backward["torch"].append(lambda s=s, made=made: self.torch_backward(s, made))
@@ -94,6 +96,28 @@ class Problem:
                 for (grad, got), other in zip(grads.items(), want, strict=False):
                     check(f"{grad} {name}", got, other)
         return forward, backward
+
+    def paged(self, s: dict[str, Any]) -> Call:
+        """The same keys and values in pages."""
+        count = TOKENS // PAGE
+        order = torch.randperm(count, device="cuda")
+        caches = {}
+        for name in "kv":
+            cache = torch.empty_like(s[name]).view(count, PAGE, self.heads, self.head_dim)
+            cache[order] = s[name].view(cache.shape)
+            caches[f"{name}_cache"] = cache.transpose(1, 2)
+        desc = bc.BatchPagedPrefillDescriptor(
+            batch_size=len(self.lengths), total_q=TOKENS, num_pages=count, page_size=PAGE, num_indices=count,
+            max_cache_len=max(self.lengths), **self.facts,
+        )  # fmt: skip
+        y = torch.empty_like(s["q"])
+        args = bc.BatchPagedPrefillArgs(
+            q=s["q"], **caches, y=y, lse=torch.empty_like(s["lse"]), qo_indptr=self.bounds, kv_indices=order,
+            kv_indptr=self.bounds // PAGE, lengths=self.bounds.diff(),
+        )  # fmt: skip
+        launch = bound(bc.BatchPagedPrefillPlan.select(desc), args)
+        check("y of pages", y, s["y"])
+        return launch
 
     def dense(self) -> tuple[dict[str, list[Call]], dict[str, list[Call]]]:
         """The dense rows, forward and backward."""
@@ -127,7 +151,7 @@ def rows(problem: Problem, rounds: int) -> Iterator[dict[str, Any]]:
     for direction, scale, mine, theirs in zip(("forward", "backward"), (1.0, 2.5), packed, dense, strict=True):
         times = interleaved(mine | theirs, rounds)
         rate = {name: problem.rate(t.median, name.startswith("dense"), scale) for name, t in times.items()}
-        for name, like in (("ours", "dense"), ("any order", "dense any order")):
+        for name, like in (("ours", "dense"), ("pages", "dense"), ("any order", "dense any order")):
             if name in times:
                 yield {
                     "direction": direction, "variant": "" if name == "ours" else name, "mix": problem.name,

@@ -1,4 +1,4 @@
-"""Benchmarked problems of attention beside `attention.py`: paged caches, merged states, block-sparse masks."""
+"""Benchmarked problems of merged states of attention."""
 
 from __future__ import annotations
 

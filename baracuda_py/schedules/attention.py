@@ -96,24 +96,32 @@ class Form:
     spills: bool = False
 
 
-def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
-    """One block for every `rows` queries of every head."""
+def dense(
+    p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int, **more: Any
+) -> Geometry:
+    """One block for every `rows` queries of every head; `more` are parameters beyond FIELDS."""
     desc = p.desc
     tiles = -(-desc.query_len // rows)
     params = {
         "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
         "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
         "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal), **window(desc),
-        "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc),
+        "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc), **more,
     }  # fmt: skip
-    if more := level(p):
-        if max(desc.query_len, desc.key_len) >= 2**30:
-            return "biases, masks and dropout are for less than 2^30 queries and keys"
-        kernel, params = kernel + LEVELS[more], params | terms(p)
-        if more == 2:
-            axes = {name: value for name, value in axes.items() if name != "WIDE"}
     grid = (tiles * desc.batch_size * desc.num_heads, parts(desc), 1)
     return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
+
+
+def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
+    """The same with score terms, where there are any."""
+    more = level(p)
+    if not more:
+        return dense(p, kernel, axes, rows, threads, smem)
+    if max(p.desc.query_len, p.desc.key_len) >= 2**30:
+        return "biases, masks and dropout are for less than 2^30 queries and keys"
+    if more == 2:
+        axes = {name: value for name, value in axes.items() if name != "WIDE"}
+    return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p))
 
 
 DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **FIELDS, **TERMS))
@@ -143,9 +151,9 @@ class Tiling:
         """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
         return 2 * (d * self.rows + self.stages * self.keys * (d + min(d, COLUMNS)))
 
-    def call(self, d: int, rest: str) -> str:
+    def call(self, d: int, rest: str, kernel: str = "flash_sdpa_mma") -> str:
         """The kernel's template."""
-        return f"flash_sdpa_mma<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {rest}>"
+        return f"{kernel}<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {rest}>"
 
 
 @dataclass(frozen=True)

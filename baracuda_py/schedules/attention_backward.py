@@ -56,6 +56,7 @@ class Arrangement:
     `cut(problem, queries, keys, sorted_, segment)` makes tiles of so many rows; those of queries in order of their
     length, if sorted_, or in order of rows; tiles of keys of sequences of `segment` keys together. `fields`: what the
     policy reads besides. `before`: kernels of the steps. `terms`: whether there are more score terms than a window.
+    `apart`: whether dq is left to kernels of its own.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Arrangement:
     fields: Mapping[str, str] = field(default_factory=dict)
     before: tuple[Kernel, ...] = ()
     terms: bool = False
+    apart: bool = False
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
@@ -160,10 +162,11 @@ class Groups:
         return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
-SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}
+# Up to 4 registers of addresses spill.
+SM90A = {64: Groups(1, 3), 128: Groups(1, 3, spills=True), 256: Groups(2, 2, spills=True)}
 
 
-def _kernels(name: str, tilings: Mapping[int, Blocks | Groups], form: Arrangement) -> tuple[Kernel, ...]:
+def gradient_kernels(name: str, tilings: Mapping[int, Blocks | Groups], form: Arrangement) -> tuple[Kernel, ...]:
     """For each head_dim a unit of three, and one of the kernel with score terms."""
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
@@ -193,7 +196,7 @@ def _wgmma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry |
     if max(p.desc.d_k, p.desc.d_v) <= 32:
         return "head_dim up to 32 is faster without: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
     d = head_dim(p.desc, SM90A)
-    return d if isinstance(d, str) else _geometry(p, d, "wgmma", SM90A[d], form, any_order)
+    return d if isinstance(d, str) else gradient_steps(p, d, "wgmma", SM90A[d], form, any_order)
 
 
 def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
@@ -201,11 +204,13 @@ def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | s
     if isinstance(d, str):
         return d
     if d in NARROW and WIDE[d].smem(d) > p.device.smem:
-        return _geometry(p, d, "narrow", NARROW[d], form, any_order)
-    return _geometry(p, d, "wide", WIDE[d], form, any_order)
+        return gradient_steps(p, d, "narrow", NARROW[d], form, any_order)
+    return gradient_steps(p, d, "wide", WIDE[d], form, any_order)
 
 
-def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangement, any_order: bool) -> Geometry | str:
+def gradient_steps(
+    p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangement, any_order: bool
+) -> Geometry | str:
     """Two steps, in any order three; workspace: two numbers a row, turns, the sums of dq where several blocks add."""
     desc = p.desc
     each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
@@ -217,8 +222,9 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangeme
     padded, counters = tiles * t.queries, heads * tiles + 1
     turns = cut.start + aligned(8 * heads * padded)
     sums = turns + aligned(4 * counters)
-    any_order = any_order and p.dq is not None and key_tiles > 1
-    elements = heads * padded * d if p.dq is not None and key_tiles > 1 else 0
+    summed = p.dq is not None and key_tiles > 1 and not form.apart
+    any_order = any_order and summed
+    elements = heads * padded * d if summed else 0
     workspace = sums + aligned(4 * elements)
     common = {
         "stats": cut.start, "turns": turns, "sums": sums, **cut.sizes, **cut.listed(keys=True), "padded": padded,
@@ -232,7 +238,7 @@ def _geometry(p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangeme
     }  # fmt: skip
     steps = [*cut.steps, Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)] if heads else []
     views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
-    if kv_heads * key_tiles and any(g is not None and g.size for g in views[4:]):
+    if kv_heads * key_tiles and any(g is not None and g.size for g in views[5 if form.apart else 4 :]):
         gradients = {
             "stride": form.strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
             "chunk": min(kv_heads, max(NEIGHBOURS, TOGETHER // max(1, each * padded))),
@@ -272,8 +278,8 @@ def _free(row: Variant) -> Variant:
 
 def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
     """The rows of wgmma and mma.sync, in any order of sums and in a fixed one."""
-    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, _kernels("wgmma", SM90A, form), form)
-    kernels = *_kernels("wide", WIDE, form), *_kernels("narrow", NARROW, form)
+    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, gradient_kernels("wgmma", SM90A, form), form)
+    kernels = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
     mma = _row("mma", _mma, ArchSku.SM80, kernels, form)
     return _free(wgmma), wgmma, _free(mma), mma
 

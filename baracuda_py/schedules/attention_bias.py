@@ -73,6 +73,8 @@ def _kernels(name: str, call: str, threads: int) -> tuple[Kernel, ...]:
     )
 
 
+# Two blocks an SM spill 500 bytes and are faster than one that does not: H200, bf16, head_dim 128, 4 x 4096 queries,
+# causal, dmask of [1, 1, q, k] 3.3 ms against 4.1, of [b, 1, 1, k] 2.6 against 3.4.
 SIMT_KERNELS = _kernels("flash_bias_gradients", "flash_bias_gradient", THREADS)
 MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 256)
 

@@ -11,10 +11,10 @@ from ..core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step,
 
 Views = tuple[View, View, View]
 BASES = ("e", "2")
-THREADS = 256
+THREADS = 128
 _FIELDS = dict.fromkeys(("v", "others", "y", "lse", "others_lse", "y_lse"), "ptr") | {
     "stride": "i64[3][3]", "lse_stride": "i64[3][2]", "state_stride": "i64", "state_lse_stride": "i64", "rows": "i64",
-    "cols": "i64", "heads": "i64", "states": "i64", "lanes": "i32", "base2": "i32",
+    "cols": "i64", "heads": "i64", "states": "i32", "lanes": "i32",
 }  # fmt: skip
 MANY = Params("CascadeMergeStatesParams", **_FIELDS)
 TWO = Params("CascadeAttentionParams", **_FIELDS, mask="ptr", mask_stride="i64")
@@ -40,35 +40,39 @@ def random_lse(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 
 def cascade_row(
-    states: int, batch: int, rows: int, operands: Callable[[Problem], tuple[Views, Views, Mapping[str, Any]]]
+    states: int, batch: int, chunks: int, operands: Callable[[Problem], tuple[Views, Views, Mapping[str, Any]]]
 ) -> Variant:
-    """The row of an op of `states` states (0: the descriptor's), loaded `batch` at a time for `rows` rows a thread.
+    """The row of an op of `states` states (0: the descriptor's), loaded `batch` at a time, `chunks` of each a thread.
 
     operands: a problem to the first state, the others and the result as [seq, heads, d], their lse as [seq, heads], and
     the parameters that only the op knows.
     """
 
-    def geometry(p: Problem) -> Geometry:
+    def geometry(p: Problem) -> Geometry | str:
         views, lse, params = operands(p)
         tokens, heads, cols = views[2].shape
+        if tokens * heads >= 2**31:
+            return "more than 2^31 rows"
         size = p.desc.element.itemsize
         wide = cols > 0 and cols * size % 16 == 0 and params["state_stride"] * size % 16 == 0
         wide = wide and all(v.aligned(16) and v.inner_dense for v in views)
-        lanes = max(1, min(-(-cols * size // 16), THREADS))
+        lanes = max(1, min(-(-cols * size // (16 * (chunks if wide else 1))), THREADS))
         constants = {
             "stride": [v.strides for v in views], "lse_stride": [v.strides for v in lse], "rows": tokens * heads,
-            "cols": cols, "heads": max(heads, 1), "lanes": lanes, "base2": int(p.desc.lse_base == "2"), **params,
+            "cols": cols, "heads": max(heads, 1), "lanes": lanes, **params,
         }  # fmt: skip
-        blocks = -(-tokens * heads // (THREADS // lanes * (rows if wide else 1)))
+        blocks, name = -(-tokens * heads // (THREADS // lanes)), "wide" if wide else "narrow"
         layout = "contiguous" if all(v.dense for v in p.flat()) else "inner_contiguous" if wide else "strided"
-        return Geometry((Step("wide" if wide else "narrow", (blocks, 1, 1), constants, {}, THREADS),), layout=layout)
+        axes = {"BASE2": p.desc.lse_base == "2"}
+        return Geometry((Step(name, (blocks, 1, 1), constants, axes, THREADS),), layout=layout)
 
-    def kernel(name: str, batch: int, rows: int) -> Kernel:
-        call = f"cascade<{{T}}, {THREADS}, {states}, {batch}, {rows}, {str(name == 'wide').lower()}>"
-        return Kernel(name, call, TWO if states else MANY, threads=THREADS, unit="cascade")
+    def kernel(name: str, batch: int, chunks: int) -> Kernel:
+        call = f"cascade<{{T}}, {THREADS}, {states}, {batch}, {chunks}, {{BASE2}}, {str(name == 'wide').lower()}>"
+        params, axes = TWO if states else MANY, {"BASE2": (False, True)}
+        return Kernel(name, call, params, axes, threads=THREADS, unit="cascade")
 
     return Variant(
         "rows", geometry, source="attention/cascade.cu",
-        kernels=(kernel("wide", batch, rows), kernel("narrow", batch, 1)),
+        kernels=(kernel("wide", batch, chunks), kernel("narrow", batch, 1)),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip

@@ -36,7 +36,10 @@ def window(desc: Any) -> dict[str, int]:
 
 
 def terms(p: Problem) -> dict[str, Any]:
-    """The constant parameters: pitches in bytes, a weight kept where a 24-bit number is at least the threshold."""
+    """The constant parameters: pitches in bytes, a weight kept where a 24-bit number is at least the threshold.
+
+    Scores that vanish stand for no unit that biases could be counted in: under a soft cap of 1 they are tanh(0).
+    """
     desc = p.desc
     pitch, slopes = (0, 0, 0, 0), (0, 0)
     if p.mask is not None:
@@ -45,7 +48,7 @@ def terms(p: Problem) -> dict[str, Any]:
     if p.slopes is not None:
         slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
     return {
-        "mask_pitch": pitch, "slope_stride": slopes, "softcap": desc.softcap,
+        "mask_pitch": pitch, "slope_stride": slopes, "softcap": desc.softcap or float(abs(desc.scale) < 2.0**-120),
         "restored": 1 / (1 - desc.dropout_p) if desc.dropout_p < 1 else 0.0,
         "threshold": math.ceil(desc.dropout_p * 2**24), "mask_kind": 0 if p.mask is None else KINDS[p.mask.element],
     }  # fmt: skip

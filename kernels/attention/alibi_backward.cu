@@ -48,19 +48,19 @@ template <class T, int MODE> struct AlibiSlab {
       each(m, 1, [&](int k, i64 at) { out[at] = v[k]; });
     }
   }
-  // The sum of the chunk's x times their distances. Where these are start, start + 1 …: start * sum(x) + sum(k * x).
-  BARACUDA_D acc_t<T> moment(i64 m, const Vec<acc_t<T>, VEC>& x) const {
+  // The sum of the chunk's x times their distances.
+  BARACUDA_D acc_t<T> moment(i64 m, Vec<acc_t<T>, VEC> x) const {
     using A = acc_t<T>;
     AlibiCell at = alibi_cell(p, m * VEC);
-    Vec<A, VEC> term = x;
     if (alibi_plain<VEC>(p, at)) {
+      const A start = alibi_start<A>(at);
 #pragma unroll
-      for (int k = 0; k < VEC; ++k) term[k] *= static_cast<A>(k);
-      return math::fma(alibi_start<A>(at), tree_reduce<Sum>(x), tree_reduce<Sum>(term));
+      for (int k = 0; k < VEC; ++k) x[k] *= start + static_cast<A>(k);
+    } else {
+#pragma unroll
+      for (int k = 0; k < VEC; ++k, next_cell(p, at)) x[k] *= static_cast<A>(at.key - at.query);
     }
-#pragma unroll
-    for (int k = 0; k < VEC; ++k, next_cell(p, at)) term[k] *= static_cast<A>(at.key - at.query);
-    return tree_reduce<Sum>(term);
+    return tree_reduce<Sum>(x);
   }
 };
 
@@ -102,8 +102,7 @@ template <class T, int MODE, int EACH> BARACUDA_D void alibi_backward(const Alib
 #pragma unroll
       for (int k = 0; k < BATCH; ++k) {
         const i64 m = base + k * alibi_threads + threadIdx.x;
-        if (m >= p.matrix_chunks) continue;  // zero terms beyond the matrix's end, as load_chunk gives
-        sum += at.moment(m, to_acc(unpack<T>(v[k])));
+        if (m < p.matrix_chunks) sum += at.moment(m, to_acc(unpack<T>(v[k])));
       }
     }
   }

@@ -1,136 +1,115 @@
 // cascade    merges states of attention over parts of the keys, state i being (v[i], lse[i]):
 //   lse = log sum_i exp(lse[i]);   v = sum_i exp(lse[i] - lse) v[i]
 //
-// A thread has a chunk of 16 bytes of ROWS rows, a row being one token's head; all threads of a row lie in one block,
-// where every state has been read before the lse is written, which may be in place. BATCH states are loaded at once, and
-// with them the lse of all; STATES is their number, or 0 where p.states says it. Sums run over the states in order, so
-// nothing but the states themselves changes a bit.
+// A row is one token's head. A thread has CHUNKS chunks of 16 bytes of a row, so that weights and places are worked out
+// for as many; all threads of a row lie in one block, where every lse has been read before the new one is written, which
+// may be in place. BATCH states are loaded at once; STATES is their number, or 0 where p.states says it. Sums run over the
+// states in order, so nothing but the states themselves changes a bit.
 //
-// lse -inf or a weight that vanishes: the state adds nothing, whatever its v. NaN or +inf: v is NaN, lse what it is.
+// lse -inf, or a weight that vanishes: the state adds nothing, whatever its v. NaN or +inf: v is NaN, lse what it is.
 #include <baracuda/reduce.cuh>
 #include <baracuda/rows.cuh>
 
 namespace baracuda {
 
-template <class A, class P> BARACUDA_D A cascade_exp(const P& p, A x) { return p.base2 ? math::exp2(x) : math::exp(x); }
-template <class A, class P> BARACUDA_D A cascade_log(const P& p, A x) { return p.base2 ? math::log2(x) : math::log(x); }
+template <bool BASE2, class A> BARACUDA_D A cascade_exp(A x) { return BASE2 ? math::exp2(x) : math::exp(x); }
+template <bool BASE2, class A> BARACUDA_D A cascade_log(A x) { return BASE2 ? math::log2(x) : math::log(x); }
 
-// Where the states of one row lie; the first has pointers of its own, as it may be where the result goes.
-template <class T> struct RowStates {
-  const T *first, *others;
-  const acc_t<T> *first_lse, *others_lse;
+// Element `head` of token `token` of operand n, of a row's values or of the lse.
+template <class T, class X> BARACUDA_D T* cascade_row(X* x, const i64* stride, u32 token, u32 head) {
+  return const_cast<T*>(static_cast<const T*>(x)) + token * stride[0] + head * stride[1];
+}
 
-  template <class P> BARACUDA_D RowStates(const P& p, i64 token, u32 head) {
-    first = static_cast<const T*>(p.v) + token * p.stride[0][0] + head * p.stride[0][1];
-    others = static_cast<const T*>(p.others) + token * p.stride[1][0] + head * p.stride[1][1];
-    first_lse = static_cast<const acc_t<T>*>(p.lse) + token * p.lse_stride[0][0] + head * p.lse_stride[0][1];
-    others_lse = static_cast<const acc_t<T>*>(p.others_lse) + token * p.lse_stride[1][0] + head * p.lse_stride[1][1];
-  }
-  template <class P> BARACUDA_D const T* values(const P& p, i64 state) const {
-    return state == 0 ? first : others + (state - 1) * p.state_stride;
-  }
-  template <class P> BARACUDA_D acc_t<T> lse(const P& p, i64 state) const {
-    return state == 0 ? *first_lse : others_lse[(state - 1) * p.state_lse_stride];
-  }
-};
-
-template <class T, int THREADS, int STATES, int BATCH, int ROWS, bool WIDE, class P> BARACUDA_D void cascade(const P& p) {
+template <class T, int THREADS, int STATES, int BATCH, int CHUNKS, bool BASE2, bool WIDE, class P>
+BARACUDA_D void cascade(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
   const A none = -numeric<A>::infinity();
-  const i64 states = STATES > 0 ? STATES : p.states;
+  const int states = STATES > 0 ? STATES : p.states;
   const u32 lanes = static_cast<u32>(p.lanes), groups = THREADS / lanes, group = threadIdx.x / lanes;
-  const u32 lane = threadIdx.x - group * lanes;
-
-  u64 head0;  // of the block's first row
-  const u64 row0 = static_cast<u64>(blockIdx.x) * (groups * ROWS), heads = static_cast<u64>(p.heads);
-  const u64 token0 = divmod(row0, heads, head0);
-  i64 token[ROWS];
-  u32 head[ROWS];
-  bool live[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    const u32 within = group + r * groups;
-    token[r] = static_cast<i64>(token0) + divmod(static_cast<u32>(head0) + within, static_cast<u32>(heads), head[r]);
-    live[r] = group < groups && row0 + within < static_cast<u64>(p.rows);
-    if constexpr (STATES > 0) {  // two states, and some rows left as they are
-      if (live[r] && p.mask != nullptr) live[r] = static_cast<const u8*>(p.mask)[token[r] * p.mask_stride] != 0;
-    }
+  const u32 lane = threadIdx.x - group * lanes, row = blockIdx.x * groups + group;
+  u32 head;
+  const u32 token = divmod(row, static_cast<u32>(p.heads), head);
+  bool live = group < groups && row < p.rows;
+  if constexpr (STATES > 0) {  // two states, and some tokens left as they are
+    if (live && p.mask != nullptr) live = static_cast<const u8*>(p.mask)[token * p.mask_stride] != 0;
   }
-  A merged[ROWS];
+  // The first state has a place of its own, as it may be where the result goes.
+  const T* const first = cascade_row<T>(p.v, p.stride[0], token, head);
+  const T* const others = cascade_row<T>(p.others, p.stride[1], token, head);
+  const A* const first_lse = cascade_row<A>(p.lse, p.lse_stride[0], token, head);
+  const A* const others_lse = cascade_row<A>(p.others_lse, p.lse_stride[1], token, head);
+  const auto lse_of = [&](int i) { return i == 0 ? *first_lse : others_lse[(i - 1) * p.state_lse_stride]; };
+
+  A top = none, sum = 0;
 #pragma unroll 1
-  for (i64 col = lane * VEC; col == 0 || col < p.cols; col += static_cast<i64>(lanes) * VEC) {  // of no columns: the lse
-    const i64 left = p.cols - col;
-    Chunk x[ROWS][BATCH];
-    A lse[ROWS][BATCH], top[ROWS], sum[ROWS];
-    Vec<A, VEC> acc[ROWS];
-    const auto load_states = [&](int r, i64 first) {
-      const RowStates<T> row(p, token[r], head[r]);
+  for (i64 col0 = lane * VEC; live && (col0 == 0 || col0 < p.cols); col0 += static_cast<i64>(lanes) * (CHUNKS * VEC)) {
+    const auto col = [&](int c) { return col0 + static_cast<i64>(c * lanes) * VEC; };
+    Chunk x[BATCH][CHUNKS];
+    A lse[BATCH];
+    Vec<A, VEC> acc[CHUNKS];
+    const auto load_states = [&](int from) {
 #pragma unroll
       for (int b = 0; b < BATCH; ++b) {
-        lse[r][b] = none;
-        x[r][b] = Chunk{};
-        if (!live[r] || first + b >= states) continue;
-        const T* const from = row.values(p, first + b) + col * (WIDE ? 1 : p.stride[first + b > 0][2]);
-        lse[r][b] = row.lse(p, first + b);
-        if constexpr (WIDE) x[r][b] = load<4, Access::streaming>(reinterpret_cast<const u32*>(from));
-        else x[r][b] = pack<T>(load_strided<T, VEC>(from, p.stride[first + b > 0][2], left));
+        const int i = from + b;
+        lse[b] = none;
+        if (i >= states) continue;
+        const T* const values = i == 0 ? first : others + (i - 1) * p.state_stride;
+        lse[b] = lse_of(i);
+#pragma unroll
+        for (int c = 0; c < CHUNKS; ++c) {
+          const i64 left = p.cols - col(c), step = WIDE ? 1 : p.stride[i > 0][2];
+          if constexpr (!WIDE) x[b][c] = pack<T>(load_strided<T, VEC>(values + col(c) * step, step, left));
+          else if (left > 0) x[b][c] = load<4, Access::streaming>(reinterpret_cast<const u32*>(values + col(c)));
+        }
       }
     };
+    load_states(0);
+    top = none;
+    sum = 0;
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) load_states(r, 0);
+    for (int c = 0; c < CHUNKS; ++c) {
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      top[r] = none;
-      sum[r] = A(0);
+      for (int k = 0; k < VEC; ++k) acc[c][k] = A(0);
+    }
 #pragma unroll
-      for (int k = 0; k < VEC; ++k) acc[r][k] = A(0);
-#pragma unroll
-      for (int b = 0; b < BATCH; ++b) top[r] = math::maximum(top[r], lse[r][b]);
-      if constexpr (STATES == 0) {
-        if (!live[r]) continue;
-        const RowStates<T> row(p, token[r], head[r]);
+    for (int b = 0; b < BATCH; ++b) top = math::maximum(top, lse[b]);
+    if constexpr (STATES == 0) {
 #pragma unroll 4
-        for (i64 i = BATCH; i < states; ++i) top[r] = math::maximum(top[r], row.lse(p, i));
-      }
+      for (int i = BATCH; i < states; ++i) top = math::maximum(top, lse_of(i));
     }
 #pragma unroll 1
-    for (i64 first = 0; first < states; first += BATCH) {
-      if (first > 0) {
+    for (int from = 0; from < states; from += BATCH) {
+      if (from > 0) load_states(from);
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) load_states(r, first);
-      }
+      for (int b = 0; b < BATCH; ++b) {
+        const A weight = lse[b] == none ? A(0) : cascade_exp<BASE2>(lse[b] - top);
+        if (weight == A(0)) continue;
+        sum += weight;
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
+        for (int c = 0; c < CHUNKS; ++c) {
+          const auto value = to_acc(unpack<T>(x[b][c]));
 #pragma unroll
-        for (int b = 0; b < BATCH; ++b) {
-          const A weight = lse[r][b] == none ? A(0) : cascade_exp(p, lse[r][b] - top[r]);
-          if (weight == A(0)) continue;
-          sum[r] += weight;
-          const auto value = to_acc(unpack<T>(x[r][b]));
-#pragma unroll
-          for (int k = 0; k < VEC; ++k) acc[r][k] = math::fma(weight, value[k], acc[r][k]);
+          for (int k = 0; k < VEC; ++k) acc[c][k] = math::fma(weight, value[k], acc[c][k]);
         }
       }
     }
+    const A factor = sum == A(0) ? A(0) : A(1) / sum;
+    T* const to = cascade_row<T>(p.y, p.stride[2], token, head);
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      const A factor = sum[r] == A(0) ? A(0) : A(1) / sum[r];
-      merged[r] = sum[r] == A(0) || top[r] == numeric<A>::infinity() ? top[r] : top[r] + cascade_log(p, sum[r]);
-      if (!live[r]) continue;
+    for (int c = 0; c < CHUNKS; ++c) {
 #pragma unroll
-      for (int k = 0; k < VEC; ++k) acc[r][k] *= factor;
-      const auto out = from_acc<T>(acc[r]);
-      T* const to = static_cast<T*>(p.y) + token[r] * p.stride[2][0] + head[r] * p.stride[2][1];
-      if constexpr (WIDE) store<Access::streaming>(reinterpret_cast<u32*>(to + col), pack<T>(out));
-      else store_strided(to + col * p.stride[2][2], p.stride[2][2], out, left);
+      for (int k = 0; k < VEC; ++k) acc[c][k] *= factor;
+      const auto out = from_acc<T>(acc[c]);
+      const i64 left = p.cols - col(c);
+      if constexpr (!WIDE) store_strided(to + col(c) * p.stride[2][2], p.stride[2][2], out, left);
+      else if (left > 0) store<Access::streaming>(reinterpret_cast<u32*>(to + col(c)), pack<T>(out));
     }
   }
   __syncthreads();  // all have read the lse
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    if (lane != 0 || !live[r]) continue;
-    static_cast<A*>(p.y_lse)[token[r] * p.lse_stride[2][0] + head[r] * p.lse_stride[2][1]] = merged[r];
+  if (live && lane == 0) {
+    const A merged = sum == A(0) || top == numeric<A>::infinity() ? top : top + cascade_log<BASE2>(sum);
+    *cascade_row<A>(p.y_lse, p.lse_stride[2], token, head) = merged;
   }
 }
 

@@ -38,7 +38,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
       for (int j = 0; j < 4; ++j) {
         A through;
         weight[i][j] = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, own);
-        if (own == -numeric<A>::infinity() || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
+        if (r >= at.rows || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
         if (p.distance) weight[i][j] = at_distance(p, weight[i][j], i0 + 8 * i, j0 + 16 * j);
       }
     }

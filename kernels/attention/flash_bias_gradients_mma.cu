@@ -81,14 +81,14 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       terms.add_to(scores, i0, j0, at.whole());
       const bool masked = terms.masked();
       each(x, [&](float& s, int n, int e) {
-        const float exponent = math::fma(s, terms.natural, -lse[e / 2]) * log2_e<float>;
-        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f : exp2_fast(exponent);
+        const float found = weight_under(lse[e / 2], math::fma(s, terms.natural, -lse[e / 2]));
+        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f : found;
         s = 0.0f;
       });
-      const bool none[2] = {lse[0] == -numeric<float>::infinity(), lse[1] == -numeric<float>::infinity()};
-      if (at.cut() || none[0] || none[1]) {
+      if (at.cut() || at.rows < ROWS) {
         each(weight, [&](float& w, int n, int e) {
-          if (none[e / 2] || !at.sees(r0 + e / 2 * 8, c0 + 8 * n + e % 2)) w = -0.0f;
+          const int r = r0 + e / 2 * 8;
+          if (r >= at.rows || !at.sees(r, c0 + 8 * n + e % 2)) w = -0.0f;
         });
       }
       if (p.distance) {

@@ -276,7 +276,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
     A x = partial[0][d];
 #pragma unroll
     for (int w = 1; w < warps; ++w) x += partial[w][d];
-    static_cast<T*>(p.y)[b * p.y_stride[0] + h * p.y_stride[1] + d] = from_acc<T>(x * factor);
+    static_cast<T*>(p.y)[b * p.y_stride[0] + h * p.y_stride[1] + d] = from_acc<T>(total == A(0) ? A(0) : x * factor);
   }
   if constexpr (KEEP) {
     if (threadIdx.x == 0) {

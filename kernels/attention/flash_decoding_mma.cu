@@ -101,7 +101,8 @@ template <class C> BARACUDA_D uint2 paired(const uint4& first, const uint4& seco
 
 }  // namespace decoding
 
-template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P> BARACUDA_D void flash_decoding_mma(const P& p) {
+template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P>
+BARACUDA_D void flash_decoding_mma(const P& p) {
   using namespace decoding;
   using C = typename Cache::template Element<T>;
   using M = conditional<is_fp8<C>, f16, T>;                   // what is multiplied
@@ -125,7 +126,10 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
   const u32 kv_head = block / runs, b = kv_head / kv_heads, kv = kv_head % kv_heads;
   const Cache cache(p, b);
   const i64 length = cache.length;
-  if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  const auto tell = [&] {
+    if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  };
+  if constexpr (!Cache::holes) tell();
   const i64 size = keys_of<Cache>(p, length), k0 = block % runs * p.run * size;
   if (!Cache::holes && k0 >= length) return;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, g = lane / 4, t = lane % 4;
@@ -171,7 +175,10 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
   // Where cells have to be found their pages and q are asked for before the length is known.
   Rows rows(cache, walk + warp * Rows::bytes);
   rows.ask(p, k0 + warp * TILE, warps * TILE);
-  if constexpr (Cache::holes) load_queries();
+  if constexpr (Cache::holes) {
+    load_queries();
+    tell();
+  }
   if (Cache::holes && k0 >= length) {
     rows.end();
     return;
@@ -294,7 +301,8 @@ template <class T, class Cache, int D, int PAGES, int STAGES, bool KEEP, class P
 #pragma unroll
         for (int n = 0; n < 8 * SUBS; n += 2) {  // of head g + 8 (n / 2 % 2) keys 8 (n / 4) + 2t and the next
           const int h = g + n / 2 % 2 * 8, key = n / 4 * 8 + 2 * t;
-          if (h < heads) Scores<float>(p, b, kv * p.group + head0 + h).put(k0 + keys - left + key, s[n / 4] + n % 4, left - key);
+          const i64 at = k0 + keys - left + key;
+          if (h < heads) Scores<float>(p, b, kv * p.group + head0 + h).put(at, s[n / 4] + n % 4, left - key);
         }
       }
       float factor[2];

@@ -8,6 +8,7 @@
 //
 // c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
 // base cancels in y, and the lse takes it back out.
+#include <baracuda/block_pattern.cuh>
 #include <baracuda/paged.cuh>
 #include <baracuda/terms.cuh>
 
@@ -39,6 +40,12 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const int last = span.end(rows);
   const TermsOf<TERMS, A, false, P> terms(p, work);
   const A c = terms.c, sign = static_cast<A>(p.sign);
+  const BlocksOf<Where, P> blocks(p, work.b, work.h);
+  const bool sparse = blocks.template cuts<ROWS, tile_keys>();
+  Search search;
+  const auto visit = [&](int k0) {
+    return static_cast<int>(blocks.template visit<tile_keys, false>(search, work.first, ROWS, k0, last));
+  };
 
   stage<ROWS, D, QP>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
   A acc[R][DV / 16], top[R], sum[R];
@@ -55,7 +62,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   }
 
 #pragma unroll 1
-  for (int k0 = span.template first<tile_keys>(); k0 < last; k0 += tile_keys) {
+  for (int k0 = visit(span.template first<tile_keys>()); k0 < last; k0 = visit(k0 + tile_keys)) {
+    const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
     const int left = min(tile_keys, span.key_len - k0);
     // Keys of this tile that the thread's first row sees; its next rows see 8 more each.
     const int past = span.high - k0 + thread_row();
@@ -92,7 +100,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       A high = top[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if (thread_col() + 16 * j >= limit || thread_col() + 16 * j < from) s[i][j] = -numeric<A>::infinity();
+        const bool seen = thread_col() + 16 * j < limit && thread_col() + 16 * j >= from && !(hidden >> (4 * i + j) & 1);
+        if (!seen) s[i][j] = -numeric<A>::infinity();
         high = math::maximum(high, s[i][j]);
       }
       high = group_reduce<Max, 16>(high);
@@ -124,13 +133,14 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         __syncthreads();
       }
       const A* factor = factors + (n > 0);
+      const bool odd = sparse && !all_finite<VALUES * DV>(values);
       const auto seen = [&](int i, int row) {
         const int key = k0 + n + row, first = static_cast<int>(work.first);
         const bool within = key >= span.low + i0 + 8 * i - first && key < span.high + i0 + 8 * i - first;
         if constexpr (TERMS != 0) return within && !terms.hides(i0 + 8 * i, key);
-        else return within;
+        else return within && !(odd && blocks.hides(i0 + 8 * i, key));
       };
-      if (cut) multiply_values<R, DV, VALUES, true, true>(acc, keys + n, factor, values, seen);
+      if (cut || odd) multiply_values<R, DV, VALUES, true, true>(acc, keys + n, factor, values, seen);
       else multiply_values<R, DV, VALUES, false, true>(acc, keys + n, factor, values, AllSeen{});
     }
   }

@@ -11,6 +11,7 @@
 // each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the
 // second product, whose right operand is staged by rows.
 #include "attention/flash_sdpa_backward_simt.cuh"
+#include <baracuda/block_pattern.cuh>
 #include <baracuda/ragged.cuh>
 
 namespace baracuda {
@@ -65,8 +66,15 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     delta[i] = r < rows ? static_cast<const A*>(p.delta)[work.stat + r] : A(0);
   }
   const int last = span.end(rows);
+  const BlocksOf<Where, P> blocks(p, work.b, work.h);
+  const bool sparse = blocks.template cuts<B::rows, tile_keys>();
+  Search search;
+  const auto visit = [&](i64 k0) {
+    return blocks.template visit<tile_keys, false>(search, work.first, B::rows, k0, last);
+  };
 #pragma unroll 1
-  for (i64 k0 = span.template first<tile_keys>(); k0 < last; k0 += tile_keys) {
+  for (i64 k0 = visit(span.template first<tile_keys>()); k0 < last; k0 = visit(k0 + tile_keys)) {
+    const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
     const int left = inside<tile_keys>(span.key_len, k0), j0 = static_cast<int>(k0) + thread_col();
     // The thread's first row sees this tile's keys from `from` on up to `past`; its next rows 8 further each.
     const int past = inside<tile_keys>(span.high, k0) + thread_row(), from = inside<tile_keys>(span.low, k0) + thread_row();
@@ -79,10 +87,10 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       A s[R][4];
       if (pass == 0) operands = {q, p.stride[0][2], rows, p.wide & 1, keys, p.stride[1][2], left, p.wide & 2, p.d_k};
       else operands = {dy, p.stride[3][2], rows, p.wide & 8, vs, p.stride[2][2], left, p.wide & 4, p.d_v};
-      product<D>(s, staging, operands);
+      product<D, sizeof(A) == 8>(s, staging, operands);
 #pragma unroll
       for (int i = 0; i < R; ++i) {
-        const int end = lse[i] == -numeric<A>::infinity() ? 0 : min(left, past + 8 * i);
+        const int end = thread_row() + 8 * i < rows ? min(left, past + 8 * i) : 0;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           A& score = scores[score_index<A>(i, j)];
@@ -90,7 +98,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
             const int at = thread_col() + 16 * j;
             A through;
             const A weight = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, lse[i]);
-            score = at >= from + 8 * i && at < end ? weight * through : A(-0.0);
+            const bool seen = at >= from + 8 * i && at < end && !(hidden >> (4 * i + j) & 1);
+            score = seen ? weight * through : A(-0.0);
           } else {
             if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
             score = is_hidden(score) ? A(0) : score * (s[i][j] - delta[i]);
@@ -132,9 +141,16 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     const u32 h = kv * p.group + g;
     const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len + block.of.query_row;
     pairs.enter(b, h);
+    const BlocksOf<Where, P> blocks(p, b, h);
+    const bool sparse = blocks.template cuts<tile_keys, B::rows>();
+    Search search;
+    const auto visit = [&](i64 q0) {
+      return blocks.template visit<tile_keys, true>(search, k0, B::rows, q0, static_cast<i64>(block.last + 1) * tile_keys);
+    };
 #pragma unroll 1
-    for (int tile = block.first; tile <= block.last; ++tile) {
-      const i64 q0 = static_cast<i64>(tile) * tile_keys;
+    for (i64 q0 = visit(static_cast<i64>(block.first) * tile_keys); q0 <= static_cast<i64>(block.last) * tile_keys;
+         q0 = visit(q0 + tile_keys)) {
+      const u32 hidden = sparse ? blocks.template hidden<R, true>(q0, k0) : 0;
       const int left = inside<tile_keys>(block.of.query_len, q0), i0 = static_cast<int>(q0);
       const i64 row = block.of.query_row + q0, place = q0 + block.of.shift;
       // The first query sees this block's keys from `from` on up to `past`; the next ones one further each.
@@ -148,14 +164,14 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         A s[R][4];
         if (pass == 0) operands = {k, p.stride[1][2], rows, p.wide & 2, q, p.stride[0][2], left, p.wide & 1, p.d_k};
         else operands = {v, p.stride[2][2], rows, p.wide & 4, dy, p.stride[3][2], left, p.wide & 8, p.d_v};
-        product<D>(s, staging, operands);
+        product<D, sizeof(A) == 8>(s, staging, operands);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const int at = thread_col() + 16 * j;
           const i64 row = row0 + q0 + at;
           const A lse = at < left ? static_cast<const A*>(p.lse)[row] : -numeric<A>::infinity();
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
-          const int limit = lse == -numeric<A>::infinity() ? 0 : min(rows, past + at);
+          const int limit = at < left ? min(rows, past + at) : 0;
 #pragma unroll
           for (int i = 0; i < R; ++i) {
             A& weight = weights[score_index<A>(i, j)];
@@ -164,7 +180,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
             if (pass == 0) {
               A through;
               const A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
-              score = key < limit && key >= from + at ? x * through : A(-0.0);
+              const bool seen = key < limit && key >= from + at && !(hidden >> (4 * i + j) & 1);
+              score = seen ? x * through : A(-0.0);
               weight = is_hidden(score) || (pairs.drops() && !pairs.kept(i0 + at, j0 + 8 * i)) ? A(-0.0) : x;
             } else {
               if (pairs.drops()) s[i][j] *= is_hidden(weight) ? A(0) : pairs.again;

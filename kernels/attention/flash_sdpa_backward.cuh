@@ -1,5 +1,6 @@
 #pragma once
 // flash_sdpa_backward.cuh    what the tensor-core rows of the backward share: flash_prepare, the mask, dq.
+#include <baracuda/block_pattern.cuh>
 #include <baracuda/terms.cuh>
 #include <baracuda/index.cuh>
 #include <baracuda/mma_tile.cuh>
@@ -23,6 +24,19 @@ struct Walk {
     if (head == 0) --at;
   }
 };
+// Moves a walk to the first step from it on whose tile of scores has a set block.
+template <int QUERIES, int KEYS, class Where, class P>
+BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& walk) {
+  using Blocks = BlocksOf<Where, P>;
+  if constexpr (!Blocks::every) {
+    const int group = p.group, from = (key.last - walk.at) * group + static_cast<int>(walk.head);
+    const int step = search.from(from, (key.last - key.first + 1) * group, [&](int n) {
+      const Blocks blocks(p, key.b, key.kv * p.group + n % group);
+      return blocks.any((key.last - n / group) * QUERIES, QUERIES, key.tile * KEYS, KEYS);
+    });
+    walk = {key.last - step / group, static_cast<u32>(step % group)};
+  }
+}
 // That tile among those of all heads.
 template <class P> BARACUDA_D u32 tile_at(const P& p, const KeyTile& key, const Walk& step) {
   const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
@@ -38,6 +52,9 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
   return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
 }
 
+// The exponent's lse of rows past the last query, which no row has: their weights vanish, and hide() knows them by it.
+BARACUDA_D float no_row() { return numeric<float>::max(); }
+
 // What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
 struct Mask {
   bool cut;  // whether anything is masked
@@ -47,17 +64,31 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D Mask mask_at(const P& p, co
   const i64 ahead = static_cast<i64>(step.at) * QUERIES - static_cast<i64>(key.tile) * KEYS;
   const auto clamped = [](i64 x) { return static_cast<int>(max<i64>(-KEYS - QUERIES, min<i64>(x, KEYS))); };
   const int past = clamped(ahead + key.of.shift + p.right), from = clamped(ahead + key.of.shift - p.left);
-  return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1, key.left, from, past};
+  const bool part = (step.at + 1ll) * QUERIES > key.of.query_len;
+  return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1 || part, key.left, from, past};
 }
 
 // Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
-template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask, float hidden = 0.0f) {
+template <int N>
+BARACUDA_D void hide(float (&s)[N][4], const float2* stats, int i0, int key0, const Mask& mask, float hidden = 0.0f) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
+      const bool there = j < mask.left && (e % 2 ? stat.z : stat.x) != no_row();
+      if (!there || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
+    }
+  }
+}
+// Zeros for columns whose bit is not set in their row's, of rows g and g + 8.
+template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen)[2]) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
-      if (j >= mask.left || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
+      if (!(seen[e / 2] >> (i0 + 8 * n + lane_id() % 4 * 2 + e % 2) & 1)) s[n][e] = 0.0f;
     }
   }
 }
@@ -70,7 +101,7 @@ BARACUDA_D void weigh(float (&s)[N][4], const float2* stats, int i0, int key0, c
 #pragma unroll
     for (int e = 0; e < 4; ++e) s[n][e] = exp2_fast(math::fma(s[n][e], c, e % 2 ? -stat.z : -stat.x));
   }
-  if (mask.cut) hide(s, i0, key0, mask);
+  if (mask.cut) hide(s, stats, i0, key0, mask);
 }
 // dy v to ds = p (dy v - delta).
 template <int N>
@@ -81,7 +112,7 @@ BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const float2* 
 #pragma unroll
     for (int e = 0; e < 4; ++e) ds[n][e] = p[n][e] * (ds[n][e] - (e % 2 ? stat.w : stat.y));
   }
-  if (mask.cut) hide(ds, i0, key0, mask);  // by the mask, not by p = 0: an infinite dy v of a masked pair is not seen
+  if (mask.cut) hide(ds, stats, i0, key0, mask);  // by the mask, not by p = 0: an infinite dy v of a masked pair is not seen
 }
 // Accumulators to the A fragments of the next product.
 template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const float (&s)[N][4]) {
@@ -125,7 +156,7 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32& kept, const f
       const bool hidden = terms.masked() && p[0][e] == -numeric<float>::infinity();
       p[0][e] = hidden ? -0.0f : exp2_fast(math::fma(p[0][e], terms.c, e % 2 ? -stat.z : -stat.x));
     }
-    if (mask.cut) hide(p, i0 + 8 * n, key0, mask, -0.0f);
+    if (mask.cut) hide(p, stats, i0 + 8 * n, key0, mask, -0.0f);
     if (terms.capped()) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[n][e] = p[0][e] * terms.through(s[n][e]);
@@ -225,8 +256,8 @@ BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int 
 
 }  // namespace attention
 
-// stats[row] = {lse log2(e), delta}, rows of a head padded to whole tiles; where there is no row or it sees no key, its
-// weights vanish under lse = inf. Also the zeros of the counters, of `fill` quads of the sums, and of dq where no key is
+// stats[row] = {lse log2(e), delta}, rows of a head padded to whole tiles; the weights of a row that sees no key vanish
+// under lse = inf, those of no row under no_row(). Also the zeros of the counters, of `fill` quads of the sums, and of dq where no key is
 // seen. 256 threads.
 template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_D void flash_prepare(const P& p) {
   using namespace attention;
@@ -267,8 +298,9 @@ template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_
     const i64 i = first + n * ROWS;
     if (c == 0 && i < p.padded) {
       const float none = numeric<float>::infinity();
-      const float lse = rows[n] >= 0 ? static_cast<const float*>(p.lse)[head * p.query_len + rows[n]] : -none;
-      static_cast<float2*>(p.stats)[head * p.padded + i] = float2{lse == -none ? none : lse * log2_e<float>, sum};
+      const float lse = rows[n] >= 0 ? static_cast<const float*>(p.lse)[head * p.query_len + rows[n]] : 0.0f;
+      const float found = lse == -none ? none : lse * log2_e<float>;
+      static_cast<float2*>(p.stats)[head * p.padded + i] = float2{rows[n] >= 0 ? found : no_row(), sum};
     }
     if (p.dq != nullptr && blind[n]) {
       T* const dq = static_cast<T*>(p.dq) + b * p.stride[2][0] + h * p.stride[2][1] + rows[n] * p.stride[2][2] + c;

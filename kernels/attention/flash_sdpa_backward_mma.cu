@@ -72,6 +72,10 @@ BARACUDA_D void flash_gradients(const P& p) {
   constexpr int COLS = D / SPLIT;                                          // of dk and dv, a warp
   constexpr int MQ = QUERIES / 16 / ACROSS, DQ_COLS = D * ACROSS / WARPS;  // of dq, a warp: 16-row tiles, columns
   constexpr u32 SIZE = sizeof(T);
+  // Under a pattern dq is another kernel's. Where blocks may end within a tile a warp whose keys see none of its queries
+  // leaves it out.
+  using Blocks = BlocksOf<Where, P>;
+  constexpr bool EVERY = Blocks::every, CUTS = Blocks::may_cut;
   static_assert(QUERIES % (16 * ACROSS) == 0 && DQ_COLS % 16 == 0, "dq in whole fragments");
   static_assert(QUERIES / SPLIT % SLAB == 0 && SLAB % 16 == 0, "whole slabs");
   BARACUDA_DYNAMIC_SMEM(T, keys);               // [KEYS][D], at the end dk
@@ -127,14 +131,17 @@ BARACUDA_D void flash_gradients(const P& p) {
     }
   }
 
-  const bool ordered = p.dq != nullptr && !p.any_order;
+  const bool ordered = EVERY && p.dq != nullptr && !p.any_order;
   Walk now{block.last, 0}, before{-1, 0};
+  Search search;
+  settle<QUERIES, KEYS, Where>(p, block, search, now);
   int stage = 0;
   if (STAGES == 2 && now.at >= block.first) load(now, 0);
 #pragma unroll 1
   while (now.at >= block.first) {
     Walk next = now;
     next.step(p.group);
+    settle<QUERIES, KEYS, Where>(p, block, search, next);
     if (STAGES == 1) load(now, 0);
     cp_async_wait<0>();
     __syncthreads();  // this tile is there, and all are done with the one before
@@ -142,9 +149,26 @@ BARACUDA_D void flash_gradients(const P& p) {
 
     const u32 here = stage * TILE * SIZE;
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+    u64 seen[MT][2];
+    bool busy = true;
+    if constexpr (CUTS) {
+      const Blocks blocks(p, block.b, block.kv * p.group + now.head);
+      u64 any = 0;
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int j = static_cast<int>(k0) + key0 + 16 * m + 8 * half + lane / 4;
+          seen[m][half] = blocks.template queries_of<QUERIES>(j, now.at * QUERIES);
+          any |= seen[m][half];
+        }
+      }
+      busy = __any_sync(full_warp, any != 0);
+    }
     if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group + now.head);
 #pragma unroll
     for (int slab = 0; slab < QUERIES / SPLIT; slab += SLAB) {
+      if (!busy) break;
       const int i0 = part * (QUERIES / SPLIT) + slab;
       float s[MT][SLAB / 8][4], ds[MT][SLAB / 8][4];
       multiply_rows<T>(s, mine, 0, query_row, i0, here);
@@ -160,13 +184,15 @@ BARACUDA_D void flash_gradients(const P& p) {
           differ(ds[m], s[m], kept, terms.again, stat, i0);
         } else {
           weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
+          if constexpr (CUTS) keep(s[m], i0, seen[m]);
           differ(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
+          if constexpr (CUTS) keep(ds[m], i0, seen[m]);
           to_fragments<T>(p16[m], s[m]);
         }
         to_fragments<T>(ds16[m], ds[m]);
 #pragma unroll
         for (int n = 0; n < SLAB / 16; ++n) {
-          put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
+          if (EVERY || SPLIT == 2) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
           if (SPLIT == 2) put_fragment<QUERIES>(weights, key0 + 16 * m, i0 + 16 * n, p16[m][n]);
         }
       }
@@ -201,7 +227,7 @@ BARACUDA_D void flash_gradients(const P& p) {
       await_turn(counter_at(p, block, now), turn_at<QUERIES, KEYS>(p, block, now));
     }
     __syncthreads();  // ds is there
-    if (SPLIT == 2) {
+    if (SPLIT == 2 && busy) {
       const tile::Reader<QUERIES, false> weight(weights + key0 * QUERIES), own(scores + key0 * QUERIES);
 #pragma unroll
       for (int i = 0; i < QUERIES; i += 16) {
@@ -214,7 +240,7 @@ BARACUDA_D void flash_gradients(const P& p) {
         add_rows<T>(dk, a, query, i, part * COLS, here);
       }
     }
-    if (p.dq != nullptr) {
+    if (EVERY && p.dq != nullptr) {
       float dq[MQ][DQ_COLS / 8][4];
 #pragma unroll
       for (int m = 0; m < MQ; ++m) {

@@ -2,8 +2,8 @@
 // flash_sdpa_backward_simt.cuh    what the multiply-add kernels of the backward share: products by staged chunks, the
 //   weight of a pair, p = 2^((score - lse) log2(e)), and flash_delta, delta[i] = dy[i] y[i], a warp a row.
 //
-// A pair is hidden where mask or window say so or its row has no sum; its weight is -0, which exp2 never gives, so that it
-// adds nothing even if dy v is infinite or NaN.
+// A pair is hidden where mask or window say so; its weight is -0, which exp2 never gives, so that it adds nothing even if
+// dy v is infinite or NaN.
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
@@ -69,6 +69,11 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
 BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
+// exp(x), 0 in a row whose sum is 0.
+template <class A> BARACUDA_D A weight_under(A lse, A x) {
+  return lse == -numeric<A>::infinity() ? A(0) : exp2_fast(x * log2_e<A>);
+}
+
 // The weights of pairs of one head. scale is what a product is multiplied by on its way to a score, and a score's gradient
 // on its way to those of q and k.
 template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> {
@@ -88,7 +93,7 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
       through = A(1);
       return A(-0.0);
     }
-    return exp2_fast(math::fma(x, this->natural, -lse) * log2_e<A>);
+    return weight_under(lse, math::fma(x, this->natural, -lse));
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {
@@ -99,7 +104,7 @@ template <class A, class P> struct Pairs<0, A, P> {
   BARACUDA_D void enter(u32, u32) {}
   BARACUDA_D A weight(A& through, A x, int, int, A lse) const {
     through = A(1);
-    return exp2_fast(math::fma(x, scale, -lse) * log2_e<A>);
+    return weight_under(lse, math::fma(x, scale, -lse));
   }
   BARACUDA_D bool drops() const { return false; }
   BARACUDA_D bool kept(int, int) const { return true; }

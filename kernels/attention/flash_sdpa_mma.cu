@@ -12,41 +12,6 @@
 #include <baracuda/terms.cuh>
 
 namespace baracuda {
-namespace attention {
-
-// s = q kᵀ
-template <class T, int D, int MT, int KEYS>
-BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key,
-                      u32 at) {
-#pragma unroll
-  for (int m = 0; m < MT; ++m) {
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
-  }
-  add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
-}
-
-// acc += weights v
-template <class T, int D, int MT, int KEYS>
-BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4],
-                         const tile::Reader<D, false>& value, u32 at) {
-#pragma unroll
-  for (int j = 0; j < KEYS; j += 16) {
-#pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
-      u32 y[4];
-      value.read_transposed(y, j, 8 * n, at);
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-        mma_m16n8k16<T>(acc[m][n], weights[m][j / 16], {y[0], y[1]});
-        mma_m16n8k16<T>(acc[m][n + 1], weights[m][j / 16], {y[2], y[3]});
-      }
-    }
-  }
-}
-
-}  // namespace attention
-
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS 2 p says so.
 template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_mma(const P& p) {

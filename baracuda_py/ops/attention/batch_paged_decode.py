@@ -98,7 +98,7 @@ def reference(
     y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
     lse = np.full(q.shape[:2], -np.inf, q.dtype)
     for b in range(desc.batch_size):
-        page, cell, _ = cells_of(desc, b, **tables)
+        page, cell, _ = cells_of(desc, b, **tables, window=desc.window_left)
         k, v = (cache[page, :, cell].swapaxes(0, 1) for cache in (k_cache, v_cache))
         y[b], lse[b], _ = attend(desc, q[b], k, v, store, desc.softcap)
     return {"y": y, "lse": lse}
@@ -159,8 +159,8 @@ class BatchPagedDecodePlan(Plan):
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        tables = {name: arrays.get(name) for name in TABLES}
-        return next((w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables)[2])), None)
+        given = {name: arrays.get(name) for name in TABLES} | {"window": desc.window_left}
+        return next((w for b in range(desc.batch_size) if (w := cells_of(desc, b, **given)[2])), None)
 
     @classmethod
     def flops(cls, desc: Any) -> int:

@@ -167,7 +167,9 @@ class BatchPagedPrefillPlan(Plan):
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
         tables = {name: arrays.get(name) for name in TABLES}
-        return found or next((w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables)[2])), None)
+        return found or next(
+            (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
+        )
 
     @classmethod
     def flops(cls, desc: Any) -> int:

@@ -78,4 +78,12 @@ class CascadeAttentionPlan(Plan):
         )  # fmt: skip
 
 
-cascade_attention = functional(CascadeAttentionPlan)
+cascade_attention = functional(
+    CascadeAttentionPlan,
+    doc="""v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place.
+
+    lse' = log(exp lse + exp lse_other), v' = exp(lse - lse') v + exp(lse_other - lse') v_other, lse in float32 (float64
+    for float64) to base e or 2 (`lse_base`); tokens whose mask [seq] is False keep theirs. FlashInfer's
+    merge_state_in_place; a state of lse -inf adds nothing.
+    """,
+)

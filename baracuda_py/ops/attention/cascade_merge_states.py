@@ -80,7 +80,7 @@ class CascadeMergeStatesPlan(Plan):
     args = CascadeMergeStatesArgs
     reference = staticmethod(reference)
     value_policy = "lse -inf: the state adds nothing; lse NaN or +inf: v_merged NaN"
-    variants = (cascade_row(0, 4, 1, _operands),)
+    variants = (cascade_row(0, 4, 2, _operands),)
 
     @staticmethod
     def case(draw: Any) -> CascadeMergeStatesDescriptor:
@@ -90,4 +90,11 @@ class CascadeMergeStatesPlan(Plan):
         )  # fmt: skip
 
 
-cascade_merge_states = functional(CascadeMergeStatesPlan)
+cascade_merge_states = functional(
+    CascadeMergeStatesPlan,
+    doc="""(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads].
+
+    lse_merged = log Σ exp(lse_i), v_merged = Σ exp(lse_i - lse_merged) v_i, lse in float32 (float64 for float64) to
+    base e or 2 (`lse_base`). FlashInfer's merge_states; a state of lse -inf adds nothing.
+    """,
+)

@@ -144,11 +144,12 @@ def _wrapped(n: int) -> int:
 
 def cells_of(
     desc: Any, b: int, *, page_table: Any = None, kv_indices: Any = None, kv_indptr: Any = None,
-    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True,
+    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True, window: int | None = None,
 ) -> tuple[Any, Any, str | None]:  # fmt: skip
-    """The pages and cells, in order, that sequence b's query sees, and the first thing wrong with its tables.
+    """The pages and cells, in order, of sequence b's tokens, and the first thing wrong with its tables.
 
-    gaps: the tokens of a missing page are left out; else they end the sequence.
+    gaps: the tokens of a missing page are left out; else they end the sequence. window: only the last token and as many
+    before it.
     """
     if page_table is not None:
         named, row = desc.max_pages, np.asarray(page_table[b])
@@ -163,7 +164,7 @@ def cells_of(
         given = _wrapped((named - 1) * desc.page_size + int(kv_last_page_len[b])) if named else 0
     length = max(0, min(given, desc.max_cache_len, len(row) * desc.page_size))
     wrong = None if given == length else f"sequence {b} has {given} tokens and room for {length}"
-    place = np.arange(0 if desc.window_left is None else max(0, length - 1 - desc.window_left), length)
+    place = np.arange(0 if window is None else max(0, length - 1 - window), length)
     page = row[place // desc.page_size].astype(np.int64) if len(place) else np.zeros(0, np.int64)
     there = (page >= 0) & (page < desc.num_pages)
     if wrong is None and not there.all():

@@ -27,9 +27,7 @@ X = "batch_size num_heads seq_len head_dim"
 X2 = "batch_size num_heads2 seq_len head_dim"
 FREQUENCIES = (ElementKind.F32, ElementKind.F64)
 THREADS = 128
-LANES = (
-    2  # heads a block has in work at a time; with 4, blocks make fewer rows' angles: 7.5 us against 8.7 when decoding
-)
+LANES = 2  # heads a block has in work at a time; twice as many in small problems (decoding: 7.5 us against 8.7)
 HEADS = 16  # a block takes; it makes their rows' angles once
 TABLE = 128  # pairs whose frequencies travel in the parameters: rotary_dim up to 256
 
@@ -269,7 +267,6 @@ def rotation(
     ends = list(itertools.accumulate(-(-n // group) for n in heads))
     table, fractions = turns(desc.base, desc.rotary) if p.inv_freq is None else ((), ())
     doubles = desc.acc is ElementKind.F64
-    ends = list(itertools.accumulate(-(-n // group) for n in heads))
     positions = None if p.positions is None else p.positions.broadcast_to((desc.batch_size, desc.seq_len))
     whole = (desc.batch_size, desc.seq_len, desc.num_frequencies)
     tables = [] if p.cos is None else [v.broadcast_to(whole) for v in (p.cos, p.sin)]
@@ -278,8 +275,7 @@ def rotation(
         "seq_len": max(desc.seq_len, 1), "head_counts": heads, "group_heads": group, "tiles": tiles,
         "groups": max(ends[-1], 1), "first_group": ends[:2], "tile_rows": tile_rows, "block_units": block_units,
         "lanes": lanes, "step_rows": THREADS // max(half, 1), "step_pairs": THREADS % max(half, 1),
-        "turns": () if doubles else fractions,
-        "head_dim": desc.head_dim, "rotary_dim": desc.rotary,
+        "head_dim": desc.head_dim, "rotary_dim": desc.rotary, "turns": () if doubles else fractions,
         "strides": [list(v.strides) for v in views],
         "position_strides": [0, 0] if positions is None else list(positions.strides),
         "table_strides": [list(v.strides) for v in tables],

@@ -311,6 +311,14 @@ struct AllSeen {
   BARACUDA_D bool operator()(int, int) const { return true; }
 };
 
+// Whether all of COUNT values are; all threads call, and all get the answer.
+template <int COUNT, class A> BARACUDA_D bool all_finite(const A* values) {
+  bool good = true;
+#pragma unroll 4
+  for (int n = threadIdx.x; n < COUNT; n += threads) good &= math::isfinite(values[n]);
+  return __syncthreads_and(good);
+}
+
 // ---- registers to memory --------------------------------------------------------------------------------------------
 
 // A score tile to shared memory, for multiply_values.

@@ -57,6 +57,37 @@ BARACUDA_D void add_scores(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, fa
   }
 }
 
+// s = q kᵀ
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key,
+                      u32 at) {
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
+  }
+  add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
+}
+
+// acc += weights v
+template <class T, int D, int MT, int KEYS>
+BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4],
+                         const tile::Reader<D, false>& value, u32 at) {
+#pragma unroll
+  for (int j = 0; j < KEYS; j += 16) {
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 2) {
+      u32 y[4];
+      value.read_transposed(y, j, 8 * n, at);
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        mma_m16n8k16<T>(acc[m][n], weights[m][j / 16], {y[0], y[1]});
+        mma_m16n8k16<T>(acc[m][n + 1], weights[m][j / 16], {y[2], y[3]});
+      }
+    }
+  }
+}
+
 // What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's running maximum and sum. Lane (g, t) of
 // mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16.
 template <class T, int D, int MT, int KEYS> struct Rows {
@@ -124,6 +155,23 @@ template <class T, int D, int MT, int KEYS> struct Rows {
         for (int e = 0; e < 4; ++e) {
           const int row = 16 * m + lane_id() / 4 + e / 2 * 8, key = 8 * n + lane_id() % 4 * 2 + e % 2;
           if (key >= min(left, past + row) || key < from + row) s[m][n][e] = -numeric<float>::infinity();
+        }
+      }
+    }
+  }
+
+  // -inf for keys whose bit is not set in their row's.
+  BARACUDA_D void hide(const u64 (&seen)[MT][2]) {
+    static_assert(KEYS <= 64, "a word of bits a row");
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const u64 mine = seen[m][half] >> (lane_id() % 4 * 2);
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; ++n) {
+          if (!(mine >> (8 * n) & 1)) s[m][n][2 * half] = -numeric<float>::infinity();
+          if (!(mine >> (8 * n + 1) & 1)) s[m][n][2 * half + 1] = -numeric<float>::infinity();
         }
       }
     }

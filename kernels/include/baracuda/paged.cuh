@@ -64,11 +64,21 @@ template <class T, class P> struct PagedRows {
   }
 };
 
+// What Pages reads of a sequence without keys, which may have no row in any table: nothing.
+struct NoTables {
+  const void* page_table = nullptr;
+  const void* kv_indices = nullptr;
+  const void* kv_indptr = nullptr;
+  i64 table_strides[own_tables][2] = {}, table_len = 0, pages = 0;
+  u32 wide_tables = 0;
+};
+
 template <class P> struct PagedKeys {
   const P& p;
   const Pages pages;
   u32 kv;
-  BARACUDA_D PagedKeys(const P& p, const Work& work) : p(p), pages(p, work.b), kv(work.kv) {}
+  BARACUDA_D PagedKeys(const P& p, const Work& work)
+      : p(p), pages(work.key_len > 0 ? Pages(p, work.b) : Pages(NoTables{}, 0)), kv(work.kv) {}
   template <class T> BARACUDA_D PagedRows<T, P> rows(const void* x, const i64 (&stride)[3]) const {
     return {p, pages, static_cast<const T*>(x) + kv * stride[1], stride[0], stride[2], 0};
   }

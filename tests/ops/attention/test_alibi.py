@@ -163,6 +163,19 @@ def test_gpu_sums_of_long_slabs():
 
 
 @pytest.mark.gpu
+def test_gpu_infinities_keep_their_sign():
+    """One infinity ahead of its query, behind it, and at it: its product with the distance, and nothing else's."""
+    import cupy as cp
+
+    for dtype in (np.float16, np.float32, np.float64):
+        dy = np.zeros((1, 3, 20, 24), dtype)
+        dy[0, 0, 5, 7], dy[0, 1, 5, 0], dy[0, 2, 5, 5] = np.inf, np.inf, np.inf
+        for one in (cp.asarray(dy), cp.asarray(dy)[:, :, 1:, 1:]):
+            np.testing.assert_array_equal(alibi_backward(one, return_dscores=False).get()[[0, 2]], [np.inf, np.nan])
+        assert alibi_backward(cp.asarray(dy))[1].get()[1] == -np.inf
+
+
+@pytest.mark.gpu
 def test_gpu_far_keys():
     import cupy as cp
 

@@ -42,6 +42,13 @@ def test_lengths_are_clamped_and_the_rest_is_never_read():
     assert np.isneginf(lse[2]).all()
 
 
+def test_a_row_without_weights_is_zero_whatever_the_values():
+    q, k, v = make(np.random.default_rng(5))
+    k[1], v[1] = -np.inf, np.nan
+    y, lse = flash_decoding(np.abs(q), k, v, np.array([40, 9, 3]), return_lse=True)
+    assert not y[1].any() and np.isneginf(lse[1]).all() and np.isfinite(y).all()
+
+
 def test_a_checked_run_names_the_length(monkeypatch):
     monkeypatch.setenv("BARACUDA_CHECK", "1")
     q, k, v = make(np.random.default_rng(2))

@@ -137,3 +137,12 @@ def test_weights(dtype, heads, kv_heads, dim):
     for b in range(4):
         one = flash_decoding(*(a[b : b + 1] for a in given), return_weights=True, return_mean_weights=True)
         assert same(one, (y[b : b + 1], cupy.ascontiguousarray(weights[b : b + 1]), mean[b : b + 1]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_row_without_weights_is_zero_whatever_the_values(dtype):
+    cupy = pytest.importorskip("cupy")
+    q, k, v = make(2, 4, 2, 600, 64, 64, dtype)
+    k[1], v[1] = -cupy.inf, cupy.nan
+    y, lse, weights = flash_decoding(cupy.abs(q), k, v, cupy.asarray([600, 300]), return_lse=True, return_weights=True)
+    assert not y[1].any() and cupy.isneginf(lse[1]).all() and not weights[1].any() and cupy.isfinite(y).all()

@@ -1,0 +1,118 @@
+"""sdpa_block_sparse_backward: dq, dk, dv of `sdpa_block_sparse`, the scores recomputed in the set blocks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import Args, Array, ElementKind, OpCategory, Plan, functional, operand, output
+from ...core.element import cast, unrounded
+from ...schedules.block_sparse_backward import MMA_ROW, SIMT_ROW
+from .flash_sdpa_backward import reference as gradients
+from .layouts import is_swapped, swap, swapped_call
+from .sdpa_block_sparse import PATTERN, SdpaBlockSparseDescriptor, block_sparse_case, random_pattern, seen
+from .sdpa_block_sparse import reference as forward
+
+_Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
+_Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SdpaBlockSparseBackwardDescriptor(SdpaBlockSparseDescriptor):
+    """As the forward's."""
+
+
+def _finite(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    return rng.standard_normal(shape)
+
+
+@dataclass(slots=True, kw_only=True)
+class SdpaBlockSparseBackwardArgs(Args):
+    """`y` and `lse` are the forward's; a gradient left None costs nothing.
+
+    What is not finite makes gradients NaN that its block, or a neighbour in its tile of scores, reaches.
+    """
+
+    q: Array = operand(_Q, layout="inner", values=_finite)
+    k: Array = operand(_K, layout="inner", values=_finite)
+    v: Array = operand(_V, layout="inner", values=_finite)
+    pattern: Array = operand(PATTERN, element=(ElementKind.BOOL, ElementKind.U8), broadcast=True, values=random_pattern)
+    y: Array = operand(_Y, layout="inner")
+    lse: Array = operand("batch_size num_heads query_len", element="acc", layout="dense")
+    dy: Array = operand(_Y, layout="inner", values=_finite)
+    dq: Array | None = output(_Q, optional=True, layout="inner")
+    dk: Array | None = output(_K, optional=True, layout="inner")
+    dv: Array | None = output(_V, optional=True, layout="inner")
+
+
+def reference(
+    desc: SdpaBlockSparseBackwardDescriptor, *, q: Any, k: Any, v: Any, pattern: Any, y: Any, lse: Any, dy: Any,
+    wanted: set[str], store: Any = unrounded,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype q comes in, as `FlashSdpaBackwardPlan`'s."""
+    mask = seen(desc, pattern)
+    return gradients(desc, q=q, k=k, v=v, y=y, lse=lse, dy=dy, mask=mask, wanted=wanted, store=store)  # type: ignore[arg-type]
+
+
+class SdpaBlockSparseBackwardPlan(Plan):
+    """The gradients of `SdpaBlockSparsePlan`; dk and dv are summed over the query heads that share a key head.
+
+    rowsum(dy y) first, then blocks of keys for dk and dv and blocks of queries for dq, each walking the tiles of scores
+    that have a set block. The order of every sum is fixed.
+    """
+
+    op = "attention.sdpa_block_sparse_backward"
+    category = OpCategory.ATTENTION
+    direction = "backward"
+    descriptor = SdpaBlockSparseBackwardDescriptor
+    args = SdpaBlockSparseBackwardArgs
+    reference = staticmethod(reference)
+    value_policy = "pattern: any byte but 0 is set"
+    variants = (MMA_ROW, SIMT_ROW)
+
+    @staticmethod
+    def case(draw: Any) -> SdpaBlockSparseBackwardDescriptor:
+        return SdpaBlockSparseBackwardDescriptor(**block_sparse_case(draw))
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        """y and lse as the forward gives them, rounded to their elements."""
+        compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
+        inputs = {name: arrays[name].astype(compute) for name in ("q", "k", "v")}
+        made = forward(desc, **inputs, pattern=arrays["pattern"], wanted={"y", "lse"})
+        arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
+
+    @classmethod
+    def flops(cls, desc: SdpaBlockSparseDescriptor) -> int:
+        """With every block set."""
+        return 2 * desc.batch_size * desc.num_heads * desc.pairs * (3 * desc.d_k + 2 * desc.d_v)
+
+
+_call = functional(SdpaBlockSparseBackwardPlan)
+
+
+def sdpa_block_sparse_backward(
+    q: Any, k: Any, v: Any, pattern: Any, y: Any, lse: Any, dy: Any, *, query_block: int = 64, key_block: int = 64,
+    scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd",
+    return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """(dq, dk, dv), those asked for; arrays as for `sdpa_block_sparse`, lse [batch, heads, queries] in any layout."""
+    flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
+    facts = {
+        "query_block": query_block, "key_block": key_block, "scale": scale, "is_causal": is_causal,
+        "causal_alignment": causal_alignment,
+    }  # fmt: skip
+    facts |= {f"return_{name}": flag for name, flag in flags.items()}
+    if not is_swapped(layout):
+        return _call(q, k, v, pattern, y, lse, dy, **facts, out=out, stream=stream, preference=preference)
+    shapes = {name: tuple(x.shape) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
+    operands = [swap(q), swap(k), swap(v), pattern, swap(y), lse, swap(dy)]
+    return swapped_call(_call, operands, facts, tuple(shapes), shapes, out, stream, preference)
+
+
+sdpa_block_sparse_backward.plan = SdpaBlockSparseBackwardPlan  # type: ignore[attr-defined]
+sdpa_block_sparse_backward.fixed = {}  # type: ignore[attr-defined]
