@@ -6,7 +6,7 @@
 The model of train_gpt.py is trained briefly, then continues held-out text: plainly, a pass a byte, and with drafts.
 Where the end of the text has occurred before, what followed then is proposed (prompt lookup, Saxena 2023); several
 continuations make a tree (SpecInfer, Miao et al. 2023) that one pass verifies: the longest path that the model itself
-takes is kept, and one byte more. In float32 both texts must agree. (NumPy's time grows with the nodes of a pass.)
+takes is kept, and one byte more. In float32 both texts must agree; in bfloat16 the first difference is shown.
 """
 
 from __future__ import annotations
