@@ -17,7 +17,7 @@ from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
-from .score_terms import batches, distance, grouped, kept, restored, scores
+from .score_terms import batches, distance, finite, grouped, kept, restored, scores
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -34,15 +34,16 @@ class FlashSdpaBackwardArgs(Args):
     """`y` and `lse` are the forward's, mask, slopes, sinks, seed and offset what it was given.
 
     dmask has the mask's shape and element, dslopes the shape of slopes: summed where they broadcast. A gradient left
-    None costs nothing.
+    None costs nothing. An infinity or NaN in q, k, v or dy makes gradients NaN that it reaches, or that a hidden
+    neighbour in its tile of scores reaches.
     """
 
-    q: Array = operand(_Q, layout="inner")
-    k: Array = operand(_K, layout="inner")
-    v: Array = operand(_V, layout="inner")
+    q: Array = operand(_Q, layout="inner", values=finite)
+    k: Array = operand(_K, layout="inner", values=finite)
+    v: Array = operand(_V, layout="inner", values=finite)
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand(_ROW, element="acc", layout="dense")
-    dy: Array = operand(_Y, layout="inner")
+    dy: Array = operand(_Y, layout="inner", values=finite)
     mask: Array | None = operand(SCORES, element="mask_elements", optional=True, broadcast=True)
     slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
     sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
@@ -93,9 +94,9 @@ def reference(
             if made.seen is not None:
                 np.copyto(ds, 0, where=~made.seen)
             if "dmask" in wanted:
-                _add(grads["dmask"], ds, b)
+                _add(grads["dmask"], store(ds), b)
             if "dslopes" in wanted:
-                _add(grads["dslopes"], -(ds * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
+                _add(grads["dslopes"], -(store(ds) * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
             if made.slope is not None:
                 ds *= made.slope
             ds = grouped(store(ds), desc)

@@ -17,6 +17,7 @@ from .flash_sdpa_backward import reference as dense
 from .flash_sdpa_varlen import BOUNDS, FlashSdpaVarlenPlan
 from .flash_sdpa_varlen import reference as forward
 from .ragged import INDEX, POLICY, PackedDescriptor, heads_first, ragged_case, random_bounds, sequences
+from .score_terms import finite
 
 _FORM = packed_arrangement(BOUNDS)
 
@@ -28,14 +29,14 @@ class FlashSdpaVarlenBackwardDescriptor(PackedDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class FlashSdpaVarlenBackwardArgs(Args):
-    """`y` and `lse` are the forward's; a gradient left None costs nothing."""
+    """`y` and `lse` are the forward's; a None gradient costs nothing. What is not finite: as flash_sdpa_backward's."""
 
-    q: Array = operand("total_q num_heads d_k", layout="inner")
-    k: Array = operand("total_k num_kv_heads d_k", layout="inner")
-    v: Array = operand("total_k num_kv_heads d_v", layout="inner")
+    q: Array = operand("total_q num_heads d_k", layout="inner", values=finite)
+    k: Array = operand("total_k num_kv_heads d_k", layout="inner", values=finite)
+    v: Array = operand("total_k num_kv_heads d_v", layout="inner", values=finite)
     y: Array = operand("total_q num_heads d_v", layout="inner")
     lse: Array = operand("num_heads total_q", element="acc", layout="dense")
-    dy: Array = operand("total_q num_heads d_v", layout="inner")
+    dy: Array = operand("total_q num_heads d_v", layout="inner", values=finite)
     cu_seqlens_q: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
     cu_seqlens_k: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_k"))
     dq: Array | None = output("total_q num_heads d_k", optional=True, layout="inner")

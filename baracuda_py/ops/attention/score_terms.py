@@ -109,6 +109,11 @@ class ScoreTerms(AttentionDescriptor):
         return ElementKind.F32, ElementKind.BOOL, ElementKind.F16, ElementKind.BF16, *wide
 
 
+def finite(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Contents for tests of gradients: what infinities and NaN reach depends on tiles."""
+    return rng.standard_normal(shape)
+
+
 def visible(desc: Any) -> np.ndarray | None:
     """[query_len, key_len], True where causality and window let a key be seen; None where all are."""
     low, high = desc.reach

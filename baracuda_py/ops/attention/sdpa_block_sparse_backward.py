@@ -13,6 +13,7 @@ from ...core.element import cast, unrounded
 from ...schedules.block_sparse_backward import MMA_ROW, SIMT_ROW
 from .flash_sdpa_backward import reference as gradients
 from .layouts import is_swapped, swap, swapped_call
+from .score_terms import finite
 from .sdpa_block_sparse import PATTERN, SdpaBlockSparseDescriptor, block_sparse_case, random_pattern, seen
 from .sdpa_block_sparse import reference as forward
 
@@ -25,10 +26,6 @@ class SdpaBlockSparseBackwardDescriptor(SdpaBlockSparseDescriptor):
     """As the forward's."""
 
 
-def _finite(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    return rng.standard_normal(shape)
-
-
 @dataclass(slots=True, kw_only=True)
 class SdpaBlockSparseBackwardArgs(Args):
     """`y` and `lse` are the forward's; a gradient left None costs nothing.
@@ -36,13 +33,13 @@ class SdpaBlockSparseBackwardArgs(Args):
     What is not finite makes gradients NaN that its block, or a neighbour in its tile of scores, reaches.
     """
 
-    q: Array = operand(_Q, layout="inner", values=_finite)
-    k: Array = operand(_K, layout="inner", values=_finite)
-    v: Array = operand(_V, layout="inner", values=_finite)
+    q: Array = operand(_Q, layout="inner", values=finite)
+    k: Array = operand(_K, layout="inner", values=finite)
+    v: Array = operand(_V, layout="inner", values=finite)
     pattern: Array = operand(PATTERN, element=(ElementKind.BOOL, ElementKind.U8), broadcast=True, values=random_pattern)
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand("batch_size num_heads query_len", element="acc", layout="dense")
-    dy: Array = operand(_Y, layout="inner", values=_finite)
+    dy: Array = operand(_Y, layout="inner", values=finite)
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")

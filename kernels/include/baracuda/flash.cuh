@@ -36,11 +36,11 @@ template <int WORDS, int THREADS, class T> BARACUDA_D void clear_odd(T* tile) {
 }
 
 // s += q kᵀ; the tiles stand `query_at` and `key_at` bytes behind those of the readers.
-template <class T, int D, int MT, int KEYS>
+template <class T, int D, int MT, int KEYS, int FROM = 0, int TO = D>
 BARACUDA_D void add_scores(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query,
                            const tile::Reader<D, true>& key, u32 query_at, u32 key_at) {
 #pragma unroll
-  for (int d = 0; d < D; d += 16) {
+  for (int d = FROM; d < TO; d += 16) {
     u32 x[MT][4];
 #pragma unroll
     for (int m = 0; m < MT; ++m) query.read(x[m], 16 * m, d, query_at);
@@ -66,7 +66,21 @@ BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>&
 #pragma unroll
     for (int n = 0; n < KEYS / 8; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
   }
-  add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
+  if constexpr (D <= 256) {
+    add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
+  } else {  // in halves: tensor cores cut bits off at every step of a long sum
+    float rest[MT][KEYS / 8][4] = {};
+    add_scores<T, D, MT, KEYS, 0, D / 2>(s, query, key, 0, at);
+    add_scores<T, D, MT, KEYS, D / 2, D>(rest, query, key, 0, at);
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[m][n][e] += rest[m][n][e];
+      }
+    }
+  }
 }
 
 // acc += weights v

@@ -2,9 +2,10 @@
 // terms      what attention adds to its scores besides q k: soft cap, ALiBi, mask, sinks, dropout; formulas and sources on
 //            the page, ops/attention/score_terms.py. P has the fields of `schedules/score_terms.py: TERMS`.
 //
-// A score x = q k is a multiple of the scale. A soft cap makes it tanh(x scale / softcap), a multiple of the cap; biases and
-// sinks are added in that unit, and c = unit log2(e) takes it to a power of 2. A finite bias stays finite: a row of the
-// lowest numbers is not one of hidden keys.
+// A score x = q k is a multiple of the scale. A soft cap makes it tanh(x scale / softcap), a multiple of the cap. FAST adds
+// biases and sinks in that unit, which spares a product a score; else x is multiplied out first, which spares the biases a
+// rounding. c = unit log2(e) then takes it to a power of 2. A finite bias stays finite: a row of the lowest numbers is not
+// one of hidden keys.
 //
 // A thread's scores of a tile are `each`: each(f) calls f(x, r, c) for those at query i + r and key j + c, where (i, j) is
 // the thread's own and r, c are constants once loops are unrolled.
@@ -32,6 +33,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   const P& p;
   A natural, c, again;    // the unit of scores, what takes them to powers of 2, dropout's factor
   A inner, slope, units;  // into tanh; ALiBi's slope in units; 1 / unit
+  A out;                  // what multiplies x out
   A sink;                 // in units; -inf without
   const char* mask;       // of the head
   u64 row, seed, offset;  // dropout's; the number of the head's first score in its stream
@@ -39,10 +41,11 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
 
   BARACUDA_D explicit Terms(const P& params, i64 queries, i64 keys, i64 ahead) : p(params) {
     const double unit = capped() ? p.softcap : p.scale;
-    natural = static_cast<A>(unit);
-    c = static_cast<A>(unit * 1.4426950408889634);
+    natural = FAST ? static_cast<A>(unit) : A(1);
+    c = FAST ? static_cast<A>(unit * 1.4426950408889634) : log2_e<A>;
     inner = static_cast<A>(p.scale / unit);
-    units = static_cast<A>(1 / unit);
+    units = FAST ? static_cast<A>(1 / unit) : A(1);
+    out = static_cast<A>(unit);
     again = static_cast<A>(p.restored);
     seed = drops() ? p.seed() : 0, offset = drops() ? p.offset() : 0;
     query_len = static_cast<int>(queries), key_len = static_cast<int>(keys), shift = static_cast<int>(ahead);
@@ -71,6 +74,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   // Everything between q k and the window. whole: the tile of all threads lies within queries and keys.
   template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j, bool whole = false) const {
     if (capped()) each([&](A& x, int, int) { x = squash(x); });
+    if constexpr (!FAST) each([&](A& x, int, int) { x *= out; });
     if (sloped()) {
       const A ahead = static_cast<A>(i + shift - j);
       each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x); });
@@ -98,6 +102,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
 
   // One score with its biases; -inf where the mask hides it.
   BARACUDA_D A biased(A x, int i, int j) const {
+    if constexpr (!FAST) x *= out;
     if (sloped()) x = math::fma(-slope, math::abs(static_cast<A>(i + shift - j)), x);
     if (masked()) add_mask_to(x, i, j);
     return x;
