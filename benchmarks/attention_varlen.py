@@ -117,6 +117,7 @@ class Problem:
         )  # fmt: skip
         launch = bound(bc.BatchPagedPrefillPlan.select(desc), args)
         check("y of pages", y, s["y"])
+        s["paged"] = args  # a bound launch holds no operand
         return launch
 
     def dense(self) -> tuple[dict[str, list[Call]], dict[str, list[Call]]]:

@@ -289,7 +289,7 @@ class Runner:
             if package_name(self._kind(args)) == "torch"
             else self.runtime.current_stream
         )
-        keep = (args, held, memory)
+        keep = (args, held, memory, workspace)
 
         def call(_keep: Any = keep) -> None:
             where = current() if at is None else at

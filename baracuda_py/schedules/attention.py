@@ -302,7 +302,7 @@ def simt_row(form: Form) -> Variant:
         Kernel(
             f"simt{'' if three else '_wide'}{LEVELS[more]}", f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params,
             _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - bool(more), split=("D",),
-            spills=more > 0 or form.spills,
+            spills=more > 0 or form.spills or not three,
         )
         for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
         if params is not None

@@ -162,7 +162,7 @@ class Groups:
         return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
-# Up to 4 registers of addresses spill.
+# At head_dim 256 a register spills, and of packed sequences up to 30 at 128.
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3, spills=True), 256: Groups(2, 2, spills=True)}
 
 

@@ -57,15 +57,15 @@ BARACUDA_D float no_row() { return numeric<float>::max(); }
 
 // What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
 struct Mask {
-  bool cut;  // whether anything is masked
+  int cut;  // whether anything is masked, 2 if rows past the last query too
   int left, from, past;
 };
 template <int QUERIES, int KEYS, class P> BARACUDA_D Mask mask_at(const P& p, const KeyTile& key, const Walk& step) {
   const i64 ahead = static_cast<i64>(step.at) * QUERIES - static_cast<i64>(key.tile) * KEYS;
   const auto clamped = [](i64 x) { return static_cast<int>(max<i64>(-KEYS - QUERIES, min<i64>(x, KEYS))); };
   const int past = clamped(ahead + key.of.shift + p.right), from = clamped(ahead + key.of.shift - p.left);
-  const bool part = (step.at + 1ll) * QUERIES > key.of.query_len;
-  return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1 || part, key.left, from, past};
+  const bool cut = key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1;
+  return {(step.at + 1ll) * QUERIES > key.of.query_len ? 2 : cut, key.left, from, past};
 }
 
 // Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
@@ -73,13 +73,18 @@ template <int N>
 BARACUDA_D void hide(float (&s)[N][4], const float2* stats, int i0, int key0, const Mask& mask, float hidden = 0.0f) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
-      const bool there = j < mask.left && (e % 2 ? stat.z : stat.x) != no_row();
-      if (!there || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
+      if (j >= mask.left || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
     }
+  }
+  if (mask.cut != 2) return;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s[n][e] = (e % 2 ? stat.z : stat.x) == no_row() ? hidden : s[n][e];
   }
 }
 // Zeros for columns whose bit is not set in their row's, of rows g and g + 8.
