@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import multiprocessing
 import os
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -203,6 +205,20 @@ def test_a_workspace_is_checked_and_used() -> None:
         count = len(record.launches)
         chosen.run(args, TensorRef(address(memory), (256,), None, "float32"))
         assert len(record.launches) == count + 2
+
+
+def test_a_bound_launch_holds_its_workspace() -> None:
+    memory = aligned_bytes(1024)
+    given = pointer_view(memory)
+    alive = weakref.ref(given)
+    with recording():
+        bound = plan(8).bind(strided(), given)
+        del given
+        gc.collect()
+        assert alive() is not None
+        del bound
+        gc.collect()
+        assert alive() is None
 
 
 def test_capture_needs_preparation_and_a_workspace() -> None:
