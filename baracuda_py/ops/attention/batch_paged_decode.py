@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, InvalidProblemError, OpCategory, Plan, Problem, element, extent, functional,
+    Args, Array, Descriptor, ElementKind, OpCategory, Plan, Problem, element, extent, functional,
     integer, number, operand, output,
 )  # fmt: skip
 from ...core.element import unrounded
@@ -22,7 +22,7 @@ from ...schedules.decoding import Walk, mma_row, row
 from .flash_decoding import GroupedHeads, attend
 from .layouts import PAGE_LAYOUTS, is_swapped, swap
 from .page_tables import (
-    INDEX, PAGE_TABLES, cells_of, check_tables, random_ints, settle_cells, table_fields, table_params,
+    INDEX, PAGE_TABLES, cells_of, check_lengths, random_ints, settle_cells, table_fields, table_params,
 )  # fmt: skip
 
 TABLES = (*PAGE_TABLES, "lengths")
@@ -143,11 +143,7 @@ class BatchPagedDecodePlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_tables(views)
-        if (views["lengths"] is None) == (views["kv_last_page_len"] is None):
-            raise InvalidProblemError("give lengths or, with kv_indices, kv_last_page_len in its place")
-        if views["kv_last_page_len"] is not None and views["kv_indices"] is None:
-            raise InvalidProblemError("kv_last_page_len goes with kv_indices; give lengths with page_table")
+        check_lengths(views)
 
     @staticmethod
     def case(draw: Any) -> BatchPagedDecodeDescriptor:

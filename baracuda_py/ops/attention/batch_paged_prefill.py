@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, InvalidProblemError, OpCategory, Plan, Problem, choice, extent, functional, integer, operand, output,
+    Args, Array, OpCategory, Plan, Problem, choice, extent, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.element import unrounded
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
@@ -22,7 +22,7 @@ from ...schedules.attention_ragged import paged_form
 from .flash_sdpa import reference as dense
 from .layouts import PAGE_LAYOUTS, is_swapped, swap
 from .page_tables import (
-    INDEX, PAGE_TABLES, cells_of, check_tables, random_ints, settle_cells, table_fields, table_params,
+    INDEX, PAGE_TABLES, cells_of, check_lengths, random_ints, settle_cells, table_fields, table_params,
 )  # fmt: skip
 from .ragged import RaggedDescriptor, heads_first, infer_batch, ragged_case, random_bounds, settled, wrong_bounds
 from .score_terms import ALIGNMENTS
@@ -137,11 +137,7 @@ class BatchPagedPrefillPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_tables(views)
-        if (views["lengths"] is None) == (views["kv_last_page_len"] is None):
-            raise InvalidProblemError("give lengths or, with kv_indices, kv_last_page_len in its place")
-        if views["kv_last_page_len"] is not None and views["kv_indices"] is None:
-            raise InvalidProblemError("kv_last_page_len goes with kv_indices; give lengths with page_table")
+        check_lengths(views)
 
     @staticmethod
     def case(draw: Any) -> BatchPagedPrefillDescriptor:

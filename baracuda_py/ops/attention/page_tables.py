@@ -42,6 +42,15 @@ def check_tables(views: Mapping[str, Any]) -> None:
         raise InvalidProblemError("give page_table, or kv_indices and kv_indptr, and not both tables")
 
 
+def check_lengths(views: Mapping[str, Any]) -> None:
+    """Refuse tables, and lengths of what is read through them, that do not go together."""
+    check_tables(views)
+    if (views["lengths"] is None) == (views["kv_last_page_len"] is None):
+        raise InvalidProblemError("give lengths or, with kv_indices, kv_last_page_len in its place")
+    if views["kv_last_page_len"] is not None and views["kv_indices"] is None:
+        raise InvalidProblemError("kv_last_page_len goes with kv_indices; give lengths with page_table")
+
+
 def sequence_of(token: Any, token_indptr: Any) -> Any:
     """The last sequence whose first bound is at most the token, by bisection as in the kernel."""
     low, high = np.zeros_like(token), np.full_like(token, len(token_indptr) - 1)
