@@ -19,14 +19,13 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import unrounded
 from ...schedules.decoding import Walk, mma_row, row
-from .flash_decoding import GroupedHeads, attend
+from .flash_decoding import attend
+from .grouped_heads import GroupedHeads
 from .layouts import PAGE_LAYOUTS, is_swapped, swap
 from .page_tables import (
-    INDEX, PAGE_TABLES, cells_of, check_lengths, random_ints, settle_cells, table_fields, table_params,
+    CACHE, INDEX, READ_TABLES, cells_of, check_lengths, random_ints, settle_cells, settle_room, table_fields,
+    table_params,
 )  # fmt: skip
-
-TABLES = (*PAGE_TABLES, "lengths")
-CACHE = "num_pages num_kv_heads page_size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +56,7 @@ class BatchPagedDecodeDescriptor(GroupedHeads, Descriptor):
 
     def validate(self) -> None:
         super().validate()
-        room = self.page_size * max(self.max_pages, self.num_indices)
-        if self.max_cache_len is None or self.max_cache_len > room:
-            object.__setattr__(self, "max_cache_len", room)
+        settle_room(self)
 
     @property
     def most_keys(self) -> int:
@@ -113,10 +110,10 @@ def refuse(p: Problem) -> str | None:
 def values(p: Problem) -> Mapping[str, Any]:
     """The parameters of PagedCache."""
     left = -1 if p.desc.window_left is None else min(p.desc.window_left, 2**62)
-    return {**table_params(p, TABLES), "window_left": left, "softcap": p.desc.softcap}
+    return {**table_params(p, READ_TABLES), "window_left": left, "softcap": p.desc.softcap}
 
 
-FIELDS = {**table_fields(TABLES), "window_left": "i64", "softcap": "f64"}
+FIELDS = {**table_fields(READ_TABLES), "window_left": "i64", "softcap": "f64"}
 _SOURCE = "attention/batch_paged_decode.cu"
 _PAGED = Walk(
     "BatchPagedDecode", "baracuda::decoding::PagedCache", (_SOURCE, _SOURCE), FIELDS, values, "k_cache", "v_cache",
@@ -155,7 +152,7 @@ class BatchPagedDecodePlan(Plan):
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        given = {name: arrays.get(name) for name in TABLES} | {"window": desc.window_left}
+        given = {name: arrays.get(name) for name in READ_TABLES} | {"window": desc.window_left}
         return next((w for b in range(desc.batch_size) if (w := cells_of(desc, b, **given)[2])), None)
 
     @classmethod

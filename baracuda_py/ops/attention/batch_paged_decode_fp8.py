@@ -16,10 +16,11 @@ from ...core.element import FP8, unrounded
 from ...schedules.attention import HALVES
 from ...schedules.decoding import Walk, mma_row
 from .batch_paged_decode import (
-    CACHE, FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, reference, refuse,
+    FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, reference, refuse,
     values,
 )  # fmt: skip
 from .layouts import PAGE_LAYOUTS, is_swapped, swap
+from .page_tables import CACHE
 
 
 @dataclass(frozen=True, kw_only=True)

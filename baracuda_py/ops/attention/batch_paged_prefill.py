@@ -13,29 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from ...core import (
-    Args, Array, OpCategory, Plan, Problem, choice, extent, functional, integer, operand, output,
-)  # fmt: skip
+from ...core import Args, Array, OpCategory, Plan, Problem, choice, extent, functional, integer, operand, output
 from ...core.element import unrounded
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import paged_form
 from .flash_sdpa import reference as dense
 from .layouts import PAGE_LAYOUTS, is_swapped, swap
 from .page_tables import (
-    INDEX, PAGE_TABLES, cells_of, check_lengths, random_ints, settle_cells, table_fields, table_params,
+    CACHE, INDEX, READ_TABLES, cells_of, check_lengths, random_ints, settle_cells, settle_room, table_fields,
+    table_params,
 )  # fmt: skip
 from .ragged import RaggedDescriptor, heads_first, infer_batch, ragged_case, random_bounds, settled, wrong_bounds
 from .score_terms import ALIGNMENTS
 
-TABLES = (*PAGE_TABLES, "lengths")
-CACHE = "num_pages num_kv_heads page_size"
-
 
 def _values(p: Problem) -> Mapping[str, Any]:
-    return table_params(p, TABLES)
+    return table_params(p, READ_TABLES)
 
 
-_FORM = paged_form("qo_indptr", table_fields(TABLES), _values)
+_FORM = paged_form("qo_indptr", table_fields(READ_TABLES), _values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +51,7 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
 
     def validate(self) -> None:
         super().validate()
-        room = self.page_size * max(self.max_pages, self.num_indices)
-        if self.max_cache_len is None or self.max_cache_len > room:
-            object.__setattr__(self, "max_cache_len", room)
+        settle_room(self)
 
     @property
     def key_len(self) -> int:
@@ -162,7 +156,7 @@ class BatchPagedPrefillPlan(Plan):
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
-        tables = {name: arrays.get(name) for name in TABLES}
+        tables = {name: arrays.get(name) for name in READ_TABLES}
         return found or next(
             (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
         )

@@ -14,10 +14,11 @@ from ...core.element import unrounded
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import packed_form
 from .flash_sdpa_varlen import reference as varlen
-from .ragged import INDEX, POLICY, PackedDescriptor, infer_batch, ragged_case, random_bounds, wrong_bounds
+from .ragged import INDEX, Packed, PackedDescriptor, ragged_case, random_bounds
 from .score_terms import ALIGNMENTS
 
-_FORM = packed_form(("qo_indptr", "kv_indptr"))
+BOUNDS = ("qo_indptr", "kv_indptr")
+_FORM = packed_form(BOUNDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ def reference(
     return varlen(desc, q=q, k=k, v=v, **bounds, wanted=wanted, store=store)
 
 
-class BatchRaggedPrefillPlan(Plan):
+class BatchRaggedPrefillPlan(Packed, Plan):
     """`FlashSdpaVarlenPlan` with the names and the alignment of FlashInfer's ragged prefill."""
 
     op = "attention.batch_ragged_prefill"
@@ -60,25 +61,12 @@ class BatchRaggedPrefillPlan(Plan):
     descriptor = BatchRaggedPrefillDescriptor
     args = BatchRaggedPrefillArgs
     reference = staticmethod(reference)
-    value_policy = POLICY
+    bounds = BOUNDS
     variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
 
     @staticmethod
     def case(draw: Any) -> BatchRaggedPrefillDescriptor:
         return BatchRaggedPrefillDescriptor(**ragged_case(draw))
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        infer_batch(shapes, facts, "qo_indptr")
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
-        return found or wrong_bounds(arrays["kv_indptr"], desc.total_k, desc.max_seqlen_k, "kv_indptr")
-
-    @classmethod
-    def flops(cls, desc: PackedDescriptor) -> int:
-        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
 _call = functional(BatchRaggedPrefillPlan)

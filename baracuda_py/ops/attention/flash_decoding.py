@@ -5,7 +5,6 @@ Dao et al. 2023, Flash-Decoding for long-context inference. How a sequence's key
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,41 +27,11 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.element import unrounded
-from ...core.errors import InvalidProblemError
 from ...schedules.decoding import Walk, mma_row, row
+from .grouped_heads import GroupedHeads
 from .layouts import is_swapped, swap
 
 _KV = "batch_size num_kv_heads max_cache_len"
-
-
-class GroupedHeads:
-    """What descriptors with `num_heads`, `num_kv_heads`, `d_k` and `scale` share."""
-
-    num_heads: int
-    num_kv_heads: int
-    d_k: int
-    scale: float
-    max_cache_len: int
-
-    def validate(self) -> None:
-        if self.scale is None:
-            object.__setattr__(self, "scale", 1.0 / math.sqrt(max(self.d_k, 1)))
-        if self.num_kv_heads is None:
-            object.__setattr__(self, "num_kv_heads", self.num_heads)
-        if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
-            raise InvalidProblemError(
-                f"num_heads must be a multiple of num_kv_heads, got {self.num_heads} and {self.num_kv_heads}"
-            )
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one key and value head."""
-        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
-
-    @property
-    def most_keys(self) -> int:
-        """Keys that a query sees at most."""
-        return self.max_cache_len
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +49,11 @@ class FlashDecodingDescriptor(GroupedHeads, Descriptor):
     scale: float = number(None)
     num_kv_heads: int = integer(None, minimum=0)
     element: ElementKind = element()
+
+    @property
+    def most_keys(self) -> int:
+        """Keys that a query sees at most."""
+        return self.max_cache_len
 
 
 def _lengths(rng: Any, desc: FlashDecodingDescriptor, shape: tuple[int, ...]) -> Any:

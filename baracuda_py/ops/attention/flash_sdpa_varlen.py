@@ -13,17 +13,7 @@ from ...core.element import unrounded
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import packed_form
 from .flash_sdpa import reference as dense
-from .ragged import (
-    INDEX,
-    POLICY,
-    PackedDescriptor,
-    heads_first,
-    infer_batch,
-    ragged_case,
-    random_bounds,
-    sequences,
-    wrong_bounds,
-)
+from .ragged import INDEX, Packed, PackedDescriptor, heads_first, ragged_case, random_bounds, sequences
 
 BOUNDS = ("cu_seqlens_q", "cu_seqlens_k")
 
@@ -69,7 +59,7 @@ def reference(
 _FORM = packed_form(BOUNDS)
 
 
-class FlashSdpaVarlenPlan(Plan):
+class FlashSdpaVarlenPlan(Packed, Plan):
     """`FlashSdpaPlan` of each of the packed sequences; rows of no sequence get zeros and lse -inf.
 
     A sequence's results are bit for bit those of `FlashSdpaPlan` on it alone.
@@ -80,26 +70,13 @@ class FlashSdpaVarlenPlan(Plan):
     descriptor = FlashSdpaVarlenDescriptor
     args = FlashSdpaVarlenArgs
     reference = staticmethod(reference)
-    value_policy = POLICY
+    bounds = BOUNDS
     variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
     vjp = Vjp("FlashSdpaVarlenBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaVarlenDescriptor:
         return FlashSdpaVarlenDescriptor(**ragged_case(draw))
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        infer_batch(shapes, facts, "cu_seqlens_q")
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        found = wrong_bounds(arrays["cu_seqlens_q"], desc.total_q, desc.max_seqlen_q, "cu_seqlens_q")
-        return found or wrong_bounds(arrays["cu_seqlens_k"], desc.total_k, desc.max_seqlen_k, "cu_seqlens_k")
-
-    @classmethod
-    def flops(cls, desc: PackedDescriptor) -> int:
-        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
 _call = functional(FlashSdpaVarlenPlan)

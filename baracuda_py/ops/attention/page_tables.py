@@ -12,8 +12,17 @@ from ...core.element import INDICES
 from ...schedules.map import divider
 
 PAGE_TABLES = ("page_table", "kv_indices", "kv_indptr", "kv_last_page_len")  # in the order of `pages.cuh`
-TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr")
+TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr")  # of tokens that are written
+READ_TABLES = (*PAGE_TABLES, "lengths")
+CACHE = "num_pages num_kv_heads page_size"  # and the columns
 INDEX = INDICES[::-1]
+
+
+def settle_room(desc: Any) -> None:
+    """max_cache_len: at most, and by default, what the table has room for."""
+    room = desc.page_size * max(desc.max_pages, desc.num_indices)
+    if desc.max_cache_len is None or desc.max_cache_len > room:
+        object.__setattr__(desc, "max_cache_len", room)
 
 
 def table_fields(names: Sequence[str]) -> dict[str, str]:
@@ -187,8 +196,7 @@ def settle_cells(desc: Any, arrays: dict[str, Any]) -> None:
     """Turn random integers into legal tables of caches that hold each sequence's tokens."""
     batch, padded = desc.batch_size, desc.max_pages > 0 or not desc.batch_size
     each = 0 if not batch else desc.max_pages if padded else desc.num_indices // batch
-    names = (*PAGE_TABLES, "lengths")
-    raw = next((np.asarray(arrays[n]) for n in names if arrays.get(n) is not None), np.zeros(1, np.int32))
+    raw = next((np.asarray(arrays[n]) for n in READ_TABLES if arrays.get(n) is not None), np.zeros(1, np.int32))
     rng = np.random.default_rng(int(raw.astype(np.int64).sum()))
     room = min(each * desc.page_size, desc.max_cache_len) if desc.num_pages else 0
     lengths = rng.integers(0, room + 1, batch)
@@ -203,7 +211,7 @@ def settle_cells(desc: Any, arrays: dict[str, Any]) -> None:
             made["kv_last_page_len"] = lengths - (used - 1) * desc.page_size
         else:
             made["lengths"] = lengths
-    for name in names:
+    for name in READ_TABLES:
         value, old = made.get(name), arrays.get(name)
         dtype = raw.dtype if old is None else old.dtype
         arrays[name] = None if value is None else np.ascontiguousarray(value).astype(dtype)

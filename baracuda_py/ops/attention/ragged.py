@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
 from ...core.element import INDICES
-from ...core.errors import InvalidProblemError
 from .flash_sdpa import FlashSdpaDescriptor
+from .grouped_heads import GroupedHeads
 from .score_terms import ALIGNMENTS
 
 INDEX = INDICES[::-1]
@@ -24,7 +23,7 @@ POLICY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RaggedDescriptor(Descriptor):
+class RaggedDescriptor(GroupedHeads, Descriptor):
     """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say.
 
     `max_seqlen_q` is the length the caller promises (None: total_q); only estimates and checked runs use it. Causality,
@@ -46,14 +45,10 @@ class RaggedDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        defaults = {"scale": 1.0 / math.sqrt(max(self.d_k, 1)), "num_kv_heads": self.num_heads}
-        for name, value in {**defaults, **self.lengths}.items():
+        super().validate()
+        for name, value in self.lengths.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
-            raise InvalidProblemError(
-                f"num_heads must be a multiple of num_kv_heads, got {self.num_heads} and {self.num_kv_heads}"
-            )
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -64,11 +59,6 @@ class RaggedDescriptor(Descriptor):
     def num_bounds(self) -> int:
         """Length of an array of bounds."""
         return self.batch_size + 1
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one key and value head."""
-        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
 
     def alone(self, queries: int, keys: int) -> FlashSdpaDescriptor:
         """One sequence as a dense problem."""
@@ -160,6 +150,27 @@ def ragged_case(draw: Any) -> dict[str, Any]:
         "causal_alignment": draw.choice(ALIGNMENTS), "window_left": draw.choice((None, None, 0, 9, 70)),
         "window_right": draw.choice((None, None, 0, 3, 80)), "element": draw.element,
     }  # fmt: skip
+
+
+class Packed:
+    """What forward plans over packed sequences share; `bounds` names the operands that say where each begins."""
+
+    bounds: ClassVar[tuple[str, str]]
+    value_policy = POLICY
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_batch(shapes, facts, cls.bounds[0])
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        of_q, of_k = cls.bounds
+        found = wrong_bounds(arrays[of_q], desc.total_q, desc.max_seqlen_q, of_q)
+        return found or wrong_bounds(arrays[of_k], desc.total_k, desc.max_seqlen_k, of_k)
+
+    @classmethod
+    def flops(cls, desc: Any) -> int:
+        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
 def infer_batch(shapes: Mapping[str, Any], facts: dict[str, Any], name: str) -> None:

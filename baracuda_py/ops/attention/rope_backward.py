@@ -10,8 +10,8 @@ from ...core import (
     Args, Array, Guarantee, OpCategory, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
 from .rope import (
-    X2, RopeDescriptor, X, angles, check_angles, frequencies_operand, geometry, kernels, positions_operand, random_case,
-    rotate, settle_angles, table_operand,
+    X2, RopeDescriptor, RopePlan, X, angles, frequencies_operand, geometry, kernels, positions_operand, random_case,
+    rotate, table_operand,
 )  # fmt: skip
 
 
@@ -66,13 +66,8 @@ class RopeBackwardPlan(Plan):
     def case(draw: Any) -> RopeDescriptor:
         return random_case(draw, RopeBackwardDescriptor)
 
-    @classmethod
-    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_angles(views)
-
-    @classmethod
-    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        settle_angles(desc, arrays)
+    check = RopePlan.check
+    complete = RopePlan.complete
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

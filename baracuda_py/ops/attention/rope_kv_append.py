@@ -18,8 +18,8 @@ from ...core import (
 from ...core.element import INDICES
 from . import kv_cache_append
 from .rope import (
-    Rotary, angles, check_angles, frequencies_operand, is_wide, kernels, positions_operand, rotate, rotation,
-    rotation_geometry, rotation_params, settle_angles, table_operand,
+    RopePlan, Rotary, angles, frequencies_operand, is_wide, kernels, positions_operand, rotate, rotation,
+    rotation_geometry, rotation_params, table_operand,
 )  # fmt: skip
 
 NAMES = ("q", "y", "k_new", "k_cache", "v_new", "v_cache")  # what stands for x, y, x2, y2, x3 and y3
@@ -151,17 +151,9 @@ class RopeKvAppendPlan(Plan):
             pairing=draw.choice(("half", "interleaved")), base=draw.sizes(10000, 500, 1000000), element=draw.element,
         )  # fmt: skip
 
-    @classmethod
-    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_angles(views)
-
-    @classmethod
-    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        settle_angles(desc, arrays)
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        return kv_cache_append.KvCacheAppendPlan.check_values(desc, arrays)
+    check = RopePlan.check
+    complete = RopePlan.complete
+    check_values = kv_cache_append.KvCacheAppendPlan.check_values
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

@@ -9,7 +9,6 @@ y = (p · keep / (1 - dropout_p)) v;   lse = log(exp(sinks[h]) + Σ exp(s))
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +17,15 @@ import numpy as np
 
 from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
 from ...core.element import unrounded
-from ...core.errors import InvalidProblemError
 from ..random.philox import philox_uniform
+from .grouped_heads import GroupedHeads
 
 ALIGNMENTS = ("top_left", "bottom_right")
 _CHUNK = 2**23  # scores the reference holds at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionDescriptor(Descriptor):
+class AttentionDescriptor(GroupedHeads, Descriptor):
     """Attention of `query_len` queries to `key_len` keys; `scale` None is 1 / √d_k.
 
     `num_kv_heads` None is `num_heads`; fewer are shared by consecutive query heads (GQA, MQA). Query i stands at key
@@ -45,21 +44,6 @@ class AttentionDescriptor(Descriptor):
     causal_alignment: str = choice(ALIGNMENTS, "top_left")
     num_kv_heads: int = integer(None, minimum=0)
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        if self.scale is None:
-            object.__setattr__(self, "scale", 1.0 / math.sqrt(max(self.d_k, 1)))
-        if self.num_kv_heads is None:
-            object.__setattr__(self, "num_kv_heads", self.num_heads)
-        if self.num_heads % self.num_kv_heads if self.num_kv_heads else self.num_heads:
-            raise InvalidProblemError(
-                f"num_heads must be a multiple of num_kv_heads, got {self.num_heads} and {self.num_kv_heads}"
-            )
-
-    @property
-    def group(self) -> int:
-        """Query heads that share one key and value head."""
-        return self.num_heads // self.num_kv_heads if self.num_kv_heads else 1
 
     @property
     def shift(self) -> int:
