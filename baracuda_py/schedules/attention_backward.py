@@ -73,13 +73,14 @@ class Arrangement:
         return Params(f"{name}{self.name}Params", **fields, **self.fields)
 
 
-def _dense(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut:
+def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut:
+    """One cut for all heads of a batch of equal lengths."""
     desc = p.desc
     sizes = {"query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift}
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "baracuda::attention::Dense", strides, _dense, terms=True)
+DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True)
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,10 @@ def constants(p: Problem) -> dict[str, Any] | str:
 
 def _mma(p: Problem) -> Geometry | str:
     d, more = head_dim(p.desc, _FINE), constants(p)
-    if isinstance(d, str) or isinstance(more, str):
-        return d if isinstance(d, str) else str(more)
+    if isinstance(d, str):
+        return d
+    if isinstance(more, str):
+        return more
     design = next(x for x in DESIGNS if x.takes(d, more["query_block"], more["key_block"]))
     t = design.tilings[d]
     return attention.dense(p, f"{design.name}_{d}", {}, t.rows, 32 * t.warps, t.smem(d), **more)

@@ -11,17 +11,16 @@ from typing import Any
 from ..core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from . import block_sparse
 from .attention import HALVES, TENSOR_CORES, chunk, head_dim, strides, wide
-from .attention_backward import NARROW, Arrangement, Blocks, Cut, gradient_kernels, gradient_steps
+from .attention_backward import NARROW, Arrangement, Blocks, Cut, dense_cut, gradient_kernels, gradient_steps
 from .attention_backward_simt import simt_row
 from .score_terms import window
 
 
 def _cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut | str:
-    desc, more = p.desc, block_sparse.constants(p)
+    cut, more = dense_cut(p, queries, keys, sorted_, segment), block_sparse.constants(p)
     if isinstance(more, str):
         return more
-    sizes = {"query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift, **more}
-    return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
+    return replace(cut, sizes={**cut.sizes, **more})
 
 
 def _form(cuts: str) -> Arrangement:
@@ -65,8 +64,10 @@ SHORT = QueryTiling(32, 2)  # where blocks end within tiles of 64 keys
 
 def _geometry(p: Problem) -> Geometry | str:
     desc, d, more = p.desc, head_dim(p.desc, KEYS), block_sparse.constants(p)
-    if isinstance(d, str) or isinstance(more, str):
-        return d if isinstance(d, str) else str(more)
+    if isinstance(d, str):
+        return d
+    if isinstance(more, str):
+        return more
     t, own = KEYS[d], QUERIES[d]
     whole = _whole(more, t.queries, t.keys)
     others = gradient_steps(p, d, "whole" if whole else "cut", t, WHOLE if whole else CUT, False)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, ElementKind, OpCategory, Plan, Scalar, functional, operand, output, scalar
-from ...core.element import cast, unrounded
+from ...core import Args, Array, OpCategory, Plan, Scalar, functional, operand, output, scalar
+from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
 from ...interop.arrays import read
 from ...schedules.attention_backward import DENSE, ROWS
@@ -17,7 +17,7 @@ from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
-from .score_terms import batches, distance, finite, grouped, kept, restored, scores
+from .score_terms import batches, distance, finite, give_forward, grouped, kept, restored, scores
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -137,12 +137,7 @@ class FlashSdpaBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """y and lse as the forward gives them, rounded to their elements."""
-        compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
-        given = {name: arrays.get(name) for name in ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset")}
-        floats = {n: a.astype(compute) for n, a in given.items() if isinstance(a, np.ndarray) and a.dtype != np.bool_}
-        made = forward(desc, **given | floats, wanted={"y", "lse"})
-        arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
+        give_forward(desc, forward, arrays, ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset"))
 
     @classmethod
     def flops(cls, desc: FlashSdpaDescriptor) -> int:

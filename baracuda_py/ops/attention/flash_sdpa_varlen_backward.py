@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, ElementKind, OpCategory, Plan, functional, operand, output
-from ...core.element import cast, unrounded
+from ...core import Args, Array, OpCategory, Plan, functional, operand, output
+from ...core.element import unrounded
 from ...schedules.attention_backward import tensor_core_rows
 from ...schedules.attention_backward_simt import simt_row
 from ...schedules.attention_ragged import packed_arrangement
@@ -17,7 +17,7 @@ from .flash_sdpa_backward import reference as dense
 from .flash_sdpa_varlen import BOUNDS, FlashSdpaVarlenPlan
 from .flash_sdpa_varlen import reference as forward
 from .ragged import INDEX, POLICY, PackedDescriptor, heads_first, ragged_case, random_bounds, sequences
-from .score_terms import finite
+from .score_terms import finite, give_forward
 
 _FORM = packed_arrangement(BOUNDS)
 
@@ -85,11 +85,7 @@ class FlashSdpaVarlenBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """y and lse as the forward gives them, rounded to their elements."""
-        compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
-        inputs = {name: arrays[name].astype(compute) for name in ("q", "k", "v")}
-        made = forward(desc, **inputs, **{name: arrays[name] for name in BOUNDS}, wanted={"y", "lse"})
-        arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
+        give_forward(desc, forward, arrays, ("q", "k", "v", *BOUNDS))
 
     @classmethod
     def flops(cls, desc: PackedDescriptor) -> int:

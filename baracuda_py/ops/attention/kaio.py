@@ -7,7 +7,7 @@ any lengths, d_k ≠ d_v, any strides with d dense. y is of the operands' elemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ...core import ElementKind, TensorRef
@@ -15,6 +15,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...interop.arrays import read
 from ...schedules.attention import HALVES
 from .flash_sdpa import FlashSdpaPlan, flash_sdpa
+from .layouts import named_outputs
 
 
 def _lifted(array: Any, rank: int, name: str) -> Any:
@@ -29,16 +30,6 @@ def _lifted(array: Any, rank: int, name: str) -> Any:
     return array[None, None]
 
 
-def _outputs(out: Any, stats: bool) -> dict[str, Any]:
-    """What `out=` gives, by name."""
-    if out is None or isinstance(out, Mapping):
-        return dict(out or {})
-    given = tuple(out) if isinstance(out, (list, tuple)) else (out,)
-    if len(given) != 1 + stats:
-        raise InvalidProblemError(f"out= must give {1 + stats} arrays, got {len(given)}")
-    return dict(zip(("y", "lse"), given, strict=False))
-
-
 def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bool = False,
            stats: bool = False) -> Callable[..., Any]:  # fmt: skip
     def entry(q: Any, k: Any, v: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
@@ -48,13 +39,12 @@ def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bo
         facts = {"is_causal": causal, "return_lse": stats, "stream": stream, "preference": preference}
         if len(q.shape) != 2:
             return flash_sdpa(q, k, v, out=out, **facts)
-        given = _outputs(out, stats)
+        names = ("y", "lse") if stats else ("y",)
+        given = named_outputs(out, names)
         views = {n: _lifted(a, 2 if n == "y" else 1, n) for n, a in given.items()}
         operands = [_lifted(a, 2, n) for n, a in (("q", q), ("k", k), ("v", v))]
         made = flash_sdpa(*operands, out=views or None, **facts)
-        results = [
-            given[n] if n in given else a[0, 0] for n, a in zip(("y", "lse"), made if stats else (made,), strict=False)
-        ]
+        results = [given[n] if n in given else a[0, 0] for n, a in zip(names, made if stats else (made,), strict=True)]
         return tuple(results) if stats else results[0]
 
     entry.__name__ = entry.__qualname__ = name

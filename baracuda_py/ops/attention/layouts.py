@@ -40,7 +40,7 @@ def swapped_call(
 
     `names` are the outputs asked for, in order; `shapes` those to swap, with their shapes in the caller's layout.
     """
-    given = dict(out) if isinstance(out, Mapping) else dict(zip(names, _several(out, len(names)), strict=True))
+    given = named_outputs(out, names)
     with _current(operands[0], stream):
         for name, shape in shapes.items():
             if given.get(name) is None:
@@ -53,13 +53,14 @@ def swapped_call(
     return values[0] if len(values) == 1 else values
 
 
-def _several(out: Any, count: int) -> Sequence[Any]:
-    if out is None:
-        return (None,) * count
-    values = list(out) if isinstance(out, (list, tuple)) else [out]
-    if len(values) != count:
-        raise InvalidProblemError(f"out= must give {count} arrays, got {len(values)}")
-    return values
+def named_outputs(out: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What `out=` gives, by name; `names` are the outputs asked for, in order."""
+    if out is None or isinstance(out, Mapping):
+        return dict(out or {})
+    values = out if isinstance(out, (list, tuple)) else (out,)
+    if len(values) != len(names):
+        raise InvalidProblemError(f"out= must give {len(names)} arrays, got {len(values)}")
+    return dict(zip(names, values, strict=True))
 
 
 def _current(like: Any, stream: Any) -> Any:

@@ -9,14 +9,14 @@ y = (p · keep / (1 - dropout_p)) v;   lse = log(exp(sinks[h]) + Σ exp(s))
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
-from ...core.element import unrounded
+from ...core.element import cast, unrounded
 from ..random.philox import philox_uniform
 from .grouped_heads import GroupedHeads
 
@@ -106,6 +106,15 @@ def visible(desc: Any) -> np.ndarray | None:
     ahead = np.arange(desc.key_len) - np.arange(desc.query_len)[:, None]
     seen: np.ndarray = (ahead >= low) & (ahead < high)
     return seen
+
+
+def give_forward(desc: Any, forward: Any, arrays: dict[str, Any], names: Iterable[str]) -> None:
+    """Into `arrays`: y and lse as the forward gives them of the operands `names`, rounded to their elements."""
+    compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
+    given = {name: arrays.get(name) for name in names}
+    floats = {n: a.astype(compute) for n, a in given.items() if isinstance(a, np.ndarray) and a.dtype.kind not in "biu"}
+    made = forward(desc, **given | floats, wanted={"y", "lse"})
+    arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
 
 
 def batches(desc: Any) -> Iterator[slice]:

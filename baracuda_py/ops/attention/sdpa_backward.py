@@ -16,10 +16,10 @@ from ...core.element import cast, unrounded
 from ...core.errors import InvalidProblemError
 from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
-from .score_terms import batches, grouped
 from .layouts import is_swapped, swap, swapped_call
 from .sdpa import SdpaDescriptor, kept, products_of, row_kernels, row_step, rows_of, sdpa_case
 from .sdpa import reference as forward
+from .score_terms import batches, grouped
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -147,7 +147,8 @@ def _add_dmask(products: Products, ds: Heads, dmask: View) -> None:
     rows, kept_rows = int(np.prod(summed, dtype=np.int64)), int(np.prod(kept_shape, dtype=np.int64))
     keys = shape[3] > 1
     columns = shape[3] if keys else 1
-    tiles = max(1, -(-columns // (_THREADS * 16 // dmask_chunk(products)))) if keys else 1
+    each = _THREADS * 16 // products.p.desc.element.itemsize  # a thread takes 16 bytes of a row
+    tiles = max(1, -(-columns // each)) if keys else 1
     parts = max(1, min(rows // _PART, _BLOCKS // (tiles * kept_rows)))
     part_rows = -(-rows // parts)
     outputs = kept_rows * columns
@@ -163,11 +164,6 @@ def _add_dmask(products: Products, ds: Heads, dmask: View) -> None:
     products.steps.append(Step("dmask", (tiles * parts * kept_rows, 1, 1), params, {"KEYS": keys}, _THREADS))
     if parts > 1:
         products.steps.append(Step("dmask_finish", (-(-outputs // 256), 1, 1), params))
-
-
-def dmask_chunk(products: Products) -> int:
-    """Bytes of an element: a thread takes 16 bytes of a row."""
-    return products.p.desc.element.itemsize
 
 
 class SdpaBackwardPlan(Plan):

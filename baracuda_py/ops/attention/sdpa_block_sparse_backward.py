@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 
 from ...core import Args, Array, ElementKind, OpCategory, Plan, functional, operand, output
-from ...core.element import cast, unrounded
+from ...core.element import unrounded
 from ...schedules.block_sparse_backward import MMA_ROW, SIMT_ROW
 from .flash_sdpa_backward import reference as gradients
 from .layouts import is_swapped, swap, swapped_call
-from .score_terms import finite
+from .score_terms import finite, give_forward
 from .sdpa_block_sparse import PATTERN, SdpaBlockSparseDescriptor, block_sparse_case, random_pattern, seen
 from .sdpa_block_sparse import reference as forward
 
@@ -76,11 +75,7 @@ class SdpaBlockSparseBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """y and lse as the forward gives them, rounded to their elements."""
-        compute = np.longdouble if desc.element is ElementKind.F64 else np.float64
-        inputs = {name: arrays[name].astype(compute) for name in ("q", "k", "v")}
-        made = forward(desc, **inputs, pattern=arrays["pattern"], wanted={"y", "lse"})
-        arrays["y"], arrays["lse"] = cast(made["y"], desc.element), cast(made["lse"], desc.acc)
+        give_forward(desc, forward, arrays, ("q", "k", "v", "pattern"))
 
     @classmethod
     def flops(cls, desc: SdpaBlockSparseDescriptor) -> int:
