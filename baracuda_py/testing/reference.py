@@ -84,24 +84,27 @@ def evaluate(
 def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> dict[str, Any]:
     """Results as far from the truth as the formula in `narrow` may fairly be: what `Relative` compares with.
 
-    Elementwise the worst of the formula evaluated in `narrow`, and of exact evaluations whose operands were shifted by
-    up to one eps of `narrow`: each by its own random amount, and all away from zero, as errors of a sum may line up.
-    One evaluation alone is no yardstick: on a small problem it is right by luck, and another order of the same sum is
-    then "worse" without being wrong. A formula that keeps intermediates in the element (its reference has a `store`) is
-    also evaluated with them rounded, and shifted likewise by up to half an eps of the element.
+    Elementwise the worst of the formula evaluated in `narrow`, on the operands and on operands shifted by up to one eps
+    of `narrow`, each by its own random amount, so that every intermediate is rounded anew; and of exact evaluations of
+    operands shifted all away from zero, as errors of a sum may line up. One evaluation alone is no yardstick: on a
+    small problem it is right by luck, and another order of the same sum is then "worse" without being wrong. A formula
+    that keeps intermediates in the element (its reference has a `store`) is also evaluated with them rounded, and
+    shifted likewise by up to half an eps of the element.
     """
     with np.errstate(all="ignore"):
-        trials = [evaluate(case, narrow)]
-        trials += [evaluate(case, wide, change) for change in _shifts(float(np.finfo(narrow).eps))]
+        scattered, aligned = _shifts(float(np.finfo(narrow).eps))
+        trials = [evaluate(case, narrow), *(evaluate(case, narrow, change) for change in scattered)]
+        trials += [evaluate(case, wide, change) for change in aligned]
         if "store" in inspect.signature(case.plan.reference).parameters:
             element = case.desc.element
-            kept = [lambda x: np.asarray(decode(cast(x, element), element), x.dtype), *_shifts(element.limits.eps / 2)]
+            scattered, aligned = _shifts(element.limits.eps / 2)
+            kept = [lambda x: np.asarray(decode(cast(x, element), element), x.dtype), *scattered, *aligned]
             trials += [evaluate(case, wide, store=change) for change in kept]
     return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
 
 
-def _shifts(eps: float) -> list[Change]:
-    """Changes of values by up to `eps` of them: three times scattered, twice all away from zero or all towards it."""
+def _shifts(eps: float) -> tuple[list[Change], list[Change]]:
+    """Changes of values by up to `eps` of them: three scattered, two that move all away from zero or all towards it."""
     rng = np.random.default_rng(0)
 
     def scattered(x: np.ndarray) -> np.ndarray:
@@ -110,7 +113,7 @@ def _shifts(eps: float) -> list[Change]:
     def aligned(x: np.ndarray) -> np.ndarray:
         return np.asarray(x + eps * rng.choice((-1, 1)) * np.abs(x), x.dtype)
 
-    return [scattered, scattered, scattered, aligned, aligned]
+    return [scattered] * 3, [aligned] * 2
 
 
 def _farthest(truth: Any, trials: list[Any]) -> Any:
