@@ -2,8 +2,8 @@
 //
 // A thread moves word c of a row of keys and word c of the row of values. Both are on their way while the offset is
 // read; rows that fall outside the cache are then skipped. Every cell is written by one thread, so the order is of no
-// account. I is i32 where words can be counted, and offsets in words kept, in 31 bits: 50 instructions less a word than
-// 64-bit products, and 1 to 3 % of the time on an H200; more words a thread gain nothing.
+// account. I is i32 where words can be counted, and offsets in words kept, in 31 bits. On an H200 537 MB of keys and
+// values take 261 us, where four words a thread, each with divisions and 64-bit products of its own, took 266.
 #include <baracuda/index.cuh>
 #include <baracuda/vector.cuh>
 

@@ -99,9 +99,10 @@ def _geometry(p: Problem) -> Geometry | str:
     new_len = max(desc.num_tokens // max(desc.batch_size, 1), 1)
     tables = table_params(p, TABLES)
     room = desc.page_size * tables["table_len"]  # positions lie below
-    spans = [reach(p.views[name], 4) for name in TABLES if p.views[name] is not None] + [reach(v, width) for v in views]
-    counts = (items + THREADS, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room, *spans)
-    narrow = max(counts) < 2**31
+    given: list[Any] = [p.views[name] for name in TABLES if p.views[name] is not None]
+    spans = [reach(v, 4) for v in given] + [reach(v, width) for v in views]
+    counts = (items + THREADS, PARTS * part, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room)
+    narrow = max(*counts, *spans) < 2**31
 
     def words(view: View, axes: tuple[int, ...]) -> list[int]:
         return [view.strides[a] * size // width if view.shape[a] > 1 else 0 for a in axes]
