@@ -1,55 +1,59 @@
 // paged_kv_append   cache[page, h, cell, :] = new[t, h, :] for keys and values, in words of BYTES bytes
 //
-// A token is the words of all its keys, then those of its values; a thread moves four words a block apart. They are on
-// their way while the block looks up where its tokens go, once a token. Tokens without a place are skipped. Every cell
-// is written by one thread, so the order is of no account. I is i32 where the words can be counted in 31 bits.
+// A thread moves two words of a token's keys, half the token apart, and the words of its values at the same places. The
+// four are on their way while it looks up where the token goes, itself: threads of a warp read the same entries, and
+// none waits at a barrier. 64 x 2048 tokens take 268 us on an H200, with one look-up a token and block 292; to pages one
+// after the other and without a look-up, 259; in blocks of 256 threads, 276. Tokens without a place are skipped.
+// Every cell is written by one thread, so the order is of no account. I is i32 where words, tokens and entries of tables
+// can be counted, and offsets kept, in 31 bits.
 #include <baracuda/pages.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
 
-constexpr int paged_threads = 256, paged_chunks = 4, paged_words = paged_threads * paged_chunks;
+constexpr int paged_parts = 2;
 
 enum OwnTable { cache_offsets = own_tables, token_indptr };
 
 template <class I> struct Paged {
+  using U = conditional<sizeof(I) == 4, u32, u64>;
   const PagedKvAppendParams& p;
 
   // The page and cell of token t; page < 0 where it has none. Sums wrap modulo 2^64, as the reference's do.
-  BARACUDA_D void locate(i64 t, i64& page, i64& cell) const {
+  BARACUDA_D void locate(U t, i64& page, i64& cell) const {
     page = -1, cell = 0;
     if (p.batch == 0) return;
-    i64 b, first, count;
+    I b;
+    u64 place, count;
     if (p.token_indptr == nullptr) {
-      [[maybe_unused]] u64 row;
-      count = p.new_len;
-      if constexpr (sizeof(I) == 4) b = static_cast<u32>(t) / static_cast<u32>(count);
-      else b = static_cast<i64>(divmod(static_cast<u64>(t), static_cast<u64>(count), row));
-      first = b * count;
+      U row;
+      b = static_cast<I>(divmod(t, p.by_new, p.new_len, row));
+      place = row, count = static_cast<u64>(p.new_len);
     } else {
-      i64 low = 0, high = p.batch;
-      while (high - low > 1) {
-        const i64 middle = (low + high) / 2;
-        if (read_table(p, token_indptr, p.token_indptr, middle) <= t) low = middle;
+      I high = static_cast<I>(p.batch);
+      b = 0;
+      while (high - b > 1) {
+        const I middle = (b + high) / 2;
+        if (read_table<I>(p, token_indptr, p.token_indptr, middle) <= static_cast<i64>(t)) b = middle;
         else high = middle;
       }
-      b = low;
-      first = read_table(p, token_indptr, p.token_indptr, b);
-      const i64 end = read_table(p, token_indptr, p.token_indptr, b + 1);
-      if (t < first || t >= end) return;  // padding
-      count = static_cast<i64>(static_cast<u64>(end) - static_cast<u64>(first));
+      const i64 first = read_table<I>(p, token_indptr, p.token_indptr, b);
+      const i64 end = read_table<I>(p, token_indptr, p.token_indptr, b + 1);
+      if (static_cast<i64>(t) < first || static_cast<i64>(t) >= end) return;  // padding
+      place = t - static_cast<u64>(first), count = static_cast<u64>(end) - static_cast<u64>(first);
     }
-    const Pages row(p, b);
-    u64 place = static_cast<u64>(t) - static_cast<u64>(first);
-    if (p.kv_last_page_len == nullptr) {
-      place += static_cast<u64>(read_table(p, cache_offsets, p.cache_offsets, b));
+    if (p.cache_offsets != nullptr) place += static_cast<u64>(read_table<I>(p, cache_offsets, p.cache_offsets, b));
+    if (p.kv_indptr == nullptr) {
+      if (place < static_cast<u64>(p.reach)) {  // then every row of the table has the slot
+        const i64 found = read_table<I>(p, page_table, p.page_table, slot_of<I>(p, place, cell), b);
+        if (found >= 0 && found < p.pages) page = found;
+      }
     } else {
-      place += row.held(p, read_table(p, kv_last_page_len, p.kv_last_page_len, b)) - static_cast<u64>(count);
-    }
-    if (place < static_cast<u64>(p.reach)) {
-      i64 rest;
-      page = row.page(slot_of<I>(p, place, rest));
-      if (page >= 0) cell = rest;
+      const PagesIn<I> row(p, b);
+      if (p.kv_last_page_len != nullptr) {
+        place += row.held(p, read_table<I>(p, kv_last_page_len, p.kv_last_page_len, b)) - count;
+      }
+      if (place < static_cast<u64>(p.reach)) page = row.page(slot_of<I>(p, place, cell));
     }
     if (page < 0 && p.status != nullptr) atomicOr(p.status, 1u);
   }
@@ -58,58 +62,40 @@ template <class I> struct Paged {
 template <int BYTES, class I> BARACUDA_D void paged_kv_append(const PagedKvAppendParams& p) {
   using W = Word<BYTES>;
   using U = conditional<sizeof(I) == 4, u32, u64>;
-  __shared__ i64 target[paged_words + 1][2];  // where a token's keys and values start, or nowhere
-  constexpr i64 nowhere = numeric<i64>::lowest();
-  const i64 start = static_cast<i64>(blockIdx.x) * paged_words;
-  if (start >= p.items) return;
-  auto token_of = [&](i64 item, i64& word) -> i64 {
-    U rest, t;
-    if constexpr (sizeof(I) == 4) t = DivMod{p.by_token[0], p.by_token[1], p.by_token[2]}.divmod(static_cast<U>(item), rest);
-    else t = divmod(static_cast<U>(item), static_cast<U>(p.token_words), rest);
-    word = static_cast<i64>(rest);
-    return static_cast<i64>(t);
-  };
+  const U item = static_cast<U>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (item >= static_cast<U>(p.items)) return;
+  U first;
+  const U t = divmod(item, p.by_part, p.part, first);
 
-  W word[paged_chunks];
-  i64 to[paged_chunks];
-  int token[paged_chunks];  // within the block, twice, plus one for values; -1 beyond the last word
-  i64 unused;
-  const i64 first_token = token_of(start, unused);
+  W word[paged_parts][2];
+  U h[paged_parts], column[paged_parts];
 #pragma unroll
-  for (int k = 0; k < paged_chunks; ++k) {
-    token[k] = -1;
-    const i64 item = start + threadIdx.x + k * paged_threads;
-    if (item >= p.items) continue;
-    i64 column;
-    const i64 t = token_of(item, column);
-    const int value = column >= p.key_words;
-    if (value) column -= p.key_words;
-    const u32(&by)[3] = value ? p.by_v : p.by_k;
-    u32 rest;
-    const i64 h = DivMod{by[0], by[1], by[2]}.divmod(static_cast<u32>(column), rest);
-    const i64(&from)[2] = p.from_strides[value];
-    token[k] = static_cast<int>(t - first_token) * 2 + value;
-    to[k] = h * p.to_strides[value][1] + rest;
-    word[k] = load_word<Access::streaming>(
-        static_cast<const W*>(value ? p.v_new : p.k_new) + (t * from[0] + h * from[1] + rest));
+  for (int k = 0; k < paged_parts; ++k) {
+    const U place = first + k * static_cast<U>(p.part);
+    h[k] = divmod(place, p.by_row, p.row_words, column[k]);
+    if (place >= static_cast<U>(p.token_words)) column[k] = ~U(0);  // of an odd token, once more than there is
+#pragma unroll
+    for (int v = 0; v < 2; ++v) {
+      if (column[k] >= static_cast<U>(p.words[v])) continue;
+      const i64(&from)[2] = p.from_strides[v];
+      const I at = static_cast<I>(t * static_cast<U>(from[0]) + h[k] * static_cast<U>(from[1]) + column[k]);
+      word[k][v] = load_word<Access::streaming>(static_cast<const W*>(v ? p.v_new : p.k_new) + at);
+    }
   }
 
-  const i64 last_token = token_of(min<i64>(start + paged_words, p.items) - 1, unused);
-  for (i64 t = first_token + threadIdx.x; t <= last_token; t += paged_threads) {
-    i64 page, cell;
-    Paged<I>{p}.locate(t, page, cell);
+  i64 page, cell;
+  Paged<I>{p}.locate(t, page, cell);
+  if (page < 0) return;
 #pragma unroll
-    for (int v = 0; v < 2; ++v)
-      target[t - first_token][v] = page < 0 ? nowhere : page * p.to_strides[v][0] + cell * p.to_strides[v][2];
-  }
-  __syncthreads();
-
+  for (int k = 0; k < paged_parts; ++k) {
 #pragma unroll
-  for (int k = 0; k < paged_chunks; ++k) {
-    if (token[k] < 0) continue;
-    const int value = token[k] & 1;
-    const i64 base = target[token[k] >> 1][value];
-    if (base != nowhere) static_cast<W*>(value ? p.v_cache : p.k_cache)[base + to[k]] = word[k];
+    for (int v = 0; v < 2; ++v) {
+      if (column[k] >= static_cast<U>(p.words[v])) continue;
+      const i64(&to)[3] = p.to_strides[v];
+      const I at = static_cast<I>(static_cast<U>(page) * static_cast<U>(to[0]) + h[k] * static_cast<U>(to[1]) +
+                                  static_cast<U>(cell) * static_cast<U>(to[2]) + column[k]);
+      static_cast<W*>(v ? p.v_cache : p.k_cache)[at] = word[k][v];
+    }
   }
 }
 

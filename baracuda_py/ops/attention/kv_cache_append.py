@@ -17,7 +17,6 @@ from ...schedules.map import divider
 
 ELEMENTS = (*FLOATS, ElementKind.I8, ElementKind.U8, *FP8)
 THREADS = 256
-CHUNKS = 4  # words a thread has in flight, as in the kernel
 
 
 def random_offsets(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
@@ -63,7 +62,7 @@ def reference(
 
 PARAMS = Params(
     "KvCacheAppendParams", k_new="ptr", v_new="ptr", cache_offsets="ptr", k_cache="ptr", v_cache="ptr", status="status",
-    items="i64", row_words="i64", k_words="i64", new_len="i64", heads="i64", cache_len="i64", offset_stride="i64",
+    items="i64", row_words="i64", words="i64[2]", new_len="i64", heads="i64", cache_len="i64", offset_stride="i64",
     from_strides="i64[2][3]", to_strides="i64[2][3]", by_row="u32[3]", by_len="u32[3]", by_heads="u32[3]",
     offsets_wide="i32",
 )  # fmt: skip
@@ -77,28 +76,34 @@ def word_bytes(views: tuple[View, ...], row_bytes: tuple[int, ...]) -> int:
     return width
 
 
+def reach(view: View, width: int) -> int:
+    """How many words of `width` bytes lie between elements of a view, at most."""
+    return sum((n - 1) * abs(s) for n, s in zip(view.shape, view.strides, strict=True)) * view.element.itemsize // width
+
+
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     size = desc.element.itemsize
     views = (p.k_new, p.v_new, p.k_cache, p.v_cache)
     width = word_bytes(views, (desc.d_k * size, desc.d_v * size))
     k_words, v_words = desc.d_k * size // width, desc.d_v * size // width
-    items = desc.batch_size * desc.num_heads * desc.new_len * (k_words + v_words)
-    narrow = items < 2**31 - 2 * THREADS * CHUNKS
-    row, length, heads = max(k_words + v_words, 1), max(desc.new_len, 1), max(desc.num_heads, 1)
+    row, length, heads = max(k_words, v_words, 1), max(desc.new_len, 1), max(desc.num_heads, 1)
+    items = desc.batch_size * desc.num_heads * desc.new_len * max(k_words, v_words)
+    spans = (reach(p.cache_offsets, 4), *(reach(v, width) for v in views))
+    narrow = max(items + THREADS, desc.max_cache_len, *spans) < 2**31
 
     def words(view: View) -> list[int]:
         return [s * size // width if n > 1 else 0 for s, n in zip(view.strides[:3], view.shape, strict=False)]
 
     params = {
-        "items": items, "row_words": row, "k_words": k_words, "new_len": length, "heads": heads,
+        "items": items, "row_words": row, "words": [k_words, v_words], "new_len": length, "heads": heads,
         "cache_len": desc.max_cache_len, "offset_stride": p.cache_offsets.strides[0],
         "from_strides": [words(p.k_new), words(p.v_new)], "to_strides": [words(p.k_cache), words(p.v_cache)],
         "by_row": divider(row) if narrow else [1, 0, 0], "by_len": divider(length) if narrow else [1, 0, 0],
         "by_heads": divider(heads) if narrow else [1, 0, 0],
         "offsets_wide": p.cache_offsets.element is ElementKind.I64,
     }  # fmt: skip
-    grid = max(1, -(-items // (THREADS * CHUNKS)))
+    grid = max(1, -(-items // THREADS))
     step = Step("kv_cache_append", (grid, 1, 1), params, {"BYTES": width, "I": "i32" if narrow else "i64"}, THREADS)
     return Geometry((step,), layout="contiguous" if all(v.dense for v in views) else "inner_contiguous")
 

@@ -17,11 +17,11 @@ from ...core import (
     Problem, Step, Variant, View, element, extent, functional, inout, operand,
 )  # fmt: skip
 from ...schedules.map import divider
-from .kv_cache_append import ELEMENTS, word_bytes
+from .kv_cache_append import ELEMENTS, reach, word_bytes
 from .page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
 
-THREADS = 256
-CHUNKS = 4  # words a thread has in flight, as in the kernel
+THREADS = 128
+PARTS = 2  # words of a token's keys, and of its values, that a thread moves, as in the kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,9 @@ def reference(
 
 PARAMS = Params(
     "PagedKvAppendParams", k_new="ptr", v_new="ptr", k_cache="ptr", v_cache="ptr", status="status",
-    items="i64", token_words="i64", key_words="i64", k_words="i64", v_words="i64", tokens="i64", batch="i64",
-    new_len="i64", reach="i64", from_strides="i64[2][2]", to_strides="i64[2][3]",
-    by_token="u32[3]", by_k="u32[3]", by_v="u32[3]", **table_fields(TABLES),
+    items="i64", part="i64", token_words="i64", row_words="i64", words="i64[2]", batch="i64", new_len="i64",
+    reach="i64", from_strides="i64[2][2]", to_strides="i64[2][3]", by_part="u32[3]", by_row="u32[3]", by_new="u32[3]",
+    **table_fields(TABLES),
 )  # fmt: skip
 
 
@@ -93,25 +93,31 @@ def _geometry(p: Problem) -> Geometry | str:
     views = (p.k_new, p.v_new, p.k_cache, p.v_cache)
     width = word_bytes(views, (desc.d_k * size, desc.d_v * size))
     k_words, v_words = desc.d_k * size // width, desc.d_v * size // width
-    token_words = max(desc.num_heads * (k_words + v_words), 1)
-    items = desc.num_tokens * desc.num_heads * (k_words + v_words)
+    row = max(k_words, v_words)
+    part = -(-desc.num_heads * row // PARTS)
+    items = desc.num_tokens * part
+    new_len = max(desc.num_tokens // max(desc.batch_size, 1), 1)
     tables = table_params(p, TABLES)
-    reach = desc.page_size * tables["table_len"]  # positions lie below
-    narrow = max(items + 2 * THREADS * CHUNKS, desc.num_tokens, reach, desc.page_size) < 2**31
+    room = desc.page_size * tables["table_len"]  # positions lie below
+    given: list[Any] = [p.views[name] for name in TABLES if p.views[name] is not None]
+    spans = [reach(v, 4) for v in given] + [reach(v, width) for v in views]
+    counts = (items + THREADS, PARTS * part, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room)
+    narrow = max(*counts, *spans) < 2**31
 
     def words(view: View, axes: tuple[int, ...]) -> list[int]:
         return [view.strides[a] * size // width if view.shape[a] > 1 else 0 for a in axes]
 
+    def by(extent: int) -> Any:
+        return divider(max(extent, 1)) if narrow else [1, 0, 0]
+
     params = {
-        "items": items, "token_words": token_words, "key_words": desc.num_heads * k_words,
-        "k_words": max(k_words, 1), "v_words": max(v_words, 1), "tokens": desc.num_tokens, "batch": desc.batch_size,
-        "new_len": max(desc.num_tokens // max(desc.batch_size, 1), 1), "reach": min(reach, 2**63 - 1),
+        "items": items, "part": max(part, 1), "token_words": desc.num_heads * row, "row_words": max(row, 1),
+        "words": [k_words, v_words], "batch": desc.batch_size, "new_len": new_len, "reach": min(room, 2**63 - 1),
         "from_strides": [words(p.k_new, (0, 1)), words(p.v_new, (0, 1))],
         "to_strides": [words(p.k_cache, (0, 1, 2)), words(p.v_cache, (0, 1, 2))],
-        "by_token": divider(token_words) if narrow else [1, 0, 0],
-        "by_k": divider(max(k_words, 1)), "by_v": divider(max(v_words, 1)), **tables,
+        "by_part": by(part), "by_row": by(row), "by_new": by(new_len), **tables,
     }  # fmt: skip
-    grid = max(1, -(-items // (THREADS * CHUNKS)))
+    grid = max(1, -(-items // THREADS))
     step = Step("paged_kv_append", (grid, 1, 1), params, {"BYTES": width, "I": "i32" if narrow else "i64"}, THREADS)
     return Geometry((step,), layout="contiguous" if all(v.dense for v in views) else "inner_contiguous")
 
@@ -121,13 +127,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
 
 
 _KERNEL = Kernel(
-    "paged_kv_append",
-    "paged_kv_append<{BYTES}, baracuda::{I}>",
-    PARAMS,
-    _axes,
-    threads=THREADS,
-    min_blocks=3,
-    split=("BYTES",),
+    "paged_kv_append", "paged_kv_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS, split=("BYTES",)
 )
 
 

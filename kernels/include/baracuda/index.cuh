@@ -50,6 +50,12 @@ BARACUDA_HD u64 divmod(u64 n, u64 d, u64& remainder) {
   return q;
 }
 
+// By `d`, for u32 as the host prepared it: then n and d are below 2^31.
+template <class U> BARACUDA_D U divmod(U n, const u32 (&by)[3], i64 d, U& remainder) {
+  if constexpr (sizeof(U) == 4) return DivMod{by[0], by[1], by[2]}.divmod(n, remainder);
+  else return divmod(n, static_cast<u64>(d), remainder);
+}
+
 // ---- offsets --------------------------------------------------------------------------------------------------------
 
 // out[n] = sum over axes of coordinate * strides[n][axis], for N operands that share one shape.

@@ -15,34 +15,38 @@ namespace baracuda {
 // Rows of P::table_strides and bits of P::wide_tables, as TABLES of page_tables.py; an op's own tables follow.
 enum PagedTable { page_table, kv_indices, kv_indptr, kv_last_page_len, own_tables };
 
-// Element [i, j] of a table of i32 or i64; a one-dimensional table has index j.
-template <class P> BARACUDA_D i64 read_table(const P& p, int which, const void* table, i64 j, i64 i = 0) {
-  const i64 at = i * p.table_strides[which][0] + j * p.table_strides[which][1];
+// Element [i, j] of a table of i32 or i64; a one-dimensional table has index j. I is i32 where offsets lie below 2^31.
+template <class I = i64, class P>
+BARACUDA_D i64 read_table(const P& p, int which, const void* table, i64 j, i64 i = 0) {
+  const i64(&n)[2] = p.table_strides[which];
+  const I at = static_cast<I>(i) * static_cast<I>(n[0]) + static_cast<I>(j) * static_cast<I>(n[1]);
   return p.wide_tables >> which & 1 ? static_cast<const i64*>(table)[at] : static_cast<const i32*>(table)[at];
 }
 
-// The pages of one sequence.
-struct Pages {
+// The pages of one sequence. I is i32 where tables have less than 2^31 words of 4 bytes.
+template <class I> struct PagesIn {
   const void* table;  // from the sequence's first slot on
-  i64 stride;         // from slot to slot, in elements
+  I stride;           // from slot to slot, in elements
   i64 count;          // slots that may be read, at least 0
   i64 named;          // slots the tables speak of: may be anything
   i64 pages;          // of the cache
   bool wide;          // the table is of i64
 
-  template <class P> BARACUDA_D Pages(const P& p, i64 b) : named(p.table_len), pages(p.pages) {
+  template <class P> BARACUDA_D PagesIn(const P& p, I b) : named(p.table_len), pages(p.pages) {
     const bool padded = p.kv_indptr == nullptr;
     const int which = padded ? page_table : kv_indices;
     i64 begin = 0;
     if (!padded) {
-      begin = read_table(p, kv_indptr, p.kv_indptr, b);
-      named = static_cast<i64>(static_cast<u64>(read_table(p, kv_indptr, p.kv_indptr, b + 1)) - static_cast<u64>(begin));
+      begin = read_table<I>(p, kv_indptr, p.kv_indptr, b);
+      const i64 end = read_table<I>(p, kv_indptr, p.kv_indptr, b + 1);
+      named = static_cast<i64>(static_cast<u64>(end) - static_cast<u64>(begin));
     }
     count = begin >= 0 && begin < p.table_len ? max<i64>(0, min(named, p.table_len - begin)) : 0;
-    stride = p.table_strides[which][1];
+    stride = static_cast<I>(p.table_strides[which][1]);
     wide = p.wide_tables >> which & 1;
-    const i64 first = padded ? b * p.table_strides[which][0] : count > 0 ? begin * stride : 0;
-    table = static_cast<const char*>(padded ? p.page_table : p.kv_indices) + first * (wide ? 8 : 4);
+    const I row = static_cast<I>(p.table_strides[which][0]);
+    const I first = padded ? b * row : count > 0 ? static_cast<I>(begin) * stride : 0;
+    table = static_cast<const char*>(padded ? p.page_table : p.kv_indices) + static_cast<i64>(first) * (wide ? 8 : 4);
   }
 
   // A slot's page as the table has it, not yet looked at: nothing waits for the load before `index` or `exists`.
@@ -52,7 +56,7 @@ struct Pages {
   BARACUDA_D Entry entry(i64 slot) const {
     Entry found{~0u, ~0u};
     if (slot >= 0 && slot < count) {
-      const u32* const at = static_cast<const u32*>(table) + slot * (wide ? 2 * stride : stride);
+      const u32* const at = static_cast<const u32*>(table) + static_cast<I>(slot) * (wide ? 2 * stride : stride);
       found.low = at[0];
       if (wide) found.high = at[1];
     }
@@ -61,7 +65,7 @@ struct Pages {
   // As `entry`, into shared memory and asynchronously: a cp.async of the group that is open. Outside the table it is any.
   BARACUDA_D void fetch(Entry* to, i64 slot) const {
     if (slot < 0 || slot >= count) return;
-    const u32* const at = static_cast<const u32*>(table) + slot * (wide ? 2 * stride : stride);
+    const u32* const at = static_cast<const u32*>(table) + static_cast<I>(slot) * (wide ? 2 * stride : stride);
     if (wide) cp_async<8>(to, at);
     else cp_async<4>(to, at);
   }
@@ -79,6 +83,8 @@ struct Pages {
     return exists(found) ? found : -1;
   }
 };
+
+using Pages = PagesIn<i64>;
 
 // The slot and the cell within its page of a position >= 0. I is i32 where positions lie below 2^31.
 template <class I, class P> BARACUDA_D i64 slot_of(const P& p, u64 position, i64& cell) {

@@ -99,6 +99,21 @@ def test_gpu_policy(dtype, d_k, d_v):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_gpu_64_bit_indices(dtype, monkeypatch):
+    """The kernel of tensors beyond 31 bits, made to serve a small one; keys and values of either being wider."""
+    import cupy as cp
+
+    monkeypatch.setattr("baracuda_py.ops.attention.kv_cache_append.reach", lambda *_: 2**31)
+    for d_k, d_v in ((36, 12), (12, 36)):
+        arrays = random_case(len(EXTREMES), dtype, d_k, d_v)
+        k_new, v_new, k_cache, v_cache = map(cp.asarray, arrays)
+        kv_cache_append(k_new, v_new, cp.asarray(EXTREMES), k_cache[:, ::-1], v_cache)
+        np.testing.assert_array_equal(k_cache.get(), cell_by_cell(arrays[0][:, ::-1], EXTREMES, arrays[2]))
+        np.testing.assert_array_equal(v_cache.get(), cell_by_cell(arrays[1], EXTREMES, arrays[3]))
+
+
+@pytest.mark.gpu
 def test_gpu_capture_with_moving_offsets():
     import cupy as cp
 

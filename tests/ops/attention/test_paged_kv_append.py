@@ -202,6 +202,20 @@ def test_gpu_long_prompts(page):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_gpu_64_bit_indices(dtype, monkeypatch):
+    """The kernel of tensors beyond 31 bits, made to serve a small one."""
+    monkeypatch.setattr("baracuda_py.ops.attention.paged_kv_append.reach", lambda *_: 2**31)
+    for extreme in EXTREMES:
+        on_gpu(fresh(3, dtype, 5, 36, 12), page_table=TABLE, cache_offsets=np.array([1, extreme, 3]))
+    for indptr in ([0, 2, 9, 6], [-3, 2, 3, 6], [5, 1, 2**62, 3]):
+        on_gpu(
+            fresh(6, dtype, 5, 12, 36), kv_indices=TABLE.reshape(-1)[:6], kv_indptr=np.array(indptr),
+            cache_offsets=np.array([1, 2, 3]), token_indptr=np.array([0, 3, 3, 4]),
+        )  # fmt: skip
+
+
+@pytest.mark.gpu
 def test_gpu_checked_run(monkeypatch):
     import cupy as cp
 
