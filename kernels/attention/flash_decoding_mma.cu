@@ -130,7 +130,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
   uint4* const queries = reinterpret_cast<uint4*>(rings + warps * RING);               // [PAIRS][EIGHTS][32]
   float* const tops = reinterpret_cast<float*>(queries + PAIRS * EIGHTS * warp_size);  // [2][warps][HEADS], by a split's
   float* const sums = tops + 2 * warps * HEADS;                                        // parity; likewise
-  float2* const folded = reinterpret_cast<float2*>(sums + 2 * warps * HEADS);          // [2][HEADS] {maximum, sum}, likewise
+  float2* const folded = reinterpret_cast<float2*>(sums + 2 * warps * HEADS);          // [2][HEADS] {maximum, sum}
   using Rows = typename Cache::template Tiles<C, SUBS, (STAGES - 1) / (2 * UNITS * SUBS) + 2>;
   unsigned char* const walk = reinterpret_cast<unsigned char*>(folded + 2 * HEADS);    // [warps], what rows keep there
   float* const outs = reinterpret_cast<float*>(walk + warps * Rows::bytes);            // [warps][min(group, 8)][PITCH]

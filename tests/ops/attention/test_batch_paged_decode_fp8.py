@@ -48,8 +48,8 @@ def test_is_the_decode_of_scaled_caches(kind):
 def test_sku_and_rings(group, kernel):
     for d in (32, 96, 128, 256):
         desc = BatchPagedDecodeFp8Descriptor(
-            batch_size=64, num_heads=8 * group, num_kv_heads=8, num_pages=32768, page_size=16, max_pages=512, d_k=d, d_v=d,
-            element="bfloat16", aux_element="float8_e5m2",
+            batch_size=64, num_heads=8 * group, num_kv_heads=8, num_pages=32768, page_size=16, max_pages=512, d_k=d,
+            d_v=d, element="bfloat16", aux_element="float8_e5m2",
         )  # fmt: skip
         plan = BatchPagedDecodeFp8Plan.select(desc, device=fake_device(8.6))
         assert plan.sku.aux_element is ElementKind.FP8E5M2
