@@ -217,7 +217,7 @@ def mma_row(walk: Walk) -> Variant:
                 "split", keep, _mma_name(d, heads),
                 f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
                 threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes),
-                spills=walk.bytes == 1,  # before sm_89, where bytes are widened by hand
+                spills=walk.bytes == 1,  # up to 36 bytes, on sm_80 and sm_89
             )
             for heads in walk.heads
             for d in HEAD_DIMS

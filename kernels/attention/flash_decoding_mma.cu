@@ -9,8 +9,8 @@
 // split's end the four warps are added in order, while the copies of the next split are under way. Splits are then folded
 // by fours, in order, and the fours added: a block of 4 folds its own, flash_decoding_merge those of single splits, in the
 // same arithmetic. So `run` is the host's choice (enough blocks for the device, or a quarter of the traffic in between)
-// and changes no bit, and HEADS none either: the order of sums follows from (element, D) and the length, not from the
-// batch, the cache's size or alignment.
+// and changes no bit: the order of sums follows from (element, D) and the length, not from the batch, the cache's size or
+// alignment.
 //
 // parts[(b, h, part)][d_v to a multiple of 4] is sum_j 2^(s_j c - base) v_j over a part's keys (one split or four), with
 // c = |scale| log2(e), base = max(s) c rounded; stats[(b, h, part)] = {max(s), sum_j 2^(s_j c - base)}.
