@@ -5,6 +5,7 @@ How a sequence's keys are split follows from its length alone. A `Walk` says whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,11 @@ from .attention import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale
 
 SPLIT = 256  # keys of a split; more in the tensor-core row where that makes over MOST splits
 MOST = 32
-FOLD = 4  # splits that are added first: by one block where WAVES waves of such blocks remain, else by the merge
+# Splits that are added first: by one block where at least WAVES waves of such blocks remain, or fewer of which the last
+# is FULL, else by the merge. H200, e4m3, 64/8 heads, batch 8, context 32768, 0.97 waves: 132 us; by the merge 145.
+FOLD = 4
 WAVES = 3
+FULL = 0.9
 THREADS = 256
 HEADS = (1, 4, 8)  # query heads a block takes at once
 MMA_THREADS = 128
@@ -33,7 +37,8 @@ class Walk:
     values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
     refuse: why a problem cannot be walked. scales: the class that the kernel which adds needs, if not `cache`. axes:
     axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element,
-    `tiles` tiles of 16 a warp and `split` keys a split, and keep their way in shared memory if it `walks`.
+    `tiles` tiles of 16 a warp and `split` keys a split, and keep their way in shared memory if it `walks`; a block has
+    the fewest of `heads` query heads that hold a group.
     weights: whether the op has the outputs `weights` and `mean_weights`: a kernel named "…_keep" leaves what they need.
     """
 
@@ -52,6 +57,7 @@ class Walk:
     weights: bool = False
     tiles: int = 1
     split: int = SPLIT
+    heads: tuple[int, ...] = (MMA_HEADS,)
     walks: bool = False
     params: Mapping[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
@@ -76,10 +82,12 @@ class Walk:
         if keep:
             made["weights", keep] = Params(f"{name}WeightsParams", mean_weights="ptr", mean_stride="i64", **shared)
 
-    @property
-    def rings(self) -> Mapping[int, Ring]:
-        """By head_dim."""
-        return RINGS if self.bytes == 2 else BYTE_RINGS
+    def ring(self, d: int, heads: int) -> Ring:
+        return RINGS[d] if self.bytes == 2 else BYTE_RINGS[heads][d]
+
+    def heads_of(self, group: int) -> int:
+        """Query heads a block takes at once."""
+        return next((heads for heads in self.heads if group <= heads), self.heads[-1])
 
     def kernel(self, step: str, keep: bool, name: str, call: str, *axes: Any, **facts: Any) -> Kernel:
         """A kernel of a step, as it is or with what the weights need kept; `call` has a place for that."""
@@ -160,22 +168,30 @@ class Ring:
 RINGS = {
     32: Ring(1, 5, 4), 64: Ring(1, 5, 4), 96: Ring(2, 4, 2), 128: Ring(2, 4, 2), 192: Ring(1, 8, 2), 256: Ring(1, 6, 2),
 }  # fmt: skip
-# Of elements of a byte. H200, e4m3, bf16 queries, d 128, 64/8 heads, pages of 16, batch 64, context 8192: 361 us with
-# three blocks and five units, 401 with two and eight; splits of 1024 keys, not 512: 350, but batch 1 29 against 21.
-BYTE_RINGS = {d: Ring(1, 6, 2) if d > 128 else Ring(1, 5, 3) for d in HEAD_DIMS}
+# Of elements of a byte, by query heads. H200, e4m3, bf16 queries, d 128, 64/8 heads, pages of 16, batch 64, context
+# 8192: 272 us with four blocks and three units, 291 with three and five, 298 with sixteen heads, half of them idle.
+BYTE_RINGS = {
+    heads: {d: Ring(1, 6, 2) if d > 128 else Ring(1, 3, 4) if heads == 8 else Ring(1, 5, 3) for d in HEAD_DIMS}
+    for heads in (8, MMA_HEADS)
+}
 
 
 def mma_shared_bytes(d: int, group: int, run: int, walk: Walk) -> int:
     """A ring a warp, the queries, maxima and sums, the way, outputs of the warps and kept (`flash_decoding_mma.cu`)."""
-    ring, columns = walk.rings[d], 128 // walk.bytes  # of a page
+    heads, columns = walk.heads_of(group), 128 // walk.bytes  # columns of a page
+    ring = walk.ring(d, heads)
     width, warps = -(-d // columns) * columns, MMA_THREADS // 32
-    kept = min(MMA_HEADS, group) * 4 * (width + 4) if run > 1 else 0
+    kept = min(heads, group) * 4 * (width + 4) if run > 1 else 0
     outs = min(8, group) * 4 * (width + 4)
-    queries = 2 * MMA_HEADS * (-(-d // (columns // 2)) * columns // 2)
+    queries = 2 * heads * (-(-d // 32) * 32)
     ahead = (ring.units - 1) // (2 * width // columns // ring.pages * walk.tiles) + 2
     way = 16 * walk.tiles * (16 + 8 * ahead) if walk.walks else 0
-    each = ring.units * ring.pages * 2048 + 16 * MMA_HEADS + outs + way
-    return warps * each + 16 * MMA_HEADS + queries + kept
+    each = ring.units * ring.pages * 2048 + 16 * heads + outs + way
+    return warps * each + 16 * heads + queries + kept
+
+
+def _mma_name(d: int, heads: int) -> str:
+    return f"mma_{d}" if heads == MMA_HEADS else f"mma_{d}_{heads}"
 
 
 def mma_row(walk: Walk) -> Variant:
@@ -186,24 +202,29 @@ def mma_row(walk: Walk) -> Variant:
         if why or isinstance(d, str):
             return why or str(d)
         splits = min(-(-desc.most_keys // walk.split), MOST)
-        blocks = splits * -(-desc.group // MMA_HEADS) * desc.batch_size * desc.num_kv_heads
-        fills = blocks >= WAVES * FOLD * walk.rings[d].blocks * p.device.sms
+        heads = walk.heads_of(desc.group)
+        blocks = splits * -(-desc.group // heads) * desc.batch_size * desc.num_kv_heads
+        waves = blocks / (FOLD * walk.ring(d, heads).blocks * p.device.sms)
+        fills = waves >= WAVES or waves >= FULL * math.ceil(waves) > 0
         run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk) <= _LIMIT else 1
-        tiles = _Tiles(splits, run, MMA_HEADS, MMA_THREADS, -(-desc.d_v // 4) * 4)
+        tiles = _Tiles(splits, run, heads, MMA_THREADS, -(-desc.d_v // 4) * 4)
         smem = mma_shared_bytes(d, desc.group, run, walk)
-        return _steps(p, walk, tiles, (f"mma_{d}", "merge"), walk.axis_values(p), smem)
+        return _steps(p, walk, tiles, (_mma_name(d, heads), "merge"), walk.axis_values(p), smem)
 
     def kernels(keep: bool) -> tuple[Kernel, ...]:
         splits = (
             walk.kernel(
-                "split", keep, f"mma_{d}",
-                f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
-                threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes), spills=walk.walks,
+                "split", keep, _mma_name(d, heads),
+                f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
+                threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes),
+                spills=walk.bytes == 1,  # up to 36 bytes, on sm_80 and sm_89
             )
-            for d, ring in walk.rings.items()
+            for heads in walk.heads
+            for d in HEAD_DIMS
+            for ring in (walk.ring(d, heads),)
         )  # fmt: skip
         call = f"flash_decoding_merge<{{T}}, {walk.scales or walk.cache}, KEEP>"
-        return (*splits, walk.kernel("combine", keep, "merge", call, threads=MMA_THREADS, min_blocks=6))
+        return (*splits, walk.kernel("combine", keep, "merge", call, threads=MMA_THREADS, min_blocks=7))
 
     return Variant(
         "split_k_mma", geometry, source=walk.sources[0], elements=HALVES, kernels=_all(walk, kernels),

@@ -54,13 +54,16 @@ struct PagedCache : Unscaled {
     const PagedCache& cache;
     i64 (*const place)[rows];              // of the tile's rows in k and v
     Pages::Entry (*const entries)[rows];   // of the next tiles' rows
+    const u32 slots;       // that may be read, at most 2^31
     u32 position;          // of the lane's row of the next tile to be found
     int turn = 0;          // its entries
-    bool missing = false;  // whether a row before the length was not there, in this tile or one before
+    u32 held;              // bit 4 n: row lane / 8 + 4 n of the tile is asked for and there
+    bool missing = false;  // whether a row that is asked for was not there, in this tile or one before
 
     BARACUDA_D Tiles(const PagedCache& cache, void* memory)
         : cache(cache), place(static_cast<i64(*)[rows]>(memory)),
-          entries(reinterpret_cast<Pages::Entry(*)[rows]>(place + 2)) {}
+          entries(reinterpret_cast<Pages::Entry(*)[rows]>(place + 2)),
+          slots(static_cast<u32>(min(cache.pages.count, i64(1) << 31))) {}
     template <class P> BARACUDA_D void ask(const P& p, i64 first, int step) {
       position = static_cast<u32>(first) + lane_id() % rows;
       if (p.window_left >= 0) {
@@ -81,43 +84,43 @@ struct PagedCache : Unscaled {
     template <class P> BARACUDA_D void ask_one(const P& p, u32 at, int where) {
       cache.pages.fetch(&entries[where][lane_id() % rows], by_page(p).div(at));
     }
-    template <class P> BARACUDA_D void start(const P& p, i64, i64 kv, i64, int column) {
+    template <class P> BARACUDA_D void start(const P& p, i64, i64 kv, i64, int column, int ahead) {
       k = base<C, 0>(p, kv) + column;
       v = base<C, 1>(p, kv) + column;
       cp_async_commit();
       cp_async_wait<0>();
       __syncwarp();
-      find(p);
+      find(p, ahead);
     }
-    template <class P> BARACUDA_D void find(const P& p) {
+    template <class P> BARACUDA_D void find(const P& p, int ahead) {
       const int mine = lane_id() % rows;
       u32 cell;
       const u32 slot = by_page(p).divmod(position, cell);
       const Pages::Entry page = entries[turn][mine];  // pages are of 31 bits: what is negative or more is beyond them
-      const bool found = slot < cache.pages.count && page.low < p.pages && (!cache.pages.wide || page.high == 0);
+      const u32 beyond = cache.pages.wide ? page.high : 0;
+      const bool found = (slot < slots) & (page.low < static_cast<u32>(p.pages)) & (beyond == 0);
+      const u32 all = __ballot_sync(full_warp, found), asked = ahead < warp_size ? (1u << max(ahead, 0)) - 1 : full_warp;
       __syncwarp();  // all lanes have asked for the rows of the tile before, and the entries may be replaced
 #pragma unroll
       for (int n = lane_id() / rows; n < 2; n += warp_size / rows) {
         const auto& stride = n == 0 ? p.k_stride : p.v_stride;
-        place[n][mine] = found ? page.low * stride[0] + cell * stride[2] : nowhere;
+        place[n][mine] = found ? page.low * stride[0] + cell * stride[2] : 0;
       }
-      if (__any_sync(full_warp, !found && position < cache.first + cache.length)) {
+      held = (all & asked) >> lane_id() / 8;
+      if (asked & ~all) {
         missing = true;
         if (p.status != nullptr && lane_id() == 0) atomicOr(p.status, 1u);
       }
       __syncwarp();
     }
-    template <class P> BARACUDA_D void next(const P& p, int step) {
+    template <class P> BARACUDA_D void next(const P& p, int step, int ahead) {
       if (lane_id() < rows) ask_one(p, position + AHEAD * step, turn);
       position += step;
       turn = turn + 1 == AHEAD ? 0 : turn + 1;
-      find(p);
+      find(p, ahead);
     }
-    BARACUDA_D const C* row(bool values, int n, bool& there) const {
-      const i64 at = place[values][n * 4 + lane_id() / 8];
-      there &= at != nowhere;
-      return (values ? v : k) + (at == nowhere ? 0 : at);
-    }
+    BARACUDA_D const C* row(bool values, int n) const { return (values ? v : k) + place[values][n * 4 + lane_id() / 8]; }
+    BARACUDA_D bool has(int n, int) const { return held >> 4 * n & 1; }
   };
 
   // A thread a cell looks for its page.

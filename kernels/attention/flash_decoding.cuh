@@ -49,11 +49,6 @@ template <class A> struct Scores {
   A* at;
   template <class P> BARACUDA_D Scores(const P& p, i64 b, i64 h)
       : at(static_cast<A*>(p.weights != nullptr ? p.weights : p.scores) + b * p.score_stride[0] + h * p.score_stride[1]) {}
-  // Two neighbours, of which `left` are there.
-  BARACUDA_D void put(i64 key, const A* two, int left) const {
-    if (left > 0) at[key] = two[0];
-    if (left > 1) at[key + 1] = two[1];
-  }
 };
 
 // Caches [batch, head, cell, d] with any outer strides.
@@ -74,15 +69,16 @@ struct DenseCache : Unscaled {
     BARACUDA_D Tiles(const DenseCache&, void*) {}
     template <class P> BARACUDA_D void ask(const P&, i64, int) {}
     BARACUDA_D void end() {}
-    template <class P> BARACUDA_D void start(const P& p, i64 b, i64 kv, i64 first, int column) {
+    template <class P> BARACUDA_D void start(const P& p, i64 b, i64 kv, i64 first, int column, int) {
       first += lane_id() / 8;
       k_row = p.k_stride[2], v_row = p.v_stride[2];
       k = static_cast<const C*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + first * k_row + column;
       v = static_cast<const C*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + first * v_row + column;
     }
-    // Where row n is; `there` becomes false where it is nowhere.
-    BARACUDA_D const C* row(bool values, int n, bool&) const { return (values ? v : k) + n * 4 * (values ? v_row : k_row); }
-    template <class P> BARACUDA_D void next(const P&, int step) {
+    // Where row n is, and whether it is there: the first `ahead` rows of a tile are asked for.
+    BARACUDA_D const C* row(bool values, int n) const { return (values ? v : k) + n * 4 * (values ? v_row : k_row); }
+    BARACUDA_D bool has(int n, int ahead) const { return lane_id() / 8 + n * 4 < ahead; }
+    template <class P> BARACUDA_D void next(const P&, int step, int) {
       k += step * k_row;
       v += step * v_row;
     }

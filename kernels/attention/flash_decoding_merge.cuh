@@ -45,7 +45,8 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   __shared__ float4 partial[warps][warp_size];
   __shared__ float totals[warps];
   static_assert(most_splits == warp_size && fold == warps, "a lane has a split's numbers");
-  const i64 head = blockIdx.x, b = head / p.num_heads, h = head % p.num_heads;
+  const u32 b = blockIdx.x / static_cast<u32>(p.num_heads), h = blockIdx.x - b * p.num_heads;
+  const i64 head = blockIdx.x;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, pitch = round_up(p.d_v, 4);
   const int runs = static_cast<int>(p.runs), run = static_cast<int>(p.run);
   const int single = run == 1 ? fold : 1;  // parts a four has
@@ -69,10 +70,10 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   fetch(0);
   const Cache cache(p, b);
   const i64 length = cache.length;
-  const int live = static_cast<int>(div_up(length, keys_of<Cache>(p, length) * run));  // parts that were written
+  const int live = __popc(__ballot_sync(all_lanes, lane * run * keys_of<Cache>(p, length) < length));  // parts written
   if (lane >= live) stat = {-numeric<float>::infinity(), 0.0f};
 
-  const i64 kv = h / p.group;
+  const i64 kv = h / static_cast<u32>(p.group);
   const double scale = cache.scale(p, kv);
   const float c = static_cast<float>(scale * 1.4426950408889634), value_scale = cache.value_scale(p, kv);
   const float top = warp_reduce<Max>(stat.x);

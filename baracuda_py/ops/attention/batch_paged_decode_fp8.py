@@ -63,7 +63,7 @@ _FP8 = Walk(
     "BatchPagedDecodeFp8", "baracuda::decoding::Fp8Cache<{C}>", (_SOURCE, _SOURCE),
     {**FIELDS, **_SCALES}, values, "k_cache", "v_cache", refuse,
     scales="baracuda::decoding::ScaledCache", axes={"C": FP8}, axis_values=lambda p: {"C": p.desc.aux_element}, bytes=1,
-    tiles=2, split=512, walks=True,
+    tiles=2, split=512, walks=True, heads=(8, 16),
 )  # fmt: skip
 
 

@@ -13,16 +13,9 @@ using e5m2 = __nv_fp8_e5m2;
 
 template <class T> constexpr bool is_fp8 = is_same<T, e4m3> || is_same<T, e5m2>;
 
+#if __CUDA_ARCH__ < 890
 // The two elements in the lower half of x as a register of two f16, the lower first.
 template <class C> BARACUDA_D u32 widen_pair(u32 x) {
-  static_assert(is_fp8<C>, "e4m3 or e5m2");
-#if __CUDA_ARCH__ >= 890
-  u32 y;
-  const u16 pair = static_cast<u16>(x);
-  if constexpr (is_same<C, e4m3>) asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(pair));
-  else asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(y) : "h"(pair));
-  return y;
-#else
   const u32 high = __byte_perm(x, 0, 0x1404);  // each element in the upper byte of a half: all of an e5m2
   if constexpr (is_same<C, e5m2>) return high;
   // The exponent and mantissa at their places are 2^-8 of the value, subnormals too; 0x7f would be 480.
@@ -30,10 +23,25 @@ template <class C> BARACUDA_D u32 widen_pair(u32 x) {
   const u32 scaled = (high & 0x80008000u) | size >> 1;
   const __half2 y = __hmul2(*reinterpret_cast<const __half2*>(&scaled), __half2half2(__ushort_as_half(0x5c00)));
   return *reinterpret_cast<const u32*>(&y) | (__vcmpeq2(size, 0x7f007f00u) & 0x7fff7fffu);
+}
+#endif
+
+// The four elements of a word as two registers of two f16, in order.
+template <class C> BARACUDA_D uint2 widen_four(u32 x) {
+  static_assert(is_fp8<C>, "e4m3 or e5m2");
+#if __CUDA_ARCH__ >= 890
+  uint2 y;  // the halves are taken in place: a shift between two conversions would be an instruction of its own
+  if constexpr (is_same<C, e4m3>) {
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+        : "=r"(y.x), "=r"(y.y) : "r"(x));
+  } else {
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e5m2x2 %0, low; cvt.rn.f16x2.e5m2x2 %1, high; }"
+        : "=r"(y.x), "=r"(y.y) : "r"(x));
+  }
+  return y;
+#else
+  return uint2{widen_pair<C>(x), widen_pair<C>(x >> 16)};
 #endif
 }
-
-// The four elements of a word as two registers, in order.
-template <class C> BARACUDA_D uint2 widen_four(u32 x) { return uint2{widen_pair<C>(x), widen_pair<C>(x >> 16)}; }
 
 }  // namespace baracuda

@@ -26,6 +26,14 @@ BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], u32 shared_address) {
 BARACUDA_D void ldmatrix_x4(u32 (&r)[4], const void* row) { ldmatrix_x4(r, smem_address(row)); }
 BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], const void* row) { ldmatrix_x4_trans(r, smem_address(row)); }
 
+// An 8x8 matrix of 16-bit elements transposed: in x and out, lane (g, t) has row g, columns 2t and 2t + 1.
+// PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: movmatrix (PTX 7.8, sm_75).
+BARACUDA_D u32 transpose_8x8(u32 x) {
+  u32 y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
 // d += a b; products exact, accumulated in float.
 // PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: mma, m16n8k16 with .f16 or .bf16 (PTX 7.0, sm_80).
 template <class T> BARACUDA_D void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {

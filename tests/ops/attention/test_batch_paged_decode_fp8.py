@@ -44,17 +44,19 @@ def test_is_the_decode_of_scaled_caches(kind):
     np.testing.assert_allclose(got[1], want[1], rtol=1e-6, atol=1e-6)
 
 
-def test_sku_and_rings():
+@pytest.mark.parametrize(("group", "kernel"), [(1, "mma_{}_8"), (8, "mma_{}_8"), (9, "mma_{}"), (16, "mma_{}")])
+def test_sku_and_rings(group, kernel):
     for d in (32, 96, 128, 256):
         desc = BatchPagedDecodeFp8Descriptor(
-            batch_size=64, num_heads=64, num_kv_heads=8, num_pages=32768, page_size=16, max_pages=512, d_k=d, d_v=d,
-            element="bfloat16", aux_element="float8_e5m2",
+            batch_size=64, num_heads=8 * group, num_kv_heads=8, num_pages=32768, page_size=16, max_pages=512, d_k=d,
+            d_v=d, element="bfloat16", aux_element="float8_e5m2",
         )  # fmt: skip
         plan = BatchPagedDecodeFp8Plan.select(desc, device=fake_device(8.6))
         assert plan.sku.aux_element is ElementKind.FP8E5M2
         step = plan.rows[0].geometry(plan._dense).steps[0]
         assert step.smem <= 99 << 10
-        assert step.params["run"] == (4 if d < 256 else 1)
+        assert step.kernel == kernel.format(d)
+        assert step.params["run"] == (4 if d < 256 or group <= 8 else 1)
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_splits_follow_the_cache_not_the_batch():
     assert grids == [4, 4 * 64]
 
 
-@pytest.mark.parametrize(("batch", "run"), [(1, 1), (64, 4)])
+@pytest.mark.parametrize(("batch", "run"), [(1, 1), (7, 1), (8, 4), (9, 1), (64, 4)])  # 8: 0.97 waves
 def test_blocks_fill_the_device_then_take_four_splits(batch, run):
     desc = FlashDecodingDescriptor(
         batch_size=batch, num_heads=16, num_kv_heads=4, max_cache_len=8192, d_k=128, d_v=100, element="float16"
