@@ -37,7 +37,6 @@ namespace decoding {
 
 constexpr int page_bytes = tile_keys * 64 * 2;
 
-
 // The elements at `from` that 16 bytes hold, those from `left` on zero, to memory.
 template <class C> BARACUDA_D void piece_narrow(void* to, const C* from, int left) {
   using Bits = conditional<sizeof(C) == 1, u8, u16>;
