@@ -59,30 +59,31 @@ class Walk:
     split: int = SPLIT
     heads: tuple[int, ...] = (MMA_HEADS,)
     walks: bool = False
-    params: Mapping[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
+    params: dict[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
     def __post_init__(self) -> None:
-        for keep in (False, True) if self.weights else (False,):
-            self._declare(keep)
-
-    def _declare(self, keep: bool) -> None:
         kept = {"weights": "ptr", "scores": "workspace", "finals": "workspace", "score_stride": "i64[2]"}
-        shared = {
-            **(kept if keep else {}),
-            **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64", "run": "i64",
-            "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
-        }  # fmt: skip
-        name = f"{self.name}{'Keep' if keep else ''}"
-        made: Any = self.params
-        made["split", keep] = Params(
-            f"{name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
-            v_stride="i64[3]", sign="f64", chunks="i32", d_k="i32", wide="i32", **shared,
-        )  # fmt: skip
-        made["combine", keep] = Params(f"{name}CombineParams", y="ptr", lse="ptr", y_stride="i64[2]", **shared)
-        if keep:
-            made["weights", keep] = Params(f"{name}WeightsParams", mean_weights="ptr", mean_stride="i64", **shared)
+        for keep in (False, True) if self.weights else (False,):
+            name = f"{self.name}{'Keep' if keep else ''}"
+            shared = {
+                **(kept if keep else {}),
+                **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64",
+                "run": "i64", "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
+            }  # fmt: skip
+            self.params["split", keep] = Params(
+                f"{name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
+                v_stride="i64[3]", sign="f64", chunks="i32", d_k="i32", wide="i32", **shared,
+            )  # fmt: skip
+            self.params["combine", keep] = Params(
+                f"{name}CombineParams", y="ptr", lse="ptr", y_stride="i64[2]", **shared
+            )
+            if keep:
+                self.params["weights", keep] = Params(
+                    f"{name}WeightsParams", mean_weights="ptr", mean_stride="i64", **shared
+                )
 
     def ring(self, d: int, heads: int) -> Ring:
+        """How a warp of a kernel for `heads` query heads streams cells."""
         return RINGS[d] if self.bytes == 2 else BYTE_RINGS[heads][d]
 
     def heads_of(self, group: int) -> int:
