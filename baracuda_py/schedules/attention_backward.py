@@ -111,6 +111,10 @@ class Blocks:
         elements = 2 * (self.keys + self.stages * self.queries) * d + self.split * self.keys * self.queries
         return 2 * elements + 8 * self.stages * self.queries
 
+    def bias_smem(self) -> int:
+        """Bytes besides where a mask is given: its elements are read where they stand."""
+        return 0
+
     def call(self, d: int) -> str:
         """The kernel's template but for its last argument."""
         numbers = self.warps, self.tiles, self.split, self.queries, self.slab, self.stages, self.across
@@ -156,6 +160,10 @@ class Groups:
         sets = self.split * (2 if self.stages == 3 else 1)
         elements = 2 * (self.keys + self.stages * self.queries) * d + sets * self.keys * self.queries
         return 2 * elements + 8 * self.stages * self.queries + 16 + 1024
+
+    def bias_smem(self) -> int:
+        """Bytes besides for the biases of a tile of scores, as floats."""
+        return 4 * self.keys * self.queries
 
     def call(self, d: int) -> str:
         """The kernel's template but for its last argument."""
@@ -249,7 +257,8 @@ def gradient_steps(
         if more and max(desc.query_len, desc.key_len) >= 2**30:
             return "biases, masks and dropout are for less than 2^30 queries and keys"
         kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
-        steps.append(Step(kernel, grid, params, {}, 32 * t.warps, t.smem(d)))
+        smem = t.smem(d) + (t.bias_smem() if p.mask is not None else 0)
+        steps.append(Step(kernel, grid, params, {}, 32 * t.warps, smem))
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)
             steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
