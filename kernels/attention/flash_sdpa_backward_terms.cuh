@@ -31,20 +31,21 @@ template <class Terms> struct Direct {
 
 // Biases of a warp's ROWS queries by 16 keys as floats in shared memory. Where rows of the mask are whole 16-byte pieces
 // they are copied there a step ahead (fetch), those of less than 4 bytes behind the place that they spread over (put); else
-// put loads elements.
+// put loads elements. A mask of one row for all queries and heads of a block is put once.
 //
 // Two rows are 128 bytes, of eight pieces in which those of rows 2 u and 2 u + 1 trade places by 2 (u % 4) + u / 4 % 2:
 // neither the lanes that put nor those that read meet in a bank.
 template <class Terms, int ROWS> struct Staged {
   const Terms& terms;
   float* tile;
-  bool wide;
+  bool wide, same;
 
   BARACUDA_D Staged(const Terms& of, float* tiles) : terms(of), tile(tiles + threadIdx.x / warp_size * (ROWS * 16)) {
     const auto& p = terms.p;
     const i64 size = p.mask_kind == 0 ? 1 : p.mask_kind == 3 ? 4 : 2;
     const i64 odd = reinterpret_cast<i64>(p.mask) | p.mask_pitch[0] | p.mask_pitch[1] | p.mask_pitch[2] | p.key_len * size;
     wide = p.mask_pitch[3] == size && odd % 16 == 0;
+    same = p.mask_pitch[2] == 0 && (p.mask_pitch[1] == 0 || p.group == 1);
   }
 
   // The warp's first score is that of query i and key j. The caller commits the copies and waits for them.

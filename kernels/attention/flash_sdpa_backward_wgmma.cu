@@ -80,22 +80,14 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   Added terms(p, p.query_len, p.key_len, p.shift);
   conditional<TERMS != 0, Staged<Added, SLAB>, Unbiased> biases(terms, reinterpret_cast<float*>(ticket + 4));
   const int warp_j = static_cast<int>(k0) + key0, j = warp_j + lane_id() / 4;
-  [[maybe_unused]] u32 made = 0;  // of a step ahead: half of what dropout's stream says
+  if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
   const auto enter = [&](const Walk& step) {
     if constexpr (TERMS != 0) {
-      if (step.at >= block.first) {
-        terms.enter(block.b, block.kv * p.group + step.head);
-        if constexpr (TERMS == 2) {
-          if (terms.masked()) biases.fetch(step.at * QUERIES + i0, warp_j);
-        }
+      if (p.group > 1) terms.enter(block.b, block.kv * p.group + step.head);
+      if constexpr (TERMS == 2) {
+        if (terms.masked() && step.at >= block.first && !biases.same) biases.fetch(step.at * QUERIES + i0, warp_j);
+        cp_async_commit();
       }
-      if (TERMS == 2) cp_async_commit();
-    }
-  };
-  const auto ready = [&](const Walk& step) {
-    if constexpr (TERMS == 2) {
-      if (!terms.drops() || step.at < block.first) return;
-      made = terms.template made_by_columns<SLAB / 16>(step.at * QUERIES + i0 + lane_id() % 4 * 2, j);
     }
   };
 
@@ -129,8 +121,10 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   cp_async_wait<0>();
   wgmma_publish();
   __syncthreads();
-  enter(now);
-  ready(now);
+  if constexpr (TERMS == 2) {
+    if (terms.masked() && block.last >= block.first) biases.fetch(block.last * QUERIES + i0, warp_j);
+    cp_async_commit();
+  }
   load_ahead();
 #pragma unroll 1
   while (now.at >= block.first) {
@@ -148,12 +142,9 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     [[maybe_unused]] const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
     [[maybe_unused]] u32 kept = 0;
     if constexpr (TERMS == 2) {
-      if (terms.drops()) {
-        kept = made | terms.template made_by_columns<SLAB / 16>(i + SLAB / 2, j) << SLAB / 4;
-        kept = terms.traded_by_columns(kept);
-      }
+      if (terms.drops()) kept = terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j));
       cp_async_wait<1>();  // but not for the tile after
-      if (terms.masked()) biases.put(now.at * QUERIES + i0, warp_j);
+      if (terms.masked() && !(biases.same && before.at >= 0)) biases.put(now.at * QUERIES + i0, warp_j);
     }
     wgmma_wait<1>();
     hold(s);
@@ -204,11 +195,13 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       wgmma_commit();
     }
     if (ordered && threadIdx.x == 0 && glance != turn) await_turn(counter_at(p, block, now), turn);
-    enter(next);
-    cp_async_wait<TERMS == 2>();  // but not for biases
+    cp_async_wait<0>();
     wgmma_publish();
     __syncthreads();  // ds is there, and the next tile; all are done with the tile before
-    if (STAGES == 3) load_ahead();
+    const auto look_ahead = [&] {  // behind passing the turn on, which waits for copies too
+      enter(next);
+      if (STAGES == 3) load_ahead();
+    };
     const int after = stage + 1 == STAGES ? 0 : stage + 1;
     wgmma_fence();
     if constexpr (SPLIT == 2) {
@@ -239,7 +232,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
           }
           if (threadIdx.x == 0 && next.at >= block.first) glance = current_turn(counter_at(p, block, next));
         }
-        if (unit == 0) ready(next);
+        if (unit == 0) look_ahead();
         wgmma_wait<0>();
         hold(dq);
         add_to_dq<T, D, QUERIES, KEYS>(p, block, now, warp % 4 * 16, (unit + group) * WIDTH, dq);
@@ -247,7 +240,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       }
     } else {
       wgmma_commit();
-      ready(next);
+      look_ahead();
       wgmma_wait<0>();
     }
     hold(p16);

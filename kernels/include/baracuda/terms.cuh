@@ -135,10 +135,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     u32 bits = 0;
     if (key_len % 4 != 0) {
 #pragma unroll 1
-      for (int n = 0; n < N; ++n, i += 8) {
-        const u32 low = kept(i, j) | kept(i + 1, j) << 1, high = kept(i, j + 8) | kept(i + 1, j + 8) << 1;
-        bits |= (low | high << 2) << 4 * n;
-      }
+      for (int n = 0; n < 4 * N; ++n) bits |= static_cast<u32>(kept(i + n / 4 * 8 + n % 2, j + n / 2 % 2 * 8)) << n;
       return bits;
     }
     const int r = lane_id() / 4 % 4;  // the element whose block, of four keys, this lane makes
