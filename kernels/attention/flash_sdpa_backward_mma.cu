@@ -183,7 +183,7 @@ BARACUDA_D void flash_gradients(const P& p) {
           const u32 kept = terms.drops() ? terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j)) : 0;
           const float ahead = static_cast<float>(i + terms.shift - j);
           weigh<T>(s[m], p16[m], kept, stat, i0, key0 + 16 * m, mask, terms, biases, ahead);
-          differ<T>(ds[m], ds16[m], s[m], kept, stat, i0, key0 + 16 * m, mask, terms, biases);
+          differ<T>(ds[m], ds16[m], s[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
         } else {
           weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
           if constexpr (CUTS) keep(s[m], i0, seen[m]);

@@ -26,21 +26,22 @@ template <class Terms> struct Direct {
       }
     });
   }
-  BARACUDA_D bool hides(int n, int e) const { return terms.hides(i + 8 * n + e % 2, j + e / 2 * 8); }
 };
 
-// Biases of a warp's ROWS queries by 16 keys as floats in shared memory. Where rows of the mask are whole 16-byte pieces
-// they are copied there a step ahead (fetch), those of less than 4 bytes behind the place that they spread over (put); else
-// put loads elements. A mask of one row for all queries and heads of a block is put once.
+// A mask's elements for a warp's ROWS queries by 16 keys in shared memory: those of 4 bytes as they are, those of 2 too, bool
+// as bf16 of 0 and -inf. Where rows of the mask are whole 16-byte pieces they are copied a step ahead (fetch), and only bool
+// has then to be put in place; else put loads elements. A mask of one row for all queries and heads of a block is put once.
 //
-// Two rows are 128 bytes, of eight pieces in which those of rows 2 u and 2 u + 1 trade places by 2 (u % 4) + u / 4 % 2:
-// neither the lanes that put nor those that read meet in a bank.
+// A line of 128 bytes is eight pieces, of four rows or of two, which trade places so that neither ldmatrix nor the lanes
+// that read floats meet in a bank.
 template <class Terms, int ROWS> struct Staged {
+  static constexpr int RAW = ROWS * 32;  // where bytes of bool are copied
   const Terms& terms;
-  float* tile;
+  char* tile;
   bool wide, same;
 
-  BARACUDA_D Staged(const Terms& of, float* tiles) : terms(of), tile(tiles + threadIdx.x / warp_size * (ROWS * 16)) {
+  BARACUDA_D Staged(const Terms& of, void* tiles)
+      : terms(of), tile(static_cast<char*>(tiles) + threadIdx.x / warp_size * (ROWS * 64)) {
     const auto& p = terms.p;
     const i64 size = p.mask_kind == 0 ? 1 : p.mask_kind == 3 ? 4 : 2;
     const i64 odd = reinterpret_cast<i64>(p.mask) | p.mask_pitch[0] | p.mask_pitch[1] | p.mask_pitch[2] | p.key_len * size;
@@ -58,74 +59,94 @@ template <class Terms, int ROWS> struct Staged {
     else fetch_as<2>(i, j);
   }
   BARACUDA_D void put(int i, int j) {
-    with_kind<float>(terms.p.mask_kind, [&](auto kind) {
-      using M = decltype(kind);
-      constexpr int SIZE = sizeof(M), QUADS = 4 / SIZE;
-      if (!wide) {
-        const int row = lane_id() / 16, col = lane_id() % 16;
-#pragma unroll 8
-        for (int m = 0; m < ROWS; m += 2) {
-          tile[at(m + row, col / 4) + col % 4] = terms.template bias_as<M>(i + m + row, j + col);
-        }
-      } else if constexpr (SIZE < 4) {
+    const int kind = terms.p.mask_kind;
+    if (!wide) {
+      if (kind == 0) put_as<u8>(i, j);
+      else if (kind == 3) put_as<u32>(i, j);
+      else put_as<u16>(i, j);
+    } else if (kind == 0) {
 #pragma unroll
-        for (int m = 0; m < ROWS * SIZE / 32; ++m) {
-          const auto x = load<16 / SIZE>(reinterpret_cast<const M*>(copied<SIZE>(m)));
-          __syncwarp();  // before one of the lanes writes there
-#pragma unroll
-          for (int c = 0; c < QUADS; ++c) {
-            *reinterpret_cast<float4*>(tile + at(row_of<SIZE>(m), lane_id() % SIZE * QUADS + c)) =
-                float4{Terms::as_bias(x[4 * c]), Terms::as_bias(x[4 * c + 1]), Terms::as_bias(x[4 * c + 2]),
-                       Terms::as_bias(x[4 * c + 3])};
-          }
-        }
+      for (int row = 0; row < ROWS; row += 32) {
+        const uint4 x = *reinterpret_cast<const uint4*>(tile + RAW + (row + lane_id()) * 16);
+        *reinterpret_cast<uint4*>(tile + at<2>(row + lane_id(), 0)) = spread(x.x, x.y);
+        *reinterpret_cast<uint4*>(tile + at<2>(row + lane_id(), 1)) = spread(x.z, x.w);
       }
-    });
+    }
     __syncwarp();
   }
 
   template <int FROM, int M> BARACUDA_D void add_to(float (&x)[M][4]) const {
+    const int kind = terms.p.mask_kind, g = lane_id() / 4, t = lane_id() % 4;
+    const float units = terms.units;
+    if (kind == 3) {
+      const int own = at<4>(2 * t, g / 4) + g % 4 * 4;
 #pragma unroll
-    for (int n = 0; n < M; ++n) {
+      for (int n = 0; n < M; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) x[n][e] = math::fma(bias(FROM + n, e), terms.units, x[n][e]);
+        for (int e = 0; e < 4; ++e) {
+          const int trade = e % 2 * 64 + e / 2 * 32 + (FROM + n) % 2 * 16;
+          x[n][e] = math::fma(*reinterpret_cast<const float*>(tile + (FROM + n) * 512 + (own ^ trade)), units, x[n][e]);
+        }
+      }
+      return;
+    }
+    const u32 from = smem_address(tile) + at<2>(lane_id() / 16 * 8 + lane_id() % 8, lane_id() / 8 % 2);
+    u32 pair[M / 2][4];  // of scores {0, 1} and {2, 3} of two eights of queries
+#pragma unroll
+    for (int n = 0; n < M; n += 2) ldmatrix_x4_trans(pair[n / 2], from + (FROM + n) * 256);
+    const auto each = [&](const auto& pick) {
+#pragma unroll
+      for (int n = 0; n < M; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[n][e] = math::fma(pick(pair[n / 2][n % 2 * 2 + e / 2], e % 2), units, x[n][e]);
+      }
+    };
+    if (kind == 1) {
+      each([](u32 two, int high) { return __half2float(__ushort_as_half(static_cast<u16>(high ? two >> 16 : two))); });
+    } else {
+      each([](u32 two, int high) { return __uint_as_float(high ? two & 0xffff0000u : two << 16); });
     }
   }
-  BARACUDA_D bool hides(int n, int e) const { return bias(n, e) == -numeric<float>::infinity(); }
 
  private:
-  static BARACUDA_D int at(int row, int piece) {
-    return row / 2 * 32 + ((row % 2 * 4 + piece) ^ (row / 2 % 4 * 2 + row / 8 % 2)) * 4;
-  }
-  BARACUDA_D float bias(int n, int e) const {  // at(8 n + 2 t + e % 2, g / 4 + e / 2 * 2) + g % 4
-    const int g = lane_id() / 4, t = lane_id() % 4, own = t * 32 + (g / 4 ^ 2 * t) * 4 + g % 4;
-    return tile[n * 128 + (own ^ (e % 2 * 16 + e / 2 * 8 + n % 2 * 4))];
-  }
-  // Of the lane's piece m.
-  template <int SIZE> static BARACUDA_D int row_of(int m) {
-    const int l = lane_id() / SIZE;
-    if constexpr (SIZE == 4) return 8 * m + l;
-    else if constexpr (SIZE == 2) return 16 * m + (l & 1) + (l & 2) * 4 + (l & 12) / 2;
-    else return 32 * m + (l & 19) + (l & 4) * 2 + (l & 8) / 2;
-  }
-  // Where the lane's piece m is copied to: its place, or that of the last to be put.
-  template <int SIZE> BARACUDA_D float* copied(int m) const {
-    if constexpr (SIZE == 4) return tile + at(row_of<4>(m), lane_id() % 4);
-    else return tile + ROWS * (16 - 4 * SIZE) + (m * 32 + lane_id()) * 4;
+  // Bytes to piece `piece` of a row of elements of SIZE bytes.
+  template <int SIZE> static BARACUDA_D int at(int row, int piece) {
+    if constexpr (SIZE == 2) return row * 32 + (piece ^ row / 4 % 2) * 16;
+    else return row / 2 * 128 + ((row % 2 * 4 + piece) ^ (row / 2 % 4 * 2 + row / 8 % 2)) * 16;
   }
   template <int SIZE> BARACUDA_D void fetch_as(int i, int j) {
-    const int col = min(j + lane_id() % SIZE * (16 / SIZE), terms.key_len - 16 / SIZE);
-    const char* const from = terms.mask + static_cast<i64>(col) * SIZE;
+    const int l = lane_id() / SIZE, piece = lane_id() % SIZE;
+    const i64 pitch = terms.p.mask_pitch[2];
+    const int col = min(j + piece * (16 / SIZE), terms.key_len - 16 / SIZE);
+    const char* from = terms.mask + (i + l) * pitch + static_cast<i64>(col) * SIZE;
 #pragma unroll
-    for (int m = 0; m < ROWS * SIZE / 32; ++m) {
-      const i64 row = min(i + row_of<SIZE>(m), terms.query_len - 1);
-      cp_async_16(copied<SIZE>(m), from + row * terms.p.mask_pitch[2]);
+    for (int row = 0; row < ROWS; row += 32 / SIZE, from += 32 / SIZE * pitch) {
+      char* const to = SIZE == 1 ? tile + RAW + (row + l) * 16 : tile + at<SIZE>(row + l, piece);
+      cp_async_16(to, from, i + row + l < terms.query_len);
     }
+  }
+  template <class M> BARACUDA_D void put_as(int i, int j) {
+    constexpr int SIZE = sizeof(M) == 4 ? 4 : 2;
+    const int first = lane_id() / 16, col = lane_id() % 16, byte = col * SIZE;
+#pragma unroll 8
+    for (int row = 0; row < ROWS; row += 2) {
+      const M x = terms.template element_of<M>(i + row + first, j + col);
+      char* const to = tile + at<SIZE>(row + first, byte / 16) + byte % 16;
+      if constexpr (SIZE == 4) *reinterpret_cast<u32*>(to) = x;
+      else *reinterpret_cast<u16*>(to) = sizeof(M) == 2 ? x : x ? 0 : 0xff80;
+    }
+  }
+  // Eight bytes of bool.
+  static BARACUDA_D uint4 spread(u32 low, u32 high) {
+    const auto signs = [](u32 x) { return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x; };  // in bytes that are not 0
+    const u32 a = signs(low), b = signs(high), hidden = 0xff80ff80u;
+    return {hidden & ~__byte_perm(a, a, 0x9988), hidden & ~__byte_perm(a, a, 0xbbaa), hidden & ~__byte_perm(b, b, 0x9988),
+            hidden & ~__byte_perm(b, b, 0xbbaa)};
   }
 };
 
 struct Unbiased {  // of a kernel without terms
-  template <class Terms> BARACUDA_D Unbiased(const Terms&, float*) {}
+  template <class Terms> BARACUDA_D Unbiased(const Terms&, void*) {}
 };
 
 // Whether an element is infinite or NaN.
@@ -195,10 +216,10 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const fl
     weigh_some<T, false, 0, N>(s, p16, kept, stats, i0, key0, mask, terms, biases, ahead);
   }
 }
-// dy v to ds = s (kept dy v again - delta), also as fragments.
-template <class T, int N, class Terms, class Biases>
+// dy v to ds = s (kept dy v again - delta), also as fragments. The thread's first score is that of query i and key j.
+template <class T, int N, class Terms>
 BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s)[N][4], u32 kept, const float2* stats,
-                       int i0, int key0, const Mask& mask, const Terms& terms, const Biases& biases) {
+                       int i0, int key0, const Mask& mask, const Terms& terms, int i, int j) {
   if (terms.drops()) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -209,10 +230,15 @@ BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s
   differ(ds, s, stats, i0, key0, mask);
   to_fragments<T>(ds16, ds);
   if (terms.masked() && any_odd<T>(ds16)) {
+    u32 hidden = 0;
+#pragma unroll 1
+    for (int n = 0; n < 4 * N; ++n) {
+      hidden |= static_cast<u32>(terms.hides(i + n / 4 * 8 + n % 2, j + n / 2 % 2 * 8)) << n;
+    }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) ds[n][e] = biases.hides(n, e) ? 0.0f : ds[n][e];
+      for (int e = 0; e < 4; ++e) ds[n][e] = hidden >> (4 * n + e) & 1 ? 0.0f : ds[n][e];
     }
     to_fragments<T>(ds16, ds);
   }

@@ -78,7 +78,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
 
   using Added = TermsOf<TERMS, float, true, P>;
   Added terms(p, p.query_len, p.key_len, p.shift);
-  conditional<TERMS != 0, Staged<Added, SLAB>, Unbiased> biases(terms, reinterpret_cast<float*>(ticket + 4));
+  conditional<TERMS != 0, Staged<Added, SLAB>, Unbiased> biases(terms, ticket + 4);
   const int warp_j = static_cast<int>(k0) + key0, j = warp_j + lane_id() / 4;
   if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
   const auto enter = [&](const Walk& step) {
@@ -175,7 +175,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     }
     hold(ds);
     if constexpr (TERMS != 0) {
-      differ<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, biases);
+      differ<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
     } else {
       differ(ds, s, stat, i0, key0, mask);
       to_fragments<T>(ds16, ds);

@@ -162,12 +162,16 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     return bits;
   }
 
-  // An element of a mask as a bias, -inf where it hides.
-  template <class M> static BARACUDA_D A as_bias(M found) {
+  // An element of the mask. What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
+  template <class M> BARACUDA_D M element_of(int i, int j) const {
+    i = min(i, query_len - 1), j = min(j, key_len - 1);
+    return *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
+  }
+  template <class M> BARACUDA_D A bias_as(int i, int j) const {  // -inf where it hides
+    const M found = element_of<M>(i, j);
     if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
     else return static_cast<A>(to_acc(found));
   }
-  template <class M> BARACUDA_D A bias_as(int i, int j) const { return as_bias(element_of<M>(i, j)); }
 
  private:
   BARACUDA_D u64 element(int i, int j) const { return row + static_cast<u64>(i) * key_len + j; }
@@ -176,11 +180,6 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     A found = 0;
     with_kind<A>(p.mask_kind, [&](auto kind) { found = mask_as<decltype(kind)>(i, j); });
     return found;
-  }
-  // What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
-  template <class M> BARACUDA_D M element_of(int i, int j) const {
-    i = min(i, query_len - 1), j = min(j, key_len - 1);
-    return *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
   }
   template <class M> BARACUDA_D A mask_as(int i, int j) const {  // in units
     const M found = element_of<M>(i, j);
