@@ -136,12 +136,12 @@ template <class Terms, int ROWS> struct Staged {
       else *reinterpret_cast<u16*>(to) = sizeof(M) == 2 ? x : x ? 0 : 0xff80;
     }
   }
-  // Eight bytes of bool.
+  // Eight bytes of bool as bf16.
   static BARACUDA_D uint4 spread(u32 low, u32 high) {
-    const auto signs = [](u32 x) { return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x; };  // in bytes that are not 0
-    const u32 a = signs(low), b = signs(high), hidden = 0xff80ff80u;
-    return {hidden & ~__byte_perm(a, a, 0x9988), hidden & ~__byte_perm(a, a, 0xbbaa), hidden & ~__byte_perm(b, b, 0x9988),
-            hidden & ~__byte_perm(b, b, 0xbbaa)};
+    const auto ones = [](u32 x) { return (((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) >> 7 & 0x01010101u; };  // where not 0
+    const auto two = [](u32 x, u32 bytes) { return 0xff80ff80u - __byte_perm(x, 0, bytes) * 0xff80u; };
+    const u32 a = ones(low), b = ones(high);
+    return {two(a, 0x4140), two(a, 0x4342), two(b, 0x4140), two(b, 0x4342)};
   }
 };
 
@@ -193,7 +193,7 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
 #pragma unroll
     for (int e = 0; e < 4; ++e) x[n][e] = exp2_fast(math::fma(x[n][e], terms.c, e % 2 ? -stat.z : -stat.x));
   }
-  if (mask.cut) hide(x, stats, i0 + 8 * FROM, key0, mask);
+  if (mask.cut) hide(x, i0 + 8 * FROM, key0, mask);
   each([&](float& to, int n, int e) {
     float& from = s[FROM + n][e];
     from = CAPPED ? to * math::fma(-from, from, 1.0f) : to;
