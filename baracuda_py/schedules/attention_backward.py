@@ -162,7 +162,7 @@ class Groups:
         return 2 * elements + 8 * self.stages * self.queries + 16 + 1024
 
     def bias_smem(self) -> int:
-        """Bytes besides for the biases of a tile of scores, as floats."""
+        """Bytes besides where a mask is given: its elements for a tile of scores, of 4 bytes or less."""
         return 4 * self.keys * self.queries
 
     def call(self, d: int) -> str:
@@ -170,7 +170,7 @@ class Groups:
         return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
-# At head_dim 256 a register spills, and of packed sequences up to 30 at 128.
+# At head_dim 256 up to four registers spill, and at 128 with masks a dozen.
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3, spills=True), 256: Groups(2, 2, spills=True)}
 
 
@@ -257,7 +257,7 @@ def gradient_steps(
         if more and max(desc.query_len, desc.key_len) >= 2**30:
             return "biases, masks and dropout are for less than 2^30 queries and keys"
         kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
-        smem = t.smem(d) + (t.bias_smem() if p.mask is not None else 0)
+        smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, 32 * t.warps, smem))
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)

@@ -162,7 +162,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     return bits;
   }
 
-  // An element of the mask. What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
+  // An element of the mask. What lies beyond is hidden or not written: any will do, and loads without branches overlap.
   template <class M> BARACUDA_D M element_of(int i, int j) const {
     i = min(i, query_len - 1), j = min(j, key_len - 1);
     return *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
