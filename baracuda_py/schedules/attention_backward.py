@@ -112,6 +112,10 @@ class Blocks:
         elements = 2 * (self.keys + self.stages * self.queries) * d + self.split * self.keys * self.queries
         return 2 * elements + 8 * self.stages * self.queries
 
+    def bias_smem(self) -> int:
+        """Bytes besides where a mask is given: its elements are read where they stand."""
+        return 0
+
     def call(self, d: int) -> str:
         """The kernel's template but for its last argument."""
         numbers = self.warps, self.tiles, self.split, self.queries, self.slab, self.stages, self.across
@@ -158,12 +162,16 @@ class Groups:
         elements = 2 * (self.keys + self.stages * self.queries) * d + sets * self.keys * self.queries
         return 2 * elements + 8 * self.stages * self.queries + 16 + 1024
 
+    def bias_smem(self) -> int:
+        """Bytes besides where a mask is given: its elements for a tile of scores, of 4 bytes or less."""
+        return 4 * self.keys * self.queries
+
     def call(self, d: int) -> str:
         """The kernel's template but for its last argument."""
         return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
-# At head_dim 256 a register spills, and of packed sequences up to 30 at 128.
+# At head_dim 256 up to four registers spill, and at 128 with masks a dozen.
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3, spills=True), 256: Groups(2, 2, spills=True)}
 
 
@@ -250,7 +258,8 @@ def gradient_steps(
         if more and max(desc.query_len, desc.key_len) >= 2**30:
             return "biases, masks and dropout are for less than 2^30 queries and keys"
         kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
-        steps.append(Step(kernel, grid, params, {}, 32 * t.warps, t.smem(d)))
+        smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
+        steps.append(Step(kernel, grid, params, {}, 32 * t.warps, smem))
         if any_order:
             warps = heads * tiles * (t.queries // 16) * (d // 32)
             steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))

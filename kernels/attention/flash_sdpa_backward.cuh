@@ -52,50 +52,44 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
   return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
 }
 
-// The exponent's lse of rows past the last query, which no row has: their weights vanish, and hide() knows them by it.
+// The exponent's lse of rows past the last query, which no row has: their weights vanish.
 BARACUDA_D float no_row() { return numeric<float>::max(); }
 
 // What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
 struct Mask {
-  int cut;  // whether anything is masked, 2 if rows past the last query too
-  int left, from, past;
+  bool cut;  // whether anything is masked
+  int left, from, past, rows;
 };
 template <int QUERIES, int KEYS, class P> BARACUDA_D Mask mask_at(const P& p, const KeyTile& key, const Walk& step) {
   const i64 ahead = static_cast<i64>(step.at) * QUERIES - static_cast<i64>(key.tile) * KEYS;
   const auto clamped = [](i64 x) { return static_cast<int>(max<i64>(-KEYS - QUERIES, min<i64>(x, KEYS))); };
   const int past = clamped(ahead + key.of.shift + p.right), from = clamped(ahead + key.of.shift - p.left);
-  const bool cut = key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1;
-  return {(step.at + 1ll) * QUERIES > key.of.query_len ? 2 : cut, key.left, from, past};
+  const int rows = inside<QUERIES>(key.of.query_len, static_cast<i64>(step.at) * QUERIES);
+  return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1 || rows < QUERIES, key.left, from, past, rows};
 }
 
-// Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
-template <int N>
-BARACUDA_D void hide(float (&s)[N][4], const float2* stats, int i0, int key0, const Mask& mask, float hidden = 0.0f) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int i = i0 + 8 * n + lane_id() % 4 * 2 + e % 2, j = key0 + lane_id() / 4 + e / 2 * 8;
-      if (j >= mask.left || j > i + mask.past || j < i + mask.from) s[n][e] = hidden;
-    }
-  }
-  if (mask.cut != 2) return;
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) s[n][e] = (e % 2 ? stat.z : stat.x) == no_row() ? hidden : s[n][e];
-  }
-}
 // Zeros for columns whose bit is not set in their row's, of rows g and g + 8.
 template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen)[2]) {
+  const int first = i0 + lane_id() % 4 * 2;
+  const u64 mine[2] = {seen[0] >> first, seen[1] >> first};
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      if (!(seen[e / 2] >> (i0 + 8 * n + lane_id() % 4 * 2 + e % 2) & 1)) s[n][e] = 0.0f;
+      if (!(mine[e / 2] >> (8 * n + e % 2) & 1)) s[n][e] = 0.0f;
     }
   }
+}
+// Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
+template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask) {
+  u64 seen[2];  // the tile's queries that see key g, and g + 8
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int j = key0 + lane_id() / 4 + 8 * half, low = max(j - mask.past, 0);
+    const int count = j < mask.left ? min(j - mask.from + 1, mask.rows) - low : 0;
+    seen[half] = count > 0 ? ~0ull >> (64 - count) << low : 0;
+  }
+  keep(s, i0, seen);
 }
 // Scores to weights, p = 2^(s c - lse log2(e)).
 template <int N>
@@ -106,7 +100,7 @@ BARACUDA_D void weigh(float (&s)[N][4], const float2* stats, int i0, int key0, c
 #pragma unroll
     for (int e = 0; e < 4; ++e) s[n][e] = exp2_fast(math::fma(s[n][e], c, e % 2 ? -stat.z : -stat.x));
   }
-  if (mask.cut) hide(s, stats, i0, key0, mask);
+  if (mask.cut) hide(s, i0, key0, mask);
 }
 // dy v to ds = p (dy v - delta).
 template <int N>
@@ -117,7 +111,7 @@ BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const float2* 
 #pragma unroll
     for (int e = 0; e < 4; ++e) ds[n][e] = p[n][e] * (ds[n][e] - (e % 2 ? stat.w : stat.y));
   }
-  if (mask.cut) hide(ds, stats, i0, key0, mask);  // by the mask, not by p = 0: an infinite dy v of a masked pair is not seen
+  if (mask.cut) hide(ds, i0, key0, mask);  // by the mask, not by p = 0: an infinite dy v of a masked pair is not seen
 }
 // Accumulators to the A fragments of the next product.
 template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const float (&s)[N][4]) {
@@ -125,72 +119,6 @@ template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const
   for (int n = 0; n < N; ++n) {
     a[n / 2][n % 2 * 2] = pack_pair<T>(s[n][0], s[n][1]);
     a[n / 2][n % 2 * 2 + 1] = pack_pair<T>(s[n][2], s[n][3]);
-  }
-}
-
-// The same with score terms. s becomes the weights times what the soft cap lets through, -0 where hidden, p16 the weights
-// that dropout leaves; bits of `kept`: which those are. The lane's first score is that of query i and key j.
-template <class T, int N, class Terms>
-BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32& kept, const float2* stats, int i0, int key0,
-                      const Mask& mask, const Terms& terms, int i, int j) {
-  static_assert(N <= 8, "kept holds 32 scores");
-  kept = ~0u;
-  const float ahead = static_cast<float>(i + terms.shift - j);
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
-    float p[1][4];
-    if (terms.capped()) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = terms.squash(s[n][e]);
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) p[0][e] = s[n][e];
-    if (terms.sloped()) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        p[0][e] = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), p[0][e]);
-      }
-    }
-    if (terms.masked()) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) terms.add_mask_to(p[0][e], i + 8 * n + e % 2, j + e / 2 * 8);
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const bool hidden = terms.masked() && p[0][e] == -numeric<float>::infinity();
-      p[0][e] = hidden ? -0.0f : exp2_fast(math::fma(p[0][e], terms.c, e % 2 ? -stat.z : -stat.x));
-    }
-    if (mask.cut) hide(p, stats, i0 + 8 * n, key0, mask, -0.0f);
-    if (terms.capped()) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e] * terms.through(s[n][e]);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = p[0][e];
-    }
-    if (terms.drops()) {
-      const u32 bits = terms.kept_by_columns(i + 8 * n, j);
-      kept &= ~((bits ^ 15u) << 4 * n);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) p[0][e] = bits >> e & 1 ? p[0][e] : 0.0f;
-    }
-    p16[n / 2][n % 2 * 2] = pack_pair<T>(p[0][0], p[0][1]);
-    p16[n / 2][n % 2 * 2 + 1] = pack_pair<T>(p[0][2], p[0][3]);
-  }
-}
-// dy v to ds = s (kept dy v again - delta).
-template <int N>
-BARACUDA_D void differ(float (&ds)[N][4], const float (&s)[N][4], u32 kept, float again, const float2* stats, int i0) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float dp = kept >> (4 * n + e) & 1 ? ds[n][e] * again : 0.0f;
-      const float found = s[n][e] * (dp - (e % 2 ? stat.w : stat.y));
-      ds[n][e] = __float_as_uint(s[n][e]) == 0x80000000u ? 0.0f : found;
-    }
   }
 }
 

@@ -14,7 +14,7 @@
 // those a block waits for have started; they walk the queries alike, a step apart. Tickets go round p.chunk heads, then
 // to their next tile of keys: few blocks that run together share a head, and what they read and add stays in L2. The
 // order of every sum is fixed by (element, D, tiling) and by where tiles start.
-#include "attention/flash_sdpa_backward.cuh"
+#include "attention/flash_sdpa_backward_terms.cuh"
 
 namespace baracuda {
 namespace attention {
@@ -178,18 +178,20 @@ BARACUDA_D void flash_gradients(const P& p) {
       for (int m = 0; m < MT; ++m) {
         const float2* const stat = stats + stage * QUERIES;
         if constexpr (TERMS != 0) {
-          u32 kept;
           const int i = now.at * QUERIES + i0 + lane % 4 * 2, j = static_cast<int>(k0) + key0 + 16 * m + lane / 4;
-          weigh<T>(s[m], p16[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
-          differ(ds[m], s[m], kept, terms.again, stat, i0);
+          const Direct<decltype(terms)> biases{terms, i, j};
+          const u32 kept = terms.drops() ? terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j)) : 0;
+          const float ahead = static_cast<float>(i + terms.shift - j);
+          weigh<T>(s[m], p16[m], kept, stat, i0, key0 + 16 * m, mask, terms, biases, ahead);
+          differ<T>(ds[m], ds16[m], s[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
         } else {
           weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
           if constexpr (CUTS) keep(s[m], i0, seen[m]);
           differ(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
           if constexpr (CUTS) keep(ds[m], i0, seen[m]);
           to_fragments<T>(p16[m], s[m]);
+          to_fragments<T>(ds16[m], ds[m]);
         }
-        to_fragments<T>(ds16[m], ds[m]);
 #pragma unroll
         for (int n = 0; n < SLAB / 16; ++n) {
           if (EVERY || SPLIT == 2) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);

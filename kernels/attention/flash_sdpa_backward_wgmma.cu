@@ -7,8 +7,9 @@
 //
 // A step has one barrier (two with STAGES 2) and no product in flight at its end: the assembler serialises all products
 // of a loop that carries one over. Exponentials run under dy v, ds under dv, the barrier under dk. Whose turn it is was
-// looked up a step ahead, and passing it on waits for additions that were made a step before.
-#include "attention/flash_sdpa_backward.cuh"
+// looked up a step ahead, and passing it on waits for additions that were made a step before; loads that it would wait
+// for too start after it (H200, head_dim 64 and 128: 4 and 5 % of the time).
+#include "attention/flash_sdpa_backward_terms.cuh"
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
@@ -76,14 +77,29 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     }
   }
 
-  TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift);
-  [[maybe_unused]] u32 kept = ~0u;
+  using Added = TermsOf<TERMS, float, true, P>;
+  Added terms(p, p.query_len, p.key_len, p.shift);
+  conditional<TERMS != 0, Staged<Added, SLAB>, Unbiased> biases(terms, ticket + 4);
+  const int warp_j = static_cast<int>(k0) + key0, j = warp_j + lane_id() / 4;
+  if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
+  const auto enter = [&](const Walk& step) {
+    if constexpr (TERMS != 0) {
+      if (p.group > 1) terms.enter(block.b, block.kv * p.group + step.head);
+      if constexpr (TERMS == 2) {
+        if (terms.masked() && step.at >= block.first && !biases.same) biases.fetch(step.at * QUERIES + i0, warp_j);
+        cp_async_commit();
+      }
+    }
+  };
 
   Walk now{block.last, 0}, ahead = now;  // the step, and the one to load
   int stage = 0, loaded = 0;
   u32 set = 0;
   const auto load_ahead = [&] {
-    if (ahead.at < block.first) return;
+    if (ahead.at < block.first) {
+      if (TERMS == 2) cp_async_commit();  // which the wait for a mask counts
+      return;
+    }
     const i64 q0 = static_cast<i64>(ahead.at) * QUERIES;
     const int rows = inside<QUERIES>(block.of.query_len, q0);
     const u32 h = block.kv * p.group + ahead.head;
@@ -106,11 +122,17 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   cp_async_wait<0>();
   wgmma_publish();
   __syncthreads();
+  if constexpr (TERMS == 2) {
+    if (terms.masked() && block.last >= block.first) biases.fetch(block.last * QUERIES + i0, warp_j);
+    cp_async_commit();
+  }
   load_ahead();
 #pragma unroll 1
   while (now.at >= block.first) {
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
     const u32 turn = turn_at<QUERIES, KEYS>(p, block, now);
+    Walk next = now;
+    next.step(p.group);
     const float2* const stat = stats + stage * QUERIES;
     const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
     T* const ds_tile = scores + set * SCORES;
@@ -118,12 +140,17 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     wgmma_fence();
     start_scores<T, D, KEYS, QUERIES>(s, mine, rows + i0 * 8);
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
+    [[maybe_unused]] const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
+    [[maybe_unused]] u32 kept = 0;
+    if constexpr (TERMS == 2) {
+      if (terms.drops()) kept = terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j));
+      cp_async_wait<1>();  // for the mask, not for the tile after
+      if (terms.masked() && !(biases.same && before.at >= 0)) biases.put(now.at * QUERIES + i0, warp_j);
+    }
     wgmma_wait<1>();
     hold(s);
     if constexpr (TERMS != 0) {
-      const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2, j = static_cast<int>(k0) + key0 + lane_id() / 4;
-      terms.enter(block.b, block.kv * p.group + now.head);
-      weigh<T>(s, p16, kept, stat, i0, key0, mask, terms, i, j);
+      weigh<T>(s, p16, kept, stat, i0, key0, mask, terms, biases, static_cast<float>(i + terms.shift - j));
     } else {
       weigh(s, stat, i0, key0, mask, c);
       to_fragments<T>(p16, s);
@@ -148,9 +175,12 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       wgmma_wait<0>();
     }
     hold(ds);
-    if constexpr (TERMS != 0) differ(ds, s, kept, terms.again, stat, i0);
-    else differ(ds, s, stat, i0, key0, mask);
-    to_fragments<T>(ds16, ds);
+    if constexpr (TERMS != 0) {
+      differ<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
+    } else {
+      differ(ds, s, stat, i0, key0, mask);
+      to_fragments<T>(ds16, ds);
+    }
 #pragma unroll
     for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(ds_tile, key0, i0 + 16 * n, ds16[n]);
     if constexpr (SPLIT == 1) {
@@ -169,9 +199,10 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     cp_async_wait<0>();
     wgmma_publish();
     __syncthreads();  // ds is there, and the next tile; all are done with the tile before
-    if (STAGES == 3) load_ahead();
-    Walk next = now;
-    next.step(p.group);
+    const auto look_ahead = [&] {
+      enter(next);
+      if (STAGES == 3) load_ahead();
+    };
     const int after = stage + 1 == STAGES ? 0 : stage + 1;
     wgmma_fence();
     if constexpr (SPLIT == 2) {
@@ -202,6 +233,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
           }
           if (threadIdx.x == 0 && next.at >= block.first) glance = current_turn(counter_at(p, block, next));
         }
+        if (unit == 0) look_ahead();
         wgmma_wait<0>();
         hold(dq);
         add_to_dq<T, D, QUERIES, KEYS>(p, block, now, warp % 4 * 16, (unit + group) * WIDTH, dq);
@@ -209,6 +241,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       }
     } else {
       wgmma_commit();
+      look_ahead();
       wgmma_wait<0>();
     }
     hold(p16);

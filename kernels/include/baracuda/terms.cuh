@@ -129,24 +129,48 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     const u32 theirs = stays(a) | stays(b) << 1;
     return right ? theirs | mine << 2 : mine | theirs << 2;
   }
-  BARACUDA_D u32 kept_by_columns(int i, int j) const {
+  // A word of the latter for 8 N rows, bits 4 n + e, in two steps: what this lane makes, whole blocks of the stream, then
+  // trading bits with the three that share its four keys, which takes 2 shuffles for all rows.
+  template <int N> BARACUDA_D u32 made_by_columns(int i, int j) const {
+    u32 bits = 0;
     if (key_len % 4 != 0) {
-      return kept(i, j) | kept(i + 1, j) << 1 | kept(i, j + 8) << 2 | kept(i + 1, j + 8) << 3;
+#pragma unroll 1
+      for (int n = 0; n < 4 * N; ++n) bits |= static_cast<u32>(kept(i + n / 4 * 8 + n % 2, j + n / 2 % 2 * 8)) << n;
+      return bits;
     }
-    const int r = lane_id() / 4 % 4;  // of the lanes with four neighbouring keys this one makes element r's block
-    const Philox4 made = philox_block(seed, offset, element(i + r % 2, j - r + r / 2 * 8) >> 2);
-    u32 word[4] = {made.x, made.y, made.z, made.w};
+    const int r = lane_id() / 4 % 4;  // the element whose block, of four keys, this lane makes
+    const u64 first = element(i + r % 2, j - r + r / 2 * 8) >> 2;
+    const u32 most = (p.threshold << 8) - 1;  // of words that do not stay
 #pragma unroll
-    for (int bit = 1; bit <= 2; bit *= 2) {  // transposed over the four lanes
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (k & bit) continue;
-        const u32 got = __shfl_xor_sync(all_lanes, r & bit ? word[k] : word[k + bit], 4 * bit);
-        if (r & bit) word[k] = got;
-        else word[k + bit] = got;
-      }
+    for (int n = 0; n < N; ++n) {
+      const Philox4 made = philox_block(seed, offset, first + 2 * n * static_cast<u64>(key_len));
+      if (made.x > most) bits |= 1u << 4 * n;
+      if (made.y > most) bits |= 2u << 4 * n;
+      if (made.z > most) bits |= 4u << 4 * n;
+      if (made.w > most) bits |= 8u << 4 * n;
     }
-    return stays(word[0]) | stays(word[1]) << 1 | stays(word[2]) << 2 | stays(word[3]) << 3;
+    return bits;
+  }
+  BARACUDA_D u32 traded_by_columns(u32 bits) const {  // four bits of each of four lanes are transposed
+    if (key_len % 4 != 0) return bits;
+#pragma unroll
+    for (int k = 1; k <= 2; k *= 2) {
+      const bool upper = lane_id() / 4 & k;
+      const u32 low = k == 1 ? 0x55555555u : 0x33333333u, got = __shfl_xor_sync(all_lanes, bits, 4 * k);
+      bits = upper ? (bits & ~low) | (got >> k & low) : (bits & low) | (got & low) << k;
+    }
+    return bits;
+  }
+
+  // An element of the mask. What lies beyond is hidden or not written: any will do, and loads without branches overlap.
+  template <class M> BARACUDA_D M element_of(int i, int j) const {
+    i = min(i, query_len - 1), j = min(j, key_len - 1);
+    return *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
+  }
+  template <class M> BARACUDA_D A bias_as(int i, int j) const {  // -inf where it hides
+    const M found = element_of<M>(i, j);
+    if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
+    else return static_cast<A>(to_acc(found));
   }
 
  private:
@@ -157,10 +181,8 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     with_kind<A>(p.mask_kind, [&](auto kind) { found = mask_as<decltype(kind)>(i, j); });
     return found;
   }
-  // In units. What lies beyond is hidden or not written: any element will do, and loads without branches overlap.
-  template <class M> BARACUDA_D A mask_as(int i, int j) const {
-    i = min(i, query_len - 1), j = min(j, key_len - 1);
-    const M found = *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
+  template <class M> BARACUDA_D A mask_as(int i, int j) const {  // in units
+    const M found = element_of<M>(i, j);
     if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
     else return finite(static_cast<A>(to_acc(found)));
   }

@@ -152,6 +152,51 @@ def test_strides_batch_and_repetition_do_not_change_bits(element: str, preferenc
         assert all((a == b).all() for a, b in zip(flash_sdpa_backward(*arrays, **facts), want, strict=True))
 
 
+@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_masks_and_dropout_where_rows_are_whole_pieces(d: int, element: str) -> None:
+    for mask in ("bool", "float16", "bfloat16", "float32"):
+        assert wrong(descriptor(150, 208, d, element, dropout_p=0.3), {"mask"}, mask=mask) is None, mask
+
+
+def layouts(mask: Any) -> dict[str, Any]:
+    """Views equal to a mask [1, heads, queries, keys]: pieces of 16 bytes or none, any strides."""
+    import cupy
+
+    room = cupy.zeros((*mask.shape[:3], mask.shape[3] + 1), mask.dtype)[..., 1:]
+    room[...] = mask
+    return {
+        "dense": mask, "odd": room, "swapped": cupy.ascontiguousarray(mask.swapaxes(2, 3)).swapaxes(2, 3),
+        "backwards": cupy.ascontiguousarray(mask[..., ::-1, ::-1])[..., ::-1, ::-1],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("preference", [None, SM80])
+@pytest.mark.parametrize(("d", "keys"), [(64, 400), (128, 144), (256, 336), (64, 203)])
+def test_masks_of_any_element_and_strides_give_the_same_bits(
+    d: int, keys: int, preference: PlanPreference | None
+) -> None:
+    import cupy
+
+    rng = np.random.default_rng(d)
+    q, y, dy = (cupy.asarray(rng.standard_normal((2, 2, 301, d)).astype("float16")) for _ in range(3))
+    k, v = (cupy.asarray(rng.standard_normal((2, 1, keys, d)).astype("float16")) for _ in range(2))
+    lse = cupy.full((2, 2, 301), 7.0, "float32")
+    facts = {"preference": preference, "is_causal": True, "scale": -0.1}
+    seen = cupy.asarray(rng.random((1, 2, 301, keys)) < 0.8)
+    some = cupy.where(seen, cupy.asarray(rng.integers(-8, 8, seen.shape) / 4), -np.inf)  # exact in any element
+    for once in (False, True):  # in all rows the same
+        if once:
+            seen, some = (cupy.broadcast_to(m[:, :1, :1], m.shape) for m in (seen, some))
+        for kind, mask, biases in (
+            ("bool", seen, cupy.where(seen, 0, -np.inf)), ("float16", some, some), ("float32", some, some),
+        ):  # fmt: skip
+            want = flash_sdpa_backward(q, k, v, y, lse, dy, biases.astype("float32"), **facts)
+            for name, view in layouts(mask.astype(kind)).items():
+                got = flash_sdpa_backward(q, k, v, y, lse, dy, view[:, :1, :1] if once else view, **facts)
+                assert all((a == b).all() for a, b in zip(got, want, strict=True)), (kind, name, once)
+
+
 @pytest.mark.parametrize("preference", [None, SM80])
 @pytest.mark.parametrize("element", ["float16", "float32"])
 def test_gradients_alone_are_those_of_all(element: str, preference: PlanPreference | None) -> None:
