@@ -1,5 +1,6 @@
 // flash_sdpa_mma    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
-//   With TERMS also what terms.cuh adds to s or hides of it, each term a branch that all threads take alike.
+//   With TERMS also what terms.cuh and, for TERMS 2, runs.cuh add to s or hide of it, each term a branch that all threads
+//   take alike.
 //
 // One block a tile of queries of one head, q, k and v in swizzled shared memory by cp.async, both products on
 // mma.sync m16n8k16. A warp owns 16 MT rows of the tile: scores and outputs stay in its registers, and a score tile is
@@ -8,8 +9,9 @@
 // Tiles of keys that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by
 // where the tiles start, so neither the batch nor alignment changes a bit.
 #include <baracuda/flash.cuh>
+#include <baracuda/opaque.cuh>
 #include <baracuda/paged.cuh>
-#include <baracuda/terms.cuh>
+#include <baracuda/runs.cuh>
 
 namespace baracuda {
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS 2 p says so.
@@ -18,6 +20,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
   constexpr int DV = min(D, 256), VALUES = KEYS * DV;  // past 256 columns blockIdx.y says which 256 of v a block takes
+  using Order = conditional<TERMS == 2, tile::Runs<KEYS>, tile::InPlace>;
   const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, queries);       // [ROWS][D], at the end the outputs
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
@@ -35,16 +38,16 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const Span<ROWS> span(p, work);
   const int key_len = span.key_len;
   const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);  // for this warp, and for the block
-  const TermsOf<TERMS, float, true, P> terms(p, work);
+  const conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
   const float c = terms.c;
   bool can_hide = span.bounded;
-  if constexpr (TERMS != 0) can_hide |= terms.masked();
+  if constexpr (TERMS == 2) can_hide |= terms.masked();
 
   const auto load_keys = [&](int k0, int stage) {
-    tile::copy<KEYS, D, THREADS>(keys + stage * TILE, k.from(k0), key_len - k0, p.d_k, wide);
+    tile::copy<KEYS, D, THREADS, Order>(keys + stage * TILE, k.from(k0), key_len - k0, p.d_k, wide);
   };
   const auto load_values = [&](int k0, int stage) {
-    tile::copy<KEYS, DV, THREADS>(values + stage * VALUES, v.from(k0), key_len - k0, p.d_v - col0, wide);
+    tile::copy<KEYS, DV, THREADS, Order>(values + stage * VALUES, v.from(k0), key_len - k0, p.d_v - col0, wide);
   };
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
   int k0 = span.template first<KEYS>();
@@ -63,8 +66,11 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const tile::Reader<D, false> query(mine);
   const tile::Reader<DV, false> value(values);
   const tile::Reader<D, true> key(keys);
-  Rows<T, DV, MT, KEYS> r;
+  Rows<T, DV, MT, KEYS, TERMS == 2> r;
+  typename decltype(r)::Found found;
   if constexpr (TERMS != 0) r.begin_with(terms);
+  // Whether values are searched for what 0 times is not 0. Else what is suspicious at the end is done again so.
+  bool careful = TERMS != 2;
 
   // A tile of keys: `begin` before the scores, `middle` before the values are read.
   int stage = 0;
@@ -86,44 +92,58 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     if (k0 + KEYS < last) load_keys(k0 + KEYS, 0);
     cp_async_commit();
   };
-  const auto odd = [&] { return can_hide && has_odd<VALUES / 2, THREADS>(values + stage * VALUES); };
+  const auto odd = [&] { return careful && can_hide && has_odd<VALUES / 2, THREADS>(values + stage * VALUES); };
   const auto clear = [&] {
     __syncthreads();
     clear_odd<VALUES / 2, THREADS>(values + stage * VALUES);
     __syncthreads();
   };
 
+  for (;;) {
 #pragma unroll 1
-  for (; k0 < own; k0 += KEYS, stage ^= STAGES - 1) {
-    const u32 at = stage * TILE * static_cast<u32>(sizeof(T)), value_at = stage * VALUES * static_cast<u32>(sizeof(T));
-    const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
-    begin(k0);
-    score<T, D, MT, KEYS>(r.s, query, key, at);
-    middle(k0);
-    bool cut = span.template cuts<KEYS>(k0);
-    if constexpr (TERMS != 0) r.add(terms, i0, k0);
-    if (cut) r.mask(left, from, past);
-    if constexpr (TERMS != 0) cut |= terms.masked();
-    r.weigh(c);
-    if constexpr (TERMS != 0) {
-      if (terms.drops()) r.drop(terms, i0, k0);
+    for (; k0 < own; k0 += KEYS, stage ^= STAGES - 1) {
+      const u32 at = stage * TILE * static_cast<u32>(sizeof(T)), value_at = stage * VALUES * static_cast<u32>(sizeof(T));
+      const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
+      begin(k0);
+      score<T, D, MT, KEYS>(r.s, query, key, at);
+      middle(k0);
+      bool cut = span.template cuts<KEYS>(k0);
+      if constexpr (TERMS != 0) r.add(terms, i0, k0);
+      if constexpr (TERMS == 2) r.add_mask(terms, i0, k0, careful);
+      if (cut) r.mask(left, from, past);
+      if constexpr (TERMS == 2) cut |= terms.masked();
+      if (TERMS == 2 && careful) r.template weigh<true>(c);
+      else r.weigh(c);
+      if constexpr (TERMS == 2) {
+        r.sift(found, terms, i0, k0);
+        r.drop(found, terms);
+      }
+      r.rescale();
+      r.pack();
+      if (cut && odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
+        r.template add_odd<tile::Rows<DV>>(values + stage * VALUES, left, [&](int row, int key) {
+          if constexpr (TERMS == 2) return key >= from + row && key < past + row && !terms.hides(i0 + row, k0 + key);
+          else return key >= from + row && key < past + row;
+        });
+        clear();
+      }
+      multiply<T, DV, MT, KEYS>(r.acc, r.weights, value, value_at);
     }
-    r.rescale();
-    r.pack();
-    if (cut && odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
-      r.template add_odd<tile::Rows<DV>>(values + stage * VALUES, left, [&](int row, int key) {
-        if constexpr (TERMS != 0) return key >= from + row && key < past + row && !terms.hides(i0 + row, k0 + key);
-        else return key >= from + row && key < past + row;
-      });
-      clear();
-    }
-    multiply<T, DV, MT, KEYS>(r.acc, r.weights, value, value_at);
-  }
 #pragma unroll 1
-  for (; k0 < last; k0 += KEYS, stage ^= STAGES - 1) {  // tiles that only warps further down see
-    begin(k0);
-    middle(k0);
-    if (odd()) clear();
+    for (; k0 < last; k0 += KEYS, stage ^= STAGES - 1) {  // tiles that only warps further down see
+      begin(k0);
+      middle(k0);
+      if (odd()) clear();
+    }
+    if (careful || !__syncthreads_or(r.suspicious(c))) break;
+    careful = true;
+    k0 = forgotten(span.template first<KEYS>());  // or the first tile's dropout would be computed before
+    stage = 0;
+    r.clear();
+    if constexpr (TERMS != 0) r.begin_with(terms);
+    load_keys(k0, 0);
+    if (STAGES == 2) load_values(k0, 0);
+    cp_async_commit();
   }
 
   cp_async_wait<0>();

@@ -1,13 +1,14 @@
 // flash_sdpa_wgmma    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
-//   With TERMS also what terms.cuh adds to s or hides of it, each term a branch that all threads take alike.
+//   With TERMS also what terms.cuh and, for TERMS 2, runs.cuh add to s or hide of it.
 //
 // flash_sdpa_mma on wgmma: a warpgroup owns 64 queries of the block's tile, and the tensor cores read q, k and v from
 // panels of 64 columns in shared memory. The scores of a tile are started before the product with the values of the tile
 // before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
 // the keys of the next one. Order of sums as in flash_sdpa_mma, with this kernel's tiles.
 #include <baracuda/flash.cuh>
+#include <baracuda/opaque.cuh>
 #include <baracuda/paged.cuh>
-#include <baracuda/terms.cuh>
+#include <baracuda/runs.cuh>
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
@@ -20,6 +21,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
   constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
   using InTile = tile::Panels<KEYS>;
+  using Order = conditional<TERMS == 2, tile::Runs<KEYS>, tile::InPlace>;
   const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels; at the end the outputs
@@ -35,14 +37,14 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
   const Span<ROWS> span(p, work);
   const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
-  const TermsOf<TERMS, float, true, P> terms(p, work);
+  const conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
   const float c = terms.c;
 
-  const auto load_keys = [&](int k0, int slot) {
-    tile::copy_panels<KEYS, D, THREADS>(keys + slot * TILE, k.from(k0), key_len - k0, p.d_k, wide);
+  const auto load_keys = [&](int k0, int slot, bool wide) {
+    tile::copy_panels<KEYS, D, THREADS, Order>(keys + slot * TILE, k.from(k0), key_len - k0, p.d_k, wide);
   };
-  const auto load_values = [&](int k0, int slot) {
-    tile::copy_panels<KEYS, D, THREADS>(values + slot * TILE, v.from(k0), key_len - k0, p.d_v, wide);
+  const auto load_values = [&](int k0, int slot, bool wide) {
+    tile::copy_panels<KEYS, D, THREADS, Order>(values + slot * TILE, v.from(k0), key_len - k0, p.d_v, wide);
   };
   const auto arrive = [&] {  // all that was loaded is there, and all are done with what is loaded over next
     cp_async_wait<0>();
@@ -50,7 +52,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     __syncthreads();
   };
   tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
-  load_keys(first, 0);
+  load_keys(first, 0, wide);
   cp_async_commit();
   if (p.sign != 1.0) {
     cp_async_wait<0>();
@@ -58,16 +60,18 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     for (int n = threadIdx.x; n < ROWS * D; n += THREADS) queries[n] = from_acc<T>(to_acc(queries[n]) * float(p.sign));
   }
 
-  Rows<T, D, 1, KEYS> r;
+  Rows<T, D, 1, KEYS, TERMS == 2> r;
+  typename decltype(r)::Found found;
   if constexpr (TERMS != 0) r.begin_with(terms);
   const u64 query = wgmma_operand(queries) + warp / 4 * (64 * 8), key = wgmma_operand(keys), value = wgmma_operand(values);
   u32 held[HELD ? D / 16 : 1][4];  // the warp's queries
   const auto start_scores = [&](int slot) {  // s = q kᵀ
+    const u64 x = TERMS == 2 && !HELD ? forgotten(query) : query;  // or every d's would be kept, in local memory
 #pragma unroll
     for (int d = 0; d < D; d += 16) {
       const u64 y = key + slot * (TILE / 8) + d / 64 * (PANEL / 8) + d % 64 / 16 * within;
       if constexpr (HELD) wgmma<T, false>(r.s[0], held[d / 16], y, d != 0);
-      else wgmma<T, false, false>(r.s[0], query + d / 64 * (ROWS * 8) + d % 64 / 16 * within, y, d != 0);
+      else wgmma<T, false, false>(r.s[0], x + d / 64 * (ROWS * 8) + d % 64 / 16 * within, y, d != 0);
     }
     wgmma_commit();
   };
@@ -82,21 +86,24 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     }
     wgmma_commit();
   };
-  const auto weigh = [&](int k0) {
-    if constexpr (TERMS != 0) r.add(terms, i0, k0);
-    if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
-    r.weigh(c);
-    if constexpr (TERMS != 0) {
-      if (terms.drops()) r.drop(terms, i0, k0);
+  const auto read_queries = [&] {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int d = 0; d < D; d += 16) {
+        tile::Reader<64, false>(queries + d / 64 * (ROWS * 64) + row0 * 64).read(held[d / 16], 0, d % 64);
+      }
     }
+  };
+  const auto cut = [&](int k0) {
+    if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
   };
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
     bool cut = span.bounded && span.template cuts<KEYS>(k0);
-    if constexpr (TERMS != 0) cut |= terms.masked();
+    if constexpr (TERMS == 2) cut |= terms.masked();
     if (!cut || !has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
     r.template add_odd<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
       const bool seen = key >= span.low - k0 + row0 + row && key < span.high - k0 + row0 + row;
-      if constexpr (TERMS != 0) return seen && !terms.hides(i0 + row, k0 + key);
+      if constexpr (TERMS == 2) return seen && !terms.hides(i0 + row, k0 + key);
       else return seen;
     });
     __syncthreads();
@@ -105,29 +112,26 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     __syncthreads();
   };
 
-  if (first < last) {
+  const auto walk = [&] {
     arrive();
-    load_values(first, 0);
-    if (first + KEYS < last) load_keys(first + KEYS, 1);
+    load_values(first, 0, wide);
+    if (first + KEYS < last) load_keys(first + KEYS, 1, wide);
     cp_async_commit();
-    if constexpr (HELD) {
-#pragma unroll
-      for (int d = 0; d < D; d += 16) {
-        tile::Reader<64, false>(queries + d / 64 * (ROWS * 64) + row0 * 64).read(held[d / 16], 0, d % 64);
-      }
-    }
+    read_queries();
     wgmma_fence();
     start_scores(0);
     wgmma_wait<0>();
     hold(r.s[0]);
-    weigh(first);
+    if constexpr (TERMS != 0) r.add(terms, i0, first);
+    cut(first);
+    r.weigh(c);
     r.pack();
     int k0 = first + KEYS, slot = 1;
 #pragma unroll 1
     for (; k0 < last; k0 += KEYS, slot ^= 1) {
       arrive();
-      load_values(k0, slot);
-      if (k0 + KEYS < last) load_keys(k0 + KEYS, slot ^ 1);
+      load_values(k0, slot, wide);
+      if (k0 + KEYS < last) load_keys(k0 + KEYS, slot ^ 1, wide);
       cp_async_commit();
       settle(k0 - KEYS, slot ^ 1);
       hold(r.weights[0]);
@@ -138,7 +142,9 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       wgmma_wait<1>();
       hold(r.s[0]);
       hold(held);
-      weigh(k0);
+      if constexpr (TERMS != 0) r.add(terms, i0, k0);
+      cut(k0);
+      r.weigh(c);
       wgmma_wait<0>();
       hold(r.acc[0]);
       hold(r.weights[0]);
@@ -153,6 +159,113 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     start_outputs(slot ^ 1);
     wgmma_wait<0>();
     hold(r.acc[0]);
+  };
+  // TERMS 2: a loop for each of the common kinds, because code that is jumped over costs time too (H200, head_dim 128: 0.73
+  // of the plain kernel's rate with all kinds in one loop, none of them used). It begins with weights of 0 for a tile of
+  // zeros, so that the first tile is one like the others. Values are not searched for what 0 times is not 0.
+  struct Dropout {};   // alone
+  struct AnyTerms {};  // else M is the element of a mask that is alone
+  const auto sweep = [&](auto kind, int end) {
+    using M = decltype(kind);
+    constexpr bool DROPS = is_same<M, Dropout>, ANY = is_same<M, AnyTerms>, DENSE = !DROPS && !ANY;
+    uint4* const none = reinterpret_cast<uint4*>(values + TILE);
+    for (int n = threadIdx.x; n < TILE / 8; n += THREADS) none[n] = uint4{0, 0, 0, 0};
+    for (u32 (&four)[4] : r.weights[0]) four[0] = four[1] = four[2] = four[3] = 0;
+    arrive();
+    read_queries();
+    int slot = 0;
+#pragma unroll 1
+    for (int k0 = first; k0 < end; k0 += KEYS, slot ^= 1) {
+      arrive();
+      load_values(k0, slot, true);
+      if (k0 + KEYS < end) load_keys(k0 + KEYS, slot ^ 1, true);
+      cp_async_commit();
+      if constexpr (DENSE) r.template fetch<M>(found, terms, i0, k0);
+      hold(r.weights[0]);
+      hold(r.acc[0]);
+      wgmma_fence();
+      start_scores(slot);
+      start_outputs(slot ^ 1);
+      wgmma_wait<1>();
+      hold(r.s[0]);
+      hold(held);
+      if constexpr (ANY) {
+        r.add(terms, i0, k0);
+        r.add_mask(terms, i0, k0, false);
+      }
+      if constexpr (DENSE) r.template add<M>(found, terms, i0, k0);
+      cut(k0);
+      r.weigh(c);
+      if constexpr (DROPS) r.drop(terms, i0, k0);
+      if constexpr (ANY) {
+        r.sift(found, terms, i0, k0);
+        r.drop(found, terms);
+      }
+      wgmma_wait<0>();
+      hold(r.acc[0]);
+      hold(r.weights[0]);
+      r.rescale();
+      r.pack();
+    }
+    arrive();
+    hold(r.weights[0]);
+    hold(r.acc[0]);
+    wgmma_fence();
+    start_outputs(slot ^ 1);
+    wgmma_wait<0>();
+    hold(r.acc[0]);
+  };
+  if constexpr (TERMS == 2) {
+    const bool fast = wide && first < last, alone = !terms.capped() && !terms.sloped();
+    const bool dense = alone && terms.masked() && terms.dense && !terms.drops();
+    const int end = dense ? min(last, key_len / KEYS * KEYS) : last;
+    if (fast) {
+      if (alone && !terms.masked() && terms.whole_blocks()) sweep(Dropout{}, end);
+      else if (dense && p.mask_kind == 0) sweep(u8{}, end);
+      else if (dense && p.mask_kind == (is_same<T, f16> ? 1 : 2)) sweep(T{}, end);
+      else if (dense && p.mask_kind == 3) sweep(float{}, end);
+      else sweep(AnyTerms{}, end);
+    }
+    cp_async_wait<0>();
+    __syncthreads();  // the copies of q, by other threads, must not meet the outputs
+    int k0 = fast ? max(first, (end + KEYS - 1) / KEYS * KEYS) : first;
+    for (bool again = false;; again = true) {
+#pragma unroll 1
+      for (; k0 < last; k0 += KEYS) {  // any tiles; a second time with care where something is suspicious
+        __syncthreads();
+        load_keys(k0, 0, wide);
+        load_values(k0, 0, wide);
+        cp_async_commit();
+        arrive();
+        read_queries();
+        wgmma_fence();
+        start_scores(0);
+        wgmma_wait<0>();
+        hold(r.s[0]);
+        r.add(terms, i0, k0);
+        r.add_mask(terms, i0, k0, again);
+        cut(k0);
+        if (again) r.template weigh<true>(c);
+        else r.weigh(c);
+        r.sift(found, terms, i0, k0);
+        r.drop(found, terms);
+        r.rescale();
+        r.pack();
+        if (again) settle(k0, 0);
+        hold(r.weights[0]);
+        hold(r.acc[0]);
+        wgmma_fence();
+        start_outputs(0);
+        wgmma_wait<0>();
+        hold(r.acc[0]);
+      }
+      if (again || !__syncthreads_or(r.suspicious(c))) break;
+      k0 = first;
+      r.clear();
+      r.begin_with(terms);
+    }
+  } else if (first < last) {
+    walk();
   } else {
     cp_async_wait<0>();
     __syncthreads();  // the copies of q, by other threads, must not meet the outputs

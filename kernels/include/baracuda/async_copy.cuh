@@ -31,4 +31,10 @@ template <int PENDING> BARACUDA_D void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory");
 }
 
+// Into the L2 cache, sooner or later.
+// PTX ISA, Data Movement and Conversion Instructions: prefetch (PTX 2.0, sm_20).
+BARACUDA_D void prefetch_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" :: "l"(__cvta_generic_to_global(global)));
+}
+
 }  // namespace baracuda

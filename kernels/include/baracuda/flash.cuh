@@ -6,6 +6,7 @@
 // base cancels in y, and the lse takes it back out.
 #include <baracuda/attention.cuh>
 #include <baracuda/mma_tile.cuh>
+#include <baracuda/opaque.cuh>
 
 namespace baracuda {
 namespace attention {
@@ -103,14 +104,15 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
 }
 
 // What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's running maximum and sum. Lane (g, t) of
-// mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16.
-template <class T, int D, int MT, int KEYS> struct Rows {
+// mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys stand as tile::Runs has them.
+template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   static_assert(KEYS <= 128, "add_odd keeps two words of bits a row");
   float acc[MT][D / 8][4], s[MT][KEYS / 8][4], top[MT][2], sum[MT][2], factor[MT][2];
   bool moved;
   u32 weights[MT][KEYS / 16][4];
 
-  BARACUDA_D Rows() {
+  BARACUDA_D Rows() { clear(); }
+  BARACUDA_D void clear() {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -120,6 +122,10 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
+  // The lane's first key of a tile, and from there to its score e of n.
+  static BARACUDA_D int own_key() { return lane_id() % 4 * (RUNS ? KEYS / 4 : 2); }
+  static BARACUDA_HD constexpr int further(int n, int e) { return (RUNS ? 2 : 8) * n + e % 2; }
+
   // f(score, r, c) for each score, at row r and key c of the lane's own: see terms.cuh.
   template <class F> BARACUDA_D void each(const F& f) {
 #pragma unroll
@@ -127,13 +133,13 @@ template <class T, int D, int MT, int KEYS> struct Rows {
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) f(s[m][n][e], 16 * m + e / 2 * 8, 8 * n + e % 2);
+        for (int e = 0; e < 4; ++e) f(s[m][n][e], 16 * m + e / 2 * 8, further(n, e));
       }
     }
   }
   // The warp's first row is query i, the tile's first key j.
   template <class Terms> BARACUDA_D void add(const Terms& terms, int i, int j) {
-    terms.add_to([&](const auto& f) { each(f); }, i + lane_id() / 4, j + lane_id() % 4 * 2);
+    terms.add_to([&](const auto& f) { each(f); }, i + lane_id() / 4, j + own_key());
   }
 
   // A sink takes part in the sum like a key without a value: the rows begin with it.
@@ -146,17 +152,88 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
-  // Zeros for the weights that dropout takes.
+  // Runs of the lane's rows: the mask's words, of elements up to 16 bits, and bits of the weights that dropout leaves.
+  struct Found {
+    u32 mask[MT][2][KEYS / 8], kept[MT][2];
+  };
+  // All begin at query i and key j, those of the warp. fetch and add: the mask's elements are M, its rows dense, and the
+  // tile is whole; elements that registers have no place for beside the products are loaded by add.
+  template <class M, class Terms> BARACUDA_D void fetch(Found& found, const Terms& terms, int i, int j) const {
+    if constexpr (sizeof(M) <= 2) each_row([&](int m, int half, int r) {
+      terms.template fetch<M, KEYS / 4>(found.mask[m][half], i + r, j + own_key());
+    });
+  }
+  template <class M, class Terms> BARACUDA_D void add(const Found& found, const Terms& terms, int i, int j) {
+    each_row([&](int m, int half, int r) {
+      if constexpr (sizeof(M) <= 2) {
+        terms.template add<M, KEYS / 4>(found.mask[m][half], run(m, half), false);
+      } else {
+        u32 words[KEYS / 4];
+        terms.template fetch<M, KEYS / 4>(words, i + r, j + own_key());
+        terms.template add<M, KEYS / 4>(words, run(m, half), false);
+      }
+    });
+  }
+  // Any mask and tile.
+  template <class Terms> BARACUDA_D void add_mask(const Terms& terms, int i, int j, bool careful) {
+    if (terms.masked()) terms.with_mask([&](auto kind) {
+      using M = decltype(kind);
+      each_row([&](int m, int half, int r) {
+        u32 words[KEYS / 4];
+        if (terms.dense && j + KEYS <= terms.key_len) terms.template fetch<M, KEYS / 4>(words, i + r, j + own_key());
+        else terms.template gather<M, KEYS / 4>(words, i + r, j + own_key());
+        terms.template add<M, KEYS / 4>(words, run(m, half), careful);
+      });
+    });
+  }
+  // Zeros for the weights that dropout takes: sift and drop, or at once where rows are whole blocks of the stream.
+  template <class Terms> BARACUDA_D void sift(Found& found, const Terms& terms, int i, int j) const {
+    if (terms.drops()) each_row([&](int m, int half, int r) {
+      found.kept[m][half] = terms.template kept<KEYS / 4>(i + r, j + own_key());
+    });
+  }
   template <class Terms> BARACUDA_D void drop(const Terms& terms, int i, int j) {
+    each_row([&](int m, int half, int r) { terms.template drop<KEYS / 4>(run(m, half), i + r, j + own_key()); });
+  }
+  template <class Terms> BARACUDA_D void drop(const Found& found, const Terms& terms) {
+    if (terms.drops()) each_row([&](int m, int half, int) {
+#pragma unroll
+      for (int k = 0; k < KEYS / 4; ++k) {
+        float& weight = run(m, half)(k);
+        weight = found.kept[m][half] >> k & 1 ? weight : 0.0f;
+      }
+    });
+  }
+  // Score k of the lane's run in a row.
+  BARACUDA_D auto run(int m, int half) {
+    return [this, m, half](int k) -> float& { return s[m][k / 2][2 * half + k % 2]; };
+  }
+  // f(m, half, row): the row is forgotten, or what is computed from it would be kept from tile to tile, in local memory.
+  template <class F> static BARACUDA_D void each_row(const F& f) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
-      for (int n = 0; n < KEYS / 8; ++n) {
-        const u32 kept = terms.kept_by_rows(i + 16 * m + lane_id() / 4, j + 8 * n + lane_id() % 4 * 2);
+      for (int half = 0; half < 2; ++half) f(m, half, forgotten(16 * m + 8 * half + lane_id() / 4));
+    }
+  }
+
+  // Whether the lane's rows may not be what they should: NaN, or scores that the rounding of base makes something else of.
+  BARACUDA_D bool suspicious(float c) const {
+    bool found = false;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) s[m][n][e] = kept >> e & 1 ? s[m][n][e] : 0.0f;
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        found |= math::isnan(sum[m][half]);
+        found |= top[m][half] != -numeric<float>::infinity() && !(math::abs(top[m][half] * c) < 1e9f);
+      }
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) found |= math::isnan(acc[m][n][e]);
       }
     }
+    return found;
   }
 
   // -inf for keys from `left` on, and in row r of the warp before from + r and from past + r on.
@@ -167,7 +244,7 @@ template <class T, int D, int MT, int KEYS> struct Rows {
       for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int row = 16 * m + lane_id() / 4 + e / 2 * 8, key = 8 * n + lane_id() % 4 * 2 + e % 2;
+          const int row = 16 * m + lane_id() / 4 + e / 2 * 8, key = own_key() + further(n, e);
           if (key >= min(left, past + row) || key < from + row) s[m][n][e] = -numeric<float>::infinity();
         }
       }
@@ -191,8 +268,9 @@ template <class T, int D, int MT, int KEYS> struct Rows {
     }
   }
 
-  // Scores to weights 2^(s c - base), in place and added up; `factor` is for what was summed under the old maximum.
-  BARACUDA_D void weigh(float c) {
+  // Scores to weights 2^(s c - base), in place and added up; `factor` is for what was summed under the old maximum. EXACT:
+  // 2^((s - high) c), for scores so large that the rounding of base is.
+  template <bool EXACT = false> BARACUDA_D void weigh(float c) {
     moved = false;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -203,15 +281,17 @@ template <class T, int D, int MT, int KEYS> struct Rows {
         for (int n = 0; n < KEYS / 8; ++n) high = fmaxf(high, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
         high = fmaxf(high, __shfl_xor_sync(all_lanes, high, 1));
         high = fmaxf(high, __shfl_xor_sync(all_lanes, high, 2));
-        const float base = high == -numeric<float>::infinity() ? 0.0f : high * c;  // the row may have seen nothing yet
-        factor[m][half] = exp2_fast(top[m][half] * c - base);
+        const float seen = high == -numeric<float>::infinity() ? 0.0f : high;  // the row may have seen nothing yet
+        const float base = high == -numeric<float>::infinity() ? 0.0f : high * c;
+        const auto weight = [&](float x) { return EXACT ? (x - seen) * c : math::fma(x, c, -base); };
+        factor[m][half] = exp2_fast(EXACT ? (top[m][half] - seen) * c : top[m][half] * c - base);
         moved |= high != top[m][half];
         top[m][half] = high;
         float part = 0.0f;
 #pragma unroll
         for (int n = 0; n < KEYS / 8; ++n) {
-          s[m][n][2 * half] = exp2_fast(math::fma(s[m][n][2 * half], c, -base));
-          s[m][n][2 * half + 1] = exp2_fast(math::fma(s[m][n][2 * half + 1], c, -base));
+          s[m][n][2 * half] = exp2_fast(weight(s[m][n][2 * half]));
+          s[m][n][2 * half + 1] = exp2_fast(weight(s[m][n][2 * half + 1]));
           part += s[m][n][2 * half] + s[m][n][2 * half + 1];
         }
         sum[m][half] = math::fma(sum[m][half], factor[m][half], part);
@@ -243,7 +323,7 @@ template <class T, int D, int MT, int KEYS> struct Rows {
   }
 
   // acc += weights times the infinite and NaN values of a tile, by hand: keys that seen(r, key) denies row r of the warp
-  // add nothing. Layout::at(row, piece) says where a tile's pieces stand.
+  // add nothing; those from `left` on are zeros. Layout::at(row, piece) says where a tile's pieces stand.
   template <class Layout, class Seen> BARACUDA_D void add_odd(const T* values, int left, const Seen& is_seen) {
     u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // keys whose weight is not 0
 #pragma unroll
@@ -264,14 +344,15 @@ template <class T, int D, int MT, int KEYS> struct Rows {
       }
     }
 #pragma unroll 1
-    for (int j = 0; j < min(left, KEYS); ++j) {
+    for (int j = 0; j < (RUNS ? KEYS : min(left, KEYS)); ++j) {
+      const int key = RUNS ? tile::Runs<KEYS>::row(j) : j;
       float due[MT][2];  // what an infinite value is multiplied by: 1, NaN for a weight of 0, nothing (0) where it is masked
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const u64 bits = KEYS > 64 && j >= 64 ? weighty[m][half][(KEYS - 1) / 64] : weighty[m][half][0];
-          const bool seen = is_seen(16 * m + lane_id() / 4 + 8 * half, j);
+          const bool seen = is_seen(16 * m + lane_id() / 4 + 8 * half, key);
           due[m][half] = !seen ? 0.0f : bits >> j % 64 & 1 ? 1.0f : numeric<float>::nan();
         }
       }
@@ -304,7 +385,8 @@ template <class T, int D, int MT, int KEYS> struct Rows {
         factor[half] = total == 0.0f ? 0.0f : again / total;
         const int r = 16 * m + 8 * half + lane_id() / 4;
         if (lse != nullptr && lane_id() % 4 == 0 && r < rows) {
-          const float rest = math::fma(top[m][half], c, -(top[m][half] * c));  // what rounding took from base
+          float rest = math::fma(top[m][half], c, -(top[m][half] * c));  // what rounding took from base
+          if (RUNS && !(math::abs(rest) < 1e9f)) rest = 0.0f;             // the weights were exact
           const float found = math::fma(top[m][half], scale, math::fma(rest, -ln_2<float>, math::log(total)));
           lse[r] = total == 0.0f ? -numeric<float>::infinity() : found;
         }

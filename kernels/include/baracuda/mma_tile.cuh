@@ -23,31 +23,44 @@ template <int ROWS> struct Panels {  // a tile as panels of 64 columns
   static BARACUDA_D int at(int row, int piece) { return piece / 8 * ROWS * 64 + tile::at<64>(row, piece % 8); }
 };
 
-// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x D. wide: rows start 16-byte aligned
-// and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are done on return. All THREADS
-// call; the caller commits, waits and synchronises.
-template <int ROWS, int D, int THREADS, class T, class Source>
+// Where row r of a source stands in a tile: in its place, or so that the columns a lane has of a product with the tile's
+// transpose (mma.cuh: 8 n + 2 t + e) are neighbouring rows, ROWS / 4 t + 2 n + e.
+struct InPlace {
+  static BARACUDA_D int place(int r) { return r; }
+};
+template <int ROWS> struct Runs {
+  static constexpr u32 length = ROWS / 4;
+  static BARACUDA_D int place(u32 r) { return r % length / 2 * 8 + r / length * 2 + r % 2; }
+  static BARACUDA_D int row(u32 place) { return place / 2 % 4 * length + place / 8 * 2 + place % 2; }
+};
+
+// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x D; r as Order has it. wide: rows start
+// 16-byte aligned and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are done on return.
+// All THREADS call; the caller commits, waits and synchronises.
+template <int ROWS, int D, int THREADS, class Order = InPlace, class T, class Source>
 BARACUDA_D void copy(T* tile, const Source& source, int rows, int cols, bool wide) {
   constexpr int LINE = line<D>, STEP = THREADS / LINE, PASSES = (ROWS + STEP - 1) / STEP;
   static_assert(sizeof(T) == 2 && D % 32 == 0 && STEP % 8 == 0, "the rows a thread copies share one twist");
   if (wide) {
     const int row = static_cast<int>(threadIdx.x) / LINE, piece = static_cast<int>(threadIdx.x) % LINE;
-    T* const to = tile + at<D>(row, piece);
+    T* const first = tile + at<D>(Order::place(row), piece);
     auto from = source.template walk<STEP, PASSES>(row, piece * 8, rows);
 #pragma unroll
     for (int n = 0; n < PASSES; ++n) {
       if (ROWS % STEP != 0 && row + n * STEP >= ROWS) break;
       const T* const here = from.next();
+      T* to = first + n * STEP * D;
+      if constexpr (!is_same<Order, InPlace>) to = tile + at<D>(Order::place(row + n * STEP), piece);
 #pragma unroll
       for (int c = 0; c < D; c += LINE * 8) {
-        cp_async_16(to + n * STEP * D + c, here + c, row + n * STEP < rows && c + piece * 8 < cols);
+        cp_async_16(to + c, here + c, row + n * STEP < rows && c + piece * 8 < cols);
       }
     }
   } else {
 #pragma unroll 1
     for (int n = threadIdx.x; n < ROWS * D; n += THREADS) {
       const int r = n / D, c = n % D;
-      tile[at<D>(r, c / 8) + c % 8] = r < rows && c < cols ? source.row(r)[c] : T(0.0f);
+      tile[at<D>(Order::place(r), c / 8) + c % 8] = r < rows && c < cols ? source.row(r)[c] : T(0.0f);
     }
   }
 }
@@ -57,11 +70,11 @@ BARACUDA_D void copy(T* tile, const T* source, i64 stride, int rows, int cols, b
 }
 
 // The same to panels of 64 columns, [COLS / 64][ROWS][64], each a tile of its own.
-template <int ROWS, int COLS, int THREADS, class T, class Source>
+template <int ROWS, int COLS, int THREADS, class Order = InPlace, class T, class Source>
 BARACUDA_D void copy_panels(T* tile, const Source& source, int rows, int cols, bool wide) {
 #pragma unroll
   for (int c = 0; c < COLS; c += 64) {
-    copy<ROWS, 64, THREADS>(tile + c * ROWS, source.columns(c), rows, cols - c, wide);
+    copy<ROWS, 64, THREADS, Order>(tile + c * ROWS, source.columns(c), rows, cols - c, wide);
   }
 }
 template <int ROWS, int COLS, int THREADS, class T>

@@ -20,6 +20,10 @@ BARACUDA_D int forgotten(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+BARACUDA_D u64 forgotten(u64 x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
 
 // The same for an address: of a kernel's parameters it makes plain memory, which a warp reads at 32 places at once.
 template <class T> BARACUDA_D const T* opaque(const T* p) {

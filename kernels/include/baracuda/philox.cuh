@@ -20,25 +20,44 @@ BARACUDA_D u64 wide_product(u32 a, u32 b) {
   return product;
 }
 
+BARACUDA_D Philox4 philox_round(const Philox4& c, u32 k0, u32 k1) {
+  const u64 p0 = wide_product(0xD2511F53u, c.x);
+  const u64 p1 = wide_product(0xCD9E8D57u, c.z);
+  return {static_cast<u32>(p1 >> 32) ^ c.y ^ k0, static_cast<u32>(p1), static_cast<u32>(p0 >> 32) ^ c.w ^ k1,
+          static_cast<u32>(p0)};
+}
+
 BARACUDA_D Philox4 philox4x32_10(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+  Philox4 c{c0, c1, c2, c3};
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const u64 p0 = wide_product(0xD2511F53u, c0);
-    const u64 p1 = wide_product(0xCD9E8D57u, c2);
-    c0 = static_cast<u32>(p1 >> 32) ^ c1 ^ k0;
-    c1 = static_cast<u32>(p1);
-    c2 = static_cast<u32>(p0 >> 32) ^ c3 ^ k1;
-    c3 = static_cast<u32>(p0);
+    c = philox_round(c, k0, k1);
     k0 += 0x9E3779B9u;  // golden ratio
     k1 += 0xBB67AE85u;  // sqrt(3) - 1
   }
-  return {c0, c1, c2, c3};
+  return c;
 }
 
 // Words of elements 4 * block … 4 * block + 3. Prefer this form: one call serves four elements.
 BARACUDA_D Philox4 philox_block(u64 seed, u64 offset, u64 block) {
   return philox4x32_10(static_cast<u32>(block), static_cast<u32>(block >> 32), static_cast<u32>(offset),
                        static_cast<u32>(offset >> 32), static_cast<u32>(seed), static_cast<u32>(seed >> 32));
+}
+
+// Blocks `block` … `block` + N - 1, all of them a round at a time: so they share each round's key.
+template <int N> BARACUDA_D void philox_blocks(u64 seed, u64 offset, u64 block, Philox4 (&out)[N]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const u64 at = block + n;
+    out[n] = {static_cast<u32>(at), static_cast<u32>(at >> 32), static_cast<u32>(offset), static_cast<u32>(offset >> 32)};
+  }
+  u32 k0 = static_cast<u32>(seed), k1 = static_cast<u32>(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) out[n] = philox_round(out[n], k0, k1);
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
 }
 
 // By selection, not by index: registers have no address.

@@ -61,6 +61,38 @@ def test_masks_broadcast_along_any_axes(once: tuple[bool, ...], element: str) ->
         assert wrong(descriptor(70, 133, 64, element), {"mask"}, mask=mask, once=once) is None
 
 
+@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("mask", ["bool", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("once", [(False,) * 4, (False, True, True, False), (True, False, False, False)])
+def test_masks_of_aligned_rows(once: tuple[bool, ...], mask: str, element: str) -> None:
+    """Five tiles of keys whose masks are loaded 16 bytes at a time, and one that is not whole."""
+    for d in (32, 64, 128, 256):
+        assert wrong(descriptor(131, 336, d, element), {"mask"}, mask=mask, once=once) is None
+
+
+@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("keys", [320, 321, 322, 324])
+@pytest.mark.parametrize("facts", [{}, {"is_causal": True}])
+def test_dropout_wherever_blocks_of_the_stream_begin(facts: dict[str, Any], keys: int, element: str) -> None:
+    for d in (64, 128, 192, 256):
+        assert wrong(descriptor(131, keys, d, element, dropout_p=0.3, **facts), set()) is None
+
+
+@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("keys", [320, 333])
+@pytest.mark.parametrize("mask", ["bfloat16", "float32"])
+def test_the_lowest_biases_hide_nothing(mask: str, keys: int, element: str) -> None:
+    """Rows of nothing but the lowest finite number, of that and -inf, and of that and others."""
+    desc = descriptor(131, keys, 64, element)
+    case = terms_case(FlashSdpaPlan, desc, {"mask"}, mask=mask)
+    lowest = -3.3895313892515355e38
+    case.arrays["mask"][..., 3:9, :] = lowest
+    case.arrays["mask"][..., 5, ::2] = -np.inf
+    case.arrays["mask"][..., 7, 64:] = 1.0
+    case.arrays["mask"][..., 8, :128] = 1.0
+    assert wrong_plan(case, plans(desc)) is None
+
+
 def test_masks_in_double() -> None:
     assert wrong(descriptor(70, 133, 64, "float64"), {"mask"}, mask="float64") is None
 
