@@ -6,8 +6,7 @@
 // that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by where the tiles
 // start, so neither the batch nor alignment changes a bit.
 //
-// c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
-// base cancels in y, and the lse takes it back out.
+// c = |scale| log2(e); a weight is 2^((s - max(s)) c): the difference keeps what is left of the largest scores.
 #include <baracuda/block_pattern.cuh>
 #include <baracuda/paged.cuh>
 #include <baracuda/terms.cuh>
@@ -105,11 +104,11 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         high = math::maximum(high, s[i][j]);
       }
       high = group_reduce<Max, 16>(high);
-      const A base = high == -numeric<A>::infinity() ? A(0) : high * c;  // the row may have seen nothing yet
-      const A factor = exp2_fast(top[i] * c - base);  // of what was summed under the old maximum
+      const A base = high == -numeric<A>::infinity() ? A(0) : high;  // the row may have seen nothing yet
+      const A factor = exp2_fast((top[i] - base) * c);  // of what was summed under the old maximum
       top[i] = high;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) s[i][j] = exp2_fast(math::fma(s[i][j], c, -base));
+      for (int j = 0; j < 4; ++j) s[i][j] = exp2_fast((s[i][j] - base) * c);
       sum[i] = math::fma(sum[i], factor, (s[i][0] + s[i][1]) + (s[i][2] + s[i][3]));
       if constexpr (TERMS != 0) {
         if (terms.drops()) {
@@ -152,8 +151,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     factor[i] = total == A(0) ? A(0) : terms.again / total;
     const int r = thread_row() + 8 * i;
     if (p.lse != nullptr && col0 == 0 && thread_col() == 0 && r < rows) {
-      const A rest = math::fma(top[i], c, -(top[i] * c));  // what rounding took from base
-      const A lse = math::fma(top[i], terms.natural, math::fma(rest, -ln_2<A>, math::log(total)));
+      const A lse = math::fma(top[i], terms.natural, math::log(total));
       static_cast<A*>(p.lse)[work.stat + r] = total == A(0) ? -numeric<A>::infinity() : lse;
     }
   }

@@ -191,13 +191,13 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     if constexpr (is_same<M, u8>) {
       x = found ? x : -numeric<A>::infinity();
     } else {
-      const A bias = static_cast<A>(to_acc(found)), most = A(0.9) * numeric<A>::max();
+      const A bias = static_cast<A>(to_acc(found)), most = numeric<A>::max();
       const A sum = math::minimum(math::maximum(math::fma(bias, units, x), -most), most);
       x = bias == -numeric<A>::infinity() ? bias : sum;
     }
   }
   BARACUDA_D A finite(A bias) const {  // in units
-    const A x = bias * units, most = A(0.9) * numeric<A>::max();
+    const A x = bias * units, most = numeric<A>::max();
     return math::abs(x) > most && math::abs(bias) <= numeric<A>::max() ? (x > A(0) ? most : -most) : x;
   }
   static BARACUDA_D void add_mask(A& x, A m) { x = m == -numeric<A>::infinity() ? m : x + m; }

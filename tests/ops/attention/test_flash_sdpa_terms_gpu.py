@@ -78,7 +78,7 @@ def test_dropout_wherever_blocks_of_the_stream_begin(facts: dict[str, Any], keys
         assert wrong(descriptor(131, keys, d, element, dropout_p=0.3, **facts), set()) is None
 
 
-@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("element", [*HALVES, "float32"])
 @pytest.mark.parametrize("keys", [320, 333])
 @pytest.mark.parametrize("mask", ["bfloat16", "float32"])
 def test_the_lowest_biases_hide_nothing(mask: str, keys: int, element: str) -> None:
