@@ -62,15 +62,16 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   }
 
   // score(k), of row i and key j + k, with element k of a run. careful: whatever the score is, a hidden key is hidden, and
-  // a finite bias leaves it finite.
+  // a finite bias leaves a finite score finite.
   template <class M, int N, int W, class Score>
   BARACUDA_D void add(const u32 (&words)[W], const Score& score, bool careful) const {
     if constexpr (!is_same<M, u8>) {
       if (careful) {
 #pragma unroll
         for (int k = 0; k < N; ++k) {
-          const float bias = element<M>(words, k), sum = bounded(math::fma(score(k), out, bias));
-          score(k) = bias == -numeric<float>::infinity() ? bias : sum;
+          const float bias = element<M>(words, k), sum = math::fma(score(k), out, bias);
+          const bool both = math::isfinite(score(k)) && math::isfinite(bias);
+          score(k) = bias == -numeric<float>::infinity() ? bias : both ? bounded(sum) : sum;
         }
         return;
       }

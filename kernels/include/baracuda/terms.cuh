@@ -186,14 +186,14 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
     else return finite(static_cast<A>(to_acc(found)));
   }
-  // The sum of both, in fewer steps: it is what stays finite.
+  // The sum of both, in fewer steps: it is what stays finite if both are.
   template <class M> BARACUDA_D void add_element(A& x, M found) const {
     if constexpr (is_same<M, u8>) {
       x = found ? x : -numeric<A>::infinity();
     } else {
-      const A bias = static_cast<A>(to_acc(found)), most = numeric<A>::max();
-      const A sum = math::minimum(math::maximum(math::fma(bias, units, x), -most), most);
-      x = bias == -numeric<A>::infinity() ? bias : sum;
+      const A bias = static_cast<A>(to_acc(found)), sum = math::fma(bias, units, x), most = numeric<A>::max();
+      const bool both = math::isfinite(x) && math::isfinite(bias);
+      x = bias == -numeric<A>::infinity() ? bias : both ? math::minimum(math::maximum(sum, -most), most) : sum;
     }
   }
   BARACUDA_D A finite(A bias) const {  // in units
