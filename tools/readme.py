@@ -109,7 +109,7 @@ def _terms_table(path: Path) -> str:
         key = row["direction"], row["head_dim"], row["length"]
         points.setdefault(key, {})[row["term"]] = f"{100 * float(row['of_plain']):.0f} %"
     terms = [t for t in next(iter(points.values()), {}) if not t.startswith("plain")]
-    lines = [(*key, *(found[t] for t in terms)) for key, found in points.items()]
+    lines = [(*key, *(found.get(t, "") for t in terms)) for key, found in points.items()]
     title = (
         "Throughput with a score term, of the plain causal row's at equal work (`benchmarks/attention_terms.py`): mask "
         "is [batch, 1, 1, keys] of bool, bias [1, heads, queries, keys] of bf16, the window 1024 keys"
