@@ -17,7 +17,7 @@ from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import is_swapped, swap, swapped_call
-from .score_terms import batches, distance, finite, give_forward, grouped, kept, restored, scores
+from .score_terms import batches, biases, distance, finite, give_forward, grouped, kept, restored, scores
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -34,8 +34,8 @@ class FlashSdpaBackwardArgs(Args):
     """`y` and `lse` are the forward's, mask, slopes, sinks, seed and offset what it was given.
 
     dmask has the mask's shape and element, dslopes the shape of slopes: summed where they broadcast. A gradient left
-    None costs nothing. An infinity or NaN in q, k, v or dy makes gradients NaN that it reaches, or that a hidden
-    neighbour in its tile of scores reaches.
+    None costs nothing. What is not finite, but a bias of -inf, which hides, makes gradients NaN that it reaches, or
+    that a hidden neighbour in its tile of scores reaches.
     """
 
     q: Array = operand(_Q, layout="inner", values=finite)
@@ -44,9 +44,9 @@ class FlashSdpaBackwardArgs(Args):
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand(_ROW, element="acc", layout="dense")
     dy: Array = operand(_Y, layout="inner", values=finite)
-    mask: Array | None = operand(SCORES, element="mask_elements", optional=True, broadcast=True)
-    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
-    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
+    mask: Array | None = operand(SCORES, element="mask_elements", optional=True, broadcast=True, values=biases)
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True, values=finite)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense", values=finite)
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")

@@ -98,6 +98,11 @@ def finite(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.nd
     return rng.standard_normal(shape)
 
 
+def biases(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The same for masks: numbers and zeros, which as booleans hide, and some of -inf."""
+    return np.where(rng.random(shape) < 0.3, rng.choice((0.0, -np.inf), shape, p=(0.7, 0.3)), finite(rng, desc, shape))
+
+
 def visible(desc: Any) -> np.ndarray | None:
     """[query_len, key_len], True where causality and window let a key be seen; None where all are."""
     low, high = desc.reach
