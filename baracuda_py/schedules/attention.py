@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
-from .score_terms import LEVELS, TERMS, level, terms, window
+from .score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -117,8 +117,8 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     more = level(p)
     if not more:
         return dense(p, kernel, axes, rows, threads, smem)
-    if max(p.desc.query_len, p.desc.key_len) >= 2**30:
-        return "biases, masks and dropout are for less than 2^30 queries and keys"
+    if why := refuse_terms(p.desc):
+        return why
     if more == 2:
         axes = {name: value for name, value in axes.items() if name != "WIDE"}
     return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p))

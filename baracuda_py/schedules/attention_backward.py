@@ -14,7 +14,7 @@ from ..core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ..core.variant import aligned
 from .attention import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
 from .attention_bias import MMA_KERNELS, bias_steps
-from .score_terms import LEVELS, TERMS, level, terms, window
+from .score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
@@ -255,8 +255,8 @@ def gradient_steps(
         }  # fmt: skip
         grid = (kv_heads * key_tiles, 1, 1)
         more = level(p, sinks=False) if form.terms else 0
-        if more and max(desc.query_len, desc.key_len) >= 2**30:
-            return "biases, masks and dropout are for less than 2^30 queries and keys"
+        if more and (why := refuse_terms(desc)):
+            return why
         kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, 32 * t.warps, smem))

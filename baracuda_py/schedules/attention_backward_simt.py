@@ -8,9 +8,9 @@ from ..core import Geometry, Guarantee, Kernel, Problem, Relative, Step, Variant
 from ..core.variant import aligned
 from .attention import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale, wide
 from .attention_backward import Arrangement
-from .attention_bias import DELTA, DELTA_THREADS, bias_steps
+from .attention_bias import DELTA, DELTA_THREADS, bias_steps, delta_step
 from .attention_bias import SIMT_KERNELS as BIAS_KERNELS
-from .score_terms import LEVELS, TERMS, level, terms, window
+from .score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "key_tiles", "chunk"), "i64")
 _SIZES |= dict.fromkeys(("scale", "sign", "signed_scale"), "f64")
@@ -38,17 +38,13 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     }  # fmt: skip
     suffix = LEVELS[level(p, sinks=False)] if form.terms else ""
     if suffix:
-        if max(desc.query_len, desc.key_len) >= 2**30:
-            return "biases, masks and dropout are for less than 2^30 queries and keys"
+        if why := refuse_terms(desc):
+            return why
         sizes |= terms(p)
     steps = list(cut.steps) if heads else []
     summed = bool((p.dq is not None or p.dk is not None) and heads * count)
     if summed:
-        params = {
-            "delta": cut.start, "stride": form.strides(p.y, p.dy), "query_len": count, "rows": heads * count,
-            "num_heads": desc.num_heads, "d_v": desc.d_v, "wide": wide(p.y, p.dy),
-        }  # fmt: skip
-        steps.append(Step("delta", (-(-heads * count * 32 // DELTA_THREADS), 1, 1), params, {}, DELTA_THREADS))
+        steps.append(delta_step(p, "delta", cut.start, form.strides(p.y, p.dy), heads, count))
     # Causal: the longest tiles of all heads first; else a head's tiles together.
     if p.dq is not None and p.dq.size:
         params = {"stride": form.strides(p.q, p.k, p.v, p.dy, p.dq), "chunk": heads, **sizes, **cut.listed(keys=False)}

@@ -79,20 +79,14 @@ SIMT_KERNELS = _kernels("flash_bias_gradients", "flash_bias_gradient", THREADS)
 MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 256)
 
 
-def delta_step(p: Problem, kernel: str, at: int) -> Step:
-    """rowsum(dy y) of all rows, to the workspace from byte `at` on."""
-    desc = p.desc
-    rows = desc.batch_size * desc.num_heads * desc.query_len
+def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
+    """rowsum(dy y) of all rows of y and dy, whose strides are given, to the workspace from byte `at` on."""
+    rows = heads * query_len
     params = {
-        "delta": at, "stride": strides(p.y, p.dy), "query_len": desc.query_len, "rows": rows,
-        "num_heads": desc.num_heads, "d_v": desc.d_v, "wide": wide(p.y, p.dy),
+        "delta": at, "stride": stride, "query_len": query_len, "rows": rows, "num_heads": p.desc.num_heads,
+        "d_v": p.desc.d_v, "wide": wide(p.y, p.dy),
     }  # fmt: skip
     return Step(kernel, (-(-rows // (DELTA_THREADS // 32)), 1, 1), params, {}, DELTA_THREADS)
-
-
-def delta_bytes(p: Problem) -> int:
-    """What `delta_step` writes."""
-    return aligned(p.desc.batch_size * p.desc.num_heads * p.desc.query_len * p.desc.element.acc.itemsize)
 
 
 def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tuple[Step, ...], int]:
@@ -106,9 +100,10 @@ def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tu
     if not wanted:
         return (), workspace
     if delta is None:
-        delta, workspace = workspace, workspace + delta_bytes(p)
-        if delta != workspace:
-            steps.append(delta_step(p, "bias_delta", delta))
+        heads, delta = desc.batch_size * desc.num_heads, workspace
+        workspace += aligned(heads * desc.query_len * desc.element.acc.itemsize)
+        if heads * desc.query_len:
+            steps.append(delta_step(p, "bias_delta", delta, strides(p.y, p.dy), heads, desc.query_len))
     parts = workspace
     for name, view in (("dmask", p.dmask), ("dslopes", p.dslopes)):
         if view is not None and view.size:

@@ -26,6 +26,18 @@ def level(p: Problem, sinks: bool = True) -> int:
     return int(p.slopes is not None or (sinks and p.sinks is not None) or p.desc.softcap > 0)
 
 
+def refuse_terms(desc: Any) -> str | None:
+    """Why kernels with terms, which count queries and keys in int, cannot take a problem."""
+    if max(desc.query_len, desc.key_len) >= 2**30:
+        return "biases, masks and dropout are for less than 2^30 queries and keys"
+    return None
+
+
+def dropout(p: float) -> tuple[int, float]:
+    """The least 24-bit number for which a weight is kept, and what it is then multiplied by."""
+    return math.ceil(p * 2**24), 1 / (1 - p) if p < 1 else 0.0
+
+
 def window(desc: Any) -> dict[str, int]:
     """Keys a query sees before and after its own position."""
     left, right = desc.window_left, 0 if desc.is_causal else desc.window_right
@@ -36,7 +48,7 @@ def window(desc: Any) -> dict[str, int]:
 
 
 def terms(p: Problem) -> dict[str, Any]:
-    """The constant parameters: pitches in bytes, a weight kept where a 24-bit number is at least the threshold.
+    """The constant parameters: pitches in bytes, what `dropout` says.
 
     Scores that vanish stand for no unit that biases could be counted in: under a soft cap of 1 they are tanh(0).
     """
@@ -47,8 +59,8 @@ def terms(p: Problem) -> dict[str, Any]:
         pitch = tuple(stride * view.element.itemsize for stride in view.strides)
     if p.slopes is not None:
         slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
+    threshold, restored = dropout(desc.dropout_p)
     return {
         "mask_pitch": pitch, "slope_stride": slopes, "softcap": desc.softcap or float(abs(desc.scale) < 2.0**-120),
-        "restored": 1 / (1 - desc.dropout_p) if desc.dropout_p < 1 else 0.0,
-        "threshold": math.ceil(desc.dropout_p * 2**24), "mask_kind": 0 if p.mask is None else KINDS[p.mask.element],
+        "restored": restored, "threshold": threshold, "mask_kind": 0 if p.mask is None else KINDS[p.mask.element],
     }  # fmt: skip

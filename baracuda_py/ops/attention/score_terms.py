@@ -17,6 +17,7 @@ import numpy as np
 
 from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
 from ...core.element import cast, unrounded
+from ...schedules.score_terms import dropout
 from ..random.philox import philox_uniform
 from .grouped_heads import GroupedHeads
 
@@ -191,7 +192,7 @@ def kept(desc: Any, b: slice, seed: Any, offset: Any) -> np.ndarray | None:
 
 def restored(desc: Any) -> float:
     """What dropout multiplies the weights it keeps by."""
-    return 1.0 / (1.0 - desc.dropout_p) if desc.dropout_p < 1 else 0.0
+    return dropout(desc.dropout_p)[1]
 
 
 def weighted(desc: Any, p: np.ndarray, v: np.ndarray, seen: np.ndarray | None) -> np.ndarray:

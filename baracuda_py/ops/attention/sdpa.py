@@ -10,7 +10,6 @@ have the accuracy of the formula done in that element (`flash_sdpa` keeps its sc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +26,10 @@ from ...core.errors import InvalidProblemError
 from ...schedules.attention import HALVES, SINGLES
 from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products, refuse_library
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
-from ..random.philox import philox_bits
+from ...schedules.score_terms import dropout
 from .flash_sdpa import attention_case
 from .layouts import is_swapped, swap, swapped_call
-from .score_terms import AttentionDescriptor, batches, grouped, visible
+from .score_terms import AttentionDescriptor, batches, grouped, kept, restored, visible
 
 STAGES = ("raw", "softcap", "mask")
 _SCORES = "batch_size num_heads query_len key_len"
@@ -63,12 +62,6 @@ class SdpaDescriptor(AttentionDescriptor):
         if not broadcasts_to(self.mask_shape, full):
             raise InvalidProblemError(f"mask_shape must broadcast to {full}, got {self.mask_shape}")
 
-    @property
-    def dropout(self) -> dict[str, Any]:
-        """Which of 2^24 words keep a weight, those from `keep_from` on, and what a kept one is multiplied by."""
-        p = self.dropout_p
-        return {"keep_from": math.ceil(p * 2**24), "keep_scale": 0.0 if p == 1.0 else 1.0 / (1.0 - p)}
-
 
 @dataclass(slots=True, kw_only=True)
 class SdpaArgs(Args):
@@ -86,14 +79,10 @@ class SdpaArgs(Args):
     offset: Scalar = scalar(0, integer=True)
 
 
-def kept(desc: SdpaDescriptor, b: slice, seed: Any, offset: Any, dtype: Any) -> np.ndarray | None:
+def factors(desc: SdpaDescriptor, b: slice, seed: Any, offset: Any, dtype: Any) -> np.ndarray | None:
     """What dropout multiplies the weights of some batches by: 0 or 1 / (1 - p); None without dropout."""
-    if not desc.dropout_p:
-        return None
-    shape = (len(range(*b.indices(desc.batch_size))), desc.num_heads, desc.query_len, desc.key_len)
-    size = int(np.prod(shape[1:], dtype=np.int64))
-    words = philox_bits(seed, offset, shape[0] * size, b.start * size).reshape(shape) >> np.uint32(8)
-    return np.where(words >= desc.dropout["keep_from"], dtype.type(desc.dropout["keep_scale"]), dtype.type(0))
+    keep = kept(desc, b, seed, offset)
+    return None if keep is None else np.where(keep, dtype.type(restored(desc)), dtype.type(0))
 
 
 def products_of(desc: SdpaDescriptor, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -130,7 +119,7 @@ def reference(
             weights = np.exp(scores - base[..., None])
             total = weights.sum(axis=-1)
             weights = weights / np.where(total == 0, 1, total)[..., None]
-            keep = kept(desc, b, seed, offset, q.dtype)
+            keep = factors(desc, b, seed, offset, q.dtype)
             y[b] = products_of(desc, store(weights if keep is None else weights * keep), v[b])
             lse[b] = base + np.log(total)
             for name, value in (("attn", weights), ("scores", stages[desc.scores_stage])):
@@ -165,8 +154,10 @@ def row_step(p: Problem, params: Mapping[str, Any], full: bool) -> Step:
     """One pass over every row of the scores; `full` where it has any option but the causal mask."""
     desc = p.desc
     rows = desc.batch_size * desc.num_heads * desc.query_len
+    keep_from, keep_scale = dropout(desc.dropout_p)
     facts = {
-        "rows": rows, "num_heads": desc.num_heads, "query_len": desc.query_len, "key_len": desc.key_len, **desc.dropout,
+        "rows": rows, "num_heads": desc.num_heads, "query_len": desc.query_len, "key_len": desc.key_len,
+        "keep_from": keep_from, "keep_scale": keep_scale,
     }  # fmt: skip
     drop = desc.dropout_p > 0
     axes = {"FULL": True, "DROP": drop}

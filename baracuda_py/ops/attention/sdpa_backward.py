@@ -17,7 +17,7 @@ from ...core.errors import InvalidProblemError
 from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
 from .layouts import is_swapped, swap, swapped_call
-from .sdpa import SdpaDescriptor, kept, products_of, row_kernels, row_step, rows_of, sdpa_case
+from .sdpa import SdpaDescriptor, factors, products_of, row_kernels, row_step, rows_of, sdpa_case
 from .sdpa import reference as forward
 from .score_terms import batches, grouped
 
@@ -60,7 +60,7 @@ def reference(
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
-            keep = kept(desc, b, seed, offset, q.dtype)
+            keep = factors(desc, b, seed, offset, q.dtype)
             if "dv" in wanted:
                 weights = attn[b] if keep is None else store(attn[b] * keep)
                 grads["dv"][b] = grouped(weights, desc).swapaxes(-1, -2) @ grouped(dy[b], desc)
