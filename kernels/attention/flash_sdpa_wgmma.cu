@@ -112,6 +112,32 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     __syncthreads();
   };
 
+  const auto start_both = [&](int slot) {  // ends when the scores are there, the outputs of the tile before under way
+    hold(r.weights[0]);
+    hold(r.acc[0]);
+    wgmma_fence();
+    start_scores(slot);
+    start_outputs(slot ^ 1);
+    wgmma_wait<1>();
+    hold(r.s[0]);
+    hold(held);
+  };
+  const auto end_outputs = [&] {
+    wgmma_wait<0>();
+    hold(r.acc[0]);
+    hold(r.weights[0]);
+    r.rescale();
+    r.pack();
+  };
+  const auto add_outputs = [&](int slot) {
+    hold(r.weights[0]);
+    hold(r.acc[0]);
+    wgmma_fence();
+    start_outputs(slot);
+    wgmma_wait<0>();
+    hold(r.acc[0]);
+  };
+
   const auto walk = [&] {
     arrive();
     load_values(first, 0, wide);
@@ -134,31 +160,15 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       if (k0 + KEYS < last) load_keys(k0 + KEYS, slot ^ 1, wide);
       cp_async_commit();
       settle(k0 - KEYS, slot ^ 1);
-      hold(r.weights[0]);
-      hold(r.acc[0]);
-      wgmma_fence();
-      start_scores(slot);
-      start_outputs(slot ^ 1);
-      wgmma_wait<1>();
-      hold(r.s[0]);
-      hold(held);
+      start_both(slot);
       if constexpr (TERMS != 0) r.add(terms, i0, k0);
       cut(k0);
       r.weigh(c);
-      wgmma_wait<0>();
-      hold(r.acc[0]);
-      hold(r.weights[0]);
-      r.rescale();
-      r.pack();
+      end_outputs();
     }
     arrive();
     settle(k0 - KEYS, slot ^ 1);
-    hold(r.weights[0]);
-    hold(r.acc[0]);
-    wgmma_fence();
-    start_outputs(slot ^ 1);
-    wgmma_wait<0>();
-    hold(r.acc[0]);
+    add_outputs(slot ^ 1);
   };
   // TERMS 2: a loop for each of the common kinds, because code that is jumped over costs time too (H200, head_dim 128: 0.73
   // of the plain kernel's rate with all kinds in one loop, none of them used). It begins with weights of 0 for a tile of
@@ -181,14 +191,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       if (k0 + KEYS < end) load_keys(k0 + KEYS, slot ^ 1, true);
       cp_async_commit();
       if constexpr (DENSE) r.template fetch<M>(found, terms, i0, k0);
-      hold(r.weights[0]);
-      hold(r.acc[0]);
-      wgmma_fence();
-      start_scores(slot);
-      start_outputs(slot ^ 1);
-      wgmma_wait<1>();
-      hold(r.s[0]);
-      hold(held);
+      start_both(slot);
       if constexpr (ANY) {
         r.add(terms, i0, k0);
         r.add_mask(terms, i0, k0, false);
@@ -201,19 +204,10 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         r.sift(found, terms, i0, k0);
         r.drop(found, terms);
       }
-      wgmma_wait<0>();
-      hold(r.acc[0]);
-      hold(r.weights[0]);
-      r.rescale();
-      r.pack();
+      end_outputs();
     }
     arrive();
-    hold(r.weights[0]);
-    hold(r.acc[0]);
-    wgmma_fence();
-    start_outputs(slot ^ 1);
-    wgmma_wait<0>();
-    hold(r.acc[0]);
+    add_outputs(slot ^ 1);
   };
   if constexpr (TERMS == 2) {
     const bool fast = wide && first < last, alone = !terms.capped() && !terms.sloped();
@@ -252,12 +246,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         r.rescale();
         r.pack();
         if (again) settle(k0, 0);
-        hold(r.weights[0]);
-        hold(r.acc[0]);
-        wgmma_fence();
-        start_outputs(0);
-        wgmma_wait<0>();
-        hold(r.acc[0]);
+        add_outputs(0);
       }
       if (again || !__syncthreads_or(r.suspicious(c))) break;
       k0 = first;
