@@ -8,13 +8,12 @@ gradient; TFLOP/s of a gradient count its two products over the visible pairs.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from attention import HIDDEN, TOKENS
-from record import write
+from attention_terms import sweep
 from timing import interleaved
 
 import baracuda_py as bc
@@ -64,20 +63,7 @@ def rows(dim: int, length: int, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", default="64,128", help="head_dims, with commas")
-    parser.add_argument("--lengths", default="1024,4096", help="lengths of the sequences, with commas")
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--csv", help="write the rows here")
-    options = parser.parse_args()
-    done: list[dict[str, Any]] = []
-    for dim in map(int, options.points.split(",")):
-        for length in map(int, options.lengths.split(",")):
-            for row in rows(dim, length, options.rounds):
-                done.append(row)
-                print("  ".join(f"{value:>14}" for value in row.values()), flush=True)
-            torch.cuda.empty_cache()
-    write(options.csv, done)
+    sweep(__doc__, rows, "64,128", "1024,4096")
     return 0
 
 

@@ -22,6 +22,7 @@ from timing import interleaved
 
 import baracuda_py as bc
 
+Row = dict[str, Any]
 SHORT = "plain, length 2048"
 TERMS: dict[str, dict[str, Any]] = {
     "plain": {}, SHORT: {}, "window 1024": {"window_left": 1023}, "softcap 50": {"softcap": 50.0},
@@ -90,7 +91,7 @@ def calls(dim: int, length: int) -> tuple[dict[str, list[Callable[[], Any]]], di
     return made, work
 
 
-def rows(dim: int, length: int, rounds: int) -> Iterator[dict[str, Any]]:
+def rows(dim: int, length: int, rounds: int) -> Iterator[Row]:
     """The CSV rows of a size."""
     made, work = calls(dim, length)
     times = interleaved(made, rounds)
@@ -107,26 +108,32 @@ def rows(dim: int, length: int, rounds: int) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", default="64,128,256", help="head_dims, with commas")
-    parser.add_argument("--lengths", default="2048,4096,16384", help="lengths of the sequences, with commas")
+def sweep(doc: str | None, rows: Callable[[int, int, int], Iterator[Row]], points: str, lengths: str) -> list[Row]:
+    """A program: the rows of every head_dim and length that its command line asks for, printed, and as CSV."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", default=points, help="head_dims, with commas")
+    parser.add_argument("--lengths", default=lengths, help="lengths of the sequences, with commas")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--csv", help="write the rows here")
     options = parser.parse_args()
-    done: list[dict[str, Any]] = []
+    done: list[Row] = []
     for dim in map(int, options.points.split(",")):
         for length in map(int, options.lengths.split(",")):
             for row in rows(dim, length, options.rounds):
                 done.append(row)
-                print("  ".join(f"{value:>12}" for value in row.values()), flush=True)
+                print("  ".join(f"{value:>14}" for value in row.values()), flush=True)
             cp.get_default_memory_pool().free_all_blocks()
             torch.cuda.empty_cache()
+    write(options.csv, done)
+    return done
+
+
+def main() -> int:
+    done = sweep(__doc__, rows, "64,128,256", "2048,4096,16384")
     for name in TERMS:
         found = [float(r["of_plain"]) for r in done if r["term"] == name]
         mean = math.exp(sum(map(math.log, found)) / len(found))
         print(f"{name}: {mean:.3f} of plain (geometric mean), worst {min(found):.3f}")
-    write(options.csv, done)
     return 0
 
 

@@ -8,29 +8,36 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from cases import Arrays, Case, case, empty, make, randn
+from cases import Arrays, Case, case, make, randn
 
 import baracuda_py as bc
 
 
-def _block_sparse(block: int, compiled: bool) -> Case:
-    """A quarter of the blocks set, the same number in every row of them."""
-    batch, heads, length, dim = 1, 16, 8192, 128
-    blocks = length // block
-    desc = bc.SdpaBlockSparseDescriptor(
-        batch_size=batch, num_heads=heads, query_len=length, key_len=length, d_k=dim, d_v=dim, query_block=block,
+def _problem(sparse: Any, dense: Any, block: int) -> tuple[Any, Any, Any, str]:
+    """The descriptor of `sparse`, a pattern that sets a quarter of every row, `dense` in the same design."""
+    heads, length, dim = 16, 8192, 128
+    desc = sparse.descriptor(
+        batch_size=1, num_heads=heads, query_len=length, key_len=length, d_k=dim, d_v=dim, query_block=block,
         key_block=block, element="bfloat16",
     )  # fmt: skip
-    pattern = torch.rand(batch, heads, blocks, blocks, device="cuda").argsort(-1) < blocks // 4
+    blocks = length // block
+    pattern = torch.rand(1, heads, blocks, blocks, device="cuda").argsort(-1) < blocks // 4
+    shared = {f.name: getattr(desc, f.name) for f in dataclasses.fields(dense.descriptor)}
+    every = dense.select(dense.descriptor(**shared), bc.PlanPreference(max_arch=bc.ArchSku.SM80), device=0)
+    return desc, pattern, every, f"{heads} x [8192, 128], 25 % of {block} x {block}, bf16"
+
+
+def _random(desc: Any, *names: str) -> Arrays:
+    return {name: randn(desc.batch_size, desc.num_heads, desc.query_len, desc.d_k) for name in names}
+
+
+def _block_sparse(block: int, compiled: bool) -> Case:
+    desc, pattern, every, shape = _problem(bc.SdpaBlockSparsePlan, bc.FlashSdpaPlan, block)
 
     def arrays() -> Arrays:
-        q, k, v = (randn(batch, heads, length, dim) for _ in range(3))
-        return {"q": q, "k": k, "v": v, "pattern": pattern, "y": empty(batch, heads, length, dim)}
+        made = _random(desc, "q", "k", "v")
+        return made | {"pattern": pattern, "y": torch.empty_like(made["q"])}
 
-    shared = {f.name: getattr(desc, f.name) for f in dataclasses.fields(bc.FlashSdpaDescriptor)}
-    every = bc.FlashSdpaPlan.select(
-        bc.FlashSdpaDescriptor(**shared), bc.PlanPreference(max_arch=bc.ArchSku.SM80), device=0
-    )
     mask = pattern.repeat_interleave(block, 2).repeat_interleave(block, 3)
 
     def masked(s: Arrays) -> Any:
@@ -42,16 +49,8 @@ def _block_sparse(block: int, compiled: bool) -> Case:
     peers = {"torch masked": masked, "dense, same design": dense}
     if compiled and block >= 128:
         peers |= {"flex_attention": _flex(pattern, block)}
-    return make(
-        bc.SdpaBlockSparsePlan,
-        desc,
-        arrays,
-        ["y"],
-        f"{heads} x [8192, 128], 25 % of {block} x {block}, bf16",
-        peers,
-        flops=bc.SdpaBlockSparsePlan.flops(desc) // 4,
-        target="0.35",
-    )
+    flops = bc.SdpaBlockSparsePlan.flops(desc) // 4
+    return make(bc.SdpaBlockSparsePlan, desc, arrays, ["y"], shape, peers, flops=flops, target="0.35")
 
 
 def _flex(pattern: Any, block: int) -> Any:
@@ -68,21 +67,10 @@ def _flex(pattern: Any, block: int) -> Any:
 
 
 def _block_sparse_backward(block: int, compiled: bool) -> Case:
-    """The same pattern's gradients, beside the dense backward of the same design."""
-    batch, heads, length, dim = 1, 16, 8192, 128
-    blocks = length // block
-    desc = bc.SdpaBlockSparseBackwardDescriptor(
-        batch_size=batch, num_heads=heads, query_len=length, key_len=length, d_k=dim, d_v=dim, query_block=block,
-        key_block=block, element="bfloat16",
-    )  # fmt: skip
-    pattern = torch.rand(batch, heads, blocks, blocks, device="cuda").argsort(-1) < blocks // 4
-    shared = {f.name: getattr(desc, f.name) for f in dataclasses.fields(bc.FlashSdpaBackwardDescriptor)}
-    every = bc.FlashSdpaBackwardPlan.select(
-        bc.FlashSdpaBackwardDescriptor(**shared), bc.PlanPreference(max_arch=bc.ArchSku.SM80), device=0
-    )
+    desc, pattern, every, shape = _problem(bc.SdpaBlockSparseBackwardPlan, bc.FlashSdpaBackwardPlan, block)
 
     def arrays() -> Arrays:
-        made = {name: randn(batch, heads, length, dim) for name in ("q", "k", "v", "dy")}
+        made = _random(desc, "q", "k", "v", "dy")
         made["y"], made["lse"] = bc.sdpa_block_sparse(
             made["q"], made["k"], made["v"], pattern, query_block=block, key_block=block, return_lse=True
         )
@@ -91,16 +79,9 @@ def _block_sparse_backward(block: int, compiled: bool) -> Case:
     def dense(s: Arrays) -> Any:
         every(**{name: x for name, x in s.items() if name != "pattern"})
 
-    return make(
-        bc.SdpaBlockSparseBackwardPlan,
-        desc,
-        arrays,
-        [],
-        f"{heads} x [8192, 128], 25 % of {block} x {block}, bf16",
-        {"dense, same design": dense},
-        flops=bc.SdpaBlockSparseBackwardPlan.flops(desc) // 4,
-        target="",
-    )
+    flops = bc.SdpaBlockSparseBackwardPlan.flops(desc) // 4
+    peers = {"dense, same design": dense}
+    return make(bc.SdpaBlockSparseBackwardPlan, desc, arrays, [], shape, peers, flops=flops, target="")
 
 
 for _block in (64, 128, 32):

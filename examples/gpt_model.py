@@ -7,7 +7,7 @@ Arrays come from `xp`: NumPy on the CPU, CuPy on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -257,24 +257,31 @@ class Decoder:
         xp, total = self.xp, len(prompt) + count
         text = xp.zeros(total, np.int64)
         text[: len(prompt)] = xp.asarray(list(prompt))
-        token, position, cache = xp.zeros(1, np.int64), xp.zeros(1, np.int64), self.cache(1, total)
+        cache = self.cache(1, total)
 
         def step(token: Any, position: Any) -> None:
             logits = self.decode(token, position, cache)
             bc.sample(logits, temperature=temperature, top_k=top_k, seed=seed, offset=position[0], out=token)
             bc.add(position, self.one, out=position)
 
-        replay = None
-        for at in range(total - 1):
-            if at < len(prompt):
+        self.fill(text, len(prompt), step, range(total - 1))
+        return bytes(text.tolist())
+
+    def fill(self, text: Any, given: int, step: Callable[[Any, Any], None], places: Iterable[int]) -> None:
+        """Write `text` (int64) on after its first `given` bytes; `places` are the positions to decode, 0 and on.
+
+        step(token, position) makes of a token the next one and moves the position; it is captured once and replayed.
+        """
+        token, position, replay = self.xp.zeros(1, np.int64), self.xp.zeros(1, np.int64), None
+        for at in places:
+            if at < given:
                 token[...] = text[at : at + 1]
             if replay is None:
                 replay = bc.graph(step, token, position)  # runs the first token, too
             else:
                 replay()
-            if at >= len(prompt) - 1:
+            if at >= given - 1:
                 text[at + 1 : at + 2] = token
-        return bytes(text.tolist())
 
 
 def product(a: Any, b: Any) -> Any:

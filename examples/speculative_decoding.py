@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def plain(model: Decoder, sequence: Sequence, prompt: bytes, count: int) -> Deco
 
     xp, table, layers = model.xp, sequence.table, sequence.cache.layers
     text = xp.asarray(list(prompt + bytes(count)))
-    token, position, began, replay = xp.zeros(1, np.int64), xp.zeros(1, np.int64), now(xp), None
+    began = now(xp)
 
     def step(token: Any, position: Any) -> None:
         lengths = bc.add(position, model.one)
@@ -96,18 +97,15 @@ def plain(model: Decoder, sequence: Sequence, prompt: bytes, count: int) -> Deco
         bc.sample(model.infer(token, (1, 1), attend), temperature=0.0, seed=0, out=token)
         bc.add(position, model.one, out=position)
 
-    for at in trange(len(text) - 1, desc="plain", unit="byte"):
-        sequence.reserve(at + 1)
-        if at < len(prompt):
-            token[...] = text[at : at + 1]
-        if at == len(prompt) - 1:
-            began = now(xp)
-        if replay is None:
-            replay = bc.graph(step, token, position)  # takes the first step, too
-        else:
-            replay()
-        if at >= len(prompt) - 1:
-            text[at + 1 : at + 2] = token
+    def places() -> Iterator[int]:
+        nonlocal began
+        for at in trange(len(text) - 1, desc="plain", unit="byte"):
+            sequence.reserve(at + 1)
+            if at == len(prompt) - 1:
+                began = now(xp)
+            yield at
+
+    model.fill(text, len(prompt), step, places())
     return Decoded(bytes(text.tolist()), count, now(xp) - began)
 
 
@@ -191,18 +189,13 @@ def speculative(model: Decoder, sequence: Sequence, prompt: bytes, count: int, *
 
 def options(argv: list[str] | None) -> argparse.Namespace:
     """The command line, checked."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", choices=sorted(PRESETS), help="default: gpu on a CUDA device, else cpu")
-    parser.add_argument("--device", help="cpu or cuda:N (default: a CUDA device if there is one)")
-    parser.add_argument("--steps", type=int, help="training steps (default: 60, of preset gpu 300)")
-    parser.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
+    parser = Parser(__doc__, steps="60, of preset gpu 300")
     parser.add_argument("--float32", action="store_true", help="decode with the float32 master weights")
     parser.add_argument("--prompt", type=int, metavar="BYTES", help="of held-out text (default: half the context)")
     parser.add_argument("--tokens", type=int, help="bytes to decode (default: half the context)")
     parser.add_argument("--branches", type=int, default=4, help="continuations in a tree, at most (default: 4)")
     parser.add_argument("--depth", type=int, default=8, help="bytes of a continuation, at most (default: 8)")
     parser.add_argument("--page-size", type=int, default=16, help="tokens of a page (default: 16)")
-    parser.add_argument("--seed", type=int, default=0)
     return parser.checked(argv, steps=1, prompt=1, tokens=1, branches=1, depth=1, page_size=1, seed=0)
 
 

@@ -32,7 +32,15 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad options are one line, like every other bad request."""
+    """What examples that train ask for; bad options are one line, like every other bad request."""
+
+    def __init__(self, doc: str | None, steps: str) -> None:
+        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.add_argument("--preset", choices=sorted(PRESETS), help="default: gpu on a CUDA device, else cpu")
+        self.add_argument("--device", help="cpu or cuda:N (default: a CUDA device if there is one)")
+        self.add_argument("--steps", type=int, help=f"training steps (default: {steps})")
+        self.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
+        self.add_argument("--seed", type=int, default=0)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see --help)")
@@ -60,13 +68,8 @@ class SkuLog(logging.Handler):
 
 def options(argv: list[str] | None) -> argparse.Namespace:
     """The command line, checked."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", choices=sorted(PRESETS), help="default: gpu on a CUDA device, else cpu")
-    parser.add_argument("--device", help="cpu or cuda:N (default: a CUDA device if there is one)")
-    parser.add_argument("--steps", type=int, help="training steps (default: the preset's)")
-    parser.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
+    parser = Parser(__doc__, steps="the preset's")
     parser.add_argument("--out", metavar="FOLDER", default="out", help="where the loss curve goes (default: out)")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--sample", type=int, metavar="BYTES", help="bytes to generate (default: what the context holds)"
     )
