@@ -205,8 +205,8 @@ SM89 = {
 SM90A = {
     64: GroupTiling(1, 4, spills=True, terms=(4, 3)),
     128: GroupTiling(1, 2),
-    192: GroupTiling(2, 1),
-    256: GroupTiling(2, 1),
+    192: GroupTiling(2, 1, spills=True),
+    256: GroupTiling(2, 1, spills=True),
 }
 
 

@@ -143,8 +143,8 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
 
     def launch(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
         desc, views = p.desc, (p.q, p.k_cache, p.v_cache, p.y)
-        if desc.total_q > MOST or max(desc.max_cache_len, desc.page_size) >= 2**30:
-            return f"more than {MOST} queries, or 2^30 keys or more"
+        if desc.total_q > MOST or max(desc.max_cache_len, desc.page_size) >= 2**30 or desc.num_pages >= 2**31:
+            return f"more than {MOST} queries, or 2^30 keys or 2^31 pages or more"
         tiles = TileList(QUERIES, rows, LONGEST_FIRST)
         more = {**values(p), "max_keys": desc.max_cache_len}
         step, (offset,), workspace = list_tiles(p, (tiles,), (bounds,), together(desc), more=more)

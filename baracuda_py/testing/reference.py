@@ -17,6 +17,7 @@ from ..core.plan import Plan
 from .draw import Case
 
 Change = Callable[[np.ndarray], np.ndarray]
+_SMALL = 2**15  # elements of all operands of a problem that more evaluations cost little
 
 
 def element_of(spec: Operand, desc: Any, array: np.ndarray) -> ElementKind:
@@ -86,25 +87,26 @@ def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> d
 
     Elementwise the worst of the formula evaluated in `narrow`, on the operands and on operands shifted by up to one eps
     of `narrow`, each by its own random amount, so that every intermediate is rounded anew; and of exact evaluations of
-    operands shifted all away from zero, as errors of a sum may line up. One evaluation alone is no yardstick: on a
-    small problem it is right by luck, and another order of the same sum is then "worse" without being wrong. A formula
+    operands shifted all up or all down, as errors of a sum may line up. A few evaluations are no yardstick of a small
+    problem: they are right by luck, and another order of the same sum is then "worse" without being wrong. A formula
     that keeps intermediates in the element (its reference has a `store`) is also evaluated with them rounded, and
     shifted likewise by up to half an eps of the element.
     """
+    small = sum(np.size(a) for a in case.arrays.values() if isinstance(a, np.ndarray)) <= _SMALL
     with np.errstate(all="ignore"):
-        scattered, aligned = _shifts(float(np.finfo(narrow).eps))
+        scattered, aligned = _shifts(float(np.finfo(narrow).eps), 15 if small else 3)
         trials = [evaluate(case, narrow), *(evaluate(case, narrow, change) for change in scattered)]
         trials += [evaluate(case, wide, change) for change in aligned]
         if "store" in inspect.signature(case.plan.reference).parameters:
             element = case.desc.element
-            scattered, aligned = _shifts(element.limits.eps / 2)
+            scattered, aligned = _shifts(element.limits.eps / 2, 3)
             kept = [lambda x: np.asarray(decode(cast(x, element), element), x.dtype), *scattered, *aligned]
             trials += [evaluate(case, wide, store=change) for change in kept]
     return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
 
 
-def _shifts(eps: float) -> tuple[list[Change], list[Change]]:
-    """Changes of values by up to `eps` of them: three scattered, two that move all away from zero or all towards it."""
+def _shifts(eps: float, count: int) -> tuple[list[Change], list[Change]]:
+    """Changes of values by up to `eps` of them: `count` scattered, two that move all up or all down."""
     rng = np.random.default_rng(0)
 
     def scattered(x: np.ndarray) -> np.ndarray:
@@ -113,7 +115,7 @@ def _shifts(eps: float) -> tuple[list[Change], list[Change]]:
     def aligned(x: np.ndarray) -> np.ndarray:
         return np.asarray(x + eps * rng.choice((-1, 1)) * np.abs(x), x.dtype)
 
-    return [scattered] * 3, [aligned] * 2
+    return [scattered] * count, [aligned] * 2
 
 
 def _farthest(truth: Any, trials: list[Any]) -> Any:

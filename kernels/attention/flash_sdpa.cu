@@ -30,8 +30,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const typename Where::template Keys<P> source(p, work);
-  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
+  const typename Where::template Keys<P, 0> source(p, work);
+  const auto k = source.template keys<T>(), v = source.template values<T>().columns(col0);
   T* const y = work.template outputs<T>(p.y, p.stride[3]) + col0;
 
   const int rows = inside<ROWS>(work.query_len, work.first);

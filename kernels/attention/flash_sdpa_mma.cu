@@ -30,8 +30,10 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const typename Where::template Keys<P> source(p, work);
-  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]).columns(col0);
+  // Look-ups ahead take 64 bytes a key; some devices have no more than 99 KB.
+  constexpr int AHEAD = 2 * (ROWS * D + STAGES * (TILE + VALUES)) + 64 * KEYS <= 99 * 1024 ? KEYS : 0;
+  const typename Where::template Keys<P, AHEAD> source(p, work);
+  const auto k = source.template keys<T>(), v = source.template values<T>().columns(col0);
   const int rows = inside<ROWS>(work.query_len, work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
   const int i0 = static_cast<int>(work.first) + row0;
 
@@ -52,6 +54,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
   int k0 = span.template first<KEYS>();
   const bool none = k0 >= last;
+  source.template begin<KEYS>(k0);
   load_keys(k0, 0);
   if (STAGES == 2) load_values(k0, 0);
   cp_async_commit();
@@ -77,6 +80,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const auto begin = [&](int k0) {
     cp_async_wait<0>();
     __syncthreads();  // this tile is there, and all are done with the one before
+    source.template step<KEYS>(k0);
     if (STAGES == 1) {
       load_values(k0, 0);
     } else if (k0 + KEYS < last) {
@@ -108,12 +112,13 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       score<T, D, MT, KEYS>(r.s, query, key, at);
       middle(k0);
       bool cut = span.template cuts<KEYS>(k0);
-      if constexpr (TERMS != 0) r.add(terms, i0, k0);
+      if constexpr (TERMS == 1) r.template add_apart<true>(terms, i0, k0);
+      if constexpr (TERMS == 2) r.add(terms, i0, k0);
       if constexpr (TERMS == 2) r.add_mask(terms, i0, k0, careful);
       if (cut) r.mask(left, from, past);
       if constexpr (TERMS == 2) cut |= terms.masked();
-      if (TERMS == 2 && careful) r.template weigh<true>(c);
-      else r.weigh(c);
+      if (TERMS == 2 && careful) r.template weigh<Scores::exact>(c);
+      else r.template weigh<TERMS == 1 ? Scores::apart : Scores::plain>(c);
       if constexpr (TERMS == 2) {
         r.sift(found, terms, i0, k0);
         r.drop(found, terms);
@@ -135,12 +140,12 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       middle(k0);
       if (odd()) clear();
     }
-    if (careful || !__syncthreads_or(r.suspicious(c))) break;
+    if (careful || !__syncthreads_or(r.suspicious())) break;
     careful = true;
     k0 = forgotten(span.template first<KEYS>());  // or the first tile's dropout would be computed before
     stage = 0;
     r.clear();
-    if constexpr (TERMS != 0) r.begin_with(terms);
+    if constexpr (TERMS != 0) r.begin_with(terms, true);
     load_keys(k0, 0);
     if (STAGES == 2) load_values(k0, 0);
     cp_async_commit();
@@ -149,7 +154,8 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   cp_async_wait<0>();
   if (none) __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   float* const lse = p.lse == nullptr || col0 != 0 ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  r.template finish<tile::Rows<DV>>(mine, 0, lse, rows - row0, c, terms.natural, terms.again);
+  const float unit = TERMS == 2 && careful ? terms.natural : ln_2<float>;
+  r.template finish<tile::Rows<DV>>(mine, 0, lse, rows - row0, terms.again, unit);
   __syncwarp();
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0) + col0;
   tile::copy_out<16 * MT, DV, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v - col0, wide);

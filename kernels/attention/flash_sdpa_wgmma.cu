@@ -4,7 +4,8 @@
 // flash_sdpa_mma on wgmma: a warpgroup owns 64 queries of the block's tile, and the tensor cores read q, k and v from
 // panels of 64 columns in shared memory. The scores of a tile are started before the product with the values of the tile
 // before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
-// the keys of the next one. Order of sums as in flash_sdpa_mma, with this kernel's tiles.
+// the keys of the next one. Tiles are walked from the last one that a query sees to the first: ALiBi's highest scores come
+// first, and only the first tile walked may be short. Order of sums fixed as in flash_sdpa_mma, by this kernel's tiles.
 #include <baracuda/flash.cuh>
 #include <baracuda/opaque.cuh>
 #include <baracuda/paged.cuh>
@@ -13,6 +14,11 @@
 
 namespace baracuda {
 
+// Score terms there may be besides sinks.
+template <bool CAPPED, bool SLOPED> struct Kind {
+  static constexpr bool capped = CAPPED, sloped = SLOPED;
+};
+
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS 2 p says so.
 template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_wgmma(const P& p) {
@@ -20,6 +26,9 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D, PANEL = KEYS * 64;
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
   constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
+  // Whether values are searched for what 0 times is not 0 only once something is suspicious. (H200, head_dim 256: with ALiBi
+  // 549 instead of 504 TFLOP/s, with a window 445 instead of 435; at 64 and 128 the registers it takes cost 3 %.)
+  constexpr bool LATER = TERMS == 2 || D > 128;
   using InTile = tile::Panels<KEYS>;
   using Order = conditional<TERMS == 2, tile::Runs<KEYS>, tile::InPlace>;
   const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
@@ -31,12 +40,14 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  const typename Where::template Keys<P> source(p, work);
-  const auto k = source.template rows<T>(p.k, p.stride[1]), v = source.template rows<T>(p.v, p.stride[2]);
+  using Source = typename Where::template Keys<P, KEYS>;
+  const Source source(p, work);
+  const auto k = source.template keys<T>(), v = source.template values<T>();
   const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
   const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
   const Span<ROWS> span(p, work);
   const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
+  const int start = (max(last, 1) - 1) / KEYS * KEYS;  // the tiles are walked from the last one down
   const conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
   const float c = terms.c;
 
@@ -51,8 +62,9 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     wgmma_publish();
     __syncthreads();
   };
+  source.template begin<-KEYS>(start);
   tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
-  load_keys(first, 0, wide);
+  if (TERMS != 2) load_keys(start, 0, wide);
   cp_async_commit();
   if (p.sign != 1.0) {
     cp_async_wait<0>();
@@ -97,10 +109,10 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const auto cut = [&](int k0) {
     if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
   };
+  bool careful = false;  // all is done again with care, because something was suspicious
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
-    bool cut = span.bounded && span.template cuts<KEYS>(k0);
-    if constexpr (TERMS == 2) cut |= terms.masked();
-    if (!cut || !has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
+    if (LATER ? !careful : !span.bounded || !span.template cuts<KEYS>(k0)) return;
+    if (!has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
     r.template add_odd<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
       const bool seen = key >= span.low - k0 + row0 + row && key < span.high - k0 + row0 + row;
       if constexpr (TERMS == 2) return seen && !terms.hides(i0 + row, k0 + key);
@@ -112,21 +124,28 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     __syncthreads();
   };
 
-  const auto start_both = [&](int slot) {  // ends when the scores are there, the outputs of the tile before under way
+  // Ends when the scores are there, the outputs of the tile before under way, and beside() is done.
+  const auto start_both = [&](int slot, const auto& beside) {
     hold(r.weights[0]);
     hold(r.acc[0]);
     wgmma_fence();
     start_scores(slot);
     start_outputs(slot ^ 1);
+    beside();
     wgmma_wait<1>();
     hold(r.s[0]);
     hold(held);
   };
-  const auto end_outputs = [&] {
+  const auto end_outputs = [&] {  // behind a branch: the assembler (13.0) moves a wait up to the last one before it
+    hold(r.s[0]);
+    if (r.moved) {
+      wgmma_wait<0>();
+      hold(r.acc[0]);
+      r.rescale();
+    }
     wgmma_wait<0>();
     hold(r.acc[0]);
     hold(r.weights[0]);
-    r.rescale();
     r.pack();
   };
   const auto add_outputs = [&](int slot) {
@@ -138,36 +157,52 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     hold(r.acc[0]);
   };
 
-  const auto walk = [&] {
+  const auto up = [](const auto& rows, int cols) { return tile::panels_up<KEYS, D, THREADS, WIDE, Order>(rows, cols); };
+  const auto walk = [&](auto kind) {
+    using K = decltype(kind);
+    const auto weigh = [&](int k0) {
+      if constexpr (K::sloped) r.template add_apart<K::capped>(terms, i0, k0);
+      cut(k0);
+      if constexpr (K::sloped) r.template weigh<Scores::apart>(c);
+      else if constexpr (K::capped) r.weigh_capped(terms);
+      else r.weigh(c);
+    };
+    auto next_keys = up(k.from(start - 2 * KEYS), p.d_k);
+    auto next_values = up(v.from(start - KEYS), p.d_v);
     arrive();
-    load_values(first, 0, wide);
-    if (first + KEYS < last) load_keys(first + KEYS, 1, wide);
+    source.template step<-KEYS>(start);
+    load_values(start, 0, wide);
+    if (start > first) load_keys(start - KEYS, 1, wide);
     cp_async_commit();
     read_queries();
     wgmma_fence();
     start_scores(0);
     wgmma_wait<0>();
     hold(r.s[0]);
-    if constexpr (TERMS != 0) r.add(terms, i0, first);
-    cut(first);
-    r.weigh(c);
+    weigh(start);
     r.pack();
-    int k0 = first + KEYS, slot = 1;
+    int k0 = start - KEYS, slot = 1;
 #pragma unroll 1
-    for (; k0 < last; k0 += KEYS, slot ^= 1) {
+    for (; k0 >= first; k0 -= KEYS, slot ^= 1) {
+      // First of all, as it takes longest; beside the products where it looks rows up (H200, head_dim 128: first 523 TFLOP/s,
+      // beside 512, but of pages 0.75 of that instead of 0.68).
+      const auto load = [&] {
+        next_values.copy(values + slot * TILE);
+        if (k0 > first) next_keys.copy(keys + (slot ^ 1) * TILE);
+        source.template step<-KEYS>(k0);
+        cp_async_commit();
+      };
       arrive();
-      load_values(k0, slot, wide);
-      if (k0 + KEYS < last) load_keys(k0 + KEYS, slot ^ 1, wide);
-      cp_async_commit();
-      settle(k0 - KEYS, slot ^ 1);
-      start_both(slot);
-      if constexpr (TERMS != 0) r.add(terms, i0, k0);
-      cut(k0);
-      r.weigh(c);
+      if (!Source::looks_up) load();
+      settle(k0 + KEYS, slot ^ 1);
+      start_both(slot, [&] {
+        if (Source::looks_up) load();
+      });
+      weigh(k0);
       end_outputs();
     }
     arrive();
-    settle(k0 - KEYS, slot ^ 1);
+    settle(first, slot ^ 1);
     add_outputs(slot ^ 1);
   };
   // TERMS 2: a loop for each of the common kinds, because code that is jumped over costs time too (H200, head_dim 128: 0.73
@@ -178,20 +213,22 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const auto sweep = [&](auto kind, int end) {
     using M = decltype(kind);
     constexpr bool DROPS = is_same<M, Dropout>, ANY = is_same<M, AnyTerms>, DENSE = !DROPS && !ANY;
+    int k0 = (end - 1) / KEYS * KEYS, slot = 0;
+    load_keys(k0, 0, true);
+    cp_async_commit();
     uint4* const none = reinterpret_cast<uint4*>(values + TILE);
     for (int n = threadIdx.x; n < TILE / 8; n += THREADS) none[n] = uint4{0, 0, 0, 0};
     for (u32 (&four)[4] : r.weights[0]) four[0] = four[1] = four[2] = four[3] = 0;
     arrive();
     read_queries();
-    int slot = 0;
 #pragma unroll 1
-    for (int k0 = first; k0 < end; k0 += KEYS, slot ^= 1) {
+    for (; k0 >= first; k0 -= KEYS, slot ^= 1) {
       arrive();
       load_values(k0, slot, true);
-      if (k0 + KEYS < end) load_keys(k0 + KEYS, slot ^ 1, true);
+      if (k0 > first) load_keys(k0 - KEYS, slot ^ 1, true);
       cp_async_commit();
       if constexpr (DENSE) r.template fetch<M>(found, terms, i0, k0);
-      start_both(slot);
+      start_both(slot, [] {});
       if constexpr (ANY) {
         r.add(terms, i0, k0);
         r.add_mask(terms, i0, k0, false);
@@ -212,20 +249,11 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   if constexpr (TERMS == 2) {
     const bool fast = wide && first < last, alone = !terms.capped() && !terms.sloped();
     const bool dense = alone && terms.masked() && terms.dense && !terms.drops();
-    const int end = dense ? min(last, key_len / KEYS * KEYS) : last;
-    if (fast) {
-      if (alone && !terms.masked() && terms.whole_blocks()) sweep(Dropout{}, end);
-      else if (dense && p.mask_kind == 0) sweep(u8{}, end);
-      else if (dense && p.mask_kind == (is_same<T, f16> ? 1 : 2)) sweep(T{}, end);
-      else if (dense && p.mask_kind == 3) sweep(float{}, end);
-      else sweep(AnyTerms{}, end);
-    }
-    cp_async_wait<0>();
-    __syncthreads();  // the copies of q, by other threads, must not meet the outputs
-    int k0 = fast ? max(first, (end + KEYS - 1) / KEYS * KEYS) : first;
-    for (bool again = false;; again = true) {
+    const int end = dense ? min(last, key_len / KEYS * KEYS) : last;  // of what a sweep takes: whole tiles
+    int low = first >= last ? start + KEYS : !fast ? first : dense ? max(first, end) : last;
+    for (;; low = first, careful = true) {
 #pragma unroll 1
-      for (; k0 < last; k0 += KEYS) {  // any tiles; a second time with care where something is suspicious
+      for (int k0 = start; k0 >= low; k0 -= KEYS) {  // any tiles
         __syncthreads();
         load_keys(k0, 0, wide);
         load_values(k0, 0, wide);
@@ -237,30 +265,60 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         wgmma_wait<0>();
         hold(r.s[0]);
         r.add(terms, i0, k0);
-        r.add_mask(terms, i0, k0, again);
+        r.add_mask(terms, i0, k0, careful);
         cut(k0);
-        if (again) r.template weigh<true>(c);
+        if (careful) r.template weigh<Scores::exact>(c);
         else r.weigh(c);
         r.sift(found, terms, i0, k0);
         r.drop(found, terms);
         r.rescale();
         r.pack();
-        if (again) settle(k0, 0);
+        settle(k0, 0);
         add_outputs(0);
       }
-      if (again || !__syncthreads_or(r.suspicious(c))) break;
-      k0 = first;
+      if (careful) break;
+      __syncthreads();
+      if (fast && first < end) {
+        if (alone && !terms.masked() && terms.whole_blocks()) sweep(Dropout{}, end);
+        else if (dense && p.mask_kind == 0) sweep(u8{}, end);
+        else if (dense && p.mask_kind == (is_same<T, f16> ? 1 : 2)) sweep(T{}, end);
+        else if (dense && p.mask_kind == 3) sweep(float{}, end);
+        else sweep(AnyTerms{}, end);
+      }
+      if (!__syncthreads_or(r.suspicious())) break;
       r.clear();
-      r.begin_with(terms);
+      r.begin_with(terms, true);
     }
+    cp_async_wait<0>();
+    __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   } else if (first < last) {
-    walk();
+    for (;; careful = true) {
+      if constexpr (TERMS == 0) {
+        walk(Kind<false, false>{});
+      } else if constexpr (!WIDE) {  // one loop where speed is not all
+        walk(Kind<true, true>{});
+      } else if (terms.capped()) {
+        if (terms.sloped()) walk(Kind<true, true>{});
+        else walk(Kind<true, false>{});
+      } else if (terms.sloped()) {
+        walk(Kind<false, true>{});
+      } else {
+        walk(Kind<false, false>{});
+      }
+      if (!LATER || careful || !span.bounded || !__syncthreads_or(r.suspicious())) break;
+      r.clear();
+      if constexpr (TERMS != 0) r.begin_with(terms);
+      source.template begin<-KEYS>(start);
+      load_keys(start, 0, wide);
+      cp_async_commit();
+    }
   } else {
     cp_async_wait<0>();
     __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   }
+  const float unit = TERMS == 2 && careful ? terms.natural : ln_2<float>;
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, c, terms.natural, terms.again);
+  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, terms.again, unit);
   __syncwarp();
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
 #pragma unroll

@@ -140,7 +140,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   cp_async_wait<0>();
   __syncthreads();  // where no tile was visited the copies of q, by other threads, must not meet the outputs
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, c, static_cast<float>(p.scale));
+  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0);
   __syncwarp();
   T* const y = work.outputs<T>(p.y, p.stride[3], row0);
   tile::copy_out<16 * MT, D, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v, p.wide & 8);

@@ -73,13 +73,17 @@ struct Work {
   }
 };
 
-// The keys and values of a block's sequence, row by row.
-struct KeyRows {
+// The keys and values of a block's sequence, row by row. A kernel that takes tiles of KEYS of them (0: any) one after the other
+// says so by begin and step, for sources that look ahead.
+template <class P> struct KeyRows {
+  static constexpr bool looks_up = false;
+  const P& p;
   const Work& work;
-  template <class P> BARACUDA_D KeyRows(const P&, const Work& work) : work(work) {}
-  template <class T> BARACUDA_D Strided<T> rows(const void* x, const i64 (&stride)[3]) const {
-    return {work.template keys<T>(x, stride), stride[2]};
-  }
+  BARACUDA_D KeyRows(const P& p, const Work& work) : p(p), work(work) {}
+  template <class T> BARACUDA_D Strided<T> keys() const { return {work.template keys<T>(p.k, p.stride[1]), p.stride[1][2]}; }
+  template <class T> BARACUDA_D Strided<T> values() const { return {work.template keys<T>(p.v, p.stride[2]), p.stride[2][2]}; }
+  template <int BY> BARACUDA_D void begin(int) const {}
+  template <int BY> BARACUDA_D void step(int) const {}
 };
 
 // A sequence as the backward knows it.
@@ -123,7 +127,7 @@ struct QueryTile {
 // How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
 struct Dense {
   static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
-  template <class P> using Keys = KeyRows;
+  template <class P, int KEYS> using Keys = KeyRows<P>;
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
     const Place place = Place::of(p);
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
@@ -187,7 +191,7 @@ BARACUDA_D void stage(acc_t<T>* tile, const Source& source, int rows, int cols, 
     constexpr bool EVEN = threads % LINE == 0;  // a thread keeps its columns
     constexpr int STEP = threads / LINE;
     const int line = static_cast<int>(threadIdx.x) / LINE, column = static_cast<int>(threadIdx.x) % LINE * VEC;
-    auto from = source.template walk<STEP, 0>(line, column, rows);
+    auto from = source.template walk<STEP>(line, column, rows);
 #pragma unroll 1
     for (int first = 0; first < EACH; first += BATCH) {
       uint4 piece[BATCH];  // as words: a Vec of 16-bit elements would take a register for each

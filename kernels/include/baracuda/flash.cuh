@@ -2,8 +2,9 @@
 // flash      what a warp of the tensor-core attention kernels keeps of its queries, and the online softmax on it
 //            (Milakov and Gimelshein 2018).
 //
-// c = |scale| log2(e); a weight is 2^(s c - base) with base = max(s) c rounded, one fma and one exp2. The rounding of
-// base cancels in y, and the lse takes it back out.
+// c = |scale| log2(e); a weight is 2^(s c - base), one fma and one exp2. base is about the row's maximum times c: it follows
+// the maximum only when that is more than `slack` above it (as in FlashAttention-4), so weights stay below 2^slack and most
+// tiles need neither the maximum of a whole row nor new outputs. It cancels in y, and the lse takes it back out.
 #include <baracuda/attention.cuh>
 #include <baracuda/mma_tile.cuh>
 #include <baracuda/opaque.cuh>
@@ -103,11 +104,36 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
   }
 }
 
-// What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's running maximum and sum. Lane (g, t) of
-// mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys stand as tile::Runs has them.
+constexpr float slack = 8.0f;  // of f16's 16 powers of 2
+
+// What weights are made of. apart: s lacks its row's offset. exact: 2^((s - base) c) with a base in the unit of scores, where
+// they are so large that the rounding of s c is.
+enum class Scores { plain, apart, exact };
+
+// tanh(x inner) c as a polynomial of x, where x inner is at most 0.7: it is off by no more than 1.5e-4 of itself, a third of
+// tanh.approx's bound. Far below -0.7 it is off, but downwards: where the row has a key that is e^13 times as heavy as one of
+// -0.7, a base from `lowest` on, that is nothing.
+struct Polynomial {
+  float k0, k1, k2, lowest, highest;  // x is at most `highest`
+  BARACUDA_D Polynomial(float inner, float c)
+      : k0(0.99985204f * inner * c), k1(-0.32778989f * inner * c * inner * inner),
+        k2(0.10110489f * inner * c * inner * inner * (inner * inner)), lowest(18.8f - 0.604f * c),
+        highest(inner > 1e-6f && inner < 1e6f ? 0.7f / inner : -numeric<float>::infinity()) {}
+  BARACUDA_D float less(float x, float base) const {  // tanh(x inner) c - base
+    const float t = x * x;
+    return math::fma(x, math::fma(t, math::fma(t, k2, k1), k0), -base);
+  }
+};
+
+// What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's base and sum. Lane (g, t) of mma.sync's
+// accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys stand as tile::Runs has them.
 template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   static_assert(KEYS <= 128, "add_odd keeps two words of bits a row");
-  float acc[MT][D / 8][4], s[MT][KEYS / 8][4], top[MT][2], sum[MT][2], factor[MT][2];
+  float acc[MT][D / 8][4], s[MT][KEYS / 8][4], sum[MT][2];
+  float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen nothing
+  float factor[MT][2];              // for what was summed before, if a base of the warp has `moved`
+  float offset[MT][2];              // of a row's scores in this tile, for Scores::apart
+  float gate[MT][2];                // for weigh_capped: scores of q k above it need tanh or a new base
   bool moved;
   u32 weights[MT][KEYS / 16][4];
 
@@ -117,8 +143,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) acc[m][n][0] = acc[m][n][1] = acc[m][n][2] = acc[m][n][3] = 0.0f;
-      top[m][0] = top[m][1] = -numeric<float>::infinity();
-      sum[m][0] = sum[m][1] = 0.0f;
+      limit[m][0] = limit[m][1] = gate[m][0] = gate[m][1] = -numeric<float>::infinity();
+      base[m][0] = base[m][1] = sum[m][0] = sum[m][1] = 0.0f;
     }
   }
 
@@ -141,14 +167,30 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   template <class Terms> BARACUDA_D void add(const Terms& terms, int i, int j) {
     terms.add_to([&](const auto& f) { each(f); }, i + lane_id() / 4, j + own_key());
   }
-
-  // A sink takes part in the sum like a key without a value: the rows begin with it.
-  template <class Terms> BARACUDA_D void begin_with(const Terms& terms) {
-    const float weight = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
+  // The same for Scores::apart: what ALiBi adds to all of a row is its offset, if all of the tile's keys lie on one side of the
+  // queries. CAPPED: there may be a soft cap.
+  template <bool CAPPED, class Terms> BARACUDA_D void add_apart(const Terms& terms, int i, int j) {
+    const auto each_score = [&](const auto& f) { each(f); };
+    if constexpr (CAPPED) terms.cap(each_score);
+    const int ahead = i + terms.shift - j, own = ahead + lane_id() / 4 - own_key();
+    const bool left = ahead >= KEYS - 1, apart = left || ahead <= 1 - 16 * MT;
+    const float tilt = !apart ? 0.0f : left ? terms.slope : -terms.slope;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      top[m][0] = top[m][1] = terms.sink;
-      sum[m][0] = sum[m][1] = weight;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) offset[m][half] = -tilt * static_cast<float>(own + 16 * m + 8 * half);
+    }
+    if (apart) each([&](float& x, int, int c) { x = c == 0 ? x : math::fma(tilt, static_cast<float>(c), x); });
+    else terms.add_biases(each_score, i + lane_id() / 4, j + own_key());
+  }
+  // A sink takes part in the sum like a key without a value: the rows begin with it.
+  template <class Terms> BARACUDA_D void begin_with(const Terms& terms, bool exact = false) {
+    if (terms.sink == -numeric<float>::infinity()) return;
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+      limit[m][0] = limit[m][1] = terms.sink + slack / terms.c;
+      base[m][0] = base[m][1] = exact ? terms.sink : terms.sink * terms.c;
+      sum[m][0] = sum[m][1] = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
     }
   }
 
@@ -218,14 +260,13 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
 
   // Whether the lane's rows may not be what they should: NaN, or scores that the rounding of base makes something else of.
-  BARACUDA_D bool suspicious(float c) const {
+  BARACUDA_D bool suspicious() const {
     bool found = false;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        found |= math::isnan(sum[m][half]);
-        found |= top[m][half] != -numeric<float>::infinity() && !(math::abs(top[m][half] * c) < 1e9f);
+        found |= math::isnan(sum[m][half]) || !(math::abs(base[m][half]) < 1e9f);
       }
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) {
@@ -268,33 +309,79 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // Scores to weights 2^(s c - base), in place and added up; `factor` is for what was summed under the old maximum. EXACT:
-  // 2^((s - high) c), for scores so large that the rounding of base is.
-  template <bool EXACT = false> BARACUDA_D void weigh(float c) {
-    moved = false;
+  // Scores to weights 2^(s c - base), in place and added up.
+  template <Scores KIND = Scores::plain> BARACUDA_D void weigh(float c) {
+    float high[MT][2];
+    bool above = false;
+    each_half([&](int m, int half) {
+      high[m][half] = highest(m, half);
+      if constexpr (KIND == Scores::apart) high[m][half] += offset[m][half];
+      above |= high[m][half] > limit[m][half];
+    });
+    moved = __any_sync(all_lanes, above);
+    if (moved) move<KIND == Scores::exact>(high, c);
+    each_half([&](int m, int half) {
+      float from = base[m][half];
+      if constexpr (KIND == Scores::apart) from = math::fma(-offset[m][half], c, from);
+      add_up(m, half, [&](float x) { return KIND == Scores::exact ? (x - from) * c : math::fma(x, c, -from); });
+    });
+  }
+  // The same for products q k, masked already, that have a soft cap and no term besides but sinks.
+  template <class Terms> BARACUDA_D void weigh_capped(const Terms& terms) {
+    const Polynomial capped(terms.inner, terms.c);
+    bool above = false;
+    each_half([&](int m, int half) { above |= !(highest(m, half) <= gate[m][half]); });
+    if (!__any_sync(all_lanes, above)) {
+      moved = false;
+      each_half([&](int m, int half) {
+        add_up(m, half, [&](float x) { return capped.less(x, base[m][half]); });
+      });
+      return;
+    }
+    each([&](float& x, int, int) { x = x == -numeric<float>::infinity() ? x : terms.squash(x); });  // what is hidden stays so
+    weigh(terms.c);
+    if (terms.sink != -numeric<float>::infinity()) return;  // then the base need not be that of a key
+    each_half([&](int m, int half) {
+      const bool far = limit[m][half] == -numeric<float>::infinity() || base[m][half] < capped.lowest;
+      gate[m][half] = far ? -numeric<float>::infinity() : fminf(limit[m][half] / terms.inner, capped.highest);
+    });
+  }
+  template <class F> static BARACUDA_D void each_half(const F& f) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m) f(m, 0), f(m, 1);
+  }
+  BARACUDA_D float highest(int m, int half) const {  // of the lane's scores in a row
+    float high = fmaxf(s[m][0][2 * half], s[m][0][2 * half + 1]);
+#pragma unroll
+    for (int n = 1; n < KEYS / 8; ++n) high = fmaxf(high, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+    return high;
+  }
+  template <class F> BARACUDA_D void add_up(int m, int half, const F& power) {
+    float part = 0.0f;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; ++n) {
+      s[m][n][2 * half] = exp2_fast(power(s[m][n][2 * half]));
+      s[m][n][2 * half + 1] = exp2_fast(power(s[m][n][2 * half + 1]));
+      part += s[m][n][2 * half] + s[m][n][2 * half + 1];
+    }
+    sum[m][half] += part;
+  }
+  // New bases for rows whose scores, of which each lane has the highest of its own, are above their limit.
+  template <bool EXACT> BARACUDA_D void move(float (&high)[MT][2], float c) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float high = top[m][half];
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; ++n) high = fmaxf(high, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-        high = fmaxf(high, __shfl_xor_sync(all_lanes, high, 1));
-        high = fmaxf(high, __shfl_xor_sync(all_lanes, high, 2));
-        const float seen = high == -numeric<float>::infinity() ? 0.0f : high;  // the row may have seen nothing yet
-        const float base = high == -numeric<float>::infinity() ? 0.0f : high * c;
-        const auto weight = [&](float x) { return EXACT ? (x - seen) * c : math::fma(x, c, -base); };
-        factor[m][half] = exp2_fast(EXACT ? (top[m][half] - seen) * c : top[m][half] * c - base);
-        moved |= high != top[m][half];
-        top[m][half] = high;
-        float part = 0.0f;
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; ++n) {
-          s[m][n][2 * half] = exp2_fast(weight(s[m][n][2 * half]));
-          s[m][n][2 * half + 1] = exp2_fast(weight(s[m][n][2 * half + 1]));
-          part += s[m][n][2 * half] + s[m][n][2 * half + 1];
-        }
-        sum[m][half] = math::fma(sum[m][half], factor[m][half], part);
+        float& most = high[m][half];
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
+        factor[m][half] = 1.0f;
+        if (!(most > limit[m][half])) continue;
+        const float next = EXACT ? most : most * c, step = base[m][half] - next;
+        factor[m][half] = limit[m][half] == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * c : step);
+        base[m][half] = next;
+        limit[m][half] = most + slack / c;
+        sum[m][half] *= factor[m][half];
       }
     }
   }
@@ -311,7 +398,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
   BARACUDA_D void rescale() {
-    if (!__any_sync(all_lanes, moved)) return;  // every factor is 1
+    if (!moved) return;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -372,9 +459,9 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
 
   // The outputs, divided by the sums and times `again`, to the warp's rows of a tile, from `row` on; lse[r] for r < rows
-  // if lse is not null.
+  // if lse is not null. `unit` is that of the bases: ln 2, or of scores where they are exact.
   template <class Layout>
-  BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float c, float scale, float again = 1.0f) {
+  BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float again = 1.0f, float unit = ln_2<float>) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
       float factor[2];
@@ -385,10 +472,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         factor[half] = total == 0.0f ? 0.0f : again / total;
         const int r = 16 * m + 8 * half + lane_id() / 4;
         if (lse != nullptr && lane_id() % 4 == 0 && r < rows) {
-          float rest = math::fma(top[m][half], c, -(top[m][half] * c));  // what rounding took from base
-          if (RUNS && !(math::abs(rest) < 1e9f)) rest = 0.0f;             // the weights were exact
-          const float found = math::fma(top[m][half], scale, math::fma(rest, -ln_2<float>, math::log(total)));
-          lse[r] = total == 0.0f ? -numeric<float>::infinity() : found;
+          lse[r] = total == 0.0f ? -numeric<float>::infinity() : math::fma(base[m][half], unit, math::log(total));
         }
       }
 #pragma unroll

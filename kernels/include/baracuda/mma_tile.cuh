@@ -44,7 +44,7 @@ BARACUDA_D void copy(T* tile, const Source& source, int rows, int cols, bool wid
   if (wide) {
     const int row = static_cast<int>(threadIdx.x) / LINE, piece = static_cast<int>(threadIdx.x) % LINE;
     T* const first = tile + at<D>(Order::place(row), piece);
-    auto from = source.template walk<STEP, PASSES>(row, piece * 8, rows);
+    auto from = source.template walk<STEP>(row, piece * 8, rows);
 #pragma unroll
     for (int n = 0; n < PASSES; ++n) {
       if (ROWS % STEP != 0 && row + n * STEP >= ROWS) break;
@@ -80,6 +80,47 @@ BARACUDA_D void copy_panels(T* tile, const Source& source, int rows, int cols, b
 template <int ROWS, int COLS, int THREADS, class T>
 BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
   copy_panels<ROWS, COLS, THREADS>(tile, Strided<T>{source, stride}, rows, cols, wide);
+}
+
+// copy_panels of whole tiles one after the other, upwards: the first is that of the source's rows 0 … ROWS - 1, the next of
+// the ROWS rows before them. A thread keeps its place.
+template <int ROWS, int COLS, int THREADS, bool WIDE, class Order, class Source> struct PanelsUp {
+  static constexpr int STEP = THREADS / 8;
+  static_assert(ROWS % STEP == 0, "every thread copies as many rows");
+  const Source source;
+  typename Source::Cursor at;
+  const int cols;
+  i64 from = 0;
+
+  BARACUDA_D PanelsUp(const Source& source, int cols) : source(source), at(source.cursor(row(), 8 * piece())), cols(cols) {}
+  template <class T> BARACUDA_D void copy(T* tile) {
+    if constexpr (!WIDE) {
+      copy_panels<ROWS, COLS, THREADS, Order>(tile, source.from(from), ROWS, cols, false);
+      from -= ROWS;
+      return;
+    }
+    T* const first = tile + tile::at<64>(Order::place(row()), piece());
+    const T* here[ROWS / STEP];
+#pragma unroll
+    for (int n = 0; n < ROWS / STEP; ++n) here[n] = at.row(n * STEP);
+#pragma unroll
+    for (int n = 0; n < ROWS / STEP; ++n) {
+      T* to = first + n * STEP * 64;
+      if constexpr (!is_same<Order, InPlace>) to = tile + tile::at<64>(Order::place(row() + n * STEP), piece());
+#pragma unroll
+      for (int c = 0; c < COLS; c += 64) cp_async_16(to + c * ROWS, here[n] + c, c + 8 * piece() < cols);
+    }
+    at.move(-ROWS);
+  }
+
+ private:
+  static BARACUDA_D int row() { return static_cast<int>(threadIdx.x) / 8; }
+  static BARACUDA_D int piece() { return static_cast<int>(threadIdx.x) % 8; }
+};
+
+template <int ROWS, int COLS, int THREADS, bool WIDE, class Order, class Source>
+BARACUDA_D auto panels_up(const Source& source, int cols) {
+  return PanelsUp<ROWS, COLS, THREADS, WIDE, Order, Source>(source, cols);
 }
 
 // out[r * stride + c] = tile[r][c] for r < rows and c < cols, by COUNT threads of which this is number `thread`.

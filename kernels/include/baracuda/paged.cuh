@@ -1,5 +1,5 @@
 #pragma once
-// paged      packed queries over keys and values in pages: a row source that looks pages up, and the keys a sequence has.
+// paged      packed queries over keys and values in pages: row sources that look pages up, and the keys a sequence has.
 //
 // A sequence has as many keys as its length says, but no more than max_keys and than its pages before the first that is
 // missing. ragged_tiles finds that out, so the kernels that walk the keys meet no missing page.
@@ -18,24 +18,15 @@ template <class T, class P> struct PagedRows {
   const T* first;  // of page 0
   i64 page_stride, cell_stride, start;
 
-  BARACUDA_D const T* at(const Pages::Entry& x, i64 cell) const {
-    const i64 page = pages.index(x);
-    return first + (pages.exists(page) ? page : 0) * page_stride + cell * cell_stride;
-  }
   BARACUDA_D const T* row(int r) const {
     i64 cell;
-    const i64 slot = slot_of<i32>(p, static_cast<u64>(start + r), cell);
-    return at(pages.entry(slot), cell);
+    const i64 page = pages.page(slot_of<i32>(p, static_cast<u64>(start + r), cell));
+    return first + max<i64>(page, 0) * page_stride + cell * cell_stride;
   }
   BARACUDA_D PagedRows from(i64 row) const { return {p, pages, first, page_stride, cell_stride, start + row}; }
   BARACUDA_D PagedRows columns(int c) const { return {p, pages, first + c, page_stride, cell_stride, start}; }
 
-  template <int COUNT> struct Found {
-    const T* row[COUNT];
-    int n;
-    BARACUDA_D const T* next() { return row[n++]; }
-  };
-  template <int STEP> struct Each {
+  template <int STEP> struct Walk {
     const PagedRows& of;
     int row, column, rows;
     BARACUDA_D const T* next() {
@@ -44,24 +35,48 @@ template <class T, class P> struct PagedRows {
       return r < rows ? of.row(r) + column : of.first;
     }
   };
-  template <int STEP, int COUNT> BARACUDA_D auto walk(int row, int column, int rows) const {
-    if constexpr (COUNT == 0) {
-      return Each<STEP>{*this, row, column, rows};
-    } else {  // all entries are asked for before the first is needed
-      Pages::Entry entry[COUNT];
-      i64 cell[COUNT];
-#pragma unroll
-      for (int n = 0; n < COUNT; ++n) {
-        const int r = min(row + n * STEP, max(rows - 1, 0));
-        entry[n] = pages.entry(slot_of<i32>(p, static_cast<u64>(start + r), cell[n]));
-      }
-      Found<COUNT> found;
-      found.n = 0;
-#pragma unroll
-      for (int n = 0; n < COUNT; ++n) found.row[n] = at(entry[n], cell[n]) + column;
-      return found;
-    }
+  template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int rows) const { return {*this, row, column, rows}; }
+};
+
+// Where the keys and values of four tiles of KEYS stand, in shared memory, for kernels that take one tile after the other:
+// entries of the page table are asked for three tiles ahead and looked at two tiles ahead, so that no copy waits for them.
+// (H200, head_dim 128, each copy looked its rows up: half of the rate of packed keys.)
+struct KeyPlace {
+  union {
+    Pages::Entry entry;
+    i64 key;  // elements from the cache's start
+  };
+  i64 value;
+};
+template <int KEYS> constexpr int ring_size = 4 * KEYS;
+
+// The same rows through a ring; its offsets are two words apart.
+template <class T, class P, int KEYS> struct RingRows {
+  PagedRows<T, P> direct;
+  const i64* offsets;
+
+  struct Cursor {
+    const i64* offsets;
+    const T* first;
+    int start;
+    BARACUDA_D const T* row(int n) const { return first + offsets[2 * ((start + n) & (ring_size<KEYS> - 1))]; }
+    BARACUDA_D void move(int rows) { start += rows; }
+  };
+  BARACUDA_D const T* row(int r) const { return direct.row(r); }
+  BARACUDA_D RingRows from(i64 row) const { return {direct.from(row), offsets}; }
+  BARACUDA_D RingRows columns(int c) const { return {direct.columns(c), offsets}; }
+  BARACUDA_D Cursor cursor(int row, int column) const {
+    return {offsets, direct.first + column, static_cast<int>(direct.start) + row};
   }
+  template <int STEP> struct Walk {
+    Cursor at;
+    BARACUDA_D const T* next() {
+      const T* const now = at.row(0);
+      at.move(STEP);
+      return now;
+    }
+  };
+  template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int) const { return {cursor(row, column)}; }
 };
 
 // What Pages reads of a sequence without keys, which may have no row in any table: nothing.
@@ -73,19 +88,70 @@ struct NoTables {
   u32 wide_tables = 0;
 };
 
-template <class P> struct PagedKeys {
+template <class P, int KEYS> struct PagedKeys {
+  static constexpr bool looks_up = true;
   const P& p;
   const Pages pages;
   u32 kv;
+  KeyPlace* ring = nullptr;  // KEYS 0: none, rows are looked up one by one
   BARACUDA_D PagedKeys(const P& p, const Work& work)
-      : p(p), pages(work.key_len > 0 ? Pages(p, work.b) : Pages(NoTables{}, 0)), kv(work.kv) {}
-  template <class T> BARACUDA_D PagedRows<T, P> rows(const void* x, const i64 (&stride)[3]) const {
-    return {p, pages, static_cast<const T*>(x) + kv * stride[1], stride[0], stride[2], 0};
+      : p(p), pages(work.key_len > 0 ? Pages(p, work.b) : Pages(NoTables{}, 0)), kv(work.kv) {
+    if constexpr (KEYS != 0) {
+      __shared__ KeyPlace places[ring_size<KEYS>];
+      ring = places;
+    }
+  }
+  template <class T> BARACUDA_D auto keys() const { return rows<T>(p.k, p.stride[1], &ring->key); }
+  template <class T> BARACUDA_D auto values() const { return rows<T>(p.v, p.stride[2], &ring->value); }
+
+  // Tiles in steps of BY from `first` on: at the start, and with every tile once what was copied asynchronously is there.
+  template <int BY> BARACUDA_D void begin(int first) const {
+    if (KEYS == 0) return;
+    each_row([&](int r) {
+      for (int k0 = first; k0 != first + 2 * BY; k0 += BY) {
+        if (k0 >= 0) look(k0 + r, pages.entry(slot(k0 + r)));
+      }
+    });
+    fetch(first + 2 * BY);
+    cp_async_commit();
+    __syncthreads();
+  }
+  template <int BY> BARACUDA_D void step(int k0) const {
+    const int known = k0 + 2 * BY;
+    if (KEYS == 0) return;
+    if (known >= 0) each_row([&](int r) { look(known + r, place(known + r).entry); });
+    fetch(known + BY);
+  }
+
+ private:
+  template <class T> BARACUDA_D auto rows(const void* x, const i64 (&stride)[3], const i64* offsets) const {
+    const PagedRows<T, P> direct{p, pages, static_cast<const T*>(x) + kv * stride[1], stride[0], stride[2], 0};
+    if constexpr (KEYS == 0) return direct;
+    else return RingRows<T, P, KEYS>{direct, offsets};
+  }
+  template <class F> static BARACUDA_D void each_row(const F& f) {
+    if (threadIdx.x < KEYS) f(static_cast<int>(threadIdx.x));
+  }
+  BARACUDA_D KeyPlace& place(int position) const { return ring[position & (ring_size<KEYS> - 1)]; }
+  BARACUDA_D i64 slot(int position) const {
+    i64 cell;
+    return slot_of<i32>(p, static_cast<u64>(position), cell);
+  }
+  BARACUDA_D void look(int position, const Pages::Entry& entry) const {
+    i64 cell;
+    slot_of<i32>(p, static_cast<u64>(position), cell);
+    i64 page = pages.index(entry);
+    page = pages.exists(page) ? page : 0;
+    place(position).key = page * p.stride[1][0] + cell * p.stride[1][2];
+    place(position).value = page * p.stride[2][0] + cell * p.stride[2][2];
+  }
+  BARACUDA_D void fetch(int k0) const {
+    if (k0 >= 0) each_row([&](int r) { pages.fetch(&place(k0 + r).entry, slot(k0 + r)); });
   }
 };
 
 struct Paged : Ragged {
-  template <class P> using Keys = PagedKeys<P>;
+  template <class P, int KEYS> using Keys = PagedKeys<P, KEYS>;
 };
 
 // For ragged_tiles: packed queries, and keys as many as the tables hold. A sequence's keys are counted on from those

@@ -23,7 +23,7 @@ struct alignas(16) RaggedTile {
 // How blocks find their work where sequences are packed: operands are [rows, heads, d], strides (0, head, row).
 struct Ragged {
   static constexpr bool surplus = true;
-  template <class P> using Keys = KeyRows;
+  template <class P, int KEYS> using Keys = KeyRows<P>;
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
     const u32 tiles = static_cast<u32>(p.tiles);
     const Place place = Place::together(blockIdx.x, tiles, gridDim.x / tiles, p.chunk);

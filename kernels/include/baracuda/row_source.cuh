@@ -1,7 +1,7 @@
 #pragma once
 // row_source where the rows of a tile begin in global memory. A source has `row(r)`, `from(row)` and `columns(c)`, the source
-//            that begins there, and `walk<STEP, COUNT>(row, column, rows)`: its next() are rows row, row + STEP, … from
-//            `column` on, COUNT of them (0: any number); beyond `rows` a source may give any valid address.
+//            that begins there, and `walk<STEP>(row, column, rows)`: its next() are rows row, row + STEP, … from `column` on,
+//            beyond `rows` any valid address. cursor(row, column), where there is one, keeps a place: row(n) is n rows on.
 #include <baracuda/types.cuh>
 
 namespace baracuda {
@@ -19,10 +19,17 @@ template <class T> struct Strided {
       return now;
     }
   };
+  struct Cursor {
+    const T* at;
+    i64 stride;
+    BARACUDA_D const T* row(int n) const { return at + n * stride; }
+    BARACUDA_D void move(int rows) { at += rows * stride; }
+  };
   BARACUDA_D const T* row(int r) const { return first + r * stride; }
+  BARACUDA_D Cursor cursor(int row, int column) const { return {first + row * stride + column, stride}; }
   BARACUDA_D Strided from(i64 row) const { return {first + row * stride, stride}; }
   BARACUDA_D Strided columns(int c) const { return {first + c, stride}; }
-  template <int STEP, int COUNT> BARACUDA_D Walk walk(int row, int column, int) const {
+  template <int STEP> BARACUDA_D Walk walk(int row, int column, int) const {
     return {first + row * stride + column, STEP * stride};
   }
 };

@@ -43,7 +43,7 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
 #pragma unroll
       for (int k = 0; k < PIECE; ++k) words[n + k] = piece[k];
     }
-    if (j + 5 * N <= key_len) prefetch_l2(at + 4 * N * sizeof(M));
+    if (j >= 4 * N) prefetch_l2(at - 4 * N * static_cast<i64>(sizeof(M)));
   }
   // Any rows. What lies beyond the keys is hidden: any element will do.
   template <class M, int N, int W> BARACUDA_D void gather(u32 (&words)[W], int i, int j) const {

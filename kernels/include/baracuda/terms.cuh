@@ -73,7 +73,13 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
 
   // Everything between q k and the window. whole: the tile of all threads lies within queries and keys.
   template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j, bool whole = false) const {
+    cap(each);
+    add_biases(each, i, j, whole);
+  }
+  template <class Each> BARACUDA_D void cap(const Each& each) const {
     if (capped()) each([&](A& x, int, int) { x = squash(x); });
+  }
+  template <class Each> BARACUDA_D void add_biases(const Each& each, int i, int j, bool whole = false) const {
     if constexpr (!FAST) each([&](A& x, int, int) { x *= out; });
     if (sloped()) {
       const A ahead = static_cast<A>(i + shift - j);
