@@ -200,8 +200,8 @@ SM89 = {
     512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
-# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 405 (two groups 374, three blocks without spills 380), 128
-# 465 (two groups and 128 keys 436), 256 521. Masks at head_dim 64 take 168 registers: four blocks of 128 spill 1 KB.
+# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks without spills 422), 128 521 (two groups
+# and 128 keys 452), 256 559. Masks at head_dim 64 take 168 registers: four blocks of 128 spill 1 KB.
 SM90A = {
     64: GroupTiling(1, 4, spills=True, terms=(4, 3)),
     128: GroupTiling(1, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,57 @@ def test_masks_in_double() -> None:
 def test_scores_up_to_a_hundred(term: str, element: str) -> None:
     facts, given = TERMS[term]
     assert wrong(descriptor(131, 270, 64, element, **facts), given, spread=30) is None
+
+
+@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("softcap", [20.0, 50.0, 400.0])
+@pytest.mark.parametrize("spread", [1, 8, 30])
+def test_soft_caps_of_small_scores_and_large(spread: float, softcap: float, element: str) -> None:
+    """Small ones beside a row that is not small in all are where a polynomial stands for tanh."""
+    band = {"window_left": 100, "window_right": 20, "causal_alignment": "bottom_right"}
+    for d in (64, 128, 256):
+        for facts, given in (({}, set()), ({"is_causal": True}, {"sinks"}), (band, set()), (band, {"slopes"})):
+            desc = descriptor(131, 470, d, element, softcap=softcap, **facts)
+            assert wrong(desc, given, spread=spread) is None, (d, facts, given)
+
+
+@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("softcap", [30.0, 50.0])
+@pytest.mark.parametrize("spread", [2, 5, 20])
+def test_soft_caps_where_most_scores_are_low(spread: float, softcap: float, element: str) -> None:
+    """All scores far below zero; then a few keys that are not, in the tiles that are seen last and first."""
+    desc = descriptor(131, 470, 64, element, softcap=softcap)
+    case = terms_case(FlashSdpaPlan, desc, set(), spread=spread)
+    case.arrays["q"], case.arrays["k"] = abs(case.arrays["q"]), -abs(case.arrays["k"])
+    assert wrong_plan(case, plans(desc)) is None
+    case.arrays["k"][..., 7, :] *= -0.5
+    case.arrays["k"][..., 450, ::2] *= -1
+    assert wrong_plan(case, plans(desc)) is None
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("facts", [{}, {"softcap": 30.0}, {"is_causal": True, "causal_alignment": "bottom_right"}])
+def test_slopes_so_steep_that_each_tile_outweighs_the_one_before(facts: dict[str, Any], element: str) -> None:
+    for d in (64, 128, 256):
+        desc = descriptor(131, 470, d, element, **facts)
+        case = terms_case(FlashSdpaPlan, desc, {"slopes"}, every_head=True)
+        case.arrays["slopes"][:] = 0.3, 1.5
+        outputs = replace(case, wanted=frozenset({"y"}))  # an lse near 0 is what is left of scores around 100
+        assert wrong_plan(outputs, plans(desc)) is None, d
+
+
+@pytest.mark.parametrize("element", HALVES)
+@pytest.mark.parametrize("facts", [{}, {"is_causal": True, "causal_alignment": "bottom_right"}])
+def test_tiles_of_ever_higher_and_ever_lower_scores(facts: dict[str, Any], element: str) -> None:
+    """What a row's base must follow, in either direction of the walk over the keys."""
+    rise = np.linspace(0, 12, 470)
+    for d in (64, 128, 256):
+        for size in (rise, rise[::-1], np.repeat((0, 9, 3, 12, 0), 94)):
+            desc = descriptor(131, 470, d, element, **facts)
+            case = terms_case(FlashSdpaPlan, desc, set())
+            keys = case.arrays["k"].astype(np.float64) * size[:, None]
+            case.arrays["k"] = keys.astype(case.arrays["k"].dtype)
+            assert wrong_plan(case, plans(desc)) is None, d
 
 
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 129, 1021])
