@@ -13,6 +13,10 @@
 
 namespace baracuda {
 
+// The warpgroup of this thread, made so that the compiler sees it is one for a warp: else descriptors that depend on it are
+// made in vector registers and moved to uniform ones, six instructions each. Where registers are full that may be better.
+BARACUDA_D int warpgroup() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0); }
+
 BARACUDA_D void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 BARACUDA_D void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING> BARACUDA_D void wgmma_wait() {
