@@ -158,7 +158,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     hold(r.acc[0]);
   };
 
-  const auto up = [](const auto& rows, int cols) { return tile::panels_up<KEYS, D, THREADS, WIDE, Order>(rows, cols); };
+  const auto up = [](const auto& rows, int cols) { return tile::panels_up<KEYS, D, THREADS, WIDE>(rows, cols); };
   const auto walk = [&](auto kind) {
     using K = decltype(kind);
     const auto weigh = [&](int k0) {

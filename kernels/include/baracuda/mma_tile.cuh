@@ -84,7 +84,7 @@ BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int 
 
 // copy_panels of whole tiles one after the other, upwards: the first is that of the source's rows 0 … ROWS - 1, the next of
 // the ROWS rows before them. A thread keeps its place.
-template <int ROWS, int COLS, int THREADS, bool WIDE, class Order, class Source> struct PanelsUp {
+template <int ROWS, int COLS, int THREADS, bool WIDE, class Source> struct PanelsUp {
   static constexpr int STEP = THREADS / 8;
   static_assert(ROWS % STEP == 0, "every thread copies as many rows");
   const Source source;
@@ -95,20 +95,20 @@ template <int ROWS, int COLS, int THREADS, bool WIDE, class Order, class Source>
   BARACUDA_D PanelsUp(const Source& source, int cols) : source(source), at(source.cursor(row(), 8 * piece())), cols(cols) {}
   template <class T> BARACUDA_D void copy(T* tile) {
     if constexpr (!WIDE) {
-      copy_panels<ROWS, COLS, THREADS, Order>(tile, source.from(from), ROWS, cols, false);
+      copy_panels<ROWS, COLS, THREADS>(tile, source.from(from), ROWS, cols, false);
       from -= ROWS;
       return;
     }
-    T* const first = tile + tile::at<64>(Order::place(row()), piece());
-    const T* here[ROWS / STEP];
+    T* const to = tile + tile::at<64>(row(), piece());
+    const T* here[ROWS / STEP];  // all of them first: where they are looked up that takes as long as for one
 #pragma unroll
     for (int n = 0; n < ROWS / STEP; ++n) here[n] = at.row(n * STEP);
 #pragma unroll
     for (int n = 0; n < ROWS / STEP; ++n) {
-      T* to = first + n * STEP * 64;
-      if constexpr (!is_same<Order, InPlace>) to = tile + tile::at<64>(Order::place(row() + n * STEP), piece());
 #pragma unroll
-      for (int c = 0; c < COLS; c += 64) cp_async_16(to + c * ROWS, here[n] + c, c + 8 * piece() < cols);
+      for (int c = 0; c < COLS; c += 64) {
+        cp_async_16(to + n * STEP * 64 + c * ROWS, here[n] + c, c + 8 * piece() < cols);
+      }
     }
     at.move(-ROWS);
   }
@@ -117,10 +117,9 @@ template <int ROWS, int COLS, int THREADS, bool WIDE, class Order, class Source>
   static BARACUDA_D int row() { return static_cast<int>(threadIdx.x) / 8; }
   static BARACUDA_D int piece() { return static_cast<int>(threadIdx.x) % 8; }
 };
-
-template <int ROWS, int COLS, int THREADS, bool WIDE, class Order, class Source>
+template <int ROWS, int COLS, int THREADS, bool WIDE, class Source>
 BARACUDA_D auto panels_up(const Source& source, int cols) {
-  return PanelsUp<ROWS, COLS, THREADS, WIDE, Order, Source>(source, cols);
+  return PanelsUp<ROWS, COLS, THREADS, WIDE, Source>(source, cols);
 }
 
 // out[r * stride + c] = tile[r][c] for r < rows and c < cols, by COUNT threads of which this is number `thread`.
