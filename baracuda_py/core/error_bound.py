@@ -43,8 +43,7 @@ class Ulp:
 class Relative:
     """At most `k` times the worst error, and `mean` times the mean error, of the same formula in the op's own dtypes.
 
-    Rounding the result itself is allowed for: 1 ulp at each element, half an ulp on average. Of fewer than 128 elements
-    the worst error says less: tests allow half as much again, and look at no mean of fewer than 64.
+    Rounding the result itself is allowed for: 1 ulp at each element, half an ulp on average.
     """
 
     k: float = 2.0

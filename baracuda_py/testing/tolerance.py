@@ -56,8 +56,7 @@ def check(
             allowed = np.longdouble(bound.n) * ulp(wanted, kind)  # n ulp of a subnormal float64 may be no float64
         elif isinstance(bound, Relative):
             own = _low_error(low, wanted, kind)
-            few = 1.5 if wanted.size < 2 * _FEW else 1.0
-            allowed = few * bound.k * np.max(own) + ulp(wanted, kind)
+            allowed = bound.k * np.max(own) + ulp(wanted, kind)
         else:
             allowed = _forward(bound, wanted, scale, kind, kind.acc if acc is None else ElementKind.of(acc))
         outside = np.isinf(error) | ~((error <= allowed) | (error == 0))
@@ -131,7 +130,7 @@ def _forward(bound: Forward, wanted: Array, scale: Any, kind: ElementKind, acc: 
     return np.where(total == 0, 0, summing + rounding)  # a sum of zeros is zero
 
 
-_FEW = 64  # elements whose mean says little, and whose worst, compared with another few's, not much more
+_FEW = 64
 
 
 def _mean(bound: Relative, kind: ElementKind, wanted: Array, error: Array, low: Array) -> str | None:
