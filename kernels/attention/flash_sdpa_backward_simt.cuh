@@ -88,12 +88,12 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
     x *= sign;
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
-    x = this->biased(x, i, j);
+    x = this->above(lse, x, i, j);
     if (x == -numeric<A>::infinity() && this->hides(i, j)) {
       through = A(1);
       return A(-0.0);
     }
-    return weight_under(lse, math::fma(x, this->natural, -lse));
+    return weight_under(lse, x);
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {
