@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
+from ..core.variant import aligned
 from .score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
@@ -24,13 +25,14 @@ THREADS = 128  # of a SIMT block
 TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
-FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"stride": "i64[4][3]"}
-FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles"), "i64") | {
+FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"ticket": "workspace", "stride": "i64[4][3]"}
+FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "heads"), "i64") | {
     "scale": "f64",
     "sign": "f64",
 }
 FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
 PARAMS = Params("FlashSdpaParams", **FIELDS)
+TICKET = Params("FlashTicketParams", ticket="workspace")
 
 
 def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
@@ -102,14 +104,16 @@ def dense(
     """One block for every `rows` queries of every head; `more` are parameters beyond FIELDS."""
     desc = p.desc
     tiles = -(-desc.query_len // rows)
+    heads = desc.batch_size * desc.num_heads
     params = {
         "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
-        "shift": desc.shift, "tiles": tiles, **split_scale(desc), "num_heads": desc.num_heads,
-        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal), **window(desc),
+        "shift": desc.shift, "tiles": tiles, "heads": heads, "ticket": 0, **split_scale(desc),
+        "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
+        "causal": int(desc.is_causal), **window(desc),
         "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc), **more,
     }  # fmt: skip
-    grid = (tiles * desc.batch_size * desc.num_heads, parts(desc), 1)
-    return Geometry((Step(kernel, grid, params, axes, threads, smem),), layout=layout(p.q, p.k, p.v, p.y))
+    step = Step(kernel, (tiles * heads, parts(desc), 1), params, axes, threads, smem)
+    return Geometry((step,), layout=layout(p.q, p.k, p.v, p.y))
 
 
 def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
@@ -142,6 +146,13 @@ class Tiling:
     spills: bool = False
     terms: tuple[int, int] = (0, 0)  # blocks an SM with score terms, and with masks, if not as many
 
+    source = ""  # the row's
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
     @property
     def rows(self) -> int:
         """Queries a block takes."""
@@ -165,11 +176,12 @@ class GroupTiling:
     spills: bool = False
     terms: tuple[int, int] = (0, 0)
     keys: int = 64
+    source = ""
 
     @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return 4 * self.groups
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * self.groups
 
     @property
     def rows(self) -> int:
@@ -183,6 +195,26 @@ class GroupTiling:
     def call(self, d: int, rest: str) -> str:
         """The kernel's template."""
         return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, {rest}>"
+
+
+@dataclass(frozen=True)
+class PipelineTiling(GroupTiling):
+    """A block of `flash_sdpa_pipelined`, which stays: a warpgroup more, which loads."""
+
+    source = "attention/flash_sdpa_pipelined.cu"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (self.groups + 1)
+
+    def smem(self, d: int) -> int:
+        """As above; up to head_dim 128 the queries twice."""
+        return super().smem(d) + (2 * d * self.rows if d <= 128 else 0)
+
+    def call(self, d: int, rest: str) -> str:
+        """The kernel's template."""
+        return f"flash_sdpa_pipelined<{{T}}, {d}, {self.groups}, {self.keys}, {rest}>"
 
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
@@ -200,33 +232,43 @@ SM89 = {
     512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
-# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks without spills 422), 128 521 (two groups
-# and 128 keys 452), 256 559. Masks at head_dim 64 take 168 registers: four blocks of 128 spill 1 KB.
+# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks without spills 422; three groups with a
+# loader 417). Masks at head_dim 64 take 168 registers: four blocks of 128 spill 1 KB.
 SM90A = {
-    64: GroupTiling(1, 4, spills=True, terms=(4, 3)),
-    128: GroupTiling(1, 2),
-    192: GroupTiling(2, 1, spills=True),
-    256: GroupTiling(2, 1, spills=True),
-}
+    64: GroupTiling(1, 4, spills=True, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
+    256: GroupTiling(2, 1),
+}  # fmt: skip
+# Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two groups share what a third loads.
+PIPELINE = {
+    128: PipelineTiling(2, 1, spills=True, keys=128), 192: PipelineTiling(2, 1, spills=True),
+    256: PipelineTiling(2, 1, spills=True),
+}  # fmt: skip
 
 
 def _row(
-    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], form: Form, not_32: str = ""
-) -> Variant:
+    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], form: Form, not_32: str = "",
+    pipeline: Mapping[int, PipelineTiling] | None = None,
+) -> Variant:  # fmt: skip
     """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces, any rows, and score terms.
 
-    not_32: why head_dims up to 32 are left to the next row, if they are.
+    not_32: why head_dims up to 32 are left to the next row, if they are. pipeline: tilings without masks and dropout.
     """
+    pipelined = pipeline or {}
+
+    def tiling(d: int, more: int) -> Tiling | GroupTiling:
+        return pipelined.get(d, tilings[d]) if more < 2 else tilings[d]
+
     kernels = []
-    for d, t in tilings.items():
+    for d in tilings:
         for more in LEVELS if form.terms else (0,):
+            t = tiling(d, more)
             both = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
             call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
             params, blocks = (form.terms, t.terms[more - 1] or t.blocks) if more else (form.params, t.blocks)
             kernels.append(
                 Kernel(
-                    f"{name}_{d}{LEVELS[more]}", call, params, threads=32 * t.warps, min_blocks=blocks,
-                    spills=more > 0 or t.spills or form.spills, **both,
+                    f"{name}_{d}{LEVELS[more]}", call, params, threads=t.threads, min_blocks=blocks,
+                    spills=more > 0 or t.spills or form.spills, source=t.source, **both,
                 )
             )  # fmt: skip
 
@@ -238,19 +280,32 @@ def _row(
         d = head_dim(p.desc, tilings)
         if isinstance(d, str):
             return d
-        t, axes = tilings[d], {"WIDE": wide(*(p.views[n] for n in form.names)) == 0b1111}
-        return form.launch(p, f"{name}_{d}", axes, t.rows, 32 * t.warps, t.smem(d))
+        t = tiling(d, level(p) if form.terms else 0)
+        axes = {"WIDE": wide(*(p.views[n] for n in form.names)) == 0b1111}
+        made = form.launch(p, f"{name}_{d}", axes, t.rows, t.threads, t.smem(d))
+        return _stay(p, made) if isinstance(t, PipelineTiling) and isinstance(made, Geometry) else made
 
+    tickets = [Kernel("clear_ticket", "clear_ticket<{T}>", TICKET, {}, threads=32, source=PipelineTiling.source)]
     return Variant(
-        name, geometry, source=f"attention/flash_sdpa_{source}.cu", kernels=(*kernels, *form.before), elements=HALVES,
-        design=design, guarantee=TENSOR_CORES,
+        name, geometry, source=f"attention/flash_sdpa_{source}.cu", elements=HALVES, design=design,
+        kernels=(*kernels, *(form.before or (tickets if pipeline else ()))), guarantee=TENSOR_CORES,
     )  # fmt: skip
+
+
+def _stay(p: Problem, made: Geometry) -> Geometry:
+    """No more blocks than run at once, which take tickets for the others' work; lists begin with a cleared counter."""
+    *before, last = made.steps
+    if last.grid[0] <= p.device.sms:
+        return made
+    if not before:
+        before, made = [Step("clear_ticket", (1, 1, 1), {"ticket": 0}, {}, 32)], replace(made, workspace=aligned(4))
+    return replace(made, steps=(*before, replace(last, grid=(p.device.sms, 1, 1))))
 
 
 def sm90a_row(form: Form) -> Variant:
     """The wgmma row."""
     return _row(
-        "wgmma", ArchSku.SM90A, "wgmma", SM90A, form,
+        "wgmma", ArchSku.SM90A, "wgmma", SM90A, form, pipeline=PIPELINE,
         not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
     )  # fmt: skip
 

@@ -84,7 +84,7 @@ def list_tiles(
     offsets, at = [], 0
     for capacity in capacities:
         offsets.append(at)
-        at += aligned(TILE_BYTES * capacity)
+        at += aligned(TILE_BYTES * (capacity + 1))
     params = {
         "bounds_q": bounds[0], "bounds_k": bounds[-1], "list": offsets[0], "second": offsets[-1], "starts": at,
         "batch": desc.batch_size, "total_q": desc.total_q, "total_k": desc.total_k, "query_tile": query_tile,
@@ -115,6 +115,7 @@ def _forward(p: Problem, tiles: TileList, offset: int, views: Sequence[View]) ->
     desc, keys = p.desc, bytes_of_keys(p.desc)
     return {
         "query_len": desc.total_q, "key_len": desc.total_k, "shift": 0, "tiles": tiles.capacity(desc),
+        "heads": desc.num_heads, "ticket": offset + TILE_BYTES * tiles.capacity(desc),
         **split_scale(desc), "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
         "causal": int(desc.is_causal), **window(desc), "wide": wide(*views), "list": offset,
         "chunk": max(1, min(L2 // max(1, keys), desc.num_kv_heads)) * desc.group,

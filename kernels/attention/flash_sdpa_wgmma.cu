@@ -1,34 +1,26 @@
 // flash_sdpa_wgmma    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
 //   With TERMS also what terms.cuh and, for TERMS 2, runs.cuh add to s or hide of it.
 //
-// flash_sdpa_mma on wgmma: a warpgroup owns 64 queries of the block's tile, and the tensor cores read q, k and v from
-// panels of 64 columns in shared memory. The scores of a tile are started before the product with the values of the tile
-// before, and its softmax runs beside that product. Keys and values have two buffers each; a tile's values are loaded with
-// the keys of the next one. Tiles are walked from the last one that a query sees to the first: ALiBi's highest scores come
-// first, and only the first tile walked may be short. Order of sums fixed as in flash_sdpa_mma, by this kernel's tiles.
-#include <baracuda/flash.cuh>
+// flash_sdpa_mma on wgmma, for head_dim 64 and for masks and dropout; the rest is flash_sdpa_pipelined's. A warpgroup owns 64
+// queries of the block's tile, and the tensor cores read q, k and v from panels of 64 columns in shared memory. The scores of
+// a tile are started before the product with the values of the tile before, and its softmax runs beside that product. Keys
+// and values have two buffers each; a tile's values are loaded with the keys of the next one. Tiles are walked from the last
+// one that a query sees to the first: ALiBi's highest scores come first, and only the first tile walked may be short. Order of
+// sums fixed as in flash_sdpa_mma, by this kernel's tiles.
+#include <baracuda/flash_wgmma.cuh>
 #include <baracuda/opaque.cuh>
 #include <baracuda/paged.cuh>
 #include <baracuda/runs.cuh>
-#include <baracuda/wgmma.cuh>
 
 namespace baracuda {
-
-// Score terms there may be besides sinks.
-template <bool CAPPED, bool SLOPED> struct Kind {
-  static constexpr bool capped = CAPPED, sloped = SLOPED;
-};
 
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces; with TERMS 2 p says so.
 template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
-  constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D, PANEL = KEYS * 64;
-  constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
+  constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D;
   constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
-  // Whether values are searched for what 0 times is not 0 only once something is suspicious. (H200, head_dim 256: with ALiBi
-  // 549 instead of 504 TFLOP/s, with a window 445 instead of 435; at 64 and 128 the registers it takes cost 3 %.)
-  constexpr bool LATER = TERMS == 2 || D > 128;
+  static_assert(TERMS == 2 || D == 64, "others are flash_sdpa_pipelined's");
   using InTile = tile::Panels<KEYS>;
   using Order = conditional<TERMS == 2, tile::Runs<KEYS>, tile::InPlace>;
   const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
@@ -63,6 +55,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     __syncthreads();
   };
   source.template begin<-KEYS>(start);
+  if (Source::looks_up) __syncthreads();
   tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
   if (TERMS != 2) load_keys(start, 0, wide);
   cp_async_commit();
@@ -75,30 +68,18 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   Rows<T, D, 1, KEYS, TERMS == 2> r;
   typename decltype(r)::Found found;
   if constexpr (TERMS != 0) r.begin_with(terms);
-  const int group = TERMS == 1 ? warp / 4 : warpgroup();  // H200, head_dim 256: 3 % faster than the other, with a cap 2 %
-  const u64 query = wgmma_operand(queries) + group * (64 * 8), key = wgmma_operand(keys), value = wgmma_operand(values);
+  const GroupProducts<T, D, ROWS, KEYS> products(queries, keys, values, TERMS == 1 ? warp / 4 : warpgroup());
   u32 held[HELD ? D / 16 : 1][4];  // the warp's queries
-  const auto start_scores = [&](int slot) {  // s = q kᵀ
-    const u64 x = TERMS == 2 && !HELD ? forgotten(query) : query;  // or every d's would be kept, in local memory
-#pragma unroll
-    for (int d = 0; d < D; d += 16) {
-      const u64 y = key + slot * (TILE / 8) + d / 64 * (PANEL / 8) + d % 64 / 16 * within;
-      if constexpr (HELD) wgmma<T, false>(r.s[0], held[d / 16], y, d != 0);
-      else wgmma<T, false, false>(r.s[0], x + d / 64 * (ROWS * 8) + d % 64 / 16 * within, y, d != 0);
+  const auto start_scores = [&](int slot) {
+    if constexpr (HELD) {
+      products.start_scores(r.s[0], held, slot);
+    } else {
+      auto now = products;
+      now.query = forgotten(now.query);  // or every d's would be kept, in local memory
+      now.start_scores(r.s[0], 0, slot);
     }
-    wgmma_commit();
   };
-  const auto start_outputs = [&](int slot) {  // acc += weights v
-#pragma unroll
-    for (int j = 0; j < KEYS; j += 16) {
-#pragma unroll
-      for (int d = 0; d < D; d += 64) {
-        wgmma<T, true>(reinterpret_cast<float(&)[8][4]>(r.acc[0][d / 8]), r.weights[0][j / 16],
-                       value + slot * (TILE / 8) + d / 64 * (PANEL / 8) + j / 16 * across, 1);
-      }
-    }
-    wgmma_commit();
-  };
+  const auto start_outputs = [&](int slot) { products.start_outputs(r.acc[0], r.weights[0], slot); };
   const auto read_queries = [&] {
     if constexpr (HELD) {
 #pragma unroll
@@ -112,7 +93,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   };
   bool careful = false;  // all is done again with care, because something was suspicious
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
-    if (LATER ? !careful : !span.bounded || !span.template cuts<KEYS>(k0)) return;
+    if (TERMS == 2 ? !careful : !span.bounded || !span.template cuts<KEYS>(k0)) return;
     if (!has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
     r.template add_odd<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
       const bool seen = key >= span.low - k0 + row0 + row && key < span.high - k0 + row0 + row;
@@ -293,26 +274,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     cp_async_wait<0>();
     __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   } else if (first < last) {
-    for (;; careful = true) {
-      if constexpr (TERMS == 0) {
-        walk(Kind<false, false>{});
-      } else if constexpr (!WIDE) {  // one loop where speed is not all
-        walk(Kind<true, true>{});
-      } else if (terms.capped()) {
-        if (terms.sloped()) walk(Kind<true, true>{});
-        else walk(Kind<true, false>{});
-      } else if (terms.sloped()) {
-        walk(Kind<false, true>{});
-      } else {
-        walk(Kind<false, false>{});
-      }
-      if (!LATER || careful || !span.bounded || !__syncthreads_or(r.suspicious())) break;
-      r.clear();
-      if constexpr (TERMS != 0) r.begin_with(terms);
-      source.template begin<-KEYS>(start);
-      load_keys(start, 0, wide);
-      cp_async_commit();
-    }
+    with_kind_of<TERMS, WIDE>(p, walk);
   } else {
     cp_async_wait<0>();
     __syncthreads();  // the copies of q, by other threads, must not meet the outputs

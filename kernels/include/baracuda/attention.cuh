@@ -46,8 +46,8 @@ struct Place {
     const u32 size = min(chunk, heads - first);
     return {within / size, first + within % size};
   }
-  template <class P> static BARACUDA_D Place of(const P& p) {
-    const u32 block = blockIdx.x, tiles = static_cast<u32>(p.tiles), heads = gridDim.x / tiles;  // the grid fits 31 bits
+  template <class P> static BARACUDA_D Place of(const P& p, u32 block, u32 heads) {
+    const u32 tiles = static_cast<u32>(p.tiles);
     if (!p.causal) return {block % tiles, block / tiles};
     const Place place = together(block, tiles, heads, p.chunk);
     return {tiles - 1 - place.tile, place.head};
@@ -129,7 +129,10 @@ struct Dense {
   static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
   template <class P, int KEYS> using Keys = KeyRows<P>;
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
-    const Place place = Place::of(p);
+    return find<ROWS>(p, blockIdx.x, gridDim.x / static_cast<u32>(p.tiles));
+  }
+  template <int ROWS, class P> static BARACUDA_D Work find(const P& p, u32 block, u32 heads) {
+    const Place place = Place::of(p, block, heads);
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
     const i64 q0 = static_cast<i64>(place.tile) * ROWS;
     return {b, h, h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};

@@ -279,17 +279,23 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 
   // -inf for keys from `left` on, and in row r of the warp before from + r and from past + r on.
   BARACUDA_D void mask(int left, int from, int past) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m) {
+    each_half([&](int m, int half) {
+      const int row = 16 * m + 8 * half + lane_id() / 4, end = min(left, past + row) - own_key();
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int row = 16 * m + lane_id() / 4 + e / 2 * 8, key = own_key() + further(n, e);
-          if (key >= min(left, past + row) || key < from + row) s[m][n][e] = -numeric<float>::infinity();
-        }
+        if (further(n, 0) >= end) s[m][n][2 * half] = -numeric<float>::infinity();
+        if (further(n, 1) >= end) s[m][n][2 * half + 1] = -numeric<float>::infinity();
       }
-    }
+    });
+    if (from + 16 * MT <= 1) return;
+    each_half([&](int m, int half) {
+      const int begin = from + 16 * m + 8 * half + lane_id() / 4 - own_key();
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n) {
+        if (further(n, 0) < begin) s[m][n][2 * half] = -numeric<float>::infinity();
+        if (further(n, 1) < begin) s[m][n][2 * half + 1] = -numeric<float>::infinity();
+      }
+    });
   }
 
   // -inf for keys whose bit is not set in their row's.
@@ -412,6 +418,10 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // acc += weights times the infinite and NaN values of a tile, by hand: keys that seen(r, key) denies row r of the warp
   // add nothing; those from `left` on are zeros. Layout::at(row, piece) says where a tile's pieces stand.
   template <class Layout, class Seen> BARACUDA_D void add_odd(const T* values, int left, const Seen& is_seen) {
+    add_odd_of([&](int j, int n, int e) { return values[Layout::at(j, n) + lane_id() % 4 * 2 + e]; }, left, is_seen);
+  }
+  // value(j, n, e): of the tile's row j, the lane's column e of piece n.
+  template <class Value, class Seen> BARACUDA_D void add_odd_of(const Value& value, int left, const Seen& is_seen) {
     u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // keys whose weight is not 0
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -445,8 +455,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       }
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) {  // without branches, which compile ten times slower
-        const T* const pair = values + Layout::at(j, n) + lane_id() % 4 * 2;
-        const float x[2] = {to_acc(pair[0]), to_acc(pair[1])};
+        const float x[2] = {to_acc(value(j, n, 0)), to_acc(value(j, n, 1))};
 #pragma unroll
         for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -464,20 +473,41 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float again = 1.0f, float unit = ln_2<float>) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      float factor[2];
+      const float low = close(m, 0, lse, rows, again, unit), high = close(m, 1, lse, rows, again, unit);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float total = sum[m][half] + __shfl_xor_sync(all_lanes, sum[m][half], 1);
-        total += __shfl_xor_sync(all_lanes, total, 2);
-        factor[half] = total == 0.0f ? 0.0f : again / total;
-        const int r = 16 * m + 8 * half + lane_id() / 4;
-        if (lse != nullptr && lane_id() % 4 == 0 && r < rows) {
-          lse[r] = total == 0.0f ? -numeric<float>::infinity() : math::fma(base[m][half], unit, math::log(total));
+      for (int n = 0; n < D / 8; ++n) tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], low, high);
+    }
+  }
+  // The same to `cols` columns of out[r * stride] for r < rows. WIDE: rows start 4-byte aligned and cols is even.
+  template <bool WIDE> BARACUDA_D void store(T* out, i64 stride, float* lse, int rows, int cols, float again) {
+    each_half([&](int m, int half) {
+      const float factor = close(m, half, lse, rows, again, ln_2<float>);
+      const int r = 16 * m + 8 * half + lane_id() / 4, own = lane_id() % 4 * 2;
+      T* const to = out + r * stride + own;
+      if (r >= rows) return;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        const float low = acc[m][n][2 * half] * factor, high = acc[m][n][2 * half + 1] * factor;
+        if constexpr (WIDE) {
+          if (8 * n + own < cols) *reinterpret_cast<u32*>(to + 8 * n) = pack_pair<T>(low, high);
+        } else {
+          if (8 * n + own < cols) to[8 * n] = from_acc<T>(low);
+          if (8 * n + own + 1 < cols) to[8 * n + 1] = from_acc<T>(high);
         }
       }
-#pragma unroll
-      for (int n = 0; n < D / 8; ++n) tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], factor[0], factor[1]);
+    });
+  }
+
+ private:
+  // A row's lse to lse[r], and what its outputs are multiplied by.
+  BARACUDA_D float close(int m, int half, float* lse, int rows, float again, float unit) const {
+    float total = sum[m][half] + __shfl_xor_sync(all_lanes, sum[m][half], 1);
+    total += __shfl_xor_sync(all_lanes, total, 2);
+    const int r = 16 * m + 8 * half + lane_id() / 4;
+    if (lse != nullptr && lane_id() % 4 == 0 && r < rows) {
+      lse[r] = total == 0.0f ? -numeric<float>::infinity() : math::fma(base[m][half], unit, math::log(total));
     }
+    return total == 0.0f ? 0.0f : again / total;
   }
 };
 

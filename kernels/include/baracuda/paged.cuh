@@ -104,7 +104,8 @@ template <class P, int KEYS> struct PagedKeys {
   template <class T> BARACUDA_D auto keys() const { return rows<T>(p.k, p.stride[1], &ring->key); }
   template <class T> BARACUDA_D auto values() const { return rows<T>(p.v, p.stride[2], &ring->value); }
 
-  // Tiles in steps of BY from `first` on: at the start, and with every tile once what was copied asynchronously is there.
+  // Tiles in steps of BY from `first` on: at the start, then a barrier of the threads that copy; and with every tile once what
+  // was copied asynchronously is there.
   template <int BY> BARACUDA_D void begin(int first) const {
     if (KEYS == 0) return;
     each_row([&](int r) {
@@ -114,7 +115,6 @@ template <class P, int KEYS> struct PagedKeys {
     });
     fetch(first + 2 * BY);
     cp_async_commit();
-    __syncthreads();
   }
   template <int BY> BARACUDA_D void step(int k0) const {
     const int known = k0 + 2 * BY;

@@ -4,7 +4,7 @@
 // Bounds cu_seqlens[0 … batch] are clamped to [0, total] and to the largest bound before them, so whatever they hold the
 // sequences are disjoint and in order. What lies before the first and after the last sequence makes two pieces more,
 // which see nothing of the other side; so every row belongs to exactly one piece. A list has place for as many tiles as
-// any bounds may need; those past the end have no rows.
+// any bounds may need; those past the end have no rows. One more begins with a 0: a counter, for blocks that take tickets.
 //
 // ragged_tiles (a block a list) writes it, so the kernels that walk the tiles need no search and the host no lengths.
 // What a list is ordered by changes no sum, except that tiles of one sequence keep their order where it is `ascending`.
@@ -25,8 +25,10 @@ struct Ragged {
   static constexpr bool surplus = true;
   template <class P, int KEYS> using Keys = KeyRows<P>;
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
-    const u32 tiles = static_cast<u32>(p.tiles);
-    const Place place = Place::together(blockIdx.x, tiles, gridDim.x / tiles, p.chunk);
+    return find<ROWS>(p, blockIdx.x, gridDim.x / static_cast<u32>(p.tiles));
+  }
+  template <int ROWS, class P> static BARACUDA_D Work find(const P& p, u32 block, u32 heads) {
+    const Place place = Place::together(block, static_cast<u32>(p.tiles), heads, p.chunk);
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
     const u32 h = place.head;
     const i64 shift = p.bottom_right ? t.other_len - t.len : 0;
@@ -189,7 +191,7 @@ template <class Bounds, class P> BARACUDA_D void ragged_tiles(const P& p) {
                 narrow(other_len), narrow(real ? j - 1 : 0), order == longest_first ? 0 : narrow(before[j])};
   });
   written = block_reduce<Sum, ragged_threads>(written, scratch);
-  for (i64 n = written + threadIdx.x; n < p.capacity[which]; n += ragged_threads) list[n] = {0, 0, 0, 0, 0, 0, 0, 0};
+  for (i64 n = written + threadIdx.x; n <= p.capacity[which]; n += ragged_threads) list[n] = {0, 0, 0, 0, 0, 0, 0, 0};
 }
 
 }  // namespace baracuda

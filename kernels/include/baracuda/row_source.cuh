@@ -2,7 +2,7 @@
 // row_source where the rows of a tile begin in global memory. A source has `row(r)`, `from(row)` and `columns(c)`, the source
 //            that begins there, and `walk<STEP>(row, column, rows)`: its next() are rows row, row + STEP, … from `column` on,
 //            beyond `rows` any valid address. cursor(row, column), where there is one, keeps a place: row(n) is n rows on.
-#include <baracuda/types.cuh>
+#include <baracuda/opaque.cuh>
 
 namespace baracuda {
 
@@ -22,7 +22,8 @@ template <class T> struct Strided {
   struct Cursor {
     const T* at;
     i64 stride;
-    BARACUDA_D const T* row(int n) const { return at + n * stride; }
+    // The stride is forgotten, or a loop would keep the distance of every row it takes, and a loader has few registers.
+    BARACUDA_D const T* row(int n) const { return at + n * static_cast<i64>(forgotten(static_cast<u64>(stride))); }
     BARACUDA_D void move(int rows) { at += rows * stride; }
   };
   BARACUDA_D const T* row(int r) const { return first + r * stride; }

@@ -37,9 +37,13 @@ template <int N> BARACUDA_D void hold(const u32 (&a)[N][4]) {
 }
 
 // A tile from a row that is a multiple of 8; 16 elements along k further are 32 bytes within rows or 2048 bytes across.
-// Eight rows are 1024 bytes apart; bit 62: 128-byte swizzle.
-BARACUDA_D u64 wgmma_operand(u32 address) { return (address >> 4 & 0x3fffu) | 1ull << 16 | 64ull << 32 | 1ull << 62; }
-template <class T> BARACUDA_D u64 wgmma_operand(const T* tile) { return wgmma_operand(smem_address(tile)); }
+// Eight rows are 1024 bytes apart; ACROSS, the next 64 columns stand `apart` bytes on. Bit 62: 128-byte swizzle.
+BARACUDA_D u64 wgmma_operand(u32 address, u32 apart = 16) {
+  return (address >> 4 & 0x3fffu) | static_cast<u64>(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
+}
+template <class T> BARACUDA_D u64 wgmma_operand(const T* tile, u32 apart = 16) {
+  return wgmma_operand(smem_address(tile), apart);
+}
 
 #define BARACUDA_QUAD(x) "+f"((x)[0]), "+f"((x)[1]), "+f"((x)[2]), "+f"((x)[3])
 #define BARACUDA_WGMMA_64(TYPE, A, REST, ...)                                                                        \
@@ -99,6 +103,15 @@ template <class T, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[8][4], const 
   } else {
     BARACUDA_WGMMA_64("bf16", "{%33, %34, %35, %36}", "%37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
                       "n"(B_ACROSS));
+  }
+}
+template <class T, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[16][4], const u32 (&a)[4], u64 b, int add) {
+  if constexpr (is_same<T, f16>) {
+    BARACUDA_WGMMA_128("f16", "{%65, %66, %67, %68}", "%69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+                       "n"(B_ACROSS));
+  } else {
+    BARACUDA_WGMMA_128("bf16", "{%65, %66, %67, %68}", "%69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+                       "n"(B_ACROSS));
   }
 }
 #undef BARACUDA_QUAD

@@ -66,10 +66,11 @@ def test_unequal_and_odd_head_dims(element: str, d_k: int, d_v: int) -> None:
     assert wrong(desc) is None
 
 
-def test_masked_values_that_are_not_finite_add_nothing() -> None:
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_masked_values_that_are_not_finite_add_nothing(d: int) -> None:
     import cupy
 
-    length, d = 300, 64
+    length = 300
     rng = np.random.default_rng(3)
     q, k, v = (cupy.asarray(rng.standard_normal((1, 2, length, d)).astype("float16")) for _ in range(3))
     v[0, 0, 77, 5], v[0, 0, 201, 6], v[0, 1, 255, 7] = np.inf, np.nan, -np.inf
@@ -83,6 +84,29 @@ def test_masked_values_that_are_not_finite_add_nothing() -> None:
         assert np.isposinf(found[0, 0, 77:, 5]).all()
         assert np.isnan(found[0, 0, 201:, 6]).all()
         assert np.isneginf(found[0, 1, 255:, 7]).all()
+
+
+@pytest.mark.parametrize("d", [64, 128, 192, 256])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {}, {"is_causal": True}, {"window_left": 70, "window_right": 3}, {"is_causal": True, "scale": -0.2},
+        {"is_causal": True, "softcap": 5.0},
+    ],
+)  # fmt: skip
+def test_blocks_that_stay_give_the_bits_of_blocks_that_do_not(d: int, facts: dict[str, object]) -> None:
+    """1152 tiles of queries, more than blocks at once; those of one sequence have a block each."""
+    import cupy
+
+    rng = np.random.default_rng(d)
+    q, k, v = (cupy.asarray(rng.standard_normal((24, 12, 389, d)).astype("float16")) for _ in range(3))
+    v[11, 3, 200, 0], v[23, 5, 388, 1], v[23, 7, 64, 2] = np.inf, np.nan, -np.inf
+    want = functional(q, k, v, **facts, return_lse=True)
+    again = functional(q, k, v, **facts, return_lse=True)
+    for at in (slice(None), *(slice(b, b + 1) for b in (0, 11, 23))):
+        found = again if at == slice(None) else functional(q[at], k[at], v[at], **facts, return_lse=True)
+        for got, of_all in zip(found, want, strict=True):
+            assert ((got == of_all[at]) | (cupy.isnan(got) & cupy.isnan(of_all[at]))).all()
 
 
 @pytest.mark.parametrize("element", ["float16", "float32"])

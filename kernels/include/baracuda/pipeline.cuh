@@ -1,0 +1,56 @@
+#pragma once
+// pipeline   warpgroups of one block with tasks of their own: barriers that some threads arrive at and others wait for, and
+//            registers that one warpgroup leaves to another (sm_90a).
+//
+// A Barrier counts arrivals; the last one ends its phase, and the next begins. Phases are told apart by parity: wait(0)
+// returns once the first has ended, wait(1) once the second has, and wait(1) of a new barrier returns at once. An arrival
+// releases what its thread has written, a wait acquires it.
+// PTX ISA, Parallel Synchronization and Communication Instructions: mbarrier (PTX 7.8, sm_90), barrier; Miscellaneous
+// Instructions: setmaxnreg (PTX 8.0, sm_90a).
+#include <baracuda/async_copy.cuh>
+
+namespace baracuda {
+
+struct Barrier {
+  u64 word;
+
+  // By one thread, before a barrier of the block.
+  BARACUDA_D void make(u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(smem_address(&word)), "r"(count) : "memory");
+  }
+  BARACUDA_D void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem_address(&word)) : "memory");
+  }
+  BARACUDA_D void wait(u32 parity) {
+    u32 over;
+    do {
+      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                   : "=r"(over) : "r"(smem_address(&word)), "r"(parity) : "memory");
+    } while (over == 0);
+  }
+};
+
+// Places that are filled and emptied in turn: the one that is next, and which of its phases.
+template <int PLACES> struct Round {
+  u32 count = 0;
+  BARACUDA_D u32 place() const { return count % PLACES; }
+  BARACUDA_D u32 filled() const { return count / PLACES % 2; }      // the parity to wait for before it is read
+  BARACUDA_D u32 emptied() const { return count / PLACES % 2 ^ 1; }  // and before it is written
+  BARACUDA_D void step() { ++count; }
+};
+
+// The warpgroup has N registers a thread from here on: fewer than the kernel was compiled for, or more, for which it waits
+// until others have left theirs.
+template <int N> BARACUDA_D void leave_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> BARACUDA_D void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+
+// A barrier of COUNT threads, whole warps, of whatever code they are in; id 0 is that of __syncthreads. Those that arrive do
+// not wait.
+template <int COUNT> BARACUDA_D void sync_threads(int id) {
+  asm volatile("barrier.sync %0, %1;" :: "r"(id), "n"(COUNT) : "memory");
+}
+template <int COUNT> BARACUDA_D void arrive_threads(int id) {
+  asm volatile("barrier.arrive %0, %1;" :: "r"(id), "n"(COUNT) : "memory");
+}
+
+}  // namespace baracuda
