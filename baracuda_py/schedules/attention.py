@@ -201,6 +201,9 @@ class GroupTiling:
 class PipelineTiling(GroupTiling):
     """A block of `flash_sdpa_pipelined`, which stays: a warpgroup more, which loads."""
 
+    groups: int = 2
+    blocks: int = 1
+    spills: bool = True
     source = "attention/flash_sdpa_pipelined.cu"
 
     @property
@@ -214,7 +217,7 @@ class PipelineTiling(GroupTiling):
 
     def call(self, d: int, rest: str) -> str:
         """The kernel's template."""
-        return f"flash_sdpa_pipelined<{{T}}, {d}, {self.groups}, {self.keys}, {rest}>"
+        return f"flash_sdpa_pipelined<{{T}}, {d}, {self.keys}, {rest}>"
 
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
@@ -239,10 +242,7 @@ SM90A = {
     256: GroupTiling(2, 1),
 }  # fmt: skip
 # Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two groups share what a third loads.
-PIPELINE = {
-    128: PipelineTiling(2, 1, spills=True, keys=128), 192: PipelineTiling(2, 1, spills=True),
-    256: PipelineTiling(2, 1, spills=True),
-}  # fmt: skip
+PIPELINE = {128: PipelineTiling(keys=128), 192: PipelineTiling(), 256: PipelineTiling()}
 
 
 def _row(

@@ -54,8 +54,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
   int k0 = span.template first<KEYS>();
   const bool none = k0 >= last;
-  source.template begin<KEYS>(k0);
-  if (source.looks_up) __syncthreads();
+  source.template begin<KEYS>(k0, [] { __syncthreads(); });
   load_keys(k0, 0);
   if (STAGES == 2) load_values(k0, 0);
   cp_async_commit();

@@ -20,16 +20,15 @@
 namespace baracuda {
 
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces.
-template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERMS, class P>
+template <class T, int D, int KEYS, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   using namespace attention;
-  constexpr int LOADERS = 128, WORKERS = GROUPS * 128, WARPS = WORKERS / warp_size, ROWS = GROUPS * 64, TILE = KEYS * D;
+  constexpr int LOADERS = 128, GROUPS = 2, WARPS = GROUPS * 4, ROWS = GROUPS * 64, TILE = KEYS * D;
   constexpr bool TURNS = D <= 128;
   // Where queries have two places outputs go through theirs, else straight from registers, and the place is free for the next
   // queries with the last scores. (H200, 1024 keys, causal: head_dim 128 378 TFLOP/s, one place 341; 256 354, not freed 328.)
   constexpr int STORES = D <= 128 ? 2 : 1;
-  static_assert(GROUPS == 2, "168 registers a thread at launch: of three, a loader leaves 128 to two workers");
-  constexpr int OF_LOADER = D <= 128 ? 56 : 40, OF_WORKER = 252 - OF_LOADER / 2;
+  constexpr int OF_LOADER = D <= 128 ? 56 : 40, OF_WORKER = (3 * 168 - OF_LOADER) / 2;  // of 168 registers at launch
   enum Meeting { of_loaders = 1, of_group, of_turn = of_group + GROUPS };  // ids of barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [STORES] panels
@@ -74,7 +73,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       const int rows = inside<ROWS>(work.query_len, work.first);
       const Span<ROWS> span(p, work);
       const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
-      const int start = (max(last, 1) - 1) / KEYS * KEYS;
+      const int start = span.template start<KEYS>(rows);
       using Source = typename Where::template Keys<P, KEYS>;
       const Source source(p, work);
       const auto k = source.template keys<T>(), v = source.template values<T>();
@@ -90,10 +89,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         return flush();
       }
       const auto up = [](const auto& rows, int cols) { return tile::panels_up<KEYS, D, LOADERS, WIDE>(rows, cols); };
-      if (Source::looks_up) {
-        source.template begin<-KEYS>(start);
-        sync_threads<LOADERS>(of_loaders);
-      }
+      source.template begin<-KEYS>(start, [] { sync_threads<LOADERS>(of_loaders); });
       keys_free[key_place.place()].wait(key_place.emptied());
       tile::copy_panels<KEYS, D, LOADERS>(keys + key_place.place() * TILE, k.from(start), key_len - start, p.d_k, WIDE);
       sent(keys_there[key_place.place()]);
@@ -159,7 +155,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
     const Span<ROWS> span(p, work);
     const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
-    const int start = (max(last, 1) - 1) / KEYS * KEYS;
+    const int start = span.template start<KEYS>(rows);
     const Span<64> mine(work.first + 64 * group + work.shift, p.left, p.right, work.key_len);  // what the group sees
     const int from = mine.template first<KEYS>(), to = rows > 64 * group ? mine.end(rows - 64 * group) : 0;
     const TermsOf<TERMS, float, true, P> terms(p, work);

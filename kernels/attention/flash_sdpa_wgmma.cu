@@ -39,7 +39,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
   const Span<ROWS> span(p, work);
   const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
-  const int start = (max(last, 1) - 1) / KEYS * KEYS;  // the tiles are walked from the last one down
+  const int start = span.template start<KEYS>(rows);
   const conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
   const float c = terms.c;
 
@@ -54,8 +54,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     wgmma_publish();
     __syncthreads();
   };
-  source.template begin<-KEYS>(start);
-  if (Source::looks_up) __syncthreads();
+  source.template begin<-KEYS>(start, [] { __syncthreads(); });
   tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
   if (TERMS != 2) load_keys(start, 0, wide);
   cp_async_commit();

@@ -82,7 +82,7 @@ template <class P> struct KeyRows {
   BARACUDA_D KeyRows(const P& p, const Work& work) : p(p), work(work) {}
   template <class T> BARACUDA_D Strided<T> keys() const { return {work.template keys<T>(p.k, p.stride[1]), p.stride[1][2]}; }
   template <class T> BARACUDA_D Strided<T> values() const { return {work.template keys<T>(p.v, p.stride[2]), p.stride[2][2]}; }
-  template <int BY> BARACUDA_D void begin(int) const {}
+  template <int BY, class F> BARACUDA_D void begin(int, const F&) const {}
   template <int BY> BARACUDA_D void step(int) const {}
 };
 
@@ -168,6 +168,8 @@ template <int ROWS> struct Span {
   // Keys before `first` no row sees, nor those from end(rows) on the first `rows` rows; end may be <= 0.
   template <int KEYS> BARACUDA_D int first() const { return max(0, low) / KEYS * KEYS; }
   BARACUDA_D int end(int rows) const { return min(key_len, high + rows - 1); }
+  // Where the last tile begins that they see, for walks from there down to first(); 0 where they see none.
+  template <int KEYS> BARACUDA_D int start(int rows) const { return (max(end(rows), 1) - 1) / KEYS * KEYS; }
   // Whether some row sees less than all of a tile of keys.
   template <int KEYS> BARACUDA_D bool cuts(int k0) const {
     return k0 + KEYS > min(key_len, high) || k0 < low + ROWS - 1;

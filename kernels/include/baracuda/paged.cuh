@@ -104,9 +104,9 @@ template <class P, int KEYS> struct PagedKeys {
   template <class T> BARACUDA_D auto keys() const { return rows<T>(p.k, p.stride[1], &ring->key); }
   template <class T> BARACUDA_D auto values() const { return rows<T>(p.v, p.stride[2], &ring->value); }
 
-  // Tiles in steps of BY from `first` on: at the start, then a barrier of the threads that copy; and with every tile once what
-  // was copied asynchronously is there.
-  template <int BY> BARACUDA_D void begin(int first) const {
+  // Tiles in steps of BY from `first` on: at the start, `meet` being a barrier of the threads that copy, and with every tile
+  // once what was copied asynchronously is there.
+  template <int BY, class F> BARACUDA_D void begin(int first, const F& meet) const {
     if (KEYS == 0) return;
     each_row([&](int r) {
       for (int k0 = first; k0 != first + 2 * BY; k0 += BY) {
@@ -115,6 +115,7 @@ template <class P, int KEYS> struct PagedKeys {
     });
     fetch(first + 2 * BY);
     cp_async_commit();
+    meet();
   }
   template <int BY> BARACUDA_D void step(int k0) const {
     const int known = k0 + 2 * BY;

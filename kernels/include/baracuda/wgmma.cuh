@@ -73,47 +73,30 @@ template <class T> BARACUDA_D u64 wgmma_operand(const T* tile, u32 apart = 16) {
                : BARACUDA_QUAD(d[0]), BARACUDA_QUAD(d[1]), BARACUDA_QUAD(d[2]), BARACUDA_QUAD(d[3])                  \
                : "r"(add), __VA_ARGS__)
 
+#define BARACUDA_WGMMA(WIDTH, A, REST, ...)                                                  \
+  if constexpr (is_same<T, f16>) BARACUDA_WGMMA_##WIDTH("f16", A, REST, __VA_ARGS__);        \
+  else BARACUDA_WGMMA_##WIDTH("bf16", A, REST, __VA_ARGS__)
+
 // d = a b, plus d where `add`: both operands in shared memory.
-template <class T, bool A_ACROSS, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[8][4], u64 a, u64 b, int add) {
-  if constexpr (is_same<T, f16>) {
-    BARACUDA_WGMMA_64("f16", "%33", "%34, p, 1, 1, %35, %36", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
-  } else {
-    BARACUDA_WGMMA_64("bf16", "%33", "%34, p, 1, 1, %35, %36", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
-  }
-}
 template <class T, bool A_ACROSS, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[4][4], u64 a, u64 b, int add) {
-  if constexpr (is_same<T, f16>) {
-    BARACUDA_WGMMA_32("f16", "%17", "%18, p, 1, 1, %19, %20", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
-  } else {
-    BARACUDA_WGMMA_32("bf16", "%17", "%18, p, 1, 1, %19, %20", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
-  }
+  BARACUDA_WGMMA(32, "%17", "%18, p, 1, 1, %19, %20", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
+}
+template <class T, bool A_ACROSS, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[8][4], u64 a, u64 b, int add) {
+  BARACUDA_WGMMA(64, "%33", "%34, p, 1, 1, %35, %36", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
 }
 template <class T, bool A_ACROSS, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[16][4], u64 a, u64 b, int add) {
-  if constexpr (is_same<T, f16>) {
-    BARACUDA_WGMMA_128("f16", "%65", "%66, p, 1, 1, %67, %68", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
-  } else {
-    BARACUDA_WGMMA_128("bf16", "%65", "%66, p, 1, 1, %67, %68", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
-  }
+  BARACUDA_WGMMA(128, "%65", "%66, p, 1, 1, %67, %68", "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
 }
 // The left operand in registers: warp w's A fragment (mma.cuh) of rows 16 w ….
 template <class T, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[8][4], const u32 (&a)[4], u64 b, int add) {
-  if constexpr (is_same<T, f16>) {
-    BARACUDA_WGMMA_64("f16", "{%33, %34, %35, %36}", "%37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-                      "n"(B_ACROSS));
-  } else {
-    BARACUDA_WGMMA_64("bf16", "{%33, %34, %35, %36}", "%37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-                      "n"(B_ACROSS));
-  }
+  BARACUDA_WGMMA(64, "{%33, %34, %35, %36}", "%37, p, 1, 1, %38", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+                 "n"(B_ACROSS));
 }
 template <class T, bool B_ACROSS> BARACUDA_D void wgmma(float (&d)[16][4], const u32 (&a)[4], u64 b, int add) {
-  if constexpr (is_same<T, f16>) {
-    BARACUDA_WGMMA_128("f16", "{%65, %66, %67, %68}", "%69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-                       "n"(B_ACROSS));
-  } else {
-    BARACUDA_WGMMA_128("bf16", "{%65, %66, %67, %68}", "%69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
-                       "n"(B_ACROSS));
-  }
+  BARACUDA_WGMMA(128, "{%65, %66, %67, %68}", "%69, p, 1, 1, %70", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+                 "n"(B_ACROSS));
 }
+#undef BARACUDA_WGMMA
 #undef BARACUDA_QUAD
 #undef BARACUDA_WGMMA_64
 #undef BARACUDA_WGMMA_128
