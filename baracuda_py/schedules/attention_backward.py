@@ -83,8 +83,26 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) 
 DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True)
 
 
+class Block:
+    """What all kinds of blocks have."""
+
+    warps: int
+    source = ""  # the row's
+    finishes = False  # whether dq is always left to flash_finish, its sums in two halves of the columns
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    @property
+    def finish(self) -> str:
+        """The name of the kernel that makes dq of its sums."""
+        return "finish_halves" if self.finishes else "finish"
+
+
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(Block):
     """The tensor-core row's block for one head_dim, as `flash_gradients` takes it.
 
     `warps`, of which `split` share their keys; 16-row tiles of keys a warp; queries a tile, those a warp takes at a
@@ -137,7 +155,7 @@ NARROW = {  # for 99 KB of shared memory
 
 
 @dataclass(frozen=True)
-class Groups:
+class Groups(Block):
     """The wgmma row's block for one head_dim, as `flash_gradients_wgmma` takes it: two warpgroups, 64 queries a tile.
 
     `split` 1: a group has 64 keys of its own; 2: they share 64 keys. `stages`: buffers of queries.
@@ -171,32 +189,65 @@ class Groups:
         return f"flash_gradients_wgmma<{{T}}, {d}, {self.split}, {self.stages}, "
 
 
-# At head_dim 256 up to four registers spill, and at 128 with masks a dozen.
+@dataclass(frozen=True)
+class Pipeline(Groups):
+    """A block of `flash_gradients_pipelined`: a warpgroup more, which loads and adds to dq."""
+
+    spills: bool = True  # addresses of its loader
+    source = "attention/flash_sdpa_backward_pipelined.cu"
+    finishes = True
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return super().threads + 128
+
+    def smem(self, d: int) -> int:
+        """Bytes: `stages` tiles of q and dy with two numbers a row, keys and values, two tiles of ds and one of dq."""
+        elements = 2 * (self.keys + self.stages * self.queries) * d + 2 * self.keys * self.queries
+        return 2 * elements + 4 * self.queries * d + 8 * self.stages * self.queries + 1024
+
+    def call(self, d: int) -> str:
+        """The kernel's template but for its last argument."""
+        return f"flash_gradients_pipelined<{{T}}, {d}, {self.stages}, "
+
+
+# At head_dim 256 up to six registers spill, and at 128 with masks a dozen.
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3, spills=True), 256: Groups(2, 2, spills=True)}
+PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3)}  # all but masks and dropout
 
 
-def gradient_kernels(name: str, tilings: Mapping[int, Blocks | Groups], form: Arrangement) -> tuple[Kernel, ...]:
-    """For each head_dim a unit of three, and one of the kernel with score terms."""
+def gradient_kernels(
+    name: str,
+    tilings: Mapping[int, Blocks | Groups],
+    form: Arrangement,
+    pipelined: Mapping[int, Pipeline] | None = None,
+) -> tuple[Kernel, ...]:
+    """For each head_dim a unit, and two of kernels with score terms; pipelined: for all but masks and dropout."""
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
     made = []
-    for d, t in tilings.items():
-        unit, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}"
-        facts: dict[str, Any] = {"threads": 32 * t.warps}
+    for d, masked in tilings.items():
+        t = (pipelined or {}).get(d, masked)
+        unit, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}, {t.keys}"
+        facts: dict[str, Any] = {"unit": unit, "source": t.source}
         made += [
-            Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {t.keys}, {form.work}>", prepare, unit=unit),
+            Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {form.work}>", prepare, **facts),
             Kernel(
-                f"gradients_{unit}", f"{t.call(d)}{form.work}, 0>", gradients, **facts, min_blocks=t.blocks,
-                unit=unit, spills=t.spills,
+                f"gradients_{unit}", f"{t.call(d)}{form.work}, 0>", gradients, threads=t.threads, min_blocks=t.blocks,
+                spills=t.spills, **facts,
             ),
-            Kernel(f"finish_{unit}", f"flash_finish<{sizes}, {form.work}>", gradients, unit=unit),
         ]  # fmt: skip
         made += [
+            Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {1 + of.finishes}, {form.work}>", gradients, **facts)
+            for of in dict.fromkeys((t, masked))
+        ]
+        made += [
             Kernel(
-                f"gradients_{unit}{LEVELS[each]}", f"{t.call(d)}{form.work}, {each}>", more, **facts,
-                min_blocks=t.terms_blocks or t.blocks, spills=True,
+                f"gradients_{unit}{LEVELS[each]}", f"{of.call(d)}{form.work}, {each}>", more, threads=of.threads,
+                min_blocks=of.terms_blocks or of.blocks, spills=True, source=of.source,
             )
-            for each in ((1, 2) if form.terms else ())
+            for each, of in (((1, t), (2, masked)) if form.terms else ())
         ]  # fmt: skip
     return tuple(made)
 
@@ -205,7 +256,10 @@ def _wgmma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry |
     if max(p.desc.d_k, p.desc.d_v) <= 32:
         return "head_dim up to 32 is faster without: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
     d = head_dim(p.desc, SM90A)
-    return d if isinstance(d, str) else gradient_steps(p, d, "wgmma", SM90A[d], form, any_order)
+    if isinstance(d, str):
+        return d
+    masked = form.terms and level(p, sinks=False) == 2
+    return gradient_steps(p, d, "wgmma", SM90A[d] if masked else PIPELINED.get(d, SM90A[d]), form, any_order)
 
 
 def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
@@ -220,7 +274,7 @@ def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | s
 def gradient_steps(
     p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangement, any_order: bool
 ) -> Geometry | str:
-    """Two steps, in any order three; workspace: two numbers a row, turns, the sums of dq where several blocks add."""
+    """Two steps, three where dq is finished; workspace: two numbers a row, turns, the sums of dq where blocks add."""
     desc = p.desc
     each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
     cut = form.cut(p, t.queries, t.keys, False, TOGETHER // (each * max(1, min(desc.num_kv_heads, NEIGHBOURS))))
@@ -231,7 +285,7 @@ def gradient_steps(
     padded, counters = tiles * t.queries, heads * tiles + 1
     turns = cut.start + aligned(8 * heads * padded)
     sums = turns + aligned(4 * counters)
-    summed = p.dq is not None and key_tiles > 1 and not form.apart
+    summed = p.dq is not None and (key_tiles > 1 or t.finishes) and not form.apart
     any_order = any_order and summed
     elements = heads * padded * d if summed else 0
     workspace = sums + aligned(4 * elements)
@@ -259,10 +313,10 @@ def gradient_steps(
             return why
         kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
-        steps.append(Step(kernel, grid, params, {}, 32 * t.warps, smem))
-        if any_order:
+        steps.append(Step(kernel, grid, params, {}, t.threads, smem))
+        if any_order or (t.finishes and summed):
             warps = heads * tiles * (t.queries // 16) * (d // 32)
-            steps.append(Step(f"finish_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
+            steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:
         biases, workspace = bias_steps(p, workspace)
         steps += biases
@@ -288,7 +342,7 @@ def _free(row: Variant) -> Variant:
 
 def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
     """The rows of wgmma and mma.sync, in any order of sums and in a fixed one."""
-    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, gradient_kernels("wgmma", SM90A, form), form)
+    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, gradient_kernels("wgmma", SM90A, form, PIPELINED), form)
     kernels = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
     mma = _row("mma", _mma, ArchSku.SM80, kernels, form)
     return _free(wgmma), wgmma, _free(mma), mma

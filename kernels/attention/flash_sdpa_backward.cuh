@@ -52,6 +52,12 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
   return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
 }
 
+// Of two queries: lse log2(e), and delta, the sum of y dy.
+struct alignas(16) Stats {
+  float2 lse, delta;
+};
+// Row `row`'s lse; its delta stands two further.
+BARACUDA_D float* stats_of(void* stats, i64 row) { return static_cast<float*>(stats) + row / 2 * 4 + row % 2; }
 // The exponent's lse of rows past the last query, which no row has: their weights vanish.
 BARACUDA_D float no_row() { return numeric<float>::max(); }
 
@@ -80,46 +86,77 @@ template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen
     }
   }
 }
+// The queries of a tile that see key j of the block, as bits.
+BARACUDA_D u64 seeing(int j, const Mask& mask) {
+  const int low = max(j - mask.past, 0), count = j < mask.left ? min(j - mask.from + 1, mask.rows) - low : 0;
+  return count > 0 ? ~0ull >> (64 - count) << low : 0;
+}
 // Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
 template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask) {
-  u64 seen[2];  // the tile's queries that see key g, and g + 8
+  const int j = key0 + lane_id() / 4;
+  keep(s, i0, {seeing(j, mask), seeing(j + 8, mask)});
+}
+// The same of 64 queries as fragments, of the 32 from 8 `from`.
+BARACUDA_D void hide(u32 (&a)[4][4], int from, int key0, const Mask& mask) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int j = key0 + lane_id() / 4 + 8 * half, low = max(j - mask.past, 0);
-    const int count = j < mask.left ? min(j - mask.from + 1, mask.rows) - low : 0;
-    seen[half] = count > 0 ? ~0ull >> (64 - count) << low : 0;
+    const u64 mine = seeing(key0 + lane_id() / 4 + 8 * half, mask) >> lane_id() % 4 * 2;
+#pragma unroll
+    for (int n = from; n < from + 4; ++n) {
+      const u32 pair = static_cast<u32>(mine >> 8 * n);
+      a[n / 2][n % 2 * 2 + half] &= (pair & 1 ? 0xffffu : 0) | (pair & 2 ? 0xffff0000u : 0);
+    }
   }
-  keep(s, i0, seen);
 }
 // Scores to weights, p = 2^(s c - lse log2(e)).
 template <int N>
-BARACUDA_D void weigh(float (&s)[N][4], const float2* stats, int i0, int key0, const Mask& mask, float c) {
+BARACUDA_D void weigh(float (&s)[N][4], const Stats* stats, int i0, int key0, const Mask& mask, float c) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+    const float2 lse = stats[i0 / 2 + 4 * n + lane_id() % 4].lse;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) s[n][e] = exp2_fast(math::fma(s[n][e], c, e % 2 ? -stat.z : -stat.x));
+    for (int e = 0; e < 4; ++e) s[n][e] = exp2_fast(math::fma(s[n][e], c, e % 2 ? -lse.y : -lse.x));
   }
   if (mask.cut) hide(s, i0, key0, mask);
 }
 // dy v to ds = p (dy v - delta).
 template <int N>
-BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const float2* stats, int i0, int key0, const Mask& mask) {
+BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const Stats* stats, int i0, int key0, const Mask& mask) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * n + lane_id() % 4 * 2);
+    const float2 delta = stats[i0 / 2 + 4 * n + lane_id() % 4].delta;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) ds[n][e] = p[n][e] * (ds[n][e] - (e % 2 ? stat.w : stat.y));
+    for (int e = 0; e < 4; ++e) ds[n][e] = p[n][e] * (ds[n][e] - (e % 2 ? delta.y : delta.x));
   }
   if (mask.cut) hide(ds, i0, key0, mask);  // by the mask, not by p = 0: an infinite dy v of a masked pair is not seen
+}
+// The n-th eight columns of an accumulator, as A fragments have them.
+template <class T, int N> BARACUDA_D void put_pairs(u32 (&a)[N][4], int n, const float (&s)[4]) {
+  a[n / 2][n % 2 * 2] = pack_pair<T>(s[0], s[1]);
+  a[n / 2][n % 2 * 2 + 1] = pack_pair<T>(s[2], s[3]);
+}
+// Scores and dy v of 64 queries to weights and ds as fragments, of the 32 from 8 `from`: weigh and differ at once. `of`:
+// Stats of the thread's first two queries; early: the same and the next.
+template <class T>
+BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
+                                 int from, const Stats (&early)[2], const Stats* of, float c) {
+#pragma unroll
+  for (int n = from; n < from + 4; ++n) {
+    const Stats x = n < 2 ? early[n] : of[4 * n];
+    float p[4], ds[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      p[e] = exp2_fast(math::fma(s[n][e], c, e % 2 ? -x.lse.y : -x.lse.x));
+      ds[e] = p[e] * (dp[n][e] - (e % 2 ? x.delta.y : x.delta.x));
+    }
+    put_pairs<T>(p16, n, p);
+    put_pairs<T>(ds16, n, ds);
+  }
 }
 // Accumulators to the A fragments of the next product.
 template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const float (&s)[N][4]) {
 #pragma unroll
-  for (int n = 0; n < N; ++n) {
-    a[n / 2][n % 2 * 2] = pack_pair<T>(s[n][0], s[n][1]);
-    a[n / 2][n % 2 * 2 + 1] = pack_pair<T>(s[n][2], s[n][3]);
-  }
+  for (int n = 0; n < N; ++n) put_pairs<T>(a, n, s[n]);
 }
 
 // A 16 x 16 A fragment as it stands to a tile.
@@ -189,7 +226,7 @@ BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int 
 
 }  // namespace attention
 
-// stats[row] = {lse log2(e), delta}, rows of a head padded to whole tiles; the weights of a row that sees no key vanish
+// stats of all rows, those of a head padded to whole tiles; the weights of a row that sees no key vanish
 // under lse = inf, those of no row under no_row(). Also the zeros of the counters, of `fill` quads of the sums, and of dq where no key is
 // seen. 256 threads.
 template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_D void flash_prepare(const P& p) {
@@ -233,7 +270,8 @@ template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_
       const float none = numeric<float>::infinity();
       const float lse = rows[n] >= 0 ? static_cast<const float*>(p.lse)[head * p.query_len + rows[n]] : 0.0f;
       const float found = lse == -none ? none : lse * log2_e<float>;
-      static_cast<float2*>(p.stats)[head * p.padded + i] = float2{rows[n] >= 0 ? found : no_row(), sum};
+      float* const stats = stats_of(p.stats, head * p.padded + i);
+      stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = sum;
     }
     if (p.dq != nullptr && blind[n]) {
       T* const dq = static_cast<T*>(p.dq) + b * p.stride[2][0] + h * p.stride[2][1] + rows[n] * p.stride[2][2] + c;
@@ -245,17 +283,20 @@ template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_
   }
 }
 
-// dq = scale times the sums that blocks added to in any order. A warp takes 16 rows by 32 columns, a block eight of them.
-template <class T, int D, int QUERIES, class Where, class P> BARACUDA_D void flash_finish(const P& p) {
+// dq = scale times the sums that blocks added to, where any did. A warp takes 16 rows by 32 columns, a block eight of them.
+// The sums of a tile stand in SIDES, each of as many columns.
+template <class T, int D, int QUERIES, int KEYS, int SIDES, class Where, class P>
+BARACUDA_D void flash_finish(const P& p) {
   using namespace attention;
-  constexpr int PARTS = D / 32, GROUPS = QUERIES / 16;
+  constexpr int PARTS = D / 32, GROUPS = QUERIES / 16, WIDTH = D / SIDES;
   u64 part, group, tile, rest = blockIdx.x * 8ull + threadIdx.x / warp_size;
   rest = divmod(rest, u64(PARTS), part);
   rest = divmod(rest, u64(GROUPS), group);
   rest = divmod(rest, static_cast<u64>(p.tiles), tile);
   if (rest >= static_cast<u64>(p.heads)) return;
-  const float* const sums = static_cast<const float*>(p.sums) + (rest * p.tiles + tile) * (QUERIES * D) + group * (16 * D) +
-                            part * 512 + lane_id() * 4;
+  const int col = static_cast<int>(part) * 32;
+  const float* const sums = static_cast<const float*>(p.sums) + (rest * p.tiles + tile) * (QUERIES * D) +
+                            col / WIDTH * (QUERIES * WIDTH) + group * (16 * WIDTH) + col % WIDTH * 16 + lane_id() * 4;
   float x[4][4];
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
@@ -264,8 +305,9 @@ template <class T, int D, int QUERIES, class Where, class P> BARACUDA_D void fla
   }
   const u32 row_head = static_cast<u32>(rest), heads = static_cast<u32>(p.num_heads);
   const QueryTile t = Where::template query_tile<QUERIES>(p, static_cast<i64>(tile));
+  if (t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at)) return;
   const i64 row = t.at * QUERIES + static_cast<i64>(group) * 16;
-  put_dq<T>(p, t.of, row_head / heads, row_head % heads, row, static_cast<int>(part) * 32, x);
+  put_dq<T>(p, t.of, row_head / heads, row_head % heads, row, col, x);
 }
 
 }  // namespace baracuda

@@ -84,7 +84,7 @@ BARACUDA_D void flash_gradients(const P& p) {
   T* const grads = queries + STAGES * TILE;     // [STAGES][QUERIES][D]: dy
   T* const scores = grads + STAGES * TILE;      // [KEYS][QUERIES]: ds, transposed
   T* const weights = scores + KEYS * QUERIES;   // [KEYS][QUERIES]: p, transposed; SPLIT 2 only
-  float2* const stats = reinterpret_cast<float2*>(scores + SPLIT * KEYS * QUERIES);  // [STAGES][QUERIES]
+  Stats* const stats = reinterpret_cast<Stats*>(scores + SPLIT * KEYS * QUERIES);  // [STAGES][QUERIES / 2]
 
   __shared__ u32 ticket;
   if (threadIdx.x == 0) ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
@@ -105,8 +105,8 @@ BARACUDA_D void flash_gradients(const P& p) {
     const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy<QUERIES, D, THREADS>(queries + stage * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy<QUERIES, D, THREADS>(grads + stage * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
-    if (threadIdx.x < QUERIES / 2) cp_async_16(stats + stage * QUERIES + 2 * threadIdx.x, from + 2 * threadIdx.x);
+    const Stats* const from = static_cast<const Stats*>(p.stats) + ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
+    if (threadIdx.x < QUERIES / 2) cp_async_16(stats + stage * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
     cp_async_commit();
   };
 
@@ -176,7 +176,7 @@ BARACUDA_D void flash_gradients(const P& p) {
       u32 p16[MT][SLAB / 16][4], ds16[MT][SLAB / 16][4];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
-        const float2* const stat = stats + stage * QUERIES;
+        const Stats* const stat = stats + stage * (QUERIES / 2);
         if constexpr (TERMS != 0) {
           const int i = now.at * QUERIES + i0 + lane % 4 * 2, j = static_cast<int>(k0) + key0 + 16 * m + lane / 4;
           const Direct<decltype(terms)> biases{terms, i, j};

@@ -167,7 +167,7 @@ template <class T, int N> BARACUDA_D bool any_odd(const u32 (&a)[N][4]) {
 // Scores of 16 keys (transposed) by 8 M queries, 8 FROM after the thread's first, to weights: s times what the soft cap
 // lets through, p16 those that dropout leaves. ahead: i + shift - j of the thread's first score.
 template <class T, bool CAPPED, int FROM, int M, int N, class Terms, class Biases>
-BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const float2* stats, int i0, int key0,
+BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Stats* stats, int i0, int key0,
                            const Mask& mask, const Terms& terms, const Biases& biases, float ahead) {
   float x[M][4];
   const auto each = [&](const auto& f) {
@@ -189,9 +189,9 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
   if (terms.masked()) biases.template add_to<FROM>(x);
 #pragma unroll
   for (int n = 0; n < M; ++n) {
-    const float4 stat = *reinterpret_cast<const float4*>(stats + i0 + 8 * (FROM + n) + lane_id() % 4 * 2);
+    const float2 lse = stats[i0 / 2 + 4 * (FROM + n) + lane_id() % 4].lse;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) x[n][e] = exp2_fast(math::fma(x[n][e], terms.c, e % 2 ? -stat.z : -stat.x));
+    for (int e = 0; e < 4; ++e) x[n][e] = exp2_fast(math::fma(x[n][e], terms.c, e % 2 ? -lse.y : -lse.x));
   }
   if (mask.cut) hide(x, i0 + 8 * FROM, key0, mask);
   each([&](float& to, int n, int e) {
@@ -207,7 +207,7 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
 }
 // All of them, 8 N queries from i0. kept: bits of dropout (terms.cuh).
 template <class T, int N, class Terms, class Biases>
-BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const float2* stats, int i0, int key0,
+BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Stats* stats, int i0, int key0,
                       const Mask& mask, const Terms& terms, const Biases& biases, float ahead) {
   if (terms.capped()) {  // in parts: tanh must be kept beside the weight
     weigh_some<T, true, 0, min(N, 4)>(s, p16, kept, stats, i0, key0, mask, terms, biases, ahead);
@@ -218,7 +218,7 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const fl
 }
 // dy v to ds = s (kept dy v again - delta), also as fragments. The thread's first score is that of query i and key j.
 template <class T, int N, class Terms>
-BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s)[N][4], u32 kept, const float2* stats,
+BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s)[N][4], u32 kept, const Stats* stats,
                        int i0, int key0, const Mask& mask, const Terms& terms, int i, int j) {
   if (terms.drops()) {
 #pragma unroll
@@ -241,6 +241,42 @@ BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s
       for (int e = 0; e < 4; ++e) ds[n][e] = hidden >> (4 * n + e) & 1 ? 0.0f : ds[n][e];
     }
     to_fragments<T>(ds16, ds);
+  }
+}
+
+// weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first
+// two queries; ahead: i + shift - j of its first score.
+template <class T, bool CAPPED, class Terms>
+BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
+                                 int from, const Stats* of, const Terms& terms, float ahead) {
+  constexpr int PART = 2;  // at a time
+#pragma unroll
+  for (int first = from; first < from + 4; first += PART) {
+    float t[PART][4], x[PART][4];
+    const auto each = [&](const auto& f) {
+#pragma unroll
+      for (int n = 0; n < PART; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(n, e);
+      }
+    };
+    each([&](int n, int e) { x[n][e] = t[n][e] = CAPPED ? terms.squash(s[first + n][e]) : s[first + n][e]; });
+    if (terms.sloped()) {
+      each([&](int n, int e) {
+        const float distance = math::abs(ahead + static_cast<float>(8 * (first + n) + e % 2 - e / 2 * 8));
+        x[n][e] = math::fma(-terms.slope, distance, x[n][e]);
+      });
+    }
+    float ds[PART][4];
+    each([&](int n, int e) {
+      const Stats stats = of[4 * (first + n)];
+      const float p = exp2_fast(math::fma(x[n][e], terms.c, e % 2 ? -stats.lse.y : -stats.lse.x));
+      const float w = CAPPED ? p * math::fma(-t[n][e], t[n][e], 1.0f) : p;
+      ds[n][e] = w * (dp[first + n][e] - (e % 2 ? stats.delta.y : stats.delta.x));
+      x[n][e] = p;
+    });
+#pragma unroll
+    for (int n = 0; n < PART; ++n) put_pairs<T>(p16, first + n, x[n]), put_pairs<T>(ds16, first + n, ds[n]);
   }
 }
 

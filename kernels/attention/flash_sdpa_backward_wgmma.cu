@@ -45,8 +45,8 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   T* const queries = values + KEYS * D;                                        // [STAGES][PANELS][QUERIES][64]
   T* const grads = queries + STAGES * TILE;                                    // the same: dy
   T* const scores = grads + STAGES * TILE;        // [SETS][SPLIT][KEYS][QUERIES]: ds, transposed; with SPLIT 2 also p
-  float2* const stats = reinterpret_cast<float2*>(scores + SETS * SCORES);  // [STAGES][QUERIES]
-  u32* const ticket = reinterpret_cast<u32*>(stats + STAGES * QUERIES);
+  Stats* const stats = reinterpret_cast<Stats*>(scores + SETS * SCORES);  // [STAGES][QUERIES / 2]
+  u32* const ticket = reinterpret_cast<u32*>(stats + STAGES * QUERIES / 2);
 
   if (threadIdx.x == 0) *ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
   __syncthreads();
@@ -108,8 +108,8 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy_panels<QUERIES, D, THREADS>(queries + loaded * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy_panels<QUERIES, D, THREADS>(grads + loaded * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const float2* const from = static_cast<const float2*>(p.stats) + (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
-    if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * QUERIES + 2 * threadIdx.x, from + 2 * threadIdx.x);
+    const Stats* const from = static_cast<const Stats*>(p.stats) + ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
+    if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
     cp_async_commit();
     ahead.step(p.group);
     loaded = loaded + 1 == STAGES ? 0 : loaded + 1;
@@ -134,7 +134,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     const u32 turn = turn_at<QUERIES, KEYS>(p, block, now);
     Walk next = now;
     next.step(p.group);
-    const float2* const stat = stats + stage * QUERIES;
+    const Stats* const stat = stats + stage * (QUERIES / 2);
     const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
     T* const ds_tile = scores + set * SCORES;
     [[maybe_unused]] T* const p_tile = ds_tile + KEYS * QUERIES;

@@ -48,7 +48,9 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
   for (int half = 0; half < 2; ++half) {
     const int r = row0 + 8 * half + lane_id() / 4;
     stat[half] = float2{numeric<float>::infinity(), 0.0f};
-    if (r < rows) stat[half] = static_cast<const float2*>(p.stats)[(work.b * p.num_heads + work.h) * p.padded + q0 + r];
+    if (r >= rows) continue;
+    const float* const from = stats_of(p.stats, (work.b * p.num_heads + work.h) * p.padded + q0 + r);
+    stat[half] = float2{from[0], from[2]};
   }
   T* const mine = queries + row0 * D;
   const tile::Reader<D, false> query(mine), grad(grads + row0 * D), key(keys);

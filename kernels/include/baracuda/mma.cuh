@@ -26,6 +26,13 @@ BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], u32 shared_address) {
 BARACUDA_D void ldmatrix_x4(u32 (&r)[4], const void* row) { ldmatrix_x4(r, smem_address(row)); }
 BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], const void* row) { ldmatrix_x4_trans(r, smem_address(row)); }
 
+// The other way: four 8x8 matrices to shared memory (sm_90 and later).
+// PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: stmatrix (PTX 7.8, sm_90).
+BARACUDA_D void stmatrix_x4(u32 shared_address, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(shared_address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 // An 8x8 matrix of 16-bit elements transposed: in x and out, lane (g, t) has row g, columns 2t and 2t + 1.
 // PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: movmatrix (PTX 7.8, sm_75).
 BARACUDA_D u32 transpose_8x8(u32 x) {

@@ -82,6 +82,29 @@ BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int 
   copy_panels<ROWS, COLS, THREADS>(tile, Strided<T>{source, stride}, rows, cols, wide);
 }
 
+// The same by one warp, with few registers.
+template <int ROWS, int COLS, class T>
+BARACUDA_D void copy_as_warp(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_size, row = lane / 8, piece = lane % 8;
+  if (wide) {
+    T* const to[2] = {tile + at<64>(row, piece), tile + at<64>(row + 4, piece)};  // of every other four rows
+    const T* here = source + row * stride + piece * 8;
+#pragma unroll
+    for (int n = 0; n < ROWS / 4; ++n, here += 4 * stride) {
+#pragma unroll
+      for (int c = 0; c < COLS; c += 64) {
+        cp_async_16(to[n % 2] + n / 2 * (8 * 64) + c * ROWS, here + c, row + 4 * n < rows && c + 8 * piece < cols);
+      }
+    }
+  } else {
+#pragma unroll 1
+    for (int n = lane; n < ROWS * COLS; n += warp_size) {
+      const int r = n / COLS, c = n % COLS;
+      tile[Panels<ROWS>::at(r, c / 8) + c % 8] = r < rows && c < cols ? source[r * stride + c] : T(0.0f);
+    }
+  }
+}
+
 // copy_panels of whole tiles one after the other, upwards: the first is that of the source's rows 0 … ROWS - 1, the next of
 // the ROWS rows before them. A thread keeps its place.
 template <int ROWS, int COLS, int THREADS, bool WIDE, class Source> struct PanelsUp {
@@ -156,6 +179,7 @@ template <int D, bool ALONG> struct Reader {
     return (address ^ (2 * col & within)) + (2 * (row * D + col) & ~within) + offset;
   }
   BARACUDA_D void read(u32 (&r)[4], int row, int col, u32 offset = 0) const { ldmatrix_x4(r, block(row, col, offset)); }
+  BARACUDA_D void write(const u32 (&r)[4], int row, int col, u32 offset = 0) const { stmatrix_x4(block(row, col, offset), r); }
   BARACUDA_D void read_transposed(u32 (&r)[4], int row, int col, u32 offset = 0) const {
     ldmatrix_x4_trans(r, block(row, col, offset));
   }

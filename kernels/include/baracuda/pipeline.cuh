@@ -21,6 +21,27 @@ struct Barrier {
   BARACUDA_D void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem_address(&word)) : "memory");
   }
+  // When all that this thread has asked cp.async for has come.
+  // PTX ISA, Parallel Synchronization and Communication Instructions: cp.async.mbarrier.arrive (PTX 7.0, sm_80).
+  BARACUDA_D void arrive_when_copied() {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(smem_address(&word)) : "memory");
+  }
+  // For all of a warp, whose lanes have done what it says.
+  BARACUDA_D void arrive_as_warp() {
+    __syncwarp();
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}"
+                 :: "r"(smem_address(&word)) : "memory");
+  }
+  BARACUDA_D bool over(u32 parity) {  // whether wait would return at once
+    u32 yes;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(yes) : "r"(smem_address(&word)), "r"(parity) : "memory");
+    return yes;
+  }
+  // found: what over() said before; asked well ahead, it costs no wait of its own.
+  BARACUDA_D void wait(u32 parity, bool found) {
+    if (!found) wait(parity);
+  }
   BARACUDA_D void wait(u32 parity) {
     u32 over;
     do {
@@ -51,6 +72,27 @@ template <int COUNT> BARACUDA_D void sync_threads(int id) {
 }
 template <int COUNT> BARACUDA_D void arrive_threads(int id) {
   asm volatile("barrier.arrive %0, %1;" :: "r"(id), "n"(COUNT) : "memory");
+}
+
+// From shared to global memory behind the program: copies of whole 16 bytes, or additions to floats. bulk_begin, before what
+// others wrote there; then any; bulk_commit; and waits until all but PENDING committed groups of this thread have read their
+// shared memory, or are done.
+// PTX ISA, Data Movement and Conversion Instructions: cp.async.bulk, cp.reduce.async.bulk (PTX 8.0, sm_90).
+BARACUDA_D void bulk_begin() { asm volatile("fence.proxy.async.shared::cta;\nfence.proxy.async.global;" ::: "memory"); }
+BARACUDA_D void bulk_store(void* global, const void* smem, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               :: "l"(__cvta_generic_to_global(global)), "r"(smem_address(smem)), "r"(bytes) : "memory");
+}
+BARACUDA_D void bulk_add(float* global, const float* smem, u32 bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
+               :: "l"(__cvta_generic_to_global(global)), "r"(smem_address(smem)), "r"(bytes) : "memory");
+}
+BARACUDA_D void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int PENDING> BARACUDA_D void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
+}
+template <int PENDING> BARACUDA_D void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" :: "n"(PENDING) : "memory");
 }
 
 }  // namespace baracuda
