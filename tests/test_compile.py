@@ -63,6 +63,8 @@ def test_kernels_compile_within_their_budget(
                 wrong.append(f"{instance.symbol}: {info.registers} registers, {kernel.max_registers} allowed")
             if not kernel.spills and info.spill_stores + info.spill_loads:
                 wrong.append(f"{instance.symbol}: spills {info.spill_stores} + {info.spill_loads} bytes")
+            if info.serialised:
+                wrong.append(f"{instance.symbol}: its products on wgmma are serialised")
             if info.static_smem > 48 * 1024:
                 wrong.append(f"{instance.symbol}: {info.static_smem} bytes of static shared memory")
     assert not wrong, "\n".join(wrong)

@@ -13,13 +13,17 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """Resources of one kernel; spills include those of functions it calls that were not inlined. Sizes are bytes."""
+    """Resources of one kernel; spills include those of functions it calls that were not inlined. Sizes are bytes.
+
+    `serialised`: its products on wgmma wait for one another, since the assembler could not do otherwise.
+    """
 
     registers: int
     spill_stores: int
     spill_loads: int
     stack: int
     static_smem: int
+    serialised: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _USED = re.compile(r"Used (\d+) registers")
 _STACK = re.compile(r"(\d+) bytes cumulative stack size")
 _SMEM = re.compile(r"(\d+) bytes smem")
+_SERIALISED = re.compile(r"instructions are serialized .*function '([^']+)'")
 
 
 def parse_ptxas(log: str) -> dict[str, KernelInfo]:
@@ -69,6 +74,7 @@ def parse_ptxas(log: str) -> dict[str, KernelInfo]:
     Functions that were not inlined are listed after the kernel that calls them and count towards it.
     """
     kernels: dict[str, KernelInfo] = {}
+    serialised = set(_SERIALISED.findall(log))
     for block in re.split(r"(?=^.*Compiling entry function ')", log, flags=re.MULTILINE):
         entry = _ENTRY.search(block)
         if entry is None:
@@ -81,6 +87,7 @@ def parse_ptxas(log: str) -> dict[str, KernelInfo]:
             spill_loads=sum(frame[2] for frame in frames),
             stack=max([_number(_STACK, used), *(frame[0] for frame in frames)]),
             static_smem=_number(_SMEM, used),
+            serialised=entry[1] in serialised,
         )
     return kernels
 

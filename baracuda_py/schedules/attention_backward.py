@@ -193,7 +193,6 @@ class Groups(Block):
 class Pipeline(Groups):
     """A block of `flash_gradients_pipelined`: a warpgroup more, which loads and adds to dq."""
 
-    spills: bool = True  # addresses of its loader
     source = "attention/flash_sdpa_backward_pipelined.cu"
     finishes = True
 
@@ -293,7 +292,7 @@ def gradient_steps(
         "stats": cut.start, "turns": turns, "sums": sums, **cut.sizes, **cut.listed(keys=True), "padded": padded,
         "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v, "tiles": tiles, **window(desc),
     }  # fmt: skip
-    rows = 1024 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
+    rows = 512 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
     chunks = max(1, -(-padded // rows))
     prepare = {
         "stride": form.strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),

@@ -20,7 +20,7 @@ namespace baracuda {
 template <class T, int D, int STAGES, class Where, int TERMS, class P>
 BARACUDA_D void flash_gradients_pipelined(const P& p) {
   using namespace attention;
-  constexpr int LOADERS = 64, GROUPS = 2, WARPS = 4 * GROUPS, KEYS = 64 * GROUPS, QUERIES = 64;
+  constexpr int THREADS = 384, LOADERS = 64, GROUPS = 2, WARPS = 4 * GROUPS, KEYS = 64 * GROUPS, QUERIES = 64;
   constexpr int TILE = QUERIES * D, SCORES = KEYS * QUERIES, WIDTH = D / GROUPS;  // columns of dq a group adds up
   constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
   constexpr bool HELD = D == 64;  // whether there are registers for ds as dk's left operand; else it comes from shared memory
@@ -34,13 +34,14 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   T* const scores = grads + STAGES * TILE;                                          // [2][KEYS][QUERIES]: ds, transposed
   float* const part = reinterpret_cast<float*>(scores + 2 * SCORES);                // [GROUPS][QUERIES][WIDTH]: dq
   Stats* const stats = reinterpret_cast<Stats*>(part + TILE);                       // [STAGES][QUERIES / 2]
-  __shared__ Barrier rows_there[STAGES], rows_free[STAGES];
+  __shared__ Barrier keys_there, rows_there[STAGES], rows_free[STAGES];
   // Of even steps and of odd ones, which barriers of their own let warps wait for that skip the others.
   __shared__ Barrier ds_there[2], ds_free[2], part_there[GROUPS][2], part_free[GROUPS][2];
   __shared__ KeyTile block;
   __shared__ int clear[2];  // the first and the last tile of queries that see all of the keys
 
   if (threadIdx.x == 0) {
+    keys_there.make(THREADS);
     for (int n = 0; n < STAGES; ++n) rows_there[n].make(LOADERS), rows_free[n].make(WARPS);
     for (int n = 0; n < 2; ++n) ds_there[n].make(WARPS), ds_free[n].make(WARPS);
     for (int n = 0; n < 2 * GROUPS; ++n) part_there[n / 2][n % 2].make(4), part_free[n / 2][n % 2].make(1);
@@ -53,19 +54,19 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   __syncthreads();
   if (Where::surplus && block.left == 0) return;
   const auto key_row = [&] { return block.of.key_row + static_cast<i64>(block.tile) * KEYS; };
+  const auto load_keys = [&](T* tile, const void* from, const i64(&stride)[3], int cols, bool wide) {
+    const T* const x = rows_of<T>(from, stride, block.b, block.kv, key_row());
+    tile::copy_panels<KEYS, D, THREADS>(tile, x, stride[2], block.left, cols, wide);
+  };
+  load_keys(keys, p.k, p.stride[1], p.d_k, p.wide & 2);
+  load_keys(values, p.v, p.stride[2], p.d_v, p.wide & 4);
+  keys_there.arrive_when_copied((p.wide & 6) == 6);
   Walk now{block.last, 0};
   u32 steps = 0;
 
   if (warpgroup() == 0) {
     leave_registers<OF_SERVERS>();
     if (threadIdx.x < LOADERS) {
-      const bool some = now.at >= block.first;
-      if (some) {
-        const T* const k = rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row());
-        const T* const v = rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row());
-        tile::copy_panels<KEYS, D, LOADERS>(keys, k, p.stride[1][2], block.left, p.d_k, p.wide & 2);
-        tile::copy_panels<KEYS, D, LOADERS>(values, v, p.stride[2][2], block.left, p.d_v, p.wide & 4);
-      }
       const bool other = threadIdx.x >= warp_size;  // the one that loads dy
       const auto first_row = [&](const void* from, const i64(&stride)[3]) {
         return rows_of<T>(from, stride, block.b, block.kv * p.group, block.of.query_row);
@@ -74,7 +75,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       const i64 by_head = p.stride[other ? 3 : 0][1], by_row = p.stride[other ? 3 : 0][2];
       T* const to = other ? grads : queries;
       const int cols = other ? p.d_v : p.d_k;
-      const bool wide = (p.wide & (other ? 14 : 7)) == (other ? 14 : 7);  // of all that this warp loads
+      const bool wide = p.wide & (other ? 8 : 1);
 #pragma unroll 1
       for (; now.at >= block.first; now.step(p.group), ++steps) {
         const Round<STAGES> store{steps};
@@ -90,10 +91,9 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
         }
         const T* const from = mine + now.head * by_head + q0 * by_row;
         tile::copy_as_warp<QUERIES, D>(to + at * TILE, from, by_row, rows, cols, wide);
-        if (wide) rows_there[at].arrive_when_copied();
-        else cp_async_wait<0>(), rows_there[at].arrive();
+        rows_there[at].arrive_when_copied(wide);
       }
-      if (some) {  // and once more, of nothing: groups start a step after the last
+      if (steps != 0) {  // and once more, of nothing: groups start a step after the last
         const Round<STAGES> store{steps};
         rows_free[store.place()].wait(store.emptied());
         rows_there[store.place()].arrive();
@@ -221,6 +221,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   };
 
   const bool some = more;
+  keys_there.wait(0);  // in any case: what comes later would stand in dk and dv
   if (some) {
     ds_there[0].arrive_as_warp();  // of nothing
     if (group == 1) begin_window();
@@ -315,11 +316,18 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   hold(dk);
   hold(dv);
   sync_threads<128 * GROUPS>(of_workers);  // all are done with the keys
+  const auto put = [&](T* tile, const float (&x)[D / 8][4], float factor) {
+    const tile::Reader<64, false> to(tile + key0 * 64);
 #pragma unroll
-  for (int n = 0; n < D / 8; ++n) {
-    tile::put<tile::Panels<KEYS>>(keys, key0, 8 * n, dk[n], scale, scale);
-    tile::put<tile::Panels<KEYS>>(values, key0, 8 * n, dv[n], 1.0f, 1.0f);
-  }
+    for (int n = 0; n < D / 8; n += 2) {
+      u32 pairs[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) pairs[e] = pack_pair<T>(x[n + e / 2][e % 2 * 2] * factor, x[n + e / 2][e % 2 * 2 + 1] * factor);
+      to.write(pairs, 0, 8 * n % 64, n / 8 * (KEYS * 64 * sizeof(T)));
+    }
+  };
+  put(keys, dk, scale);
+  put(values, dv, 1.0f);
   sync_threads<128>(of_group + group);
   const auto write = [&](void* out, const i64(&stride)[3], const T* tile, int cols, bool wide) {
     if (out == nullptr) return;

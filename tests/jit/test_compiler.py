@@ -245,6 +245,18 @@ def test_spills_of_called_functions_count() -> None:
     assert (info.registers, info.spill_stores, info.spill_loads, info.stack, info.static_smem) == (40, 16, 24, 160, 32)
 
 
+def test_products_that_the_assembler_serialises_are_told() -> None:
+    said = "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+    found = parse_ptxas(
+        f"{said}insufficient register resources for the function 'slow'\n"
+        "ptxas info    : Compiling entry function 'slow' for 'sm_90a'\n"
+        "ptxas info    : Used 168 registers\n"
+        "ptxas info    : Compiling entry function 'slow_not' for 'sm_90a'\n"
+        "ptxas info    : Used 168 registers\n"
+    )
+    assert {name: info.serialised for name, info in found.items()} == {"slow": True, "slow_not": False}
+
+
 def test_a_missing_library_says_what_to_install(
     cache: Cache, demo: Unit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -21,10 +21,15 @@ struct Barrier {
   BARACUDA_D void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem_address(&word)) : "memory");
   }
-  // When all that this thread has asked cp.async for has come.
+  // When all has come that this thread asked cp.async for; later: not now, which is for a thread that stores only so.
   // PTX ISA, Parallel Synchronization and Communication Instructions: cp.async.mbarrier.arrive (PTX 7.0, sm_80).
-  BARACUDA_D void arrive_when_copied() {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(smem_address(&word)) : "memory");
+  BARACUDA_D void arrive_when_copied(bool later) {
+    if (later) {
+      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(smem_address(&word)) : "memory");
+    } else {
+      cp_async_wait<0>();
+      arrive();
+    }
   }
   // For all of a warp, whose lanes have done what it says.
   BARACUDA_D void arrive_as_warp() {
