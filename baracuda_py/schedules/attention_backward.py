@@ -1,6 +1,7 @@
 """The backward of attention on tensor cores: tiles of keys that own dk and dv and add to dq in turn.
 
-SM90A is wgmma, SM80 mma.sync; one geometry, two kernels that differ in their tiles.
+SM90A is wgmma, in a kernel of groups that all do the same and one of groups with tasks of their own; SM80 is mma.sync.
+One geometry; they differ in their tiles.
 """
 
 from __future__ import annotations
@@ -239,7 +240,7 @@ def gradient_kernels(
         ]  # fmt: skip
         made += [
             Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {1 + of.finishes}, {form.work}>", gradients, **facts)
-            for of in dict.fromkeys((t, masked))
+            for of in dict.fromkeys((t, masked if form.terms else t))
         ]
         made += [
             Kernel(

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from baracuda_py import PlanPreference, TensorRef
+from baracuda_py.core.device import fake_device
 from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_backward import FlashSdpaBackwardPlan, flash_sdpa_backward
+from baracuda_py.ops.attention.flash_sdpa_backward import (
+    FlashSdpaBackwardArgs,
+    FlashSdpaBackwardDescriptor,
+    FlashSdpaBackwardPlan,
+    flash_sdpa_backward,
+)
 
 GRADS = ("dq", "dk", "dv")
 
@@ -97,6 +104,33 @@ def test_saved_tensors_are_the_forwards():
     y, lse = flash_sdpa(arrays["q"], arrays["k"], arrays["v"], is_causal=True, return_lse=True)
     np.testing.assert_array_equal(arrays["y"], y)
     np.testing.assert_array_equal(arrays["lse"], lse)
+
+
+@pytest.mark.parametrize("any_order", [False, True])
+@pytest.mark.parametrize(
+    ("d", "facts", "last", "finish"),
+    [
+        (64, {}, "gradients_wgmma_64", "finish_halves_wgmma_64"),
+        (128, {"softcap": 30.0}, "gradients_wgmma_128_terms", "finish_halves_wgmma_128"),
+        (128, {"dropout_p": 0.1}, "gradients_wgmma_128_masks", None),
+        (256, {}, "gradients_wgmma_256", None),
+    ],
+)
+def test_sums_of_dq_are_finished_by_who_knows_how_they_stand(d, facts, last, finish, any_order):
+    """The kernels of two designs leave sums in two layouts; in a fixed order one of them leaves none."""
+    desc = FlashSdpaBackwardDescriptor(
+        batch_size=2, num_heads=4, query_len=300, key_len=500, d_k=d, d_v=d, element="bfloat16", **facts
+    )
+    plan = FlashSdpaBackwardPlan.select(desc, PlanPreference(deterministic=not any_order), device=fake_device(9.0))
+    shapes = dict.fromkeys(("q", "y", "dy", "dq"), (2, 4, 300, d))
+    shapes |= dict.fromkeys(("k", "v", "dk", "dv"), (2, 4, 500, d))
+    refs = {n: TensorRef((1 + i) << 32, shape, None, "bfloat16") for i, (n, shape) in enumerate(shapes.items())}
+    args = FlashSdpaBackwardArgs(**refs, lse=TensorRef(1 << 40, (2, 4, 300), None, "float32"))
+    _, geometry, _ = plan.plan_layout(args)
+    finish = finish or (f"finish_wgmma_{d}" if any_order else None)
+    wanted = [f"prepare_wgmma_{d}", last, *([finish] if finish else [])]
+    assert [step.kernel for step in geometry.steps] == wanted
+    assert all(step.smem <= fake_device(9.0).smem for step in geometry.steps)
 
 
 @pytest.mark.gpu
