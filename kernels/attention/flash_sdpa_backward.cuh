@@ -93,8 +93,10 @@ BARACUDA_D u64 seeing(int j, const Mask& mask) {
 }
 // Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
 template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask) {
-  const int j = key0 + lane_id() / 4;
-  keep(s, i0, {seeing(j, mask), seeing(j + 8, mask)});
+  u64 seen[2];  // the tile's queries that see key g, and g + 8
+#pragma unroll
+  for (int half = 0; half < 2; ++half) seen[half] = seeing(key0 + lane_id() / 4 + 8 * half, mask);
+  keep(s, i0, seen);
 }
 // The same of 64 queries as fragments, of the 32 from 8 `from`.
 BARACUDA_D void hide(u32 (&a)[4][4], int from, int key0, const Mask& mask) {
