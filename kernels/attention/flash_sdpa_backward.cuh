@@ -297,21 +297,6 @@ template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_
   else prepare_rows<T, D, QUERIES, KEYS, false, Where>(p);
 }
 
-// Four words of four lanes, 4 k … 4 k + 3, the other way: the n-th of the m-th lane is the m-th of the n-th.
-BARACUDA_D void transpose_quad(u32 (&x)[4]) {
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    const bool high = lane_id() & bit;
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      if (n & bit) continue;
-      const u32 got = __shfl_xor_sync(all_lanes, high ? x[n] : x[n + bit], bit);
-      if (high) x[n] = got;
-      else x[n + bit] = got;
-    }
-  }
-}
-
 // dq = scale times the sums that blocks added to, where any did. A warp takes 16 rows by 32 columns, a block eight of them.
 // The sums of a tile stand in SIDES, each of as many columns.
 template <class T, int D, int QUERIES, int KEYS, int SIDES, class Where, class P>
@@ -341,14 +326,18 @@ BARACUDA_D void flash_finish(const P& p) {
     const i64 first = row + lane_id() / 4;
     const int here = col + lane_id() % 4 * 8;
     T* const dq = rows_of<T>(p.dq, p.stride[4], row_head / heads, row_head % heads, t.of.query_row + first) + here;
+    u32 pairs[2][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      u32 pairs[4];
 #pragma unroll
-      for (int n = 0; n < 4; ++n) pairs[n] = pack_pair<T>(x[n][2 * half] * scale, x[n][2 * half + 1] * scale);
-      transpose_quad(pairs);
+      for (int n = 0; n < 4; ++n) pairs[half][n] = pack_pair<T>(x[n][2 * half] * scale, x[n][2 * half + 1] * scale);
+    }
+    transpose_quads(pairs);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
       if (first + 8 * half < t.of.query_len && here < p.d_k) {
-        *reinterpret_cast<uint4*>(dq + 8 * half * p.stride[4][2]) = uint4{pairs[0], pairs[1], pairs[2], pairs[3]};
+        const u32(&out)[4] = pairs[half];
+        *reinterpret_cast<uint4*>(dq + 8 * half * p.stride[4][2]) = uint4{out[0], out[1], out[2], out[3]};
       }
     }
     return;

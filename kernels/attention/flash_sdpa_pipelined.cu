@@ -2,15 +2,20 @@
 //   With TERMS also what terms.cuh adds to s, but masks and dropout: those are flash_sdpa_wgmma's.
 //
 // A block is a warpgroup that loads and two that multiply, each 64 of 128 queries. The loader copies queries, and tile after
-// tile keys and values, each into two places, and goes on to the block's next queries while the others finish with the last.
-// Which those are it asks for ahead, by a ticket. A group starts the scores of a tile before the product with the values of
-// the tile before, and its softmax runs beside that product. Up to head_dim 128 groups take turns at starting products, so
-// that one's softmax runs beside the other's products. Tiles are walked from the last one that a query sees to the first:
-// ALiBi's highest scores come first, and only the first tile walked may be short. A group passes by the tiles that none of
-// its own queries sees. Order of sums fixed as in flash_sdpa_mma, by this kernel's tiles.
+// tile keys and values, each into two places (queries past head_dim 128 into one), and waits for no copy; it goes on to the
+// block's next queries while the others finish with the last. Which those are one of its threads finds out near the end of
+// the queries before, by a ticket, and leaves them in shared memory with what their groups see of the keys. A group starts the
+// scores of a tile before the product with the values of the tile before, and its softmax runs beside that product. Where
+// there are two places the next queries' first scores run beside the last product, and outputs are stored beside them. Up to
+// head_dim 128 groups take turns at starting products, so that one's softmax runs beside the other's products. Tiles are
+// walked from the last one that a query sees to the first: ALiBi's highest scores come first, and only the first tile walked
+// may be short. A group passes by the tiles that none of its own queries sees. Order of sums fixed as in flash_sdpa_mma, by
+// this kernel's tiles.
 //
-// Two groups share what is loaded: blocks of 64 queries, which load for themselves, read 9 TB/s from the L2 cache, all that
-// it has. (H200, bf16, head_dim 128, 16384 tokens, causal: 670 instead of 583 TFLOP/s.)
+// H200, bf16, causal, TFLOP/s: two groups share what is loaded, for blocks of 64 queries, which load for themselves, read
+// 9 TB/s from the L2 cache, all that it has (head_dim 128, 16384 tokens: 670, 583). At 1024 keys a quarter of a block's time
+// was between queries; with their work found ahead, no lag of loads and 16-byte stores from registers head_dim 128 makes 421
+// instead of 379 and 256 429 instead of 346.
 //
 // 0 times an infinite or NaN value is NaN, but a masked one adds nothing: a warp whose sums look odd does all again with care.
 #include <baracuda/flash_wgmma.cuh>
@@ -18,6 +23,35 @@
 #include <baracuda/pipeline.cuh>
 
 namespace baracuda {
+namespace attention {
+
+// A block's next queries, and of each group's 64 what they see.
+template <int GROUPS> struct Item {
+  struct Part {
+    int from, to;    // the keys that some query sees, from the start of a tile
+    int begin, end;  // tiles within these keys all of them see
+  };
+  Work work;  // without rows: there is no more
+  int rows, key_len, low, high, first, last, start;  // as Span has them
+  bool bounded;
+  Part part[GROUPS];
+
+  template <int KEYS, class P> BARACUDA_D void fill(const P& p, const Work& found) {
+    const Span<64 * GROUPS> span(p, found);
+    work = found;
+    rows = inside<64 * GROUPS>(found.query_len, found.first);
+    key_len = span.key_len, low = span.low, high = span.high, bounded = span.bounded;
+    first = span.template first<KEYS>(), last = span.end(rows), start = span.template start<KEYS>(rows);
+#pragma unroll
+    for (int n = 0; n < GROUPS; ++n) {
+      const Span<64> mine(found.first + 64 * n + found.shift, p.left, p.right, found.key_len);
+      part[n] = {mine.template first<KEYS>(), rows > 64 * n ? mine.end(rows - 64 * n) : 0, mine.low + 63,
+                 min(key_len, mine.high)};
+    }
+  }
+};
+
+}  // namespace attention
 
 // WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces.
 template <class T, int D, int KEYS, bool WIDE, class Where, int TERMS, class P>
@@ -25,175 +59,201 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   using namespace attention;
   constexpr int LOADERS = 128, GROUPS = 2, WARPS = GROUPS * 4, ROWS = GROUPS * 64, TILE = KEYS * D;
   constexpr bool TURNS = D <= 128;
-  // Where queries have two places outputs go through theirs, else straight from registers, and the place is free for the next
-  // queries with the last scores. (H200, 1024 keys, causal: head_dim 128 378 TFLOP/s, one place 341; 256 354, not freed 328.)
-  constexpr int STORES = D <= 128 ? 2 : 1;
-  constexpr int OF_LOADER = D <= 128 ? 56 : 40, OF_WORKER = (3 * 168 - OF_LOADER) / 2;  // of 168 registers at launch
+  constexpr int PLACES = D <= 128 ? 2 : 1;  // of queries
+  constexpr bool AHEAD = PLACES == 2;       // whether the next queries' first scores are made beside the last outputs
+  constexpr int ITEMS = 4;                  // the loader finds work up to three ahead of what a group is at
+  constexpr int OF_LOADER = 72, OF_WORKER = (3 * 168 - OF_LOADER) / 2;  // of 168 registers at launch
   enum Meeting { of_loaders = 1, of_group, of_turn = of_group + GROUPS };  // ids of barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
-  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [STORES] panels
-  T* const keys = queries + STORES * ROWS * D;                                         // [2] tiles of panels
+  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PLACES] panels
+  T* const keys = queries + PLACES * ROWS * D;                                         // [2] tiles of panels
   T* const values = keys + 2 * TILE;                                                   // [2] tiles of panels
-  __shared__ Barrier queries_there[STORES], queries_free[STORES], keys_there[2], keys_free[2], values_there[2], values_free[2];
-  __shared__ Work announced[STORES];  // what the queries are of; without rows: there is no more
-  __shared__ u32 taken[2];            // tickets of the loaders, in turn
+  __shared__ Barrier queries_there[PLACES], queries_free[PLACES], keys_there[2], keys_free[2], values_there[2], values_free[2];
+  __shared__ Item<GROUPS> items[ITEMS];
 
   if (threadIdx.x == 0) {
-    for (int n = 0; n < STORES; ++n) queries_there[n].make(LOADERS), queries_free[n].make(WARPS);
+    for (int n = 0; n < PLACES; ++n) queries_there[n].make(LOADERS), queries_free[n].make(WARPS);
     for (int n = 0; n < 2; ++n) {
       keys_there[n].make(LOADERS), values_there[n].make(LOADERS);
       keys_free[n].make(WARPS), values_free[n].make(WARPS);
     }
   }
   __syncthreads();
-  Round<STORES> store;
-  Round<2> key_place, value_place;
 
   if (warpgroup() == 0) {
     leave_registers<OF_LOADER>();
-    Barrier* due = nullptr;  // of the last copies
-    const auto flush = [&] {
-      cp_async_wait<0>();
-      wgmma_publish();
-      if (due != nullptr) due->arrive();
-      due = nullptr;
-    };
-    const auto sent = [&](Barrier& there) {  // by then the copies before have come
+    Round<PLACES> query_place;
+    Round<2> key_place, value_place;
+    using Source = typename Where::template Keys<P, KEYS>;
+    const auto sent = [&](Barrier& there) {
+      there.arrive_when_copied(WIDE);
+      if (!Source::looks_up) return;
       cp_async_commit();
-      cp_async_wait<1>();
-      wgmma_publish();
-      if (due != nullptr) due->arrive();
-      due = &there;
+      cp_async_wait<1>();  // for what was looked up
     };
-    const auto announce = [&](const Work& work) {  // before queries_there
-      queries_free[store.place()].wait(store.emptied());
-      if (threadIdx.x == 0) announced[store.place()] = work;
-    };
-    const auto load = [&](const Work& work) {
-      const int rows = inside<ROWS>(work.query_len, work.first);
-      const Span<ROWS> span(p, work);
-      const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
-      const int start = span.template start<KEYS>(rows);
-      using Source = typename Where::template Keys<P, KEYS>;
-      const Source source(p, work);
-      const auto k = source.template keys<T>(), v = source.template values<T>();
-      const auto load_queries = [&] {
-        announce(work);
-        const T* const q = work.template queries<T>(p.q, p.stride[0]);
-        tile::copy_panels<ROWS, D, LOADERS>(queries + store.place() * (ROWS * D), q, p.stride[0][2], rows, p.d_k, WIDE);
-        sent(queries_there[store.place()]);
-        store.step();
-      };
-      if (first >= last) {
-        load_queries();
-        return flush();
+    const u32 count = static_cast<u32>(p.tiles * p.heads);
+    u32 ticket = blockIdx.x;
+    const auto find_next = [&](Item<GROUPS>& item) {
+      if (threadIdx.x == 0) {
+        item.work.query_len = 0;
+        while (ticket < count && item.work.query_len == 0) {
+          const u32 n = ticket;
+          ticket = count > gridDim.x ? gridDim.x + atomicAdd(static_cast<u32*>(p.ticket), 1u) : count;  // comes meanwhile
+          item.template fill<KEYS>(p, Where::template find<ROWS>(p, n, static_cast<u32>(p.heads)));
+        }
       }
-      const auto up = [](const auto& rows, int cols) { return tile::panels_up<KEYS, D, LOADERS, WIDE>(rows, cols); };
-      source.template begin<-KEYS>(start, [] { sync_threads<LOADERS>(of_loaders); });
-      keys_free[key_place.place()].wait(key_place.emptied());
-      tile::copy_panels<KEYS, D, LOADERS>(keys + key_place.place() * TILE, k.from(start), key_len - start, p.d_k, WIDE);
-      sent(keys_there[key_place.place()]);
-      key_place.step();
-      load_queries();
-      auto next_keys = up(k.from(start - KEYS), p.d_k);
-      auto next_values = up(v.from(start - KEYS), p.d_v);
+      __syncwarp();
+    };
+    const auto meet = [] { sync_threads<LOADERS>(of_loaders); };
+    const auto load_queries = [&](const Item<GROUPS>& item) {
+      Barrier& there = queries_there[query_place.place()];
+      queries_free[query_place.place()].wait(query_place.emptied());
+      if (item.work.query_len != 0) {
+        const Strided<T> q{item.work.template queries<T>(p.q, p.stride[0]), p.stride[0][2]};
+        tile::panels_up<ROWS, D, LOADERS, WIDE>(q, p.d_k).copy(queries + query_place.place() * (ROWS * D), item.rows);
+        sent(there);
+      } else {
+        there.arrive();
+      }
+      query_place.step();
+    };
+    const auto load = [&](const Item<GROUPS>& item, Item<GROUPS>& next) {
+      const bool some = item.first < item.last;
+      const int start = item.start, first = some ? item.first : start, key_len = item.key_len;
+      const Source source(p, item.work);
+      const auto up = [&](const auto& rows, int cols) {
+        return tile::panels_up<KEYS, D, LOADERS, WIDE>(rows.from(start), cols);
+      };
+      auto next_keys = up(source.template keys<T>(), p.d_k);
+      auto next_values = up(source.template values<T>(), p.d_v);
+      if (some) source.template begin<-KEYS>(start, meet);
+      const int look = min(start, first + 3 * KEYS);  // late: with what is taken earlier the last blocks end less evenly
 #pragma unroll 1
-      for (int k0 = start; k0 >= first; k0 -= KEYS) {
-        if (k0 > first) {
+      for (int k0 = start; k0 >= first - KEYS; k0 -= KEYS) {  // a tile's values after the keys of the next
+        if (some && k0 >= first) {
           keys_free[key_place.place()].wait(key_place.emptied());
-          next_keys.copy(keys + key_place.place() * TILE);
+          next_keys.copy(keys + key_place.place() * TILE, key_len - k0);
           sent(keys_there[key_place.place()]);
           key_place.step();
-          source.template step<-KEYS>(k0);
         }
-        T* const to = values + value_place.place() * TILE;
-        values_free[value_place.place()].wait(value_place.emptied());
-        if (k0 == start) tile::copy_panels<KEYS, D, LOADERS>(to, v.from(start), key_len - start, p.d_v, WIDE);
-        else next_values.copy(to);
-        sent(values_there[value_place.place()]);
-        value_place.step();
-        if (Source::looks_up) sync_threads<LOADERS>(of_loaders);
+        if (!AHEAD && k0 == start) load_queries(item);
+        if (k0 == look) find_next(next);
+        if (k0 == start) continue;
+        if (some) {
+          if (k0 >= first) source.template step<-KEYS>(k0 + KEYS);
+          values_free[value_place.place()].wait(value_place.emptied());
+          next_values.copy(values + value_place.place() * TILE, key_len - k0 - KEYS);
+          sent(values_there[value_place.place()]);
+          value_place.step();
+        }
+        if (Source::looks_up || k0 == look - KEYS) meet();
+        if (AHEAD && k0 == look - KEYS) load_queries(next);
       }
       if (Source::looks_up) cp_async_wait<0>();  // what was looked up too far
     };
-    const u32 count = static_cast<u32>(p.tiles * p.heads);
-    u32 n = blockIdx.x;
+    find_next(items[0]);
+    meet();
+    if (AHEAD) load_queries(items[0]);
+    u32 n = 0;
 #pragma unroll 1
-    for (u32 number = 0; n < count; ++number) {
-      const Work work = Where::template find<ROWS>(p, n, static_cast<u32>(p.heads));
-      n = count;
-      if (count > gridDim.x && threadIdx.x == 0) n = gridDim.x + atomicAdd(static_cast<u32*>(p.ticket), 1u);  // comes meanwhile
-      if (work.query_len != 0) load(work);
-      if (count > gridDim.x) {
-        if (threadIdx.x == 0) taken[number % 2] = n;
-        sync_threads<LOADERS>(of_loaders);
-        n = taken[number % 2];
-      }
-    }
-    flush();
-    announce(Work{});
-    sent(queries_there[store.place()]);
-    flush();
+    for (; items[n % ITEMS].work.query_len != 0; ++n) load(items[n % ITEMS], items[(n + 1) % ITEMS]);
+    if (!AHEAD) load_queries(items[n % ITEMS]);
+    cp_async_commit();
+    cp_async_wait<0>();
     return;
   }
 
   take_registers<OF_WORKER>();
   const int group = warpgroup() - 1, row0 = static_cast<int>(threadIdx.x - LOADERS) / warp_size * 16;
   GroupProducts<T, D, ROWS, KEYS> products(queries, keys, values, group);
-  const auto free_up = [](Barrier& b) {
-    if (lane_id() == 0) b.arrive();
-    __syncwarp();  // or the compiler takes what follows for a matter of single lanes, and descriptors for theirs
+  const auto await = [](Barrier& there, u32 parity) {
+    there.wait(parity);
+    wgmma_publish();  // what came by cp.async
   };
+  Rows<T, D, 1, KEYS> r;
+  Round<2> key_place, value_place;
+  Round<PLACES> query_place;
+  const auto take_turn = [&] {
+    if (TURNS) sync_threads<256>(of_turn + group);
+  };
+  const auto pass_turn = [&] {
+    if (TURNS) arrive_threads<256>(of_turn + (group + 1 == GROUPS ? 0 : group + 1));
+  };
+  const auto free_keys = [&] {
+    keys_free[key_place.place()].arrive_as_warp();
+    key_place.step();
+  };
+  const auto free_values = [&] {
+    values_free[value_place.place()].arrive_as_warp();
+    value_place.step();
+  };
+  const auto pass_by = [&] {
+    take_turn();
+    pass_turn();
+    keys_there[key_place.place()].wait(key_place.filled());
+    free_keys();
+    values_there[value_place.place()].wait(value_place.filled());
+    free_values();
+  };
+  const auto start_scores = [&](u32 queries) {
+    await(keys_there[key_place.place()], key_place.filled());
+    take_turn();
+    wgmma_fence();
+    products.start_scores(r.s[0], queries, key_place.place());
+  };
+  const auto end_scores = [&] {
+    hold(r.s[0]);
+    free_keys();
+  };
+  const auto start_outputs = [&](bool add) {
+    await(values_there[value_place.place()], value_place.filled());
+    hold(r.weights[0]);
+    hold(r.acc[0]);
+    wgmma_fence();
+    products.start_outputs(r.acc[0], r.weights[0], value_place.place(), add);
+  };
+  const auto end_outputs = [&] {
+    hold(r.acc[0]);
+    hold(r.weights[0]);
+    free_values();
+  };
+  if (group == 1) pass_turn();
 #pragma unroll 1
-  for (;;) {
-    const u32 at = store.place();
-    queries_there[at].wait(store.filled());
-    store.step();
-    const Work work = announced[at];
-    T* const own = queries + at * (ROWS * D);
-    if (work.query_len == 0) return;
-    const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;
-    const Span<ROWS> span(p, work);
-    const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
-    const int start = span.template start<KEYS>(rows);
-    const Span<64> mine(work.first + 64 * group + work.shift, p.left, p.right, work.key_len);  // what the group sees
-    const int from = mine.template first<KEYS>(), to = rows > 64 * group ? mine.end(rows - 64 * group) : 0;
+  for (u32 n = 0;; ++n) {
+    const Round<PLACES> its = query_place;
+    query_place.step();
+    const Round<PLACES> after = query_place;
+    const bool begun = AHEAD && key_place.count != value_place.count;  // whether there are the first scores
+    if (!begun) await(queries_there[its.place()], its.filled());
+    const Item<GROUPS>& item = items[n % ITEMS];  // read again where it is needed, which costs less than registers
+    const Work& work = item.work;
+    if (work.query_len == 0) break;
+    const int first = item.first, i0 = static_cast<int>(work.first) + row0;
+    const auto mine = item.part[group];
+    const bool some = first < item.last, seen = some && mine.from < mine.to;
     const TermsOf<TERMS, float, true, P> terms(p, work);
     const float c = terms.c;
-    Rows<T, D, 1, KEYS> r;
+    r.begin();
     if constexpr (TERMS != 0) r.begin_with(terms);
     const auto cut = [&](int k0) {
-      if (mine.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
+      if (k0 >= mine.begin && k0 + KEYS <= mine.end) return;
+      r.mask(item.key_len - k0, item.low - k0 + row0, item.high - k0 + row0);
     };
 
     if (p.sign != 1.0) {
+      T* const own = queries + its.place() * (ROWS * D) + group * 4096;
 #pragma unroll 1
       for (int n = threadIdx.x % 128; n < 64 * D; n += 128) {
-        T& x = own[n / 4096 * (ROWS * 64) + group * 4096 + n % 4096];
+        T& x = own[n / 4096 * (ROWS * 64) + n % 4096];
         x = from_acc<T>(to_acc(x) * static_cast<float>(p.sign));
       }
       wgmma_publish();
       sync_threads<128>(of_group + group);
     }
 
-    int k0 = start;
-    const auto take_turn = [&] {
-      if (TURNS && (group != 0 || k0 != start)) sync_threads<256>(of_turn + group);
-    };
-    const auto pass_turn = [&] {
-      if (TURNS) arrive_threads<256>(of_turn + (group + 1 == GROUPS ? 0 : group + 1));
-    };
-    const auto pass_by = [&] {
-      take_turn();
-      pass_turn();
-      keys_there[key_place.place()].wait(key_place.filled());
-      free_up(keys_free[key_place.place()]);
-      key_place.step();
-      values_there[value_place.place()].wait(value_place.filled());
-      free_up(values_free[value_place.place()]);
-      value_place.step();
-    };
-    const auto walk = [&](auto kind) {
+    int k0 = some ? item.start : -1;
+    bool fresh = true;  // outputs are still those of the queries before
+    const auto walk = [&](auto kind) {  // from the first scores on
       using K = decltype(kind);
       const auto weigh = [&] {
         if constexpr (K::sloped) r.template add_apart<K::capped>(terms, i0, k0);
@@ -202,41 +262,13 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         else if constexpr (K::capped) r.weigh_capped(terms);
         else r.weigh(c);
       };
-      const auto start_scores = [&] {
-        keys_there[key_place.place()].wait(key_place.filled());
-        take_turn();
-        wgmma_fence();
-        products.start_scores(r.s[0], at, key_place.place());
-      };
-      const auto end_scores = [&] {
-        hold(r.s[0]);
-        free_up(keys_free[key_place.place()]);
-        key_place.step();
-      };
-      const auto start_outputs = [&] {
-        values_there[value_place.place()].wait(value_place.filled());
-        hold(r.weights[0]);
-        hold(r.acc[0]);
-        wgmma_fence();
-        products.start_outputs(r.acc[0], r.weights[0], value_place.place());
-      };
-      const auto end_outputs = [&] {
-        wgmma_wait<0>();
-        hold(r.acc[0]);
-        hold(r.weights[0]);
-        free_up(values_free[value_place.place()]);
-        value_place.step();
-      };
-      start_scores();
-      pass_turn();
-      wgmma_wait<0>();
-      end_scores();
       weigh();
       r.pack();
 #pragma unroll 1
-      for (k0 -= KEYS; k0 >= from; k0 -= KEYS) {
-        start_scores();
-        start_outputs();
+      for (k0 -= KEYS; k0 >= mine.from; k0 -= KEYS) {
+        start_scores(its.place());
+        start_outputs(!fresh);
+        fresh = false;
         pass_turn();
         wgmma_wait<1>();
         end_scores();
@@ -247,16 +279,15 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
           hold(r.acc[0]);
           r.rescale();
         }
+        wgmma_wait<0>();
         end_outputs();
         r.pack();
       }
-      if (STORES == 1) free_up(queries_free[at]);
-      start_outputs();
-      end_outputs();
     };
     // The same by mma.sync, a warp for itself, from global memory. What of the values is not finite is left out, and then added
     // by hand.
     const auto walk_with_care = [&] {
+      const int key_len = item.key_len, low = item.low, high = item.high, rows = item.rows, start = item.start;
       const typename Where::template Keys<P, 0> source(p, work);
       const auto k = source.template keys<T>(), v = source.template values<T>();
       const T* const q = work.template queries<T>(p.q, p.stride[0]) + row0 * p.stride[0][2];
@@ -287,7 +318,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         }
         r.each([&](float& x, int, int) { x *= static_cast<float>(p.sign); });
         if constexpr (TERMS != 0) r.add(terms, i0, k0);
-        r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
+        r.mask(key_len - k0, low - k0 + row0, high - k0 + row0);
         r.weigh(c);
         r.rescale();
         r.pack();
@@ -307,36 +338,70 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
           }
         }
         r.add_odd_of([&](int j, int n, int e) { return element(v, k0 + j, key_len, 8 * n + 2 * t + e, p.d_v); }, key_len - k0,
-                     [&](int row, int key) { return key >= span.low - k0 + row0 + row && key < span.high - k0 + row0 + row; });
+                     [&](int row, int key) { return key >= low - k0 + row0 + row && key < high - k0 + row0 + row; });
       }
     };
-    if (first < last) {
-      while (k0 >= first && k0 >= to) pass_by(), k0 -= KEYS;
-      if (from < to) with_kind_of<TERMS, WIDE>(p, walk);
-      else if (STORES == 1) free_up(queries_free[at]);
+    const auto put = [&] {
+      float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
+      T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
+      r.template store<WIDE>(y, p.stride[3][2], lse, item.rows - row0, p.d_v, terms.again);
+    };
+    if (!seen) {
       for (; k0 >= first; k0 -= KEYS) pass_by();
-      if (TURNS && group == 0) sync_threads<256>(of_turn);  // the turn it did not wait for
-      if (__any_sync(all_lanes, span.bounded && r.suspicious())) walk_with_care();
-    } else if (STORES == 1) {
-      free_up(queries_free[at]);
+      queries_free[its.place()].arrive_as_warp();
+      r.clear();
+      if constexpr (TERMS != 0) r.begin_with(terms);
+      put();
+      continue;
     }
-    float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-    T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
-    if constexpr (STORES == 1) {
-      r.template store<WIDE>(y, p.stride[3][2], lse, rows - row0, p.d_v, terms.again);
-    } else {
-      sync_threads<128>(of_group + group);  // no product reads the queries any more
-      r.template finish<tile::Panels<ROWS>>(own, row0, lse, rows - row0, terms.again);
-      __syncwarp();
-#pragma unroll
-      for (int d = 0; d < D; d += 64) {
-        tile::copy_out<16, 64, warp_size>(y + d, p.stride[3][2], own + d * ROWS + row0 * 64, lane_id(), rows - row0,
-                                          p.d_v - d, WIDE);
+    if (!begun) {
+      for (; k0 >= mine.to; k0 -= KEYS) pass_by();
+      start_scores(its.place());
+      pass_turn();
+      wgmma_wait<0>();
+      end_scores();
+    }
+    with_kind_of<TERMS, WIDE>(p, walk);
+    queries_free[its.place()].arrive_as_warp();
+    start_outputs(!fresh);
+    if constexpr (AHEAD) {
+      const Item<GROUPS>& next = items[(n + 1) % ITEMS];
+      bool begins = false;
+      if (k0 < first && p.sign == 1.0) {
+        await(queries_there[after.place()], after.filled());
+        const auto part = next.part[group];
+        begins = next.work.query_len != 0 && next.first < next.last && part.from < part.to && next.start < part.to;
       }
+      if (begins) {
+        await(keys_there[key_place.place()], key_place.filled());
+        take_turn();
+      }
+      wgmma_fence();
+      products.start_scores(r.s[0], after.place(), key_place.place());  // of anything, if not
+      if (begins) pass_turn();
+      wgmma_wait<1>();
+      end_outputs();
+      put();
+      wgmma_wait<0>();
+      hold(r.s[0]);
+      if (begins) free_keys();
+    } else {
+      wgmma_wait<0>();
+      end_outputs();
+      put();
     }
-    __syncwarp();
-    if (STORES == 2) free_up(queries_free[at]);
+    for (; k0 >= first; k0 -= KEYS) pass_by();
+    if (__any_sync(all_lanes, item.bounded && r.suspicious())) {
+      float kept[AHEAD ? KEYS / 8 : 1][4];  // the next scores, in local memory
+#pragma unroll
+      for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(kept[n], r.s[0][n], sizeof(kept[n]));
+      walk_with_care();
+      put();
+#pragma unroll
+      for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(r.s[0][n], *opaque(&kept[n]), sizeof(kept[n]));
+    }
   }
+  if (group == 0) take_turn();  // what the other has passed and nobody took
 }
 
 template <class T, class P> BARACUDA_D void clear_ticket(const P& p) {

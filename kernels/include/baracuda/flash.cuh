@@ -51,6 +51,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) acc[m][n][0] = acc[m][n][1] = acc[m][n][2] = acc[m][n][3] = 0.0f;
+    }
+    begin();
+  }
+  BARACUDA_D void begin() {  // the same where the first product with values does not add
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
       limit[m][0] = limit[m][1] = gate[m][0] = gate[m][1] = -numeric<float>::infinity();
       base[m][0] = base[m][1] = sum[m][0] = sum[m][1] = 0.0f;
     }
@@ -265,10 +271,13 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     for (int m = 0; m < MT; ++m) f(m, 0), f(m, 1);
   }
   BARACUDA_D float highest(int m, int half) const {  // of the lane's scores in a row
-    float high = fmaxf(s[m][0][2 * half], s[m][0][2 * half + 1]);
+    float high[2] = {s[m][0][2 * half], s[m][0][2 * half + 1]};
 #pragma unroll
-    for (int n = 1; n < KEYS / 8; ++n) high = fmaxf(high, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-    return high;
+    for (int n = 1; n < KEYS / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) high[e] = fmaxf(high[e], s[m][n][2 * half + e]);
+    }
+    return fmaxf(high[0], high[1]);
   }
   template <class F> BARACUDA_D void add_up(int m, int half, const F& power) {
     float part = 0.0f;
@@ -379,43 +388,63 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // if lse is not null. `unit` is that of the bases: ln 2, or of scores where they are exact.
   template <class Layout>
   BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float again = 1.0f, float unit = ln_2<float>) {
+    float factors[MT][2];
+    close(factors, lse, rows, again, unit);
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      const float low = close(m, 0, lse, rows, again, unit), high = close(m, 1, lse, rows, again, unit);
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], low, high);
+      for (int n = 0; n < D / 8; ++n) tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], factors[m][0], factors[m][1]);
     }
   }
-  // The same to `cols` columns of out[r * stride] for r < rows. WIDE: rows start 4-byte aligned and cols is even.
+  // The same to `cols` columns of out[r * stride] for r < rows. WIDE: rows start 16-byte aligned and are whole 16-byte pieces.
   template <bool WIDE> BARACUDA_D void store(T* out, i64 stride, float* lse, int rows, int cols, float again) {
-    each_half([&](int m, int half) {
-      const float factor = close(m, half, lse, rows, again, ln_2<float>);
-      const int r = 16 * m + 8 * half + lane_id() / 4, own = lane_id() % 4 * 2;
-      T* const to = out + r * stride + own;
-      if (r >= rows) return;
+    float factors[MT][2];
+    close(factors, lse, rows, again, ln_2<float>);
+    const int own = lane_id() % 4 * (WIDE ? 8 : 2);
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-        const float low = acc[m][n][2 * half] * factor, high = acc[m][n][2 * half + 1] * factor;
-        if constexpr (WIDE) {
-          if (8 * n + own < cols) *reinterpret_cast<u32*>(to + 8 * n) = pack_pair<T>(low, high);
+    for (int m = 0; m < MT; ++m) {
+      const int first = 16 * m + lane_id() / 4;
+      T* const to[2] = {out + first * stride + own, out + (first + 8) * stride + own};
+#pragma unroll
+      for (int n = 0; n < D / 8; n += WIDE ? 4 : 1) {
+        if constexpr (WIDE) {  // 32 columns
+          u32 pairs[2][4];
+#pragma unroll
+          for (int k = 0; k < 8; ++k) {
+            const float(&x)[4] = acc[m][n + k / 2];
+            pairs[k % 2][k / 2] = pack_pair<T>(x[k % 2 * 2] * factors[m][k % 2], x[k % 2 * 2 + 1] * factors[m][k % 2]);
+          }
+          transpose_quads(pairs);
+#pragma unroll
+          for (int k = 0; k < 2; ++k) {
+            const u32(&x)[4] = pairs[k];
+            if (first + 8 * k < rows && 8 * n + own < cols) *reinterpret_cast<uint4*>(to[k] + 8 * n) = uint4{x[0], x[1], x[2], x[3]};
+          }
         } else {
-          if (8 * n + own < cols) to[8 * n] = from_acc<T>(low);
-          if (8 * n + own + 1 < cols) to[8 * n + 1] = from_acc<T>(high);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int col = 8 * n + e % 2;
+            if (first + e / 2 * 8 < rows && col + own < cols) to[e / 2][col] = from_acc<T>(acc[m][n][e] * factors[m][e / 2]);
+          }
         }
       }
-    });
+    }
   }
 
  private:
-  // A row's lse to lse[r], and what its outputs are multiplied by.
-  BARACUDA_D float close(int m, int half, float* lse, int rows, float again, float unit) const {
-    float total = sum[m][half] + __shfl_xor_sync(all_lanes, sum[m][half], 1);
-    total += __shfl_xor_sync(all_lanes, total, 2);
-    const int r = 16 * m + 8 * half + lane_id() / 4;
-    if (lse != nullptr && lane_id() % 4 == 0 && r < rows) {
-      lse[r] = total == 0.0f ? -numeric<float>::infinity() : math::fma(base[m][half], unit, math::log(total));
-    }
-    return total == 0.0f ? 0.0f : again / total;
+  // The lse of each row to lse[r], and what its outputs are multiplied by.
+  BARACUDA_D void close(float (&factors)[MT][2], float* lse, int rows, float again, float unit) const {
+    float total[MT][2];
+    each_half([&](int m, int half) { total[m][half] = sum[m][half] + __shfl_xor_sync(all_lanes, sum[m][half], 1); });
+    each_half([&](int m, int half) { total[m][half] += __shfl_xor_sync(all_lanes, total[m][half], 2); });
+    each_half([&](int m, int half) {
+      const float sum = total[m][half];
+      factors[m][half] = sum == 0.0f ? 0.0f : again * math::fast_rcp(sum);
+      const int r = 16 * m + 8 * half + lane_id() / 4;
+      if (lse != nullptr && lane_id() % 4 == 0 && r < rows) {
+        lse[r] = sum == 0.0f ? -numeric<float>::infinity() : math::fma(base[m][half], unit, math::log(sum));
+      }
+    });
   }
 };
 

@@ -34,14 +34,14 @@ template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
     for (int d = 0; d < D; d += 16) wgmma<T, false>(s, held[d / 16], key_at(keys, d), d != 0);
     wgmma_commit();
   }
-  // acc += weights v, and committed.
-  BARACUDA_D void start_outputs(float (&acc)[D / 8][4], const u32 (&weights)[KEYS / 16][4], u32 values) const {
+  // acc += weights v, and committed; with add = 0, acc = weights v.
+  BARACUDA_D void start_outputs(float (&acc)[D / 8][4], const u32 (&weights)[KEYS / 16][4], u32 values, int add = 1) const {
 #pragma unroll
     for (int j = 0; j < KEYS; j += 16) {
 #pragma unroll
       for (int d = 0; d < D; d += COLUMNS) {
         const u64 y = value + values * (TILE / 8) + d / 64 * (PANEL / 8) + j / 16 * across;
-        wgmma<T, true>(reinterpret_cast<float(&)[COLUMNS / 8][4]>(acc[d / 8]), weights[j / 16], y, 1);
+        wgmma<T, true>(reinterpret_cast<float(&)[COLUMNS / 8][4]>(acc[d / 8]), weights[j / 16], y, j == 0 ? add : 1);
       }
     }
     wgmma_commit();

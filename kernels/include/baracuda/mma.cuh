@@ -69,4 +69,22 @@ template <class T> BARACUDA_D u32 pack_pair(float low, float high) {
   }
 }
 
+// Four words of four lanes, 4 k … 4 k + 3, the other way: the n-th of the m-th lane is the m-th of the n-th. N times that.
+template <int N> BARACUDA_D void transpose_quads(u32 (&x)[N][4]) {
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) {
+    const bool high = lane_id() & bit;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      if (n & bit) continue;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const u32 low = x[k][n], up = x[k][n + bit], got = __shfl_xor_sync(0xffffffffu, high ? low : up, bit);
+        x[k][n] = high ? got : low;
+        x[k][n + bit] = high ? up : got;
+      }
+    }
+  }
+}
+
 }  // namespace baracuda

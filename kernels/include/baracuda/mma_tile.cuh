@@ -105,8 +105,8 @@ BARACUDA_D void copy_as_warp(T* tile, const T* source, i64 stride, int rows, int
   }
 }
 
-// copy_panels of whole tiles one after the other, upwards: the first is that of the source's rows 0 … ROWS - 1, the next of
-// the ROWS rows before them. A thread keeps its place.
+// copy_panels of tiles one after the other, upwards: the first is that of the source's rows 0 … ROWS - 1, the next of the
+// ROWS rows before them. A thread keeps its place. Rows from `rows` on are zeros.
 template <int ROWS, int COLS, int THREADS, bool WIDE, class Source> struct PanelsUp {
   static constexpr int STEP = THREADS / 8;
   static_assert(ROWS % STEP == 0, "every thread copies as many rows");
@@ -116,21 +116,29 @@ template <int ROWS, int COLS, int THREADS, bool WIDE, class Source> struct Panel
   i64 from = 0;
 
   BARACUDA_D PanelsUp(const Source& source, int cols) : source(source), at(source.cursor(row(), 8 * piece())), cols(cols) {}
-  template <class T> BARACUDA_D void copy(T* tile) {
+  template <class T> BARACUDA_D void copy(T* tile, int rows = ROWS) {
     if constexpr (!WIDE) {
-      copy_panels<ROWS, COLS, THREADS>(tile, source.from(from), ROWS, cols, false);
+      copy_panels<ROWS, COLS, THREADS>(tile, source.from(from), rows, cols, false);
       from -= ROWS;
       return;
     }
     T* const to = tile + tile::at<64>(row(), piece());
-    const T* here[ROWS / STEP];  // all of them first: where they are looked up that takes as long as for one
+    auto walk = at.template down<STEP>();
+    // Looked up all take as long as one; else four, as a copy reads its address late and the next must not wait for it.
+    constexpr int EACH = ROWS / STEP, ONCE = decltype(walk)::looks_up ? EACH : 4;
+    static_assert(EACH % ONCE == 0, "whole batches");
 #pragma unroll
-    for (int n = 0; n < ROWS / STEP; ++n) here[n] = at.row(n * STEP);
+    for (int first = 0; first < EACH; first += ONCE) {
+      const T* here[ONCE];
 #pragma unroll
-    for (int n = 0; n < ROWS / STEP; ++n) {
+      for (int n = 0; n < ONCE; ++n) here[n] = walk.next();
 #pragma unroll
-      for (int c = 0; c < COLS; c += 64) {
-        cp_async_16(to + n * STEP * 64 + c * ROWS, here[n] + c, c + 8 * piece() < cols);
+      for (int n = first; n < first + ONCE; ++n) {
+#pragma unroll
+        for (int c = 0; c < COLS; c += 64) {
+          const bool there = row() + n * STEP < rows && c + 8 * piece() < cols;
+          cp_async_16(to + n * STEP * 64 + c * ROWS, here[n - first] + c, there);
+        }
       }
     }
     at.move(-ROWS);

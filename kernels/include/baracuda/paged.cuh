@@ -55,12 +55,14 @@ template <class T, class P, int KEYS> struct RingRows {
   PagedRows<T, P> direct;
   const i64* offsets;
 
+  template <int STEP> struct Walk;
   struct Cursor {
     const i64* offsets;
     const T* first;
     int start;
-    BARACUDA_D const T* row(int n) const { return first + offsets[2 * ((start + n) & (ring_size<KEYS> - 1))]; }
+    BARACUDA_D const T* here() const { return first + offsets[2 * (start & (ring_size<KEYS> - 1))]; }
     BARACUDA_D void move(int rows) { start += rows; }
+    template <int STEP> BARACUDA_D Walk<STEP> down() const { return {*this}; }
   };
   BARACUDA_D const T* row(int r) const { return direct.row(r); }
   BARACUDA_D RingRows from(i64 row) const { return {direct.from(row), offsets}; }
@@ -69,9 +71,10 @@ template <class T, class P, int KEYS> struct RingRows {
     return {offsets, direct.first + column, static_cast<int>(direct.start) + row};
   }
   template <int STEP> struct Walk {
+    static constexpr bool looks_up = true;
     Cursor at;
     BARACUDA_D const T* next() {
-      const T* const now = at.row(0);
+      const T* const now = at.here();
       at.move(STEP);
       return now;
     }

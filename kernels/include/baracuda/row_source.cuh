@@ -1,7 +1,7 @@
 #pragma once
 // row_source where the rows of a tile begin in global memory. A source has `row(r)`, `from(row)` and `columns(c)`, the source
 //            that begins there, and `walk<STEP>(row, column, rows)`: its next() are rows row, row + STEP, … from `column` on,
-//            beyond `rows` any valid address. cursor(row, column), where there is one, keeps a place: row(n) is n rows on.
+//            beyond `rows` any valid address. cursor(row, column), where there is one, keeps a place: down<STEP>() walks from it.
 #include <baracuda/opaque.cuh>
 
 namespace baracuda {
@@ -19,11 +19,21 @@ template <class T> struct Strided {
       return now;
     }
   };
+  // The same of one address: else the compiler keeps the distance of every row, and a loader has few registers.
+  struct Down {
+    static constexpr bool looks_up = false;
+    const T* at;
+    i64 by;
+    BARACUDA_D const T* next() {
+      const T* const now = at;
+      at = opaque(at + by);
+      return now;
+    }
+  };
   struct Cursor {
     const T* at;
     i64 stride;
-    // The stride is forgotten, or a loop would keep the distance of every row it takes, and a loader has few registers.
-    BARACUDA_D const T* row(int n) const { return at + n * static_cast<i64>(forgotten(static_cast<u64>(stride))); }
+    template <int STEP> BARACUDA_D Down down() const { return {at, STEP * stride}; }
     BARACUDA_D void move(int rows) { at += rows * stride; }
   };
   BARACUDA_D const T* row(int r) const { return first + r * stride; }
