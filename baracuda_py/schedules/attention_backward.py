@@ -25,8 +25,7 @@ _GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr")
 _GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
 _GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
 _GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS
-NEIGHBOURS = 8  # key heads that blocks take in turn: more wait less for one another, fewer share what is in L2
-TOGETHER = 48 << 20  # more heads than that while their q, dy and sums of dq are no more than this (bytes)
+TOGETHER = 48 << 20  # bytes of q, dy and sums of dq that are worked on together, more or less
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Arrangement:
     `cut(problem, queries, keys, sorted_, segment)` makes tiles of so many rows; those of queries in order of their
     length, if sorted_, or in order of rows; tiles of keys of sequences of `segment` keys together. `fields`: what the
     policy reads besides. `before`: kernels of the steps. `terms`: whether there are more score terms than a window.
-    `apart`: whether dq is left to kernels of its own.
+    `apart`: whether dq is left to kernels of its own. `neighbours`: see `Block`, which says it where this is 0.
     """
 
     name: str
@@ -68,6 +67,7 @@ class Arrangement:
     before: tuple[Kernel, ...] = ()
     terms: bool = False
     apart: bool = False
+    neighbours: int = 0
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
@@ -85,9 +85,14 @@ DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=
 
 
 class Block:
-    """What all kinds of blocks have."""
+    """What all kinds of blocks have.
+
+    `neighbours`: key heads that blocks take in turn, at least; more while they are within TOGETHER. With many, fewer
+    blocks wait for one another at each; with few, they share more of what is in the L2 cache.
+    """
 
     warps: int
+    neighbours = 8
     source = ""  # the row's
     finishes = False  # whether dq is always left to flash_finish, its sums in two halves of the columns
 
@@ -169,6 +174,7 @@ class Groups(Block):
     blocks: int = 1
     spills: bool = False
     terms_blocks: int = 0
+    neighbours = 16  # H200, head_dim 256, 4096 keys, causal / full, TFLOP/s: 8 234 / 274, 16 253 / 270, 32 252 / 260
 
     @property
     def keys(self) -> int:
@@ -196,6 +202,7 @@ class Pipeline(Groups):
 
     source = "attention/flash_sdpa_backward_pipelined.cu"
     finishes = True
+    neighbours = 32  # head_dim 128 there: 8 442 / 506, 16 463 / 513, 32 477 / 517
 
     @property
     def threads(self) -> int:
@@ -277,7 +284,8 @@ def gradient_steps(
     """Two steps, three where dq is finished; workspace: two numbers a row, turns, the sums of dq where blocks add."""
     desc = p.desc
     each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
-    cut = form.cut(p, t.queries, t.keys, False, TOGETHER // (each * max(1, min(desc.num_kv_heads, NEIGHBOURS))))
+    neighbours = form.neighbours or t.neighbours
+    cut = form.cut(p, t.queries, t.keys, False, TOGETHER // (each * max(1, min(desc.num_kv_heads, neighbours))))
     if isinstance(cut, str):
         return cut
     heads, kv_heads = cut.batch * desc.num_heads, cut.batch * desc.num_kv_heads
@@ -304,7 +312,7 @@ def gradient_steps(
     if kv_heads * key_tiles and any(g is not None and g.size for g in views[5 if form.apart else 4 :]):
         gradients = {
             "stride": form.strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
-            "chunk": min(kv_heads, max(NEIGHBOURS, TOGETHER // max(1, each * padded))),
+            "chunk": min(kv_heads, max(neighbours, TOGETHER // max(1, each * padded))),
             "heads": heads, "group": desc.group, "any_order": int(any_order), "wide": wide(*views),
         }  # fmt: skip
         grid = (kv_heads * key_tiles, 1, 1)

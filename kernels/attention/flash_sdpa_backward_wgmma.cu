@@ -6,10 +6,12 @@
 // their dk and dv; with SPLIT 2 both groups share 64 keys, each with half of the queries of a score tile and half of the
 // columns, and p and ds come back from shared memory. Units of dq alternate between the groups.
 //
-// A step has one barrier (two with STAGES 2) and no product in flight at its end: the assembler serialises all products
-// of a loop that carries one over. Exponentials run under dy v, ds under dv, the barrier under dk. Whose turn it is was
-// looked up a step ahead, and passing it on waits for additions that were made a step before; loads that it would wait
-// for too start after it (H200, head_dim 64 and 128: 4 and 5 % of the time).
+// A step has one barrier (with STAGES 2 two, and one where a turn is taken) and no product in flight at its end: the
+// assembler serialises all products of a loop that carries one over. Exponentials run under dy v, ds under dv, the barrier
+// under dk. Whose turn it is was looked up a step ahead, and passing it on waits for additions that were made a step before;
+// loads that it would wait for too start after it (H200, head_dim 64 and 128: 4 and 5 % of the time). With STAGES 2 the next
+// tile is loaded under the scores, and the turn awaited under dv, dk and dq (head_dim 256, 4096 keys, causal: from 252 to 269
+// TFLOP/s, in any order from 303 to 339).
 #include "attention/flash_sdpa_backward_terms.cuh"
 #include <baracuda/wgmma.cuh>
 
@@ -142,6 +144,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     wgmma_fence();
     start_scores<T, D, KEYS, QUERIES>(s, mine, rows + i0 * 8);
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
+    if (STAGES == 2 && before.at >= 0) load_ahead();  // beside the products
     [[maybe_unused]] const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
     [[maybe_unused]] u32 kept = 0;
     if constexpr (TERMS == 2) {
@@ -171,7 +174,6 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       if (ordered && threadIdx.x == 0 && glance == turn) accept_turn();
       wgmma_wait<1>();
     } else {
-      if (ordered && threadIdx.x == 0 && glance == turn) accept_turn();
 #pragma unroll
       for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(p_tile, key0, i0 + 16 * n, p16[n]);
       wgmma_wait<0>();
@@ -197,11 +199,15 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       }
       wgmma_commit();
     }
-    if (ordered && threadIdx.x == 0 && glance != turn) await_turn(counter_at(p, block, now), turn);
-    cp_async_wait<0>();
+    if (SPLIT == 1 && ordered && threadIdx.x == 0 && glance != turn) await_turn(counter_at(p, block, now), turn);
+    if (STAGES == 3) cp_async_wait<0>();
     wgmma_publish();
-    __syncthreads();  // ds is there, and the next tile; all are done with the tile before
+    __syncthreads();  // ds is there, and with STAGES 3 the next tile; all are done with the tile before
     const auto look_ahead = [&] {
+      if (STAGES == 2) {  // for the next tile; later the fence would wait for additions
+        cp_async_wait<0>();
+        wgmma_publish();
+      }
       enter(next);
       if (STAGES == 3) load_ahead();
     };
@@ -233,10 +239,15 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
           if (threadIdx.x == 128 && before.at >= 0) {
             pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
           }
+          if (SPLIT == 2 && threadIdx.x == 0) {
+            if (glance == turn) accept_turn();
+            else await_turn(counter_at(p, block, now), turn);
+          }
           if (threadIdx.x == 0 && next.at >= block.first) glance = current_turn(counter_at(p, block, next));
         }
         if (unit == 0) look_ahead();
         wgmma_wait<0>();
+        if (SPLIT == 2 && ordered && unit == 0) __syncthreads();
         hold(dq);
         add_to_dq<T, D, QUERIES, KEYS>(p, block, now, warp % 4 * 16, (unit + group) * WIDTH, dq);
         if (unit + 2 < UNITS) wgmma_fence();
@@ -248,10 +259,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     }
     hold(p16);
     hold(ds16);
-    if (STAGES == 2) {
-      __syncthreads();
-      load_ahead();
-    }
+    if (STAGES == 2) __syncthreads();
     stage = after;
     before = now;
     now = next;

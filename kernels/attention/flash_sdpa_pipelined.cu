@@ -14,8 +14,8 @@
 //
 // H200, bf16, causal, TFLOP/s: two groups share what is loaded, for blocks of 64 queries, which load for themselves, read
 // 9 TB/s from the L2 cache, all that it has (head_dim 128, 16384 tokens: 670, 583). At 1024 keys a quarter of a block's time
-// was between queries; with their work found ahead, no lag of loads and 16-byte stores from registers head_dim 128 makes 421
-// instead of 379 and 256 429 instead of 346.
+// was between queries; with their work found ahead, no lag of loads and 16-byte stores from registers head_dim 128 makes 414
+// instead of 366 and 256 423 instead of 340.
 //
 // 0 times an infinite or NaN value is NaN, but a masked one adds nothing: a warp whose sums look odd does all again with care.
 #include <baracuda/flash_wgmma.cuh>
