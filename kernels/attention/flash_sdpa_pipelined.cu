@@ -377,7 +377,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         take_turn();
       }
       wgmma_fence();
-      products.start_scores(r.s[0], after.place(), key_place.place());  // of anything, if not
+      products.start_scores(r.s[0], after.place(), key_place.place());  // of anything where none begin
       if (begins) pass_turn();
       wgmma_wait<1>();
       end_outputs();
