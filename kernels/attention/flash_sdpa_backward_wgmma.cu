@@ -204,12 +204,14 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     wgmma_publish();
     __syncthreads();  // ds is there, and with STAGES 3 the next tile; all are done with the tile before
     const auto look_ahead = [&] {
-      if (STAGES == 2) {  // for the next tile; later the fence would wait for additions
-        cp_async_wait<0>();
-        wgmma_publish();
-      }
       enter(next);
       if (STAGES == 3) load_ahead();
+    };
+    // Before additions, which the fence would wait for; beside products NVRTC 12.9 crashes on it.
+    const auto tile_came = [] {
+      if (STAGES == 3) return;
+      cp_async_wait<0>();
+      wgmma_publish();
     };
     const int after = stage + 1 == STAGES ? 0 : stage + 1;
     wgmma_fence();
@@ -247,6 +249,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
         }
         if (unit == 0) look_ahead();
         wgmma_wait<0>();
+        if (unit == 0) tile_came();
         if (SPLIT == 2 && ordered && unit == 0) __syncthreads();
         hold(dq);
         add_to_dq<T, D, QUERIES, KEYS>(p, block, now, warp % 4 * 16, (unit + group) * WIDTH, dq);
@@ -256,6 +259,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       wgmma_commit();
       look_ahead();
       wgmma_wait<0>();
+      tile_came();
     }
     hold(p16);
     hold(ds16);
