@@ -79,7 +79,7 @@ template <int N> BARACUDA_D void transpose_quads(u32 (&x)[N][4]) {
       if (n & bit) continue;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        const u32 low = x[k][n], up = x[k][n + bit], got = __shfl_xor_sync(0xffffffffu, high ? low : up, bit);
+        const u32 low = x[k][n], up = x[k][n + bit], got = __shfl_xor_sync(all_lanes, high ? low : up, bit);
         x[k][n] = high ? got : low;
         x[k][n + bit] = high ? up : got;
       }
