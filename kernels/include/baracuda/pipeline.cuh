@@ -27,6 +27,7 @@ struct Barrier {
     if (later) {
       asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(smem_address(&word)) : "memory");
     } else {
+      cp_async_commit();  // a wait is for groups alone
       cp_async_wait<0>();
       arrive();
     }
