@@ -178,6 +178,9 @@ def plot(path: Path) -> None:
     for line, direction in zip(grid, ("forward", "backward"), strict=True):
         for axes, dim in zip(line, dims, strict=True):
             here = [r for r in found if r["direction"] == direction and int(r["head_dim"]) == dim]
+            if not here:
+                axes.set_axis_off()
+                continue
             series = {"deterministic" if direction == "backward" else "baracuda_py": ("", "tflops")}
             series |= {"any order": ("any order", "tflops")} if direction == "backward" else {}
             series |= {"torch FLASH": ("", "flash"), "torch cuDNN": ("", "cudnn")}

@@ -94,7 +94,7 @@ def _attention_table(path: Path) -> str:
         "backward flash",
         "backward cudnn",
     )
-    lines = [(*key, *(found[name] for name in shown)) for key, found in points.items() if key[2] in _LENGTHS]
+    lines = [(*key, *(found.get(name, "") for name in shown)) for key, found in points.items() if key[2] in _LENGTHS]
     title = (
         "Attention in bf16, 16384 tokens and a hidden size of 2048, TFLOP/s (`benchmarks/attention.py`; its CSV has "
         'more lengths). Backward is deterministic; "any order" is what `PlanPreference(deterministic=False)` takes'

@@ -94,7 +94,7 @@ class Block:
     warps: int
     neighbours = 8
     source = ""  # the row's
-    finishes = False  # whether dq is always left to flash_finish, its sums in two halves of the columns
+    sides = 0  # parts by columns that sums of dq stand in where dq is always left to flash_finish
 
     @property
     def threads(self) -> int:
@@ -104,7 +104,7 @@ class Block:
     @property
     def finish(self) -> str:
         """The name of the kernel that makes dq of its sums."""
-        return "finish_halves" if self.finishes else "finish"
+        return "finish_sides" if self.sides else "finish"
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Pipeline(Groups):
     """A block of `flash_gradients_pipelined`: a warpgroup more, which loads and adds to dq."""
 
     source = "attention/flash_sdpa_backward_pipelined.cu"
-    finishes = True
+    sides = 2
     neighbours = 32  # head_dim 128 there: 8 442 / 506, 16 463 / 513, 32 477 / 517
 
     @property
@@ -219,9 +219,27 @@ class Pipeline(Groups):
         return f"flash_gradients_pipelined<{{T}}, {d}, {self.stages}, "
 
 
-# At head_dim 256 up to six registers spill; at 64 and 128 these are for masks and dropout alone.
-SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2, spills=True)}
-PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3)}  # all but masks and dropout
+@dataclass(frozen=True)
+class Relay(Pipeline):
+    """A block of `flash_gradients_relay`: one warpgroup's weights pass to the other, which makes ds of them."""
+
+    source = "attention/flash_sdpa_backward_relay.cu"
+    sides = 4
+    neighbours = 8  # 4096 keys, causal, in order / in any: 8 347 / 410, 16 358 / 392, 32, which loads from memory, 237 / 280
+
+    def smem(self, d: int) -> int:
+        """Bytes: two tiles of q and one of dy, keys and values, ds twice and weights, and two quarters of dq."""
+        elements = (2 * self.keys + 3 * self.queries) * d + 3 * self.keys * self.queries
+        return 2 * elements + 4 * self.queries * (d // 2) + 8 * 2 * self.queries + 1024
+
+    def call(self, d: int) -> str:
+        """The kernel's template but for its last argument."""
+        return f"flash_gradients_relay<{{T}}, {d}, "
+
+
+SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}  # masks and dropout
+# All else. Loaders of a relay spill seven registers: they have 40, so that warps that multiply have 232 and spill none.
+PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3), 256: Relay(2, 2, spills=True)}
 
 
 def gradient_kernels(
@@ -246,7 +264,7 @@ def gradient_kernels(
             ),
         ]  # fmt: skip
         made += [
-            Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {1 + of.finishes}, {form.work}>", gradients, **facts)
+            Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, **facts)
             for of in dict.fromkeys((t, masked if form.terms else t))
         ]
         made += [
@@ -293,7 +311,7 @@ def gradient_steps(
     padded, counters = tiles * t.queries, heads * tiles + 1
     turns = cut.start + aligned(8 * heads * padded)
     sums = turns + aligned(4 * counters)
-    summed = p.dq is not None and (key_tiles > 1 or t.finishes) and not form.apart
+    summed = p.dq is not None and (key_tiles > 1 or t.sides) and not form.apart
     any_order = any_order and summed
     elements = heads * padded * d if summed else 0
     workspace = sums + aligned(4 * elements)
@@ -322,7 +340,7 @@ def gradient_steps(
         kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients | (terms(p) if more else {})
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
-        if any_order or (t.finishes and summed):
+        if any_order or (t.sides and summed):
             warps = heads * tiles * (t.queries // 16) * (d // 32)
             steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:

@@ -1,5 +1,5 @@
 // flash_sdpa_backward_pipelined    what flash_sdpa_backward_wgmma computes, by the same tiles, turns and order of sums, but
-//   for masks and dropout: those are left to that one.
+//   for masks and dropout: those are left to that one, and head_dim 256 to flash_sdpa_backward_relay.
 //
 // A block is two warpgroups that multiply, each 64 keys and all columns of their dk and dv, and one that serves them. Two
 // of its warps load, one the queries and one dy, up to STAGES tiles ahead. The other two add to the sums of dq, when it is
@@ -11,9 +11,8 @@
 // H200, head_dim 128, 16k queries and keys, in TFLOP/s: 556 with windows, 504 without. What it then waits for is shared
 // memory: 3010 cycles of a step's 3720, for 2560 of products. cp.async.bulk reads what it adds at 19 bytes a cycle, so that
 // groups leave their halves apart, and each finds its own read when it has the next.
-#include "attention/flash_sdpa_backward_terms.cuh"
+#include "attention/flash_sdpa_backward_server.cuh"
 #include <baracuda/opaque.cuh>
-#include <baracuda/pipeline.cuh>
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
@@ -46,22 +45,11 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
     for (int n = 0; n < STAGES; ++n) rows_there[n].make(LOADERS), rows_free[n].make(WARPS);
     for (int n = 0; n < 2; ++n) ds_there[n].make(WARPS), ds_free[n].make(WARPS);
     for (int n = 0; n < 2 * GROUPS; ++n) part_there[n / 2][n % 2].make(4), part_free[n / 2][n % 2].make(1);
-    block = Where::template key_tile<QUERIES, KEYS>(p, atomicAdd(static_cast<u32*>(p.turns), 1u));
-    const i64 k0 = static_cast<i64>(block.tile) * KEYS - block.of.shift, most = numeric<int>::max();
-    const i64 low = k0 + KEYS - 1 - p.right, high = min<i64>(k0 + 1 + p.left, block.of.query_len) - QUERIES;
-    clear[0] = static_cast<int>(min<i64>(most, max<i64>(0, (low + QUERIES - 1) / QUERIES)));
-    clear[1] = block.left < KEYS || high < 0 ? -1 : static_cast<int>(min<i64>(most, high / QUERIES));
+    take_keys<QUERIES, KEYS, Where>(block, clear, p);
   }
   __syncthreads();
   if (Where::surplus && block.left == 0) return;
-  const auto key_row = [&] { return block.of.key_row + static_cast<i64>(block.tile) * KEYS; };
-  const auto load_keys = [&](T* tile, const void* from, const i64(&stride)[3], int cols, bool wide) {
-    const T* const x = rows_of<T>(from, stride, block.b, block.kv, key_row());
-    tile::copy_panels<KEYS, D, THREADS>(tile, x, stride[2], block.left, cols, wide);
-  };
-  load_keys(keys, p.k, p.stride[1], p.d_k, p.wide & 2);
-  load_keys(values, p.v, p.stride[2], p.d_v, p.wide & 4);
-  keys_there.arrive_when_copied((p.wide & 6) == 6);
+  load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
   Walk now{block.last, 0};
   u32 steps = 0;
 
@@ -101,7 +89,6 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
-      const bool ordered = !p.any_order;
       if (now.at >= block.first && self == 1) {
         for (int half = 0; half < GROUPS; ++half) {  // what groups leave of nothing before the first step's
           part_there[half][0].wait(0);
@@ -111,31 +98,18 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
 #pragma unroll 1
       for (; now.at >= block.first; now.step(p.group), ++steps) {
         if (steps % 2 != self) continue;
-        const u32 turn = turn_at<QUERIES, KEYS>(p, block, now);
-        u32* const counter = counter_at(p, block, now);
-        float* const sums = static_cast<float*>(p.sums) + static_cast<i64>(tile_at(p, block, now)) * TILE;
-        const bool adds = p.dq != nullptr && lane_id() == 0, begins = ordered && turn == 0;
-        if (adds && ordered && !begins) await_turn(counter, turn);
-        __syncwarp();
+        const Turn<QUERIES, KEYS, TILE, P> turn(p, block, now);
         const Round<2> place{steps + 1};
 #pragma unroll 1
         for (int half = 0; half < GROUPS; ++half) {
           part_there[half][place.place()].wait(place.filled());
-          if (adds) {
-            const int at = half * (QUERIES * WIDTH);
-            bulk_begin();
-            if (begins) bulk_store(sums + at, part + at, QUERIES * WIDTH * 4);
-            else bulk_add(sums + at, part + at, QUERIES * WIDTH * 4);
-            bulk_commit();
+          if (turn.adds) {
+            turn.add(half * (QUERIES * WIDTH), part + half * (QUERIES * WIDTH), QUERIES * WIDTH);
             bulk_wait_read<0>();
           }
           part_free[half][place.place()].arrive_as_warp();
         }
-        if (adds && ordered) {
-          bulk_wait<0>();
-          pass_turn(counter, turn + 1);
-        }
-        __syncwarp();
+        turn.pass();
       }
     }
     return;
@@ -317,30 +291,11 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   hold(dk);
   hold(dv);
   sync_threads<128 * GROUPS>(of_workers);  // all are done with the keys
-  const auto put = [&](T* tile, const float (&x)[D / 8][4], float factor) {
-    const tile::Reader<64, false> to(tile + key0 * 64);
-#pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
-      u32 pairs[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) pairs[e] = pack_pair<T>(x[n + e / 2][e % 2 * 2] * factor, x[n + e / 2][e % 2 * 2 + 1] * factor);
-      to.write(pairs, 0, 8 * n % 64, n / 8 * (KEYS * 64 * sizeof(T)));
-    }
-  };
-  put(keys, dk, scale);
-  put(values, dv, 1.0f);
+  put_rows<KEYS>(keys + key0 * 64, dk, scale);
+  put_rows<KEYS>(values + key0 * 64, dv, 1.0f);
   sync_threads<128>(of_group + group);
-  const auto write = [&](void* out, const i64(&stride)[3], const T* tile, int cols, bool wide) {
-    if (out == nullptr) return;
-    T* const to = rows_of<T>(out, stride, block.b, block.kv, key_row() + 64 * group);
-#pragma unroll
-    for (int col = 0; col < D; col += 64) {
-      tile::copy_out<64, 64, 128>(to + col, stride[2], tile + col * KEYS + group * 4096, threadIdx.x % 128,
-                                  block.left - 64 * group, cols - col, wide);
-    }
-  };
-  write(p.dk, p.stride[5], keys, p.d_k, p.wide & 32);
-  write(p.dv, p.stride[6], values, p.d_v, p.wide & 64);
+  write_rows<KEYS, D>(p.dk, p.stride[5], keys, block, 64 * group, p.d_k, p.wide & 32);
+  write_rows<KEYS, D>(p.dv, p.stride[6], values, block, 64 * group, p.d_v, p.wide & 64);
 }
 
 }  // namespace baracuda

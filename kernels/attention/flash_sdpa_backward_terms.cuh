@@ -244,6 +244,30 @@ BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s
   }
 }
 
+// Weights on their way to ds are f16 whatever T is, 2^8 of them a unit: three more bits than bf16, down to weights of 2^-22.
+constexpr float weight_unit = 256.0f, log2_weight_unit = 8.0f;
+
+// Weights of 64 queries under a soft cap and ALiBi, in that unit: p16 for dv, and w16, times what the soft cap lets through,
+// for ds. of and ahead: as weigh_and_differ has them.
+template <class T, bool CAPPED, class Terms>
+BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)[8][4], const Stats* of, const Terms& terms,
+                            float ahead) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    const float2 lse = of[4 * n].lse;
+    float p[4], w[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float t = CAPPED ? terms.squash(s[n][e]) : s[n][e];
+      float x = t;
+      if (terms.sloped()) x = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), x);
+      p[e] = exp2_fast(math::fma(x, terms.c, log2_weight_unit - (e % 2 ? lse.y : lse.x)));
+      w[e] = CAPPED ? p[e] * math::fma(-t, t, 1.0f) : p[e];
+    }
+    put_pairs<T>(p16, n, p), put_pairs<f16>(w16, n, w);
+  }
+}
+
 // weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first
 // two queries; ahead: i + shift - j of its first score.
 template <class T, bool CAPPED, class Terms>

@@ -1,5 +1,5 @@
 // flash_sdpa_backward_wgmma    what flash_sdpa_backward_mma computes, by the same walk, turns and order of sums, on wgmma:
-//   head_dim 256, and masks and dropout at 64 and 128 (the rest: flash_sdpa_backward_pipelined).
+//   masks and dropout (the rest: flash_sdpa_backward_pipelined and _relay).
 //
 // A block is two warpgroups. Tiles in shared memory are panels of 64 columns; the tensor cores read every operand there
 // but p and ds, which as left operands of dv and dk stay in registers. A group has 64 keys of its own and all columns of

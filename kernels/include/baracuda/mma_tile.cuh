@@ -82,8 +82,8 @@ BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int 
   copy_panels<ROWS, COLS, THREADS>(tile, Strided<T>{source, stride}, rows, cols, wide);
 }
 
-// The same by one warp, with few registers.
-template <int ROWS, int COLS, class T>
+// The same by one warp, with few registers; of a tile of OF rows.
+template <int ROWS, int COLS, int OF = ROWS, class T>
 BARACUDA_D void copy_as_warp(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size, row = lane / 8, piece = lane % 8;
   if (wide) {
@@ -93,14 +93,14 @@ BARACUDA_D void copy_as_warp(T* tile, const T* source, i64 stride, int rows, int
     for (int n = 0; n < ROWS / 4; ++n, here += 4 * stride) {
 #pragma unroll
       for (int c = 0; c < COLS; c += 64) {
-        cp_async_16(to[n % 2] + n / 2 * (8 * 64) + c * ROWS, here + c, row + 4 * n < rows && c + 8 * piece < cols);
+        cp_async_16(to[n % 2] + n / 2 * (8 * 64) + c * OF, here + c, row + 4 * n < rows && c + 8 * piece < cols);
       }
     }
   } else {
 #pragma unroll 1
     for (int n = lane; n < ROWS * COLS; n += warp_size) {
       const int r = n / COLS, c = n % COLS;
-      tile[Panels<ROWS>::at(r, c / 8) + c % 8] = r < rows && c < cols ? source[r * stride + c] : T(0.0f);
+      tile[Panels<OF>::at(r, c / 8) + c % 8] = r < rows && c < cols ? source[r * stride + c] : T(0.0f);
     }
   }
 }

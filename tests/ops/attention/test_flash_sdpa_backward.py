@@ -110,10 +110,12 @@ def test_saved_tensors_are_the_forwards():
 @pytest.mark.parametrize(
     ("d", "facts", "last", "finish"),
     [
-        (64, {}, "gradients_wgmma_64", "finish_halves_wgmma_64"),
-        (128, {"softcap": 30.0}, "gradients_wgmma_128_terms", "finish_halves_wgmma_128"),
+        (64, {}, "gradients_wgmma_64", "finish_sides_wgmma_64"),
+        (128, {"softcap": 30.0}, "gradients_wgmma_128_terms", "finish_sides_wgmma_128"),
         (128, {"dropout_p": 0.1}, "gradients_wgmma_128_masks", None),
-        (256, {}, "gradients_wgmma_256", None),
+        (256, {}, "gradients_wgmma_256", "finish_sides_wgmma_256"),
+        (256, {"softcap": 30.0}, "gradients_wgmma_256_terms", "finish_sides_wgmma_256"),
+        (256, {"dropout_p": 0.1}, "gradients_wgmma_256_masks", None),
     ],
 )
 def test_sums_of_dq_are_finished_by_who_knows_how_they_stand(d, facts, last, finish, any_order):
