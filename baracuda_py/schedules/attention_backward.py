@@ -225,7 +225,9 @@ class Relay(Pipeline):
 
     source = "attention/flash_sdpa_backward_relay.cu"
     sides = 4
-    neighbours = 8  # 4096 keys, causal, in order / in any: 8 347 / 410, 16 358 / 392, 32, which loads from memory, 237 / 280
+    neighbours = (
+        8  # 4096 keys, causal, in order / in any: 8 347 / 410, 16 358 / 392; 32, loading from memory, 237 / 280
+    )
 
     def smem(self, d: int) -> int:
         """Bytes: two tiles of q and one of dy, keys and values, ds twice and weights, and two quarters of dq."""

@@ -1,11 +1,13 @@
 """Test ops, those of the package and your own: random problems, layouts, tolerances and ready-made checks.
 
 `exercise(MyPlan, check)` runs one of `CHECKS` (no GPU needed) on seeded and drawn problems; `GPU_CHECKS` compare with
-the reference on a device. Drawn problems need hypothesis, seeded ones nothing.
+the reference on a device, `emulated` where there is none. Drawn problems need hypothesis, seeded ones nothing.
 """
 
 from .checks import CHECKS, exercise
 from .draw import Case, Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case
+from .emulated import emulated
+from .emulator import emulated_device, emulating
 from .gpu import GPU_CHECKS
 from .layouts import KINDS, Laid, Placement, lay_out, place
 from .operands import Operands, operands
@@ -15,7 +17,6 @@ from .tolerance import assert_within, check, ulp
 
 __all__ = [
     "CHECKS", "GPU_CHECKS", "KINDS", "Case", "Draw", "HypothesisDraw", "Laid", "Operands", "Placement", "Record",
-    "SeededDraw",
-    "assert_within", "check", "combinations", "evaluate", "exercise", "fill", "lay_out", "make_case", "operands",
-    "place", "pointer_view", "recording", "ulp",
+    "SeededDraw", "assert_within", "check", "combinations", "emulated", "emulated_device", "emulating", "evaluate",
+    "exercise", "fill", "lay_out", "make_case", "operands", "place", "pointer_view", "recording", "ulp",
 ]  # fmt: skip

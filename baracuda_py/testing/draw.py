@@ -68,8 +68,8 @@ class SeededDraw(Draw):
         return int(self._rng.integers(low, high, endpoint=True))
 
     def number(self, low: float, high: float) -> float:
-        """A float in [low, high]."""
-        return float(self._rng.uniform(low, high))
+        """A float in [low, high], one of float32: scalars of kernels in float32 and less have no more."""
+        return float(np.float32(self._rng.uniform(low, high)))
 
 
 class HypothesisDraw(Draw):

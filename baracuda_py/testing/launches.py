@@ -73,7 +73,7 @@ def check_launches(plan: type[Plan], draw: Draw) -> None:
     with recording() as record:
         verdict = chosen.can_implement(args)
         if not verdict:
-            _check_refusal(chosen, ready, args, verdict)
+            check_refusal(chosen, ready, args, verdict)
             return
         variant, geometry, views = chosen.plan_layout(args)
         if not any(isinstance(step, Step) for step in geometry.steps):
@@ -97,7 +97,7 @@ def check_launches(plan: type[Plan], draw: Draw) -> None:
     del views
 
 
-def _check_refusal(chosen: Plan, ready: Operands, args: Any, verdict: Any) -> None:
+def check_refusal(chosen: Plan, ready: Operands, args: Any, verdict: Any) -> None:
     """A refused layout is refused by run too, and never a dense one."""
     if all(one.view.flags.c_contiguous for _, _, one in ready.items()):
         raise AssertionError(f"{ready}\non {chosen.device}: dense operands refused: {verdict.reason}")

@@ -1,0 +1,57 @@
+"""Every row without a GPU: its kernels run by the emulator, against the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.plan import Plan
+from ..core.preference import PlanPreference
+from ..core.variant import LibraryStep
+from .draw import Draw, make_case
+from .emulator import emulated_device, emulating
+from .gpu import Truth
+from .launches import capabilities, check_refusal
+from .operands import Operands, operands
+from .recording import pointer_view
+
+_CAPABILITIES = (9.0, 8.0)  # rows of 8.9 are those of 8.0 in other tiles
+_FAST = PlanPreference(deterministic=False)
+_SEEDS = (1, 2)  # orders of threads
+
+
+def emulated(plan: type[Plan], draw: Draw) -> None:
+    """Within the row's bound, everything written, nothing else touched, no deadlock; the same bits in another order of
+    threads where the row is deterministic."""
+    case = make_case(plan, draw, special=draw.integer(0, 3) == 0)
+    served = [cc for cc in _CAPABILITIES if cc in capabilities(plan)] or capabilities(plan)[:1]
+    chosen = plan.select(case.desc, _FAST if draw.flag() else None, device=emulated_device(draw.choice(served)))
+    ready = operands(case, draw if draw.integer(0, 3) else None)
+    args = ready.args(pointer_view)
+    first: dict[tuple[str, int], np.ndarray] = {}
+    for seed in _SEEDS:
+        for _, _, one in ready.items():
+            one.buffer[:] = one.before
+        with emulating(seed) as emulator:
+            verdict = chosen.can_implement(args)
+            if not verdict:
+                check_refusal(chosen, ready, args, verdict)
+                return
+            if any(isinstance(step, LibraryStep) for step in chosen.plan_layout(args)[1].steps):
+                return  # a library needs a device
+            chosen.run(args)
+            harm = emulator.overrun() or ready.damage()
+        guarantee: Any = verdict.sku.precision_guarantee  # type: ignore[union-attr]
+        got = _written(ready)
+        wrong = harm or (None if first else Truth(ready.case).wrong(got, guarantee.error))
+        if not wrong and first and guarantee.deterministic:
+            differing = [name for (name, i), value in got.items() if value.tobytes() != first[name, i].tobytes()]
+            wrong = f"other bits of {differing} in another order of threads" if differing else None
+        if wrong:
+            raise AssertionError(f"{ready}\n{verdict.sku}, threads in order {seed}: {wrong}")
+        first = got
+
+
+def _written(ready: Operands) -> dict[tuple[str, int], np.ndarray]:
+    return {(spec.name, i): np.array(one.view, order="C") for spec, i, one in ready.items() if spec.writes}

@@ -1,0 +1,189 @@
+"""Kernels without a GPU: what NVRTC makes of them, PTX, is translated to C++ and run thread by thread.
+
+    with emulating() as emulator:
+        plan = RMSNormPlan.select(desc, device=emulated_device(9.0))
+        plan.run(args)                       # CuPy arrays over host memory: see `pointer_view`
+
+What goes on between threads is as on a GPU: barriers, shuffles, tensor-core products, shared memory with its bounds,
+copies behind the program, which land as late as they may. A seed picks the order of threads. What the assembler makes
+of PTX, and the order in which other threads see memory, are not emulated. It takes NVRTC and a C++ compiler (`CXX`,
+g++).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from ...core.device import Device, fake_device
+from ...core.errors import BaracudaError, CompileError
+from ...jit import compiler, nvrtc, source, toolkit
+from ...jit.cache import default_cache
+from ...jit.launch import install_fake
+from ...jit.source import Unit
+from ..layouts import aligned_bytes
+from ..recording import Function, Memory, Record, Recorder
+from .translate import translate
+
+_HERE = Path(__file__).parent
+_SOURCES = tuple(sorted(path.name for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py")))
+_FLAGS = (
+    "-std=c++17", "-w", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", f"-I{_HERE}",
+)  # fmt: skip
+_ONE_GRID = threading.Lock()
+Sizes = tuple[int, int, int]
+_GUARD = 256  # bytes around an allocation
+_TEXT = 2000
+_SLOTS, _HURRY = 3, 61  # blocks at a time; one in so many accesses of shared memory lets other threads run first
+
+
+class EmulationError(BaracudaError):
+    """A kernel did what it must not, or waits for ever; the message tells the line of its PTX, which `ptx` gives."""
+
+
+@dataclass
+class _Guarded(Memory):
+    whole: np.ndarray
+
+
+class Emulator(Recorder):
+    """The runtime emulated devices run on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seed = 1
+
+    def launch(self, function: Function, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
+               params: int, extra: int) -> tuple[int]:  # fmt: skip
+        """Run the kernel to its end."""
+        done = super().launch(function, gx, gy, gz, bx, by, bz, smem, stream, params, extra)
+        launched = self.record.launches[-1]
+        library = translated(function.unit, function.device.target)
+        run_kernel(library, function.symbol, launched.grid, launched.block, smem, launched.image, self.seed)
+        return done
+
+    def allocate(self, nbytes: int, stream: int) -> Memory:
+        """Poisoned host memory between guards."""
+        whole = aligned_bytes(nbytes + 2 * _GUARD)
+        whole[:] = 0xA5
+        memory = _Guarded(whole[_GUARD : _GUARD + nbytes], whole)
+        memory.bytes[:] = 0xFF
+        self.record.allocations.append(memory)
+        return memory
+
+    def overrun(self) -> str | None:
+        """Which allocation had bytes around it written, if one had."""
+        for memory in self.record.allocations:
+            whole = memory.whole  # type: ignore[attr-defined]
+            if (whole[:_GUARD] != 0xA5).any() or (whole[_GUARD + memory.bytes.size :] != 0xA5).any():
+                return f"something wrote outside a workspace of {memory.bytes.size} bytes"
+        return None
+
+
+def run_kernel(
+    library: ctypes.CDLL, symbol: str, grid: Sizes, block: Sizes, smem: int, params: bytes, seed: int
+) -> None:
+    """One launch, with `smem` bytes of dynamic shared memory; raises EmulationError."""
+    smem += ctypes.c_uint32.in_dll(library, f"{symbol}__shared").value
+    text, image = ctypes.create_string_buffer(_TEXT), ctypes.create_string_buffer(params, len(params))
+    sizes = ctypes.c_uint * 3
+    run = _threads().simt_run
+    with _ONE_GRID:
+        failed = run(
+            getattr(library, symbol), sizes(*grid), sizes(*block), smem, image, _SLOTS, seed, _HURRY, text, _TEXT
+        )
+    if failed:
+        raise EmulationError(f"{symbol}, grid {grid}, block {block}: {text.value.decode()}")
+
+
+@lru_cache(maxsize=512)
+def translated(unit: Unit, target: str) -> ctypes.CDLL:
+    """A unit's kernels, as a library."""
+    key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
+    _threads()
+    # -O1 takes four times as long to compile as it takes to run them once or twice.
+    return _library(key, "-O0", lambda: translate(ptx(unit, target)))
+
+
+def ptx(unit: Unit, target: str) -> str:
+    """What NVRTC makes of a unit before it assembles it."""
+    text = source.flatten(unit.text, f"{unit.name}.cu")
+    options = [o for o in compiler.options(unit, target) if "gpu-architecture" not in o and "ptxas" not in o]
+    includes = [f"--include-path={folder}" for folder in toolkit.include_dirs()]
+    architecture = f"--gpu-architecture={target.replace('sm_', 'compute_')}"
+    output = nvrtc.load().compile(text, f"{unit.name}.cu", (architecture, *options, *includes), "PTX")
+    if output.error:
+        raise CompileError(f"{unit.name} for {target}: {output.error}", output.log)
+    return output.image.rstrip(b"\0").decode()
+
+
+def missing() -> str | None:
+    """What emulation lacks on this machine, or None."""
+    try:
+        nvrtc.load()
+        _threads()
+    except (CompileError, EmulationError, OSError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def emulated_device(cc: float) -> Device:
+    """A fake device for the emulator: plans are cached by device and keep the runtime they met first."""
+    device = fake_device(cc)
+    return replace(device, name=device.name.replace("fake", "emulated"))
+
+
+@cache
+def _threads() -> ctypes.CDLL:
+    """The library that runs threads; kernels call it."""
+    return _library("threads", "-O3", None)
+
+
+def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDLL:
+    """Compiled, or found where another run or process left it."""
+    command = [os.environ.get("CXX") or shutil.which("g++") or "c++", level, *_FLAGS]
+    facts = [key.encode(), *map(str.encode, command), *((_HERE / name).read_bytes() for name in _SOURCES)]
+    folder = default_cache().dir / "emulator"
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(b"\0".join(facts)).hexdigest()
+    library = folder / f"{digest[:32]}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            files = [_HERE / name for name in _SOURCES if name.endswith(".cpp")]
+            if code is not None:
+                files = [Path(work, "kernels.cpp")]
+                files[0].write_text(code())
+            made = Path(work, "made.so")
+            found = subprocess.run([*command, *map(str, files), "-o", str(made)], capture_output=True, text=True)
+            if found.returncode:
+                errors = [line for line in found.stderr.splitlines() if "error" in line]
+                raise EmulationError("\n".join([" ".join(command), *errors[:5]]))
+            os.replace(made, library)
+    return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL if code is None else ctypes.RTLD_LOCAL)
+
+
+_EMULATOR = Emulator()  # one object: plans are cached, and keep the runtime they met first
+
+
+@contextlib.contextmanager
+def emulating(seed: int = 1) -> Iterator[Emulator]:
+    """Emulated devices run on the emulator while the context lasts."""
+    outer, _EMULATOR.record, _EMULATOR.seed = _EMULATOR.record, Record(), seed
+    previous = install_fake(_EMULATOR)
+    try:
+        yield _EMULATOR
+    finally:
+        _EMULATOR.record = outer
+        install_fake(previous)

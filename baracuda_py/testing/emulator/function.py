@@ -1,0 +1,388 @@
+"""A function of PTX as one of C++: a statement an instruction, in terms of simt.hpp."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .words import UntranslatableError, bits, number, parts_of, plain, size_of, storage, variable, whole, yes
+
+PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?")
+_INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)$", re.S)
+_OPERAND = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(])+")
+_ADDRESS = re.compile(r"\[\s*([^+\-\s]+)\s*(?:([+\-])\s*(-?\w+))?\s*\]")
+
+_TYPES = {"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "pred",
+          *(f"{k}{n}" for k in "bus" for n in (8, 16, 32, 64))}  # fmt: skip
+_AXES = tuple(enumerate("xyz"))
+_REGISTERS = {f"%{name}.{axis}": f"{name}(t, {n})" for name in ("ctaid", "nctaid", "ntid") for n, axis in _AXES}
+_REGISTERS |= {f"%tid.{axis}": f"t.tid[{n}]" for n, axis in _AXES}
+_REGISTERS |= {"%laneid": "t.lane", "%warpid": "(t.number / 32)"}
+
+_NOTHING = {"fence", "membar", "griddepcontrol", "setmaxnreg", "prefetch", "discard"}
+_QUALIFIERS = {"rn", "approx", "full", "wrap", "sync", "aligned", "ftz"}  # that are no part of a function's name,
+_FLUSHES = {"ex2", "rcp"}  # but ftz of these
+_OPERATORS = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^"}  # of integers
+_COMPARES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+             "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
+_COMBINES = {"and": "&&", "or": "||", "xor": "!="}
+_WORDS = {"and": "and_", "or": "or_", "xor": "xor_", "not": "not_"}  # that C++ keeps for itself
+_KINDS = {"shl": ("", "u32"), "shr": ("", "u32"), "bfi": ("", "", "u32", "u32")}  # of operands that differ
+_POLLS = {"acquire", "relaxed", "volatile"}
+_ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
+_BULK = {"bulk.global.shared::cta.bulk_group": False, "reduce.bulk.global.shared::cta.bulk_group.add.f32": True}
+_VOTES = {"red.or": "any", "red.and": "all", "red.popc": "count"}
+
+
+class Function:
+    """One function: `names` of what has an address, statements in order, declarations before them."""
+
+    def __init__(self, name: str, names: dict[str, str], shared: list[str], dynamic: str) -> None:
+        self.name = name
+        self.names = dict(names)
+        self.shared = shared
+        self.dynamic = dynamic
+        self.reserved = 0  # bytes of static shared memory
+        self.scopes: list[set[str]] = [set()]  # registers of braces
+        self.top: list[str] = []
+        self.result = ""
+        self.line = 0
+
+    def kernel(self, params: str, body: Iterator[tuple[int, str]]) -> str:
+        """A kernel, whose one parameter, a struct, is the thread's."""
+        self.names |= {name: "reinterpret_cast<u64>(t.param)" for _, name, _ in PARAM.findall(params)}
+        for declaration in self.shared:
+            self._reserve(declaration)
+        text = self._write(body)
+        total = -(-self.reserved // 1024) * 1024
+        text = text.replace("@dynamic@", str(total))
+        shared = f'extern "C" const u32 {self.name}__shared = {total};'
+        return f'{shared}\nextern "C" void {self.name}(Thread& t) {{\n{text}\nleave(t);\n}}'
+
+    def device(self, result: str, params: str, body: Iterator[tuple[int, str]]) -> str:
+        """A function that kernels call."""
+        made = [f"{storage(kind, count)} {name};" for kind, name, count in PARAM.findall(result)]
+        self.names |= {name: f"reinterpret_cast<u64>(&{name})" for _, name, _ in PARAM.findall(f"{params},{result}")}
+        self.result = next((name for _, name, _ in PARAM.findall(result)), "void")
+        text = self._write(body)
+        if self.reserved or "@dynamic@" in text:
+            raise UntranslatableError(f"{self.name} has shared memory")
+        return "\n".join([f"static {self.head(result, params)} {{", *made, text, "}"])
+
+    def head(self, result: str, params: str) -> str:
+        """The declaration of a device function."""
+        given = ["Thread& t", *(f"{storage(kind, count)} {name}" for kind, name, count in PARAM.findall(params))]
+        kind = next((storage(kind, count) for kind, _, count in PARAM.findall(result)), "void")
+        return f"{kind} {self.name}({', '.join(given)})"
+
+    def _write(self, body: Iterator[tuple[int, str]]) -> str:
+        lines = []
+        for self.line, statement in body:
+            try:
+                lines.append(self._statement(statement))
+            except (ValueError, KeyError, IndexError, TypeError) as error:
+                raise UntranslatableError(f"line {self.line}: {statement}: {error!r}") from error
+        return "\n".join([*self.top, *lines])
+
+    def _statement(self, s: str) -> str:
+        if s in ("{", "}"):
+            self.scopes = [*self.scopes, set()] if s == "{" else self.scopes[:-1]
+            return s
+        if s.endswith(":"):
+            return f"{plain(s[:-1])}:;"
+        if s.startswith("."):
+            return self._directive(s)
+        negated, predicate, opcode, rest = _INSTRUCTION.match(s).groups()  # type: ignore[union-attr]
+        code = self._instruction(opcode, [part.strip() for part in _OPERAND.findall(rest) if part.strip()])
+        return f"if ({negated}{self.register(predicate)}) {{ {code} }}" if predicate else code
+
+    def _directive(self, s: str) -> str:
+        kind, rest = s.split(None, 1)
+        if kind == ".reg":
+            return self._registers(*rest.split(None, 1))
+        if kind == ".shared":
+            self._reserve(rest)
+        elif kind == ".local":
+            align, _, name, count, _ = variable(rest)
+            self.top.append(f"alignas({align}) char {name}[{count}];")
+            self.names[name] = f"reinterpret_cast<u64>({name})"
+        elif kind == ".param":
+            of, name, count = PARAM.match(s).groups()  # type: ignore[union-attr]
+            self.names[name] = f"reinterpret_cast<u64>(&{name})"
+            return f"{storage(of, count)} {name};"
+        elif kind not in (".pragma", ".loc"):
+            raise ValueError(kind)
+        return ""
+
+    def _registers(self, kind: str, names: str) -> str:
+        made = []
+        for name in (n.strip() for n in names.split(",")):
+            many = re.fullmatch(r"%(\w+)<(\d+)>", name)
+            if many:
+                self.top.append(f"{storage(kind[1:])} _{many[1]}[{many[2]}] = {{}};")
+            else:
+                self.scopes[-1].add(name)
+                made.append(f"{storage(kind[1:])} {plain(name)};")
+        return " ".join(made)
+
+    def _reserve(self, declaration: str) -> None:
+        """A place in shared memory."""
+        align, of, name, count, _ = variable(declaration)
+        self.reserved = -(-self.reserved // int(align)) * int(align)
+        self.names[name] = str(self.reserved)
+        self.reserved += size_of(of) * int(count or 1)
+
+    # ---- operands ----
+
+    def register(self, name: str) -> str:
+        """In an array of its kind, but for those of braces: over thousands of variables a compiler takes minutes."""
+        counted = re.fullmatch(r"%([a-z]+)(\d+)", name)
+        if counted and not any(name in scope for scope in self.scopes):
+            return f"_{counted[1]}[{counted[2]}]"
+        return plain(name)
+
+    def value(self, x: str) -> str:
+        """An operand's word."""
+        if x == self.dynamic:
+            return "@dynamic@"
+        if x in _REGISTERS or x in self.names:
+            return _REGISTERS.get(x) or self.names[x]
+        if x[0] == "!":
+            return f"!{self.register(x[1:])}"
+        return number(x) if x[0].isdigit() or x[0] == "-" else self.register(x)
+
+    def typed(self, kind: str, x: str) -> str:
+        """An operand as a number of a kind."""
+        return f"{kind}({self.value(x)})" if whole(kind) else f"as<{kind}>({self.value(x)})"
+
+    def address(self, x: str) -> str:
+        """What brackets say."""
+        base, sign, offset = _ADDRESS.fullmatch(x).groups()  # type: ignore[union-attr]
+        return f"({self.value(base)} {sign} {offset})" if sign else self.value(base)
+
+    def pointer(self, mods: list[str], x: str, size: int, writes: bool) -> str:
+        """A checked address."""
+        if any(m.split("::")[0] == "shared" for m in mods):
+            return f"shared_at(t, {self.line}, {self.address(x)}, {size}, {yes(writes)})"
+        return f"aligned(t, {self.line}, {self.address(x)}, {size})"
+
+    # ---- instructions ----
+
+    def _instruction(self, opcode: str, ops: list[str]) -> str:
+        name, *mods = opcode.split(".")
+        if name in _NOTHING:
+            return "publish(t);" if opcode.startswith("fence.proxy.async") else ";"
+        special = getattr(self, f"_{name}", None)
+        return special(mods, ops) if special else self._arithmetic(name, mods, ops)
+
+    def _arithmetic(self, name: str, mods: list[str], ops: list[str]) -> str:
+        kind = mods[-1]
+        if kind not in _TYPES:
+            raise ValueError(kind)
+        words = [m for m in mods[:-1] if m not in _QUALIFIERS or (m == "ftz" and name in _FLUSHES)]
+        carries = "cc" in words or name in ("addc", "subc", "madc")
+        operator = _OPERATORS.get(name) if whole(kind) and not words else None
+        if operator or (carries and name != "mad"):
+            kind = kind.replace("s", "u")  # which wraps around
+        kinds = (kind, kind, f"{kind[0]}{2 * int(kind[1:])}") if "wide" in mods else _KINDS.get(name, ())
+        values = [self.typed((kinds[n] if n < len(kinds) else "") or kind, x) for n, x in enumerate(ops[1:])]
+        if operator:
+            told = f" {operator} ".join(values)
+        else:
+            given = ", ".join(["t", *values] if carries else values)
+            told = bits(kind, f"simt::{'_'.join([_WORDS.get(name, name), *words])}({given})")
+        return f"{self.register(ops[0])} = {told};"
+
+    def _mov(self, mods: list[str], ops: list[str]) -> str:
+        to, of = ops
+        if to[0] == "{":
+            parts = parts_of(to)
+            width = 8 * size_of(mods[-1]) // len(parts)
+            shifts = [(self.register(p), width * n) for n, p in enumerate(parts) if p != "_"]
+            taken = " ".join(f"{p} = static_cast<b{width}>(x >> {shift});" for p, shift in shifts)
+            return f"{{ const b64 x = {self.value(of)}; {taken} }}"
+        if of[0] == "{":
+            parts = parts_of(of)
+            width = 8 * size_of(mods[-1]) // len(parts)
+            words = (f"b64(b{width}({self.value(p)})) << {width * n}" for n, p in enumerate(parts))
+            return f"{self.register(to)} = {' | '.join(words)};"
+        return f"{self.register(to)} = {self.value(of)};"
+
+    def _cvta(self, mods: list[str], ops: list[str]) -> str:
+        of = self.value(ops[1])
+        if "shared" in mods:
+            of = f"cvta_to_shared(t, {of})" if "to" in mods else f"cvta_shared(t, {of})"
+        return f"{self.register(ops[0])} = {of};"
+
+    def _cvt(self, mods: list[str], ops: list[str]) -> str:
+        to, of = mods[-2:]
+        function = "_".join(["cvt", *(m for m in mods[:-2] if m not in _QUALIFIERS)])
+        values = ", ".join(self.typed(of, x) for x in ops[1:])
+        if function == "cvt" and whole(to) and whole(of):
+            return f"{self.register(ops[0])} = {to}({values});"
+        return f"{self.register(ops[0])} = {bits(to, f'simt::{function}<{to}, {of}>({values})')};"
+
+    def _selp(self, mods: list[str], ops: list[str]) -> str:
+        return f"{self.register(ops[0])} = {self.value(ops[3])} ? {self.value(ops[1])} : {self.value(ops[2])};"
+
+    def _setp(self, mods: list[str], ops: list[str]) -> str:
+        kind, (a, b) = mods[-1], (self.typed(mods[-1], x) for x in ops[1:3])
+        told = f"{a} {_COMPARES[mods[0]]} {b}" if whole(kind) else f"{mods[0]}({a}, {b})"
+        if len(ops) > 3:
+            told = f"({told}) {_COMBINES[mods[1]]} {self.value(ops[3])}"
+        return f"{self.register(ops[0])} = {told};"
+
+    def _bra(self, mods: list[str], ops: list[str]) -> str:
+        return f"goto {plain(ops[0])};"
+
+    def _ret(self, mods: list[str], ops: list[str]) -> str:
+        return {"": "leave(t);", "void": "return;"}.get(self.result, f"return {self.result};")
+
+    def _exit(self, mods: list[str], ops: list[str]) -> str:
+        return "leave(t);"
+
+    def _call(self, mods: list[str], ops: list[str]) -> str:
+        result = f"{ops.pop(0).strip('() ')} = " if ops[0][0] == "(" else ""
+        given = ", ".join(["t", *(x for x in parts_of(ops[1].strip("()")) if x)])
+        return f"{result}{ops[0]}({given});"
+
+    def _trap(self, mods: list[str], ops: list[str]) -> str:
+        return f'fail(t, {self.line}, "trap");'
+
+    def _nanosleep(self, mods: list[str], ops: list[str]) -> str:
+        return f"pause(t, {self.line});"
+
+    def _ld(self, mods: list[str], ops: list[str]) -> str:
+        kind, parts = mods[-1], parts_of(ops[0])
+        size = size_of(kind)
+        poll = f"pause(t, {self.line}); " if _POLLS & set(mods) else ""
+        into = [(self.register(p), size * n) for n, p in enumerate(parts) if p != "_"]
+        loads = " ".join(f"{p} = load<{kind}>(at + {offset});" for p, offset in into)
+        return f"{{ {poll}const char* at = {self.pointer(mods, ops[1], size * len(parts), False)}; {loads} }}"
+
+    def _st(self, mods: list[str], ops: list[str]) -> str:
+        kind, parts = mods[-1], parts_of(ops[1])
+        size = size_of(kind)
+        words = [(f"{storage(kind)}({self.value(p)})", size * n) for n, p in enumerate(parts)]
+        stores = " ".join(f"store<{kind}>(at + {offset}, {word});" for word, offset in words)
+        return f"{{ char* at = {self.pointer(mods, ops[0], size * len(parts), True)}; {stores} }}"
+
+    def _atom(self, mods: list[str], ops: list[str]) -> str:
+        at, values = self.pointer(mods, ops[1], size_of(mods[-1]), True), [self.value(x) for x in ops[2:]]
+        return f"{'' if ops[0] == '_' else f'{self.register(ops[0])} = '}{self._atomic(mods, at, *values)};"
+
+    def _red(self, mods: list[str], ops: list[str]) -> str:
+        size, parts = size_of(mods[-1]), parts_of(ops[1])
+        at = self.pointer(mods, ops[0], size * len(parts), True)
+        values = [(f"at + {size * n}", self.value(part)) for n, part in enumerate(parts)]
+        done = " ".join(f"{self._atomic(mods, *each)};" for each in values)
+        return f"{{ char* at = {at}; {done} }}"
+
+    def _atomic(self, mods: list[str], at: str, *values: str) -> str:
+        kind, op = mods[-1], next(m for m in mods if m in _ATOMS)
+        words = ", ".join(f"{storage(kind)}({x})" for x in values)
+        if op == "cas":
+            return f"atom_cas<{kind}>({at}, {words})"
+        return f"atom<{kind}>({at}, Atom::{_WORDS.get(op, op)}, {words})"
+
+    # ---- what threads do together ----
+
+    def _shfl(self, mods: list[str], ops: list[str]) -> str:
+        d, _, p = ops[0].partition("|")
+        values = ", ".join(self.value(x) for x in ops[1:])
+        found = f", &{self.register(p)}" if p else ""
+        return f"{self.register(d)} = shfl(t, {self.line}, Shuffle::{mods[1]}, {values}{found});"
+
+    def _vote(self, mods: list[str], ops: list[str]) -> str:
+        return self._ballot(ops[0], mods[1], ops[1], ops[2])
+
+    def _match(self, mods: list[str], ops: list[str]) -> str:
+        return self._ballot(ops[0], {"any.sync.b32": "match"}[".".join(mods)], ops[1], ops[2])
+
+    def _elect(self, mods: list[str], ops: list[str]) -> str:
+        return self._ballot(ops[0].partition("|")[2], "elect", "1", ops[1])
+
+    def _ballot(self, to: str, how: str, x: str, mask: str) -> str:
+        return f"{self.register(to)} = vote(t, {self.line}, Vote::{how}, {self.value(x)}, {self.value(mask)});"
+
+    def _bar(self, mods: list[str], ops: list[str]) -> str:
+        values = [self.value(x) for x in ops]
+        if mods[0] == "warp":
+            return f"bar_warp(t, {self.line}, {values[0]});"
+        if mods[0] == "red":
+            how, count = _VOTES[".".join(mods[:2])], values[2] if len(ops) == 4 else "0"
+            call = f"barrier(t, {self.line}, {values[1]}, {count}, true, Reduce::{how}, {values[-1]})"
+            return f"{self.register(ops[0])} = {call};"
+        waits = {"sync": True, "arrive": False}[mods[0]]
+        return f"barrier(t, {self.line}, {values[0]}, {values[1] if len(ops) > 1 else '0'}, {yes(waits)});"
+
+    _barrier = _bar
+
+    def _ldmatrix(self, mods: list[str], ops: list[str]) -> str:
+        parts = parts_of(ops[0])
+        words = " ".join(f"{self.register(p)} = x[{n}];" for n, p in enumerate(parts))
+        call = f"ldmatrix(t, {self.line}, x, {len(parts)}, {yes('trans' in mods)}, {self.address(ops[1])});"
+        return f"{{ u32 x[4]; {call} {words} }}"
+
+    def _stmatrix(self, mods: list[str], ops: list[str]) -> str:
+        parts = parts_of(ops[1])
+        words = ", ".join(self.value(p) for p in parts)
+        call = f"stmatrix(t, {self.line}, x, {len(parts)}, {yes('trans' in mods)}, {self.address(ops[0])});"
+        return f"{{ const u32 x[] = {{{words}}}; {call} }}"
+
+    def _movmatrix(self, mods: list[str], ops: list[str]) -> str:
+        return f"{self.register(ops[0])} = movmatrix(t, {self.line}, {self.value(ops[1])});"
+
+    def _mma(self, mods: list[str], ops: list[str]) -> str:
+        if mods[2:6] != ["m16n8k16", "row", "col", "f32"]:
+            raise ValueError(mods)
+        d, a, b, c = (parts_of(x) for x in ops)
+        results = " ".join(f"{self.register(x)} = bits(x[{n}]);" for n, x in enumerate(d))
+        left, right = (", ".join(self.value(x) for x in of) for of in (a, b))
+        sums = ", ".join(self.typed("f32", x) for x in c)
+        given = f"const u32 a[] = {{{left}}}, b[] = {{{right}}}; const float c[] = {{{sums}}};"
+        return f"{{ float x[4]; {given} mma(t, {self.line}, Half::{mods[6]}, x, a, b, c); {results} }}"
+
+    def _wgmma(self, mods: list[str], ops: list[str]) -> str:
+        if mods[0] == "fence":
+            return ";"
+        if mods[0] in ("commit_group", "wait_group"):
+            return f"wgmma_{mods[0][:-6]}({', '.join(['t', str(self.line), *ops])});"
+        columns = re.fullmatch(r"m64n(\d+)k16", mods[3])[1]  # type: ignore[index]
+        if mods[4] != "f32" or mods[5] not in ("f16", "bf16") or ops[4:6] != ["1", "1"]:
+            raise ValueError(mods)
+        d, held = parts_of(ops[0]), ops[1][0] == "{"
+        across = [yes(x == "1") for x in ops[6:]]
+        left = f"const u32 a[] = {{{', '.join(self.value(x) for x in parts_of(ops[1]))}}}; " if held else ""
+        first = "a, 0, false" if held else f"nullptr, {self.value(ops[1])}, {across.pop(0)}"
+        rest = f"{self.value(ops[2])}, {across[0]}, {self.value(ops[3])}"
+        call = f"wgmma(t, {self.line}, Half::{mods[5]}, {columns}, x, {first}, {rest});"
+        results = " ".join(f"{self.register(x)} = x[{n}];" for n, x in enumerate(d))
+        return f"{{ u32 x[] = {{{', '.join(self.register(x) for x in d)}}}; {left}{call} {results} }}"
+
+    def _mbarrier(self, mods: list[str], ops: list[str]) -> str:
+        if mods[0] == "init":
+            return f"mbarrier_init(t, {self.line}, {self.address(ops[0])}, {self.value(ops[1])});"
+        if mods[0] == "arrive" and ops[0] == "_" and len(ops) == 2:
+            return f"mbarrier_arrive(t, {self.line}, {self.address(ops[1])});"
+        if mods[:2] in (["try_wait", "parity"], ["test_wait", "parity"]):
+            call = f"mbarrier_over(t, {self.line}, {self.address(ops[1])}, {self.value(ops[2])})"
+            return f"{self.register(ops[0])} = {call};"
+        raise ValueError(mods)
+
+    def _cp(self, mods: list[str], ops: list[str]) -> str:
+        what = ".".join(m for m in mods if m not in ("async", "L2::128B"))
+        places = ", ".join(self.address(x) for x in ops if x[0] == "[")
+        if what in ("cg.shared.global", "ca.shared.global"):
+            return f"cp_async(t, {self.line}, {places}, {ops[2]}, {self.value(ops[-1])});"
+        if what == "commit_group":
+            return "cp_async_commit(t);"
+        if what == "wait_group":
+            return f"cp_async_wait(t, {ops[0]});"
+        if what == "mbarrier.arrive.noinc.shared::cta.b64":
+            return f"cp_async_arrive(t, {self.line}, {places});"
+        if what == "bulk.commit_group":
+            return "bulk_commit(t);"
+        if what in ("bulk.wait_group", "bulk.wait_group.read"):
+            return f"bulk_wait(t, {ops[0]});"
+        return f"bulk(t, {self.line}, {places}, {self.value(ops[2])}, {yes(_BULK[what])});"

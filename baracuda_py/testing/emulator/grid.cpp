@@ -1,0 +1,417 @@
+// The threads of a grid, one after another.
+//
+// Blocks take the slots there are in the order of their numbers; each round lets every thread that can run do so, in an
+// order of its own. What the hardware does behind the program is done as late as it may be: copies when they are waited
+// for, or in some later round where a barrier says so; additions to global memory when their group is waited for. A tile
+// that is overwritten too early thus gives a wrong result, and one that a product of a warpgroup may still read is an error.
+#include "grid.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cfenv>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+namespace simt {
+
+u64 events = 0;
+
+namespace {
+
+constexpr size_t stack_size = 1 << 20;
+constexpr u32 patience = 100;  // rounds in which nothing happens before it is a deadlock
+
+struct Grid {
+  void (*kernel)(Thread&);
+  u32 grid[3], block[3], smem;
+  const char* param;
+  u32 hurry;  // one in so many accesses of shared memory lets others run first; 0: none
+  u64 random;
+} now;
+jmp_buf scheduler;
+Fiber* running = nullptr;
+std::string error;
+std::vector<std::unique_ptr<Fiber>> pool;  // with their stacks, for good
+std::vector<Fiber*> spare;
+
+u32 draw() {
+  now.random = now.random * 6364136223846793005ull + 1442695040888963407ull;
+  return static_cast<u32>(now.random >> 33);
+}
+
+void sleep(Fiber& f) {
+  if (_setjmp(f.here) == 0) _longjmp(scheduler, 1);
+}
+
+void enter() {
+  Fiber& f = *running;
+  now.kernel(f);
+  leave(f);
+}
+
+Fiber* take() {
+  if (spare.empty()) {
+    auto made = std::make_unique<Fiber>();
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    made->first.uc_stack.ss_sp = mmap(nullptr, stack_size, PROT_READ | PROT_WRITE, flags, -1, 0);
+    made->first.uc_stack.ss_size = stack_size;
+    spare.push_back(made.get());
+    pool.push_back(std::move(made));
+  }
+  Fiber* const f = spare.back();
+  spare.pop_back();
+  return f;
+}
+
+void resume(Fiber* f) {
+  running = f;
+  if (_setjmp(scheduler) == 0) {
+    if (f->begun) _longjmp(f->here, 1);
+    f->begun = true;
+    void* const stack = f->first.uc_stack.ss_sp;
+    getcontext(&f->first);
+    f->first.uc_stack.ss_sp = stack, f->first.uc_stack.ss_size = stack_size, f->first.uc_link = nullptr;
+    makecontext(&f->first, enter, 0);
+    setcontext(&f->first);
+  }
+  running = nullptr;
+}
+
+void start(Block& b, u64 number) {
+  b.id[0] = static_cast<u32>(number % now.grid[0]);
+  b.id[1] = static_cast<u32>(number / now.grid[0] % now.grid[1]);
+  b.id[2] = static_cast<u32>(number / now.grid[0] / now.grid[1]);
+  b.memory.assign(now.smem + 1024 + 16, static_cast<char>(0xff));
+  b.shared = b.memory.data() + (1024 - reinterpret_cast<u64>(b.memory.data()) % 1024) % 1024;
+  b.size = now.smem;
+  b.read.assign(now.smem / 16 + 1, 0), b.written.assign(now.smem / 16 + 1, 0);
+  b.left = now.block[0] * now.block[1] * now.block[2];
+  b.meetings.clear(), b.late.clear();
+  for (auto& n : b.named) n = {};
+  for (auto& p : b.products) p = {};
+  for (u32 n = 0; n < b.left; ++n) {
+    Fiber* const f = take();
+    f->tid[0] = n % now.block[0], f->tid[1] = n / now.block[0] % now.block[1], f->tid[2] = n / now.block[0] / now.block[1];
+    f->lane = n % warp_size, f->number = n, f->line = 0, f->state = State::ready;
+    f->shared = b.shared, f->param = now.param, f->block = &b, f->begun = false;
+    f->copies.clear(), f->copy_groups.clear(), f->moves.clear(), f->move_groups.clear();
+    b.fibers.push_back(f);
+  }
+}
+
+// Whether all are there that can still come.
+bool complete(const Block& b, const Meeting& m) {
+  const u32 base = m.there[0]->number / m.unit * m.unit;
+  u32 alive = 0;
+  for (u32 n = base; n < std::min<u32>(base + m.unit, static_cast<u32>(b.fibers.size())); ++n) {
+    alive += b.fibers[n]->state != State::gone && (m.unit > warp_size || m.mask >> (n - base) & 1);
+  }
+  return m.there.size() == alive;
+}
+
+void settle(Block& b, size_t at) {
+  Meeting m = std::move(b.meetings[at]);
+  b.meetings.erase(b.meetings.begin() + static_cast<long>(at));
+  std::sort(m.there.begin(), m.there.end(), [](const Fiber* x, const Fiber* y) { return x->number < y->number; });
+  m.work(m);
+  for (Fiber* f : m.there) f->state = State::ready;
+  ++events;
+}
+
+void release(Named& named) {
+  for (Fiber* f : named.waiting) f->state = State::ready;
+  named.result = named.yes;
+  named.waiting.clear();
+  named.come = named.yes = 0;
+  ++events;
+}
+
+void land(Fiber& f, const std::vector<Copy>& copies) {
+  for (const Copy& c : copies) {
+    char* const to = shared_at(f, c.line, c.to, c.size, true);
+    memset(to, 0, c.size);
+    if (c.read != 0) memcpy(to, reinterpret_cast<const char*>(c.from), std::min(c.read, c.size));
+  }
+  ++events;
+}
+
+void finish(Fiber& f, const std::vector<Move>& moves) {
+  for (const Move& m : moves) {
+    const char* const from = shared_at(f, m.line, m.from, m.bytes, false);
+    for (u32 n = m.from / 16; n < (m.from + m.bytes) / 16; ++n) published(f, m.line, n);
+    char* const to = reinterpret_cast<char*>(m.to);
+    for (u32 n = 0; n < m.bytes; n += 4) {
+      float sum, more;
+      memcpy(&sum, to + n, 4), memcpy(&more, from + n, 4);
+      if (m.adds) more += sum;
+      memcpy(to + n, &more, 4);
+    }
+  }
+  ++events;
+}
+
+void arrive_late(Block& b, size_t at) {
+  const Late late = std::move(b.late[at]);
+  b.late.erase(b.late.begin() + static_cast<long>(at));
+  land(*late.fiber, late.copies);
+  mbarrier_arrive(*late.fiber, late.line, late.barrier);
+}
+
+std::string whereabouts(const std::vector<std::unique_ptr<Block>>& blocks) {
+  std::vector<std::pair<u32, u32>> lines;
+  for (const auto& b : blocks) {
+    for (const Fiber* f : b->fibers) {
+      if (f->state == State::gone) continue;
+      const auto found = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == f->line; });
+      if (found == lines.end()) lines.push_back({f->line, 1});
+      else ++found->second;
+    }
+  }
+  std::string text;
+  for (const auto& [line, count] : lines) {
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " at line " + std::to_string(line);
+  }
+  return text;
+}
+
+void round_of(Block& b, bool idle) {
+  const u32 count = static_cast<u32>(b.fibers.size());
+  const u32 from = draw() % count, step = draw() % 2 ? count - 1 : 1;
+  for (u32 k = 0, at = from; k < count && error.empty(); ++k, at = (at + step) % count) {
+    if (b.fibers[at]->state == State::ready) resume(b.fibers[at]);
+  }
+  for (size_t k = 0; k < b.late.size() && error.empty();) {
+    if (!idle && draw() % 4) ++k;
+    else if (_setjmp(scheduler) == 0) arrive_late(b, k);
+  }
+}
+
+void run(u32 slots) {
+  const u64 total = static_cast<u64>(now.grid[0]) * now.grid[1] * now.grid[2];
+  u64 next = 0;
+  std::vector<std::unique_ptr<Block>> blocks;
+  for (; next < std::min<u64>(slots, total); ++next) {
+    blocks.push_back(std::make_unique<Block>());
+    start(*blocks.back(), next);
+  }
+  u32 idle = 0;
+  while (!blocks.empty() && error.empty()) {
+    const u64 before = events;
+    for (size_t n = 0; n < blocks.size() && error.empty(); ++n) {
+      Block& b = *blocks[n];
+      round_of(b, idle != 0);
+      if (b.left != 0 || !error.empty()) continue;
+      spare.insert(spare.end(), b.fibers.begin(), b.fibers.end());
+      b.fibers.clear();
+      if (next < total) start(b, next++);
+      else blocks.erase(blocks.begin() + static_cast<long>(n--));
+    }
+    idle = events == before ? idle + 1 : 0;
+    if (idle > patience && error.empty()) error = "all threads wait: " + whereabouts(blocks);
+  }
+  for (auto& b : blocks) spare.insert(spare.end(), b->fibers.begin(), b->fibers.end());
+}
+
+}  // namespace
+
+void pause(Thread& t, u32 line) {
+  t.line = line;
+  sleep(static_cast<Fiber&>(t));
+}
+
+void fail(Thread& t, u32 line, const char* what, u64 value) {
+  char text[256];
+  std::snprintf(text, sizeof text, "line %u: %s (0x%llx), thread %u of block %u", line, what,
+                static_cast<unsigned long long>(value), t.number, t.block->id[0]);
+  error = text;
+  _longjmp(scheduler, 1);
+}
+
+void leave(Thread& t) {
+  Fiber& f = static_cast<Fiber&>(t);
+  Block& b = *t.block;
+  bulk_wait(t, 0);
+  f.state = State::gone;
+  --b.left, ++events;
+  for (size_t n = 0; n < b.meetings.size();) {
+    const Meeting& m = b.meetings[n];
+    if (m.there[0]->number / m.unit == t.number / m.unit && complete(b, m)) settle(b, n);
+    else ++n;
+  }
+  if (!b.named[0].waiting.empty() && b.named[0].come == b.left) release(b.named[0]);
+  _longjmp(scheduler, 1);
+}
+
+void meet(Thread& t, u32 line, u32 unit, u32 mask, void (*work)(Meeting&), long how, const void* brought, void* given) {
+  Fiber& f = static_cast<Fiber&>(t);
+  Block& b = *t.block;
+  size_t at = 0;
+  for (; at < b.meetings.size(); ++at) {
+    const Meeting& m = b.meetings[at];
+    if (m.work == work && m.how == how && m.mask == mask && m.there[0]->number / unit == t.number / unit) break;
+  }
+  if (at == b.meetings.size()) b.meetings.push_back({work, unit, mask, line, how, {}});
+  Meeting& m = b.meetings[at];
+  m.there.push_back(&f);
+  f.brought = brought, f.given = given, f.line = line, f.state = State::waits;
+  if (complete(b, m)) settle(b, at);
+  if (f.state == State::waits) sleep(f);
+}
+
+u32 ctaid(Thread& t, int axis) { return t.block->id[axis]; }
+u32 nctaid(Thread&, int axis) { return now.grid[axis]; }
+u32 ntid(Thread&, int axis) { return now.block[axis]; }
+
+char* shared_at(Thread& t, u32 line, u64 address, u32 size, bool writes) {
+  Block& b = *t.block;
+  if (address + size > b.size) fail(t, line, "outside shared memory", address);
+  if ((size & (size - 1)) == 0 && address % std::min(size, 16u)) fail(t, line, "misaligned in shared memory", address);
+  if (writes) {
+    for (u64 n = address / 16; n <= (address + size - 1) / 16; ++n) {
+      if (b.read[n]) fail(t, line, "written while a product of a warpgroup may read it", address);
+      b.written[n] = 1;
+    }
+  }
+  if (running == &t && now.hurry != 0 && draw() % now.hurry == 0) pause(t, line);
+  return b.shared + address;
+}
+
+void published(Thread& t, u32 line, u32 chunk) {
+  if (!t.block->written[chunk]) return;
+  fail(t, line, "read behind the program without a fence.proxy.async since it was written", 16 * chunk);
+}
+void publish(Thread& t) { std::fill(t.block->written.begin(), t.block->written.end(), 0); }
+
+// ---- out of line ----
+
+namespace {
+float rounded_fma(int mode, float a, float b, float c) {
+  const int usual = std::fegetround();
+  std::fesetround(mode);
+  const volatile float x = a, y = b, z = c, result = std::fma(x, y, z);
+  std::fesetround(usual);
+  return result;
+}
+}  // namespace
+
+float fma_rm(float a, float b, float c) { return rounded_fma(FE_DOWNWARD, a, b, c); }
+float fma_rz(float a, float b, float c) { return rounded_fma(FE_TOWARDZERO, a, b, c); }
+float add_rz(float a, float b) { return rounded_fma(FE_TOWARDZERO, a, 1.0f, b); }
+
+u32 prmt(u32 a, u32 b, u32 selector) {
+  const u64 both = static_cast<u64>(b) << 32 | a;
+  u32 result = 0;
+  for (int n = 0; n < 4; ++n) {
+    const u32 s = selector >> 4 * n & 15, byte = static_cast<u32>(both >> 8 * (s & 7)) & 255;
+    result |= (s & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * n;
+  }
+  return result;
+}
+
+// ---- barriers ----
+
+namespace {
+
+constexpr u64 made = 0x2abull << 41;  // an mbarrier: pending arrivals, the count of a phase, its parity, and this
+
+u64& mbarrier(Thread& t, u32 line, u32 address) {
+  u64& word = *reinterpret_cast<u64*>(shared_at(t, line, address, 8, false));
+  if (word >> 41 != made >> 41) fail(t, line, "no mbarrier there", address);
+  return word;
+}
+
+}  // namespace
+
+u32 barrier(Thread& t, u32 line, u32 id, u32 count, bool waits, Reduce how, u32 value) {
+  Block& b = *t.block;
+  if (id > 15) fail(t, line, "no such barrier", id);
+  Named& named = b.named[id];
+  ++named.come, named.yes += value != 0, ++events;
+  const u32 wanted = count ? count : b.left;
+  if (named.come > wanted) fail(t, line, "more threads at a barrier than it is for", named.come);
+  Fiber& f = static_cast<Fiber&>(t);
+  f.line = line;
+  if (waits) named.waiting.push_back(&f), f.state = State::waits;
+  if (named.come == wanted) release(named);
+  if (waits && f.state == State::waits) sleep(f);
+  return how == Reduce::any ? named.result != 0 : how == Reduce::all ? named.result == wanted : named.result;
+}
+
+void mbarrier_init(Thread& t, u32 line, u32 address, u32 count) {
+  const u64 word = made | static_cast<u64>(count) << 20 | count;
+  memcpy(shared_at(t, line, address, 8, true), &word, 8);
+}
+void mbarrier_arrive(Thread& t, u32 line, u32 address) {
+  u64& word = mbarrier(t, line, address);
+  const u64 pending = (word & 0xfffff) - 1, count = word >> 20 & 0xfffff;
+  word = pending ? word - 1 : (word ^ 1ull << 40) - 1 + count;
+  ++events;
+}
+bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity) {
+  const bool over = (mbarrier(t, line, address) >> 40 & 1) != parity;
+  if (!over) pause(t, line);
+  return over;
+}
+
+// ---- copies behind the program ----
+
+void cp_async(Thread& t, u32 line, u32 to, u64 from, u32 size, u32 read) {
+  if (from % size) fail(t, line, "misaligned source of cp.async", from);
+  shared_at(t, line, to, size, true);
+  static_cast<Fiber&>(t).copies.push_back({to, from, size, read, line});
+}
+void cp_async_commit(Thread& t) {
+  Fiber& f = static_cast<Fiber&>(t);
+  f.copy_groups.push_back(std::move(f.copies));
+  f.copies.clear();
+}
+void cp_async_wait(Thread& t, u32 pending) {
+  Fiber& f = static_cast<Fiber&>(t);
+  while (f.copy_groups.size() > pending) {
+    const auto group = std::move(f.copy_groups.front());
+    f.copy_groups.pop_front();
+    land(f, group);
+  }
+}
+void cp_async_arrive(Thread& t, u32 line, u32 barrier) {
+  Fiber& f = static_cast<Fiber&>(t);
+  mbarrier(t, line, barrier);
+  std::vector<Copy> all;
+  for (const auto& group : f.copy_groups) all.insert(all.end(), group.begin(), group.end());
+  all.insert(all.end(), f.copies.begin(), f.copies.end());
+  f.copy_groups.clear(), f.copies.clear();
+  t.block->late.push_back({&f, std::move(all), barrier, line});
+}
+void bulk(Thread& t, u32 line, u64 to, u32 from, u32 bytes, bool adds) {
+  if (to % 16 || from % 16 || bytes % 16) fail(t, line, "a bulk copy not of whole 16 bytes", to);
+  static_cast<Fiber&>(t).moves.push_back({to, from, bytes, line, adds});
+}
+void bulk_commit(Thread& t) {
+  Fiber& f = static_cast<Fiber&>(t);
+  f.move_groups.push_back(std::move(f.moves));
+  f.moves.clear();
+}
+void bulk_wait(Thread& t, u32 pending) {
+  Fiber& f = static_cast<Fiber&>(t);
+  while (f.move_groups.size() > pending) {
+    const auto group = std::move(f.move_groups.front());
+    f.move_groups.pop_front();
+    finish(f, group);
+  }
+}
+
+}  // namespace simt
+
+// Runs a grid, `slots` blocks at a time, in an order that `seed` picks; 0, or 1 with what went wrong in `text`.
+extern "C" int simt_run(void (*kernel)(simt::Thread&), const unsigned* grid, const unsigned* block, unsigned smem,
+                        const void* param, unsigned slots, unsigned seed, unsigned hurry, char* text, unsigned length) {
+  using namespace simt;
+  now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, static_cast<const char*>(param), hurry,
+         seed};
+  error.clear();
+  run(slots);
+  std::snprintf(text, length, "%s", error.c_str());
+  return !error.empty();
+}

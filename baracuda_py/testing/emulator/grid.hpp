@@ -1,0 +1,84 @@
+// The threads and blocks of a grid that runs; see grid.cpp.
+#pragma once
+#include "simt.hpp"
+
+#include <ucontext.h>
+
+#include <csetjmp>
+#include <deque>
+#include <vector>
+
+namespace simt {
+
+constexpr u32 warp_size = 32, group_size = 128;
+
+struct Copy {
+  u32 to;
+  u64 from;
+  u32 size, read, line;
+};
+struct Move {
+  u64 to;
+  u32 from, bytes, line;
+  bool adds;
+};
+struct Fiber : Thread {
+  jmp_buf here;
+  ucontext_t first;
+  bool begun;
+  const void* brought;  // to a meeting
+  void* given;          // there
+  std::vector<Copy> copies;
+  std::deque<std::vector<Copy>> copy_groups;
+  std::vector<Move> moves;
+  std::deque<std::vector<Move>> move_groups;
+};
+
+// Threads of a warp or a warpgroup (units of so many) that wait for one another at one instruction.
+struct Meeting {
+  void (*work)(Meeting&);
+  u32 unit, mask, line;
+  long how;
+  std::vector<Fiber*> there;
+};
+struct Named {
+  u32 come = 0, yes = 0, result = 0;
+  std::vector<Fiber*> waiting;
+};
+struct Late {  // an arrival at an mbarrier when copies are done
+  Fiber* fiber;
+  std::vector<Copy> copies;
+  u32 barrier, line;
+};
+
+// Products of a warpgroup in flight: the chunks of shared memory that each committed group reads, until every warp, each
+// of which commits and waits for itself, has waited for it.
+struct Products {
+  std::vector<u32> open;
+  std::vector<std::vector<u32>> groups;
+  std::vector<u32> warps;  // that have not waited for a group
+  u32 committed[4] = {}, retired[4] = {};
+};
+
+struct Block {
+  u32 id[3];
+  std::vector<Fiber*> fibers;
+  std::vector<Meeting> meetings;
+  Named named[16];
+  std::vector<char> memory;
+  char* shared;
+  u32 size, left;
+  std::vector<u16> read;    // by how many products in flight, each 16 bytes of shared memory
+  std::vector<u8> written;  // since the last fence.proxy.async, each 16 bytes
+  Products products[8];     // of each warpgroup
+  std::vector<Late> late;
+};
+
+// All of the mask (of a warp, or of a warpgroup where `unit` says so) bring something; the last one works for all.
+void meet(Thread& t, u32 line, u32 unit, u32 mask, void (*work)(Meeting&), long how, const void* brought, void* given);
+// Fails where what tensor cores or bulk copies read was written without a fence.proxy.async, by whichever thread, since.
+void published(Thread& t, u32 line, u32 chunk);
+template <class T> const T& brought(const Meeting& m, size_t n) { return *static_cast<const T*>(m.there[n]->brought); }
+template <class T> T& given(Meeting& m, size_t n) { return *static_cast<T*>(m.there[n]->given); }
+
+}  // namespace simt

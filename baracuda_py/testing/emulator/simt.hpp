@@ -1,0 +1,419 @@
+// What translated PTX calls: one function an opcode, and the threads they run in.
+//
+// A CUDA thread is a fiber: it runs until an instruction that others have a part in (a shuffle, a barrier, a product of a
+// warpgroup), hands over what it brings and sleeps until the last of them has come. Registers are unsigned integers of
+// their width; as<T> reads one as T, bits makes one of T.
+// PTX ISA 9.0: every function is named as its instruction there.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace simt {
+
+using u8 = uint8_t;
+using u16 = uint16_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+using s8 = int8_t;
+using s16 = int16_t;
+using s32 = int32_t;
+using s64 = int64_t;
+using f32 = float;
+using f64 = double;
+using f16 = _Float16;
+using b8 = u8;
+using b16 = u16;
+using b32 = u32;
+using b64 = u64;
+using pred = bool;
+
+// ---- numbers ----
+
+struct bf16 {
+  u16 word;
+  bf16() = default;
+  bf16(double x) {  // to nearest even
+    float narrow = static_cast<float>(x);
+    u32 b;
+    if (static_cast<double>(narrow) != x && x == x) {  // towards odd, so that rounding twice is rounding once
+      memcpy(&b, &narrow, 4);
+      if (std::fabs(static_cast<double>(narrow)) > std::fabs(x)) --b;
+      b |= 1;
+      memcpy(&narrow, &b, 4);
+    }
+    memcpy(&b, &narrow, 4);
+    word = narrow != narrow ? 0x7fff : static_cast<u16>((b + 0x7fff + (b >> 16 & 1)) >> 16);
+  }
+  operator float() const {
+    const u32 b = static_cast<u32>(word) << 16;
+    float x;
+    memcpy(&x, &b, 4);
+    return x;
+  }
+};
+
+template <class T> struct Two {
+  T low, high;
+};
+template <int N> struct alignas(8) Bytes {
+  char at[N];
+};
+using f16x2 = Two<f16>;
+using bf16x2 = Two<bf16>;
+
+struct e4m3 {
+  u8 word;
+  operator float() const {
+    const int power = word / 8 % 16;
+    const float digits = word % 8 / 8.0f, x = power ? std::ldexp(1 + digits, power - 7) : std::ldexp(digits, -6);
+    return word % 128 == 127 ? NAN : word < 128 ? x : -x;
+  }
+};
+struct e5m2 {
+  u8 word;
+  operator float() const {
+    const u16 wide = static_cast<u16>(word << 8);
+    f16 x;
+    memcpy(&x, &wide, 2);
+    return x;
+  }
+};
+using e4m3x2 = Two<e4m3>;
+using e5m2x2 = Two<e5m2>;
+
+template <int BYTES> struct Word;
+template <> struct Word<1> { using type = u8; };
+template <> struct Word<2> { using type = u16; };
+template <> struct Word<4> { using type = u32; };
+template <> struct Word<8> { using type = u64; };
+
+template <class T> constexpr bool integral = std::is_integral_v<T>;
+template <class T> constexpr bool is_signed = std::is_signed_v<T>;
+
+template <class T, class R> inline T as(R word) {
+  if constexpr (integral<T>) {
+    return static_cast<T>(word);
+  } else {
+    const auto narrow = static_cast<typename Word<sizeof(T)>::type>(word);
+    T x;
+    memcpy(&x, &narrow, sizeof(T));
+    return x;
+  }
+}
+
+// A register's worth of x; signed numbers fill a wider register with their sign.
+template <class T> inline auto bits(T x) {
+  if constexpr (integral<T>) {
+    return x;
+  } else {
+    typename Word<sizeof(T)>::type word;
+    memcpy(&word, &x, sizeof(T));
+    return word;
+  }
+}
+
+// ---- arithmetic ----
+
+template <class T> T add(T a, T b) {
+  if constexpr (integral<T>) return static_cast<T>(static_cast<u64>(a) + static_cast<u64>(b));
+  else return T(a + b);
+}
+template <class T> T sub(T a, T b) {
+  if constexpr (integral<T>) return static_cast<T>(static_cast<u64>(a) - static_cast<u64>(b));
+  else return T(a - b);
+}
+template <class T> Two<T> mul(Two<T> a, Two<T> b) {
+  return {T(float(a.low) * float(b.low)), T(float(a.high) * float(b.high))};
+}
+template <class T> T mul(T a, T b) { return T(a * b); }
+template <class T> T mul_lo(T a, T b) { return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b)); }
+template <class T> T mul_hi(T a, T b) {
+  if constexpr (is_signed<T>) return static_cast<T>(static_cast<__int128>(a) * b >> 8 * sizeof(T));
+  else return static_cast<T>(static_cast<unsigned __int128>(a) * b >> 8 * sizeof(T));
+}
+template <class T> auto mul_wide(T a, T b) {
+  using Signed = std::conditional_t<sizeof(T) == 2, s32, s64>;
+  using Wide = std::conditional_t<is_signed<T>, Signed, std::make_unsigned_t<Signed>>;
+  return static_cast<Wide>(static_cast<Wide>(a) * static_cast<Wide>(b));
+}
+template <class T> T mad_lo(T a, T b, T c) { return add(mul_lo(a, b), c); }
+template <class T> auto mad_wide(T a, T b, decltype(mul_wide(a, b)) c) { return add(mul_wide(a, b), c); }
+template <class T> T div(T a, T b) {
+  if constexpr (integral<T>) {
+    if (b == 0) return static_cast<T>(-1);
+    if constexpr (is_signed<T>) return b == -1 ? sub<T>(0, a) : a / b;
+  }
+  return T(a / b);
+}
+template <class T> T rem(T a, T b) {
+  if (b == 0) return a;
+  if constexpr (is_signed<T>) return b == -1 ? 0 : a % b;
+  return a % b;
+}
+inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
+inline double fma(double a, double b, double c) { return std::fma(a, b, c); }
+template <class T> Two<T> fma(Two<T> a, Two<T> b, Two<T> c) {
+  const auto one = [](T x, T y, T z) { return T(double(float(x)) * double(float(y)) + double(float(z))); };
+  return {one(a.low, b.low, c.low), one(a.high, b.high, c.high)};
+}
+float fma_rm(float a, float b, float c);  // towards -inf, and towards 0
+float fma_rz(float a, float b, float c);
+float add_rz(float a, float b);
+template <class T> T neg(T a) {
+  if constexpr (integral<T>) return sub<T>(0, a);
+  else return -a;
+}
+template <class T> T abs(T a) {
+  if constexpr (integral<T>) return a < 0 ? neg(a) : a;
+  else return T(std::fabs(static_cast<double>(a)));
+}
+template <class T> bool negative(T a) { return std::signbit(static_cast<double>(a)); }
+template <class T> T max(T a, T b) {
+  if constexpr (integral<T>) return a > b ? a : b;
+  else return a != a ? b : b != b ? a : a == b ? (negative(a) ? b : a) : a > b ? a : b;
+}
+template <class T> T min(T a, T b) {
+  if constexpr (integral<T>) return a < b ? a : b;
+  else return a != a ? b : b != b ? a : a == b ? (negative(a) ? a : b) : a < b ? a : b;
+}
+template <class T> T max_NaN(T a, T b) { return a != a || b != b ? T(NAN) : max(a, b); }
+template <class T> T min_NaN(T a, T b) { return a != a || b != b ? T(NAN) : min(a, b); }
+template <class T> Two<T> max(Two<T> a, Two<T> b) { return {max(a.low, b.low), max(a.high, b.high)}; }
+template <class T> Two<T> min(Two<T> a, Two<T> b) { return {min(a.low, b.low), min(a.high, b.high)}; }
+template <class T> Two<T> max_NaN(Two<T> a, Two<T> b) { return {max_NaN(a.low, b.low), max_NaN(a.high, b.high)}; }
+template <class T> Two<T> min_NaN(Two<T> a, Two<T> b) { return {min_NaN(a.low, b.low), min_NaN(a.high, b.high)}; }
+template <class T> T copysign(T a, T b) { return negative(a) == negative(b) ? b : -b; }
+template <class T> T sqrt(T a) { return std::sqrt(a); }
+template <class T> T rcp(T a) { return T(1) / a; }
+template <class T> T flushed(T a) { return std::fpclassify(a) == FP_SUBNORMAL ? std::copysign(T(0), a) : a; }
+template <class T> T rcp_ftz(T a) { return flushed(T(1) / flushed(a)); }
+template <class T> T rsqrt(T a) { return T(1 / std::sqrt(static_cast<double>(a))); }
+inline float ex2(float a) { return std::exp2(a); }
+inline float ex2_ftz(float a) { return flushed(std::exp2(flushed(a))); }
+inline float lg2(float a) { return std::log2(a); }
+inline float sin(float a) { return std::sin(a); }
+inline float cos(float a) { return std::cos(a); }
+inline float tanh(float a) { return std::tanh(a); }
+
+// ---- bits ----
+
+template <class T> T and_(T a, T b) { return static_cast<T>(a & b); }
+template <class T> T or_(T a, T b) { return static_cast<T>(a | b); }
+template <class T> T xor_(T a, T b) { return static_cast<T>(a ^ b); }
+template <class T> T not_(T a) {
+  if constexpr (std::is_same_v<T, bool>) return !a;
+  else return static_cast<T>(~a);
+}
+template <class T> T shl(T a, u32 b) { return b >= 8 * sizeof(T) ? 0 : static_cast<T>(static_cast<u64>(a) << b); }
+template <class T> T shr(T a, u32 b) {
+  if (b >= 8 * sizeof(T)) return is_signed<T> && a < 0 ? static_cast<T>(-1) : T(0);
+  return static_cast<T>(a >> b);
+}
+template <class T> u32 popc(T a) { return static_cast<u32>(__builtin_popcountll(a)); }
+template <class T> u32 clz(T a) { return a == 0 ? 8 * sizeof(T) : __builtin_clzll(a) - (64 - 8 * sizeof(T)); }
+template <class T> T brev(T a) {
+  T b = 0;
+  for (unsigned n = 0; n < 8 * sizeof(T); ++n) b |= static_cast<T>(a >> n & 1) << (8 * sizeof(T) - 1 - n);
+  return b;
+}
+inline u32 bfind_shiftamt(u32 a) { return a == 0 ? ~0u : static_cast<u32>(__builtin_clz(a)); }
+template <class T> T bfi(T a, T b, u32 at, u32 count) {
+  at &= 255, count &= 255;
+  for (u32 n = 0; n < count && at + n < 8 * sizeof(T); ++n) b = (b & ~(T(1) << (at + n))) | (a >> n & 1) << (at + n);
+  return b;
+}
+u32 prmt(u32 a, u32 b, u32 selector);
+inline u64 joined(u32 low, u32 high) { return static_cast<u64>(high) << 32 | low; }
+inline u32 shf_l(u32 low, u32 high, u32 n) { return static_cast<u32>(joined(low, high) << (n & 31) >> 32); }
+inline u32 shf_r(u32 low, u32 high, u32 n) { return static_cast<u32>(joined(low, high) >> (n & 31)); }
+template <class T> T selp(T a, T b, bool p) { return p ? a : b; }
+
+// ---- comparisons ----
+
+template <class T> bool eq(T a, T b) { return a == b; }
+template <class T> bool ne(T a, T b) {
+  if constexpr (integral<T>) return a != b;
+  else return a == a && b == b && a != b;
+}
+template <class T> bool lt(T a, T b) { return a < b; }
+template <class T> bool le(T a, T b) { return a <= b; }
+template <class T> bool gt(T a, T b) { return a > b; }
+template <class T> bool ge(T a, T b) { return a >= b; }
+template <class T> bool equ(T a, T b) { return !(a < b || a > b); }
+template <class T> bool neu(T a, T b) { return !(a == b); }
+template <class T> bool ltu(T a, T b) { return !(a >= b); }
+template <class T> bool leu(T a, T b) { return !(a > b); }
+template <class T> bool gtu(T a, T b) { return !(a <= b); }
+template <class T> bool geu(T a, T b) { return !(a < b); }
+template <class T> bool num(T a, T b) { return a == a && b == b; }
+template <class T> bool nan(T a, T b) { return a != a || b != b; }
+
+// ---- conversions ----
+
+template <class To> To to_integer(double x) {  // whole already; NaN is 0, and 2^63 where To has 64 bits
+  if (x != x) return sizeof(To) == 8 ? static_cast<To>(1ull << 63) : To(0);
+  using Limits = std::numeric_limits<To>;
+  if (x <= static_cast<double>(Limits::min())) return Limits::min();
+  if (x >= static_cast<double>(Limits::max())) return Limits::max();
+  return static_cast<To>(x);
+}
+template <class T> constexpr bool is_pair = false;
+template <class T> constexpr bool is_pair<Two<T>> = true;
+template <class To, class From> To cvt(From x) {
+  if constexpr (integral<To>) {
+    static_assert(integral<From>, "a number becomes an integer by cvt.rni and the like");
+    return static_cast<To>(x);
+  } else if constexpr (is_pair<From>) {
+    return {decltype(To::low)(float(x.low)), decltype(To::low)(float(x.high))};
+  } else if constexpr (std::is_same_v<From, bf16>) {
+    return To(float(x));
+  } else {
+    return To(x);
+  }
+}
+template <class To, class From> auto whole(double x) {
+  if constexpr (integral<To>) return to_integer<To>(x);
+  else return To(x);
+}
+template <class To, class From> To cvt_rni(From x) { return whole<To, From>(std::nearbyint(double(x))); }
+template <class To, class From> To cvt_rzi(From x) { return whole<To, From>(std::trunc(double(x))); }
+template <class To, class From> To cvt_rmi(From x) { return whole<To, From>(std::floor(double(x))); }
+template <class To, class From> To cvt_rpi(From x) { return whole<To, From>(std::ceil(double(x))); }
+template <class To, class From> To cvt_sat(From x) { return x > From(0) ? To(x < From(1) ? x : From(1)) : To(0); }
+template <class To, class From> To cvt(From high, From low) { return {decltype(To::low)(low), decltype(To::low)(high)}; }
+
+// ---- threads ----
+
+enum class State : u8 { ready, waits, gone };
+
+struct Block;
+struct Thread {
+  u32 tid[3], lane, number;  // number: among the block's threads
+  State state;
+  bool carry;
+  u32 line;      // of the PTX where it waits
+  char* shared;  // the block's
+  const char* param;
+  Block* block;
+};
+
+void pause(Thread& t, u32 line);  // others run first
+[[noreturn]] void fail(Thread& t, u32 line, const char* what, u64 value = 0);
+[[noreturn]] void leave(Thread& t);
+extern u64 events;  // whatever another thread could wait for
+u32 ctaid(Thread& t, int axis);
+u32 nctaid(Thread& t, int axis);
+u32 ntid(Thread& t, int axis);
+
+// ---- sums of several words ----
+
+template <class T> T carried(Thread& t, T a, T b, bool carry) {
+  const auto sum = static_cast<unsigned __int128>(a) + b + carry;
+  t.carry = sum >> 8 * sizeof(T) & 1;
+  return static_cast<T>(sum);
+}
+template <class T> T add_cc(Thread& t, T a, T b) { return carried(t, a, b, false); }
+template <class T> T addc_cc(Thread& t, T a, T b) { return carried(t, a, b, t.carry); }
+template <class T> T addc(Thread& t, T a, T b) { return static_cast<T>(a + b + t.carry); }
+template <class T> T borrowed(Thread& t, T a, T b, bool borrow) {
+  t.carry = a < b || (borrow && a == b);
+  return static_cast<T>(a - b - borrow);
+}
+template <class T> T sub_cc(Thread& t, T a, T b) { return borrowed(t, a, b, false); }
+template <class T> T subc_cc(Thread& t, T a, T b) { return borrowed(t, a, b, t.carry); }
+template <class T> T subc(Thread& t, T a, T b) { return static_cast<T>(a - b - t.carry); }
+template <class T> T mad_lo_cc(Thread& t, T a, T b, T c) { return carried(t, mul_lo(a, b), c, false); }
+template <class T> T mad_hi_cc(Thread& t, T a, T b, T c) { return carried(t, mul_hi(a, b), c, false); }
+template <class T> T madc_lo_cc(Thread& t, T a, T b, T c) { return carried(t, mul_lo(a, b), c, t.carry); }
+template <class T> T madc_hi_cc(Thread& t, T a, T b, T c) { return carried(t, mul_hi(a, b), c, t.carry); }
+template <class T> T madc_lo(Thread& t, T a, T b, T c) { return addc(t, mul_lo(a, b), c); }
+template <class T> T madc_hi(Thread& t, T a, T b, T c) { return addc(t, mul_hi(a, b), c); }
+
+// ---- memory ----
+
+// Shared memory is bounds-checked; `reads` bytes of it by the tensor cores are in flight until wgmma.wait_group.
+char* shared_at(Thread& t, u32 line, u64 address, u32 size, bool writes);
+inline char* aligned(Thread& t, u32 line, u64 address, u32 size) {
+  if (address % size) fail(t, line, "misaligned address", address);
+  if (address < 65536) fail(t, line, "no such address", address);
+  return reinterpret_cast<char*>(address);
+}
+template <class T> auto load(const char* at) {
+  T x;
+  memcpy(&x, at, sizeof(T));
+  return bits(x);
+}
+template <class T, class R> void store(char* at, R word) {
+  const T x = as<T>(word);
+  memcpy(at, &x, sizeof(T));
+  ++events;
+}
+inline u64 cvta_shared(Thread& t, u64 x) { return x + reinterpret_cast<u64>(t.shared); }
+inline u64 cvta_to_shared(Thread& t, u64 x) { return x - reinterpret_cast<u64>(t.shared); }
+
+enum class Atom { add, min, max, and_, or_, xor_, exch, inc, dec };
+template <class T> T combined(Atom op, T a, T b) {
+  if constexpr (integral<T>) {
+    switch (op) {
+      case Atom::and_: return a & b;
+      case Atom::or_: return a | b;
+      case Atom::xor_: return a ^ b;
+      case Atom::inc: return a >= b ? T(0) : T(a + 1);
+      case Atom::dec: return a == 0 || a > b ? b : T(a - 1);
+      default: break;
+    }
+  }
+  switch (op) {
+    case Atom::add: return add(a, b);
+    case Atom::min: return min(a, b);
+    case Atom::max: return max(a, b);
+    default: return b;
+  }
+}
+template <class T, class R> auto atom(char* at, Atom op, R b) {
+  const T old = as<T>(load<T>(at));
+  store<T>(at, bits(combined<T>(op, old, as<T>(b))));
+  return bits(old);
+}
+template <class T, class R> auto atom_cas(char* at, R expected, R desired) {
+  const auto old = load<T>(at);
+  if (old == expected) store<T>(at, desired);
+  return old;
+}
+
+// ---- what threads do together ----
+
+enum class Shuffle { idx, up, down, bfly };
+u32 shfl(Thread& t, u32 line, Shuffle how, u32 a, u32 b, u32 c, u32 mask, bool* inside = nullptr);
+enum class Vote { any, all, ballot, match, elect };
+u32 vote(Thread& t, u32 line, Vote how, u32 value, u32 mask);
+inline void bar_warp(Thread& t, u32 line, u32 mask) { vote(t, line, Vote::any, 0, mask); }
+void ldmatrix(Thread& t, u32 line, u32* d, int count, bool trans, u32 address);
+void stmatrix(Thread& t, u32 line, const u32* a, int count, bool trans, u32 address);
+u32 movmatrix(Thread& t, u32 line, u32 a);
+enum class Half { f16, bf16 };
+void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], const float (&c)[4]);
+void wgmma(Thread& t, u32 line, Half type, int n, u32* d, const u32* a, u64 a_at, bool a_across, u64 b_at, bool b_across,
+           bool adds);
+void publish(Thread& t);  // fence.proxy.async
+void wgmma_commit(Thread& t, u32 line);
+void wgmma_wait(Thread& t, u32 line, u32 pending);
+enum class Reduce { none, any, all, count };
+u32 barrier(Thread& t, u32 line, u32 id, u32 count, bool waits, Reduce how = Reduce::none, u32 value = 0);  // count 0: all
+
+void mbarrier_init(Thread& t, u32 line, u32 address, u32 count);
+void mbarrier_arrive(Thread& t, u32 line, u32 address);
+bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity);
+
+void cp_async(Thread& t, u32 line, u32 to, u64 from, u32 size, u32 read);
+void cp_async_commit(Thread& t);
+void cp_async_wait(Thread& t, u32 pending);
+void cp_async_arrive(Thread& t, u32 line, u32 barrier);
+void bulk(Thread& t, u32 line, u64 to, u32 from, u32 bytes, bool adds);
+void bulk_commit(Thread& t);
+void bulk_wait(Thread& t, u32 pending);
+
+}  // namespace simt

@@ -1,0 +1,278 @@
+// What threads of a warp, and of a warpgroup, do together.
+#include "grid.hpp"
+
+namespace simt {
+
+namespace {
+
+struct Shuffled {
+  u32 a, b, c;
+};
+struct Received {
+  u32 value;
+  bool inside;
+};
+
+void shuffle(Meeting& m) {
+  for (u32 n = 0; n < m.there.size(); ++n) {
+    const auto [a, b, c] = brought<Shuffled>(m, n);
+    const u32 lane = m.there[n]->lane, segment = c >> 8 & 31, clamp = c & 31, low = lane & segment;
+    const u32 high = low | (clamp & ~segment), by = b & 31;
+    s32 from = 0;
+    bool inside = false;
+    switch (static_cast<Shuffle>(m.how)) {
+      case Shuffle::up: from = static_cast<s32>(lane - by), inside = from >= static_cast<s32>(high); break;
+      case Shuffle::down: from = lane + by, inside = from <= static_cast<s32>(high); break;
+      case Shuffle::bfly: from = lane ^ by, inside = from <= static_cast<s32>(high); break;
+      case Shuffle::idx: from = low | (by & ~segment), inside = from <= static_cast<s32>(high); break;
+    }
+    if (!inside) from = lane;
+    u32 value = 0xdeadbeef;  // of a lane that is not there
+    for (u32 k = 0; k < m.there.size(); ++k) {
+      if (m.there[k]->lane == static_cast<u32>(from)) value = brought<Shuffled>(m, k).a;
+    }
+    given<Received>(m, n) = {value, inside};
+  }
+}
+
+void count_votes(Meeting& m) {
+  u32 ballot = 0;
+  for (u32 n = 0; n < m.there.size(); ++n) ballot |= static_cast<u32>(brought<u32>(m, n) != 0) << m.there[n]->lane;
+  for (u32 n = 0; n < m.there.size(); ++n) {
+    u32 result = 0;
+    switch (static_cast<Vote>(m.how)) {
+      case Vote::any: result = ballot != 0; break;
+      case Vote::all: result = static_cast<size_t>(__builtin_popcount(ballot)) == m.there.size(); break;
+      case Vote::ballot: result = ballot; break;
+      case Vote::elect: result = n == 0; break;
+      case Vote::match:
+        for (u32 k = 0; k < m.there.size(); ++k) {
+          result |= static_cast<u32>(brought<u32>(m, k) == brought<u32>(m, n)) << m.there[k]->lane;
+        }
+    }
+    given<u32>(m, n) = result;
+  }
+}
+
+// Matrices of 8 by 8 16-bit elements: a thread holds elements 2 t and 2 t + 1 of row g, of rows or across.
+u32 pair_of(const u16 (&x)[8][8], u32 lane, bool trans) {
+  const u32 g = lane / 4, t = 2 * (lane % 4);
+  return trans ? x[t][g] | static_cast<u32>(x[t + 1][g]) << 16 : x[g][t] | static_cast<u32>(x[g][t + 1]) << 16;
+}
+void put_pair(u16 (&x)[8][8], u32 lane, bool trans, u32 pair) {
+  const u32 g = lane / 4, t = 2 * (lane % 4);
+  (trans ? x[t][g] : x[g][t]) = static_cast<u16>(pair), (trans ? x[t + 1][g] : x[g][t + 1]) = static_cast<u16>(pair >> 16);
+}
+
+struct Matrices {
+  u32 address;
+  const u32* pairs;
+};
+
+void load_matrices(Meeting& m) {
+  const int count = static_cast<int>(m.how / 2);
+  for (int k = 0; k < count; ++k) {
+    u16 x[8][8];
+    for (int row = 0; row < 8; ++row) {
+      memcpy(x[row], m.there[0]->shared + brought<Matrices>(m, 8 * k + row).address, 16);
+    }
+    for (u32 n = 0; n < warp_size; ++n) static_cast<u32*>(m.there[n]->given)[k] = pair_of(x, n, m.how % 2);
+  }
+}
+void store_matrices(Meeting& m) {
+  const int count = static_cast<int>(m.how / 2);
+  for (int k = 0; k < count; ++k) {
+    u16 x[8][8];
+    for (u32 n = 0; n < warp_size; ++n) put_pair(x, n, m.how % 2, brought<Matrices>(m, n).pairs[k]);
+    for (int row = 0; row < 8; ++row) {
+      memcpy(m.there[0]->shared + brought<Matrices>(m, 8 * k + row).address, x[row], 16);
+    }
+  }
+}
+void turn_matrix(Meeting& m) {
+  u16 x[8][8];
+  for (u32 n = 0; n < warp_size; ++n) put_pair(x, n, false, brought<u32>(m, n));
+  for (u32 n = 0; n < warp_size; ++n) given<u32>(m, n) = pair_of(x, n, true);
+}
+
+float number(Half type, u16 word) {
+  return type == Half::f16 ? static_cast<float>(as<f16>(word)) : static_cast<float>(as<bf16>(word));
+}
+float low_of(Half type, u32 pair) { return number(type, static_cast<u16>(pair)); }
+float high_of(Half type, u32 pair) { return number(type, static_cast<u16>(pair >> 16)); }
+
+// 16 by 16 elements as a warp has a left operand.
+template <int K> void unpack(Half type, float (*to)[K], u32 lane, const u32* a) {
+  const u32 g = lane / 4, t = 2 * (lane % 4);
+  for (int n = 0; n < 4; ++n) {
+    to[g + n % 2 * 8][t + n / 2 * 8] = low_of(type, a[n]), to[g + n % 2 * 8][t + n / 2 * 8 + 1] = high_of(type, a[n]);
+  }
+}
+
+struct Fragments {
+  const u32 *a, *b;
+  const float* c;
+};
+void multiply(Meeting& m) {
+  const Half type = static_cast<Half>(m.how);
+  float a[16][16], b[16][8];
+  for (u32 n = 0; n < warp_size; ++n) {
+    const Fragments& f = brought<Fragments>(m, n);
+    unpack<16>(type, a, n, f.a);
+    for (int k = 0; k < 2; ++k) {
+      b[n % 4 * 2 + 8 * k][n / 4] = low_of(type, f.b[k]), b[n % 4 * 2 + 8 * k + 1][n / 4] = high_of(type, f.b[k]);
+    }
+  }
+  for (u32 n = 0; n < warp_size; ++n) {
+    for (int e = 0; e < 4; ++e) {
+      const u32 i = n / 4 + e / 2 * 8, j = n % 4 * 2 + e % 2;
+      double sum = brought<Fragments>(m, n).c[e];
+      for (int k = 0; k < 16; ++k) sum += static_cast<double>(a[i][k]) * b[k][j];
+      static_cast<float*>(m.there[n]->given)[e] = static_cast<float>(sum);
+    }
+  }
+}
+
+void matrices_fit(Thread& t, u32 line, int count, u32 address, bool writes) {
+  if (static_cast<int>(t.lane) < 8 * count) shared_at(t, line, address, 16, writes);
+}
+
+}  // namespace
+
+u32 shfl(Thread& t, u32 line, Shuffle how, u32 a, u32 b, u32 c, u32 mask, bool* inside) {
+  const Shuffled mine{a, b, c};
+  Received got;
+  meet(t, line, warp_size, mask, shuffle, static_cast<long>(how), &mine, &got);
+  if (inside) *inside = got.inside;
+  return got.value;
+}
+u32 vote(Thread& t, u32 line, Vote how, u32 value, u32 mask) {
+  u32 got;
+  meet(t, line, warp_size, mask, count_votes, static_cast<long>(how), &value, &got);
+  return got;
+}
+void ldmatrix(Thread& t, u32 line, u32* d, int count, bool trans, u32 address) {
+  const Matrices mine{address, nullptr};
+  matrices_fit(t, line, count, address, false);
+  meet(t, line, warp_size, ~0u, load_matrices, 2 * count + trans, &mine, d);
+}
+void stmatrix(Thread& t, u32 line, const u32* a, int count, bool trans, u32 address) {
+  const Matrices mine{address, a};
+  matrices_fit(t, line, count, address, true);
+  meet(t, line, warp_size, ~0u, store_matrices, 2 * count + trans, &mine, nullptr);
+}
+u32 movmatrix(Thread& t, u32 line, u32 a) {
+  u32 got;
+  meet(t, line, warp_size, ~0u, turn_matrix, 0, &a, &got);
+  return got;
+}
+void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], const float (&c)[4]) {
+  const Fragments mine{a, b, c};
+  float got[4];
+  meet(t, line, warp_size, ~0u, multiply, static_cast<long>(type), &mine, got);
+  memcpy(d, got, sizeof got);
+}
+
+// ---- a warpgroup ----
+
+namespace {
+
+// Operands of 16 elements along k: a 128-byte swizzle, rows of 64 elements.
+struct Operand {
+  u32 start, leading, stride;
+  explicit Operand(u64 d) : start((d & 0x3fff) << 4), leading((d >> 16 & 0x3fff) << 4), stride((d >> 32 & 0x3fff) << 4) {}
+  u32 at(u32 row, u32 k, bool across) const {
+    const u32 linear = across ? start + row / 64 * leading + k / 8 * stride + k % 8 * 128 + row % 64 * 2
+                              : start + row / 8 * stride + row % 8 * 128 + k * 2;
+    return linear ^ (linear >> 7 & 7) << 4;
+  }
+};
+
+struct Product {
+  Half type;
+  int n;
+  u32* d;
+  const u32* a;
+  u64 a_at, b_at;
+  bool a_across, b_across, adds;
+};
+
+void gather(Meeting& m, Half type, u64 descriptor, bool across, u32 rows, float (*to)[16]) {
+  Thread& t = *m.there[0];
+  Block& b = *t.block;
+  if (descriptor >> 62 != 1) fail(t, m.line, "an operand without the 128-byte swizzle", descriptor);
+  const Operand x(descriptor);
+  auto& chunks = b.products[t.number / group_size].open;
+  for (u32 row = 0; row < rows; ++row) {
+    for (u32 k = 0; k < 16; ++k) {
+      const u32 at = x.at(row, k, across);
+      if (at + 2 > b.size) fail(t, m.line, "an operand outside shared memory", at);
+      u16 word;
+      memcpy(&word, b.shared + at, 2);
+      to[row][k] = number(type, word);
+      if (!chunks.empty() && chunks.back() == at / 16) continue;
+      published(t, m.line, at / 16);
+      chunks.push_back(at / 16), ++b.read[at / 16];
+    }
+  }
+}
+
+void multiply_group(Meeting& m) {
+  const Product& p = brought<Product>(m, 0);
+  alignas(64) float a[64][16], b[256][16], turned[16][256];
+  if (p.a) {
+    for (u32 n = 0; n < group_size; ++n) unpack<16>(p.type, a + n / 32 * 16, n % 32, brought<Product>(m, n).a);
+  } else {
+    gather(m, p.type, p.a_at, p.a_across, 64, a);
+  }
+  gather(m, p.type, p.b_at, p.b_across, p.n, b);
+  for (int j = 0; j < p.n; ++j) {
+    for (int k = 0; k < 16; ++k) turned[k][j] = b[j][k];
+  }
+  for (u32 i = 0; i < 64; ++i) {
+    alignas(64) float sums[256] = {};
+    for (int k = 0; k < 16; ++k) {
+      const float x = a[i][k];
+      for (int j = 0; j < p.n; ++j) sums[j] += x * turned[k][j];
+    }
+    for (int j = 0; j < p.n; ++j) {
+      const Product& mine = brought<Product>(m, i / 16 * 32 + i % 8 * 4 + j % 8 / 2);
+      u32& word = mine.d[j / 8 * 4 + i % 16 / 8 * 2 + j % 2];
+      word = bits(p.adds ? as<float>(word) + sums[j] : sums[j]);
+    }
+  }
+}
+
+Products& products_of(Meeting& m, u32& warp) {
+  const Fiber& f = *m.there[0];
+  warp = f.number / warp_size % 4;
+  return f.block->products[f.number / group_size];
+}
+void warp_commit(Meeting& m) {
+  u32 warp;
+  Products& p = products_of(m, warp);
+  if (p.committed[warp]++ < p.groups.size()) return;
+  p.groups.push_back(std::move(p.open)), p.warps.push_back(4);
+  p.open.clear();
+}
+void warp_wait(Meeting& m) {
+  u32 warp;
+  Products& p = products_of(m, warp);
+  for (u32& n = p.retired[warp]; n + m.how < p.committed[warp]; ++n) {
+    if (--p.warps[n] != 0) continue;
+    for (u32 chunk : p.groups[n]) --m.there[0]->block->read[chunk];
+    p.groups[n] = {};
+  }
+}
+
+}  // namespace
+
+void wgmma(Thread& t, u32 line, Half type, int n, u32* d, const u32* a, u64 a_at, bool a_across, u64 b_at, bool b_across,
+           bool adds) {
+  const Product mine{type, n, d, a, a_at, b_at, a_across, b_across, adds};
+  meet(t, line, group_size, ~0u, multiply_group, line, &mine, nullptr);
+}
+void wgmma_commit(Thread& t, u32 line) { meet(t, line, warp_size, ~0u, warp_commit, 0, nullptr, nullptr); }
+void wgmma_wait(Thread& t, u32 line, u32 pending) { meet(t, line, warp_size, ~0u, warp_wait, pending, nullptr, nullptr); }
+
+}  // namespace simt
