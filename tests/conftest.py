@@ -17,6 +17,15 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 os.environ.setdefault("BARACUDA_CACHE_DIR", str(Path(tempfile.gettempdir(), f"baracuda-tests-{os.getuid()}")))
 
 
+@pytest.fixture(scope="session")
+def emulation() -> None:
+    """What runs kernels without a GPU, or a skip."""
+    from baracuda_py.testing.emulator import missing
+
+    if (why := missing()) is not None:
+        pytest.skip(f"kernels not emulated, which takes NVRTC and g++: {why}")
+
+
 def devices() -> int:
     """CUDA devices the driver reports."""
     from baracuda_py.core.device import driver_device_count

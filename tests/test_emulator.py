@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from baracuda_py.jit import Unit
-from baracuda_py.testing.emulator import EmulationError, missing, run_kernel, translated
+from baracuda_py.testing.emulator import EmulationError, run_kernel, translated
+
+pytestmark = pytest.mark.usefixtures("emulation")
 
 CODE = """
 #include <baracuda/pipeline.cuh>
@@ -66,11 +68,9 @@ UNIT = Unit("emulator_test", CODE, symbols=NAMES)
 
 def run(name: str, how: int, threads: int, smem: int = 0, seed: int = 1) -> np.ndarray:
     """256 floats, 0 … 255, after a kernel."""
-    if (why := missing()) is not None:
-        pytest.skip(f"kernels not emulated, which takes NVRTC and g++: {why}")
     x = np.arange(256, dtype=np.float32)
     params = np.array([x.ctypes.data, how], np.uint64).tobytes()
-    run_kernel(translated(UNIT, "sm_90a"), name, (1, 1, 1), (threads, 1, 1), smem, params, seed)
+    run_kernel(translated(UNIT, "sm_90a", name), name, (1, 1, 1), (threads, 1, 1), smem, params, seed)
     return x
 
 

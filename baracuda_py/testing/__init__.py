@@ -6,7 +6,7 @@ the reference on a device, `emulated` where there is none. Drawn problems need h
 
 from .checks import CHECKS, exercise
 from .draw import Case, Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case
-from .emulated import emulated
+from .emulated import emulate, emulated
 from .emulator import emulated_device, emulating
 from .gpu import GPU_CHECKS
 from .layouts import KINDS, Laid, Placement, lay_out, place
@@ -17,6 +17,6 @@ from .tolerance import assert_within, check, ulp
 
 __all__ = [
     "CHECKS", "GPU_CHECKS", "KINDS", "Case", "Draw", "HypothesisDraw", "Laid", "Operands", "Placement", "Record",
-    "SeededDraw", "assert_within", "check", "combinations", "emulated", "emulated_device", "emulating", "evaluate",
-    "exercise", "fill", "lay_out", "make_case", "operands", "place", "pointer_view", "recording", "ulp",
+    "SeededDraw", "assert_within", "check", "combinations", "emulate", "emulated", "emulated_device", "emulating",
+    "evaluate", "exercise", "fill", "lay_out", "make_case", "operands", "place", "pointer_view", "recording", "ulp",
 ]  # fmt: skip

@@ -22,12 +22,16 @@ _SEEDS = (1, 2)  # orders of threads
 
 
 def emulated(plan: type[Plan], draw: Draw) -> None:
-    """Within the row's bound, everything written, nothing else touched, no deadlock; the same bits in another order of
-    threads where the row is deterministic."""
+    """`emulate` over shapes, layouts, offsets and special values, on devices of two designs."""
     case = make_case(plan, draw, special=draw.integer(0, 3) == 0)
     served = [cc for cc in _CAPABILITIES if cc in capabilities(plan)] or capabilities(plan)[:1]
     chosen = plan.select(case.desc, _FAST if draw.flag() else None, device=emulated_device(draw.choice(served)))
-    ready = operands(case, draw if draw.integer(0, 3) else None)
+    emulate(chosen, operands(case, draw if draw.integer(0, 3) else None))
+
+
+def emulate(chosen: Plan, ready: Operands) -> None:
+    """Within the row's bound, everything written, nothing else touched, no deadlock; the same bits in another order of
+    threads where the row is deterministic."""
     args = ready.args(pointer_view)
     first: dict[tuple[str, int], np.ndarray] = {}
     for seed in _SEEDS:

@@ -38,7 +38,6 @@ from ..recording import Function, Memory, Record, Recorder
 from .translate import translate
 
 _HERE = Path(__file__).parent
-_SOURCES = tuple(sorted(path.name for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py")))
 _FLAGS = (
     "-std=c++17", "-w", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", f"-I{_HERE}",
 )  # fmt: skip
@@ -70,7 +69,7 @@ class Emulator(Recorder):
         """Run the kernel to its end."""
         done = super().launch(function, gx, gy, gz, bx, by, bz, smem, stream, params, extra)
         launched = self.record.launches[-1]
-        library = translated(function.unit, function.device.target)
+        library = translated(function.unit, function.device.target, function.symbol)
         run_kernel(library, function.symbol, launched.grid, launched.block, smem, launched.image, self.seed)
         return done
 
@@ -109,14 +108,15 @@ def run_kernel(
 
 
 @lru_cache(maxsize=512)
-def translated(unit: Unit, target: str) -> ctypes.CDLL:
-    """A unit's kernels, as a library."""
-    key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
+def translated(unit: Unit, target: str, symbol: str) -> ctypes.CDLL:
+    """One of a unit's kernels, as a library."""
     _threads()
-    # -O1 takes four times as long to compile as it takes to run them once or twice.
-    return _library(key, "-O0", lambda: translate(ptx(unit, target)))
+    key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
+    # -O1 takes four times as long to compile as it takes to run the kernel once or twice.
+    return _library(f"{key} {symbol}", "-O0", lambda: translate(ptx(unit, target), symbol))
 
 
+@lru_cache(maxsize=8)
 def ptx(unit: Unit, target: str) -> str:
     """What NVRTC makes of a unit before it assembles it."""
     text = source.flatten(unit.text, f"{unit.name}.cu")
@@ -154,14 +154,15 @@ def _threads() -> ctypes.CDLL:
 def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDLL:
     """Compiled, or found where another run or process left it."""
     command = [os.environ.get("CXX") or shutil.which("g++") or "c++", level, *_FLAGS]
-    facts = [key.encode(), *map(str.encode, command), *((_HERE / name).read_bytes() for name in _SOURCES)]
+    sources = sorted(path for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py"))
+    facts = [key.encode(), *map(str.encode, command), *(path.read_bytes() for path in sources)]
     folder = default_cache().dir / "emulator"
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(b"\0".join(facts)).hexdigest()
     library = folder / f"{digest[:32]}.so"
     if not library.exists():
         with tempfile.TemporaryDirectory(dir=folder) as work:
-            files = [_HERE / name for name in _SOURCES if name.endswith(".cpp")]
+            files = [path for path in sources if path.suffix == ".cpp"]
             if code is not None:
                 files = [Path(work, "kernels.cpp")]
                 files[0].write_text(code())

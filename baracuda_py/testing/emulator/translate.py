@@ -18,8 +18,8 @@ _DATA = re.compile(r"^((?:\.(?:visible|weak|extern)\s+)*)\.(global|const|shared)
 _STATEMENT = re.compile(r"\s*(?:([{}])|([\w$]+:)(?!:)|((?:[^;{}]|\{[^{};]*\})*);)")
 
 
-def translate(ptx: str) -> str:
-    """C++ of a module: for each kernel a function of a Thread&, and `name__shared`, its static shared memory."""
+def translate(ptx: str, kernel: str) -> str:
+    """C++ of one of a module's kernels: a function of a Thread&, and `name__shared`, its bytes of shared memory."""
     text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), ptx)
     functions = list(_FUNCTION.finditer(text))
     head = text[: functions[0].start()] if functions else text
@@ -38,6 +38,8 @@ def translate(ptx: str) -> str:
             shared.append(found[3])
     for found in functions:
         kind, result, name, params, _ = found.groups()
+        if kind == "entry" and name != kernel:
+            continue
         function = Function(name, names, shared, dynamic)
         body = _statements(text, found.end())
         if kind == "entry":

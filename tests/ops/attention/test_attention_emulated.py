@@ -1,0 +1,60 @@
+"""Tensor-core attention at head_dims and with terms that drawn problems are too small for, on the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baracuda_py import (
+    FlashSdpaBackwardPlan, FlashSdpaPlan, FlashSdpaVarlenBackwardPlan, FlashSdpaVarlenPlan, PlanPreference,
+)  # fmt: skip
+from baracuda_py.core.plan import Plan
+from baracuda_py.testing import emulate, emulated_device, fill, operands
+
+pytestmark = pytest.mark.usefixtures("emulation")
+
+CAUSAL = {"is_causal": True, "query_len": 200, "key_len": 200, "num_heads": 4, "num_kv_heads": 2}
+WINDOW = {"query_len": 300, "key_len": 260, "window_left": 70, "window_right": 9}
+CAPPED = {"is_causal": True, "query_len": 190, "key_len": 140, "num_heads": 2, "softcap": 5.0, "slopes": True}
+MASKED = {"query_len": 130, "key_len": 150, "mask": True}
+DROPPED = {"query_len": 130, "key_len": 150, "dropout_p": 0.3}
+FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
+OPTIONAL = ("mask", "slopes", "sinks", "dmask", "dslopes", "dsinks")
+
+
+def check(plan: type[Plan], d: tuple[int, int], facts: dict[str, Any], element: str, any_order: bool = False) -> None:
+    facts = FIELDS | facts
+    present = {name: bool(facts.pop(name, False)) for name in OPTIONAL}
+    facts["num_kv_heads"] = min(facts["num_heads"], facts["num_kv_heads"])
+    desc = plan.descriptor(d_k=d[0], d_v=d[1], scale=d[0] ** -0.5, element=element, **facts)
+    case = fill(plan, desc, np.random.default_rng(sum(d)), present)
+    chosen = plan.select(desc, PlanPreference(deterministic=not any_order), device=emulated_device(9.0))
+    emulate(chosen, operands(case))
+
+
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("facts", [CAUSAL, WINDOW, CAPPED, MASKED, DROPPED], ids=lambda f: "-".join(f))
+@pytest.mark.parametrize("any_order", [False, True])
+def test_backward(d: int, facts: dict[str, Any], any_order: bool) -> None:
+    check(FlashSdpaBackwardPlan, (d, d), facts, "bfloat16", any_order)
+
+
+@pytest.mark.parametrize("any_order", [False, True])
+@pytest.mark.parametrize("d", [(48, 3), (3, 64), (112, 67), (67, 128), (240, 195), (195, 256)])
+def test_backward_waits_for_what_it_copies_where_one_operand_is_aligned(d: tuple[int, int], any_order: bool) -> None:
+    check(FlashSdpaBackwardPlan, d, {"query_len": 130, "key_len": 130}, "float16", any_order)
+
+
+@pytest.mark.parametrize("d", [192, 256, 512])
+@pytest.mark.parametrize("facts", [CAUSAL, WINDOW, CAPPED, MASKED], ids=lambda f: "-".join(f))
+def test_forward(d: int, facts: dict[str, Any]) -> None:
+    check(FlashSdpaPlan, (d, d), facts, "float16")
+
+
+@pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])
+@pytest.mark.parametrize("any_order", [False, True])
+def test_packed(plan: type[Plan], any_order: bool) -> None:
+    packed = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, "max_seqlen_k": 190}
+    check(plan, (256, 256), packed | {"is_causal": True, "num_heads": 4}, "bfloat16", any_order)
