@@ -287,18 +287,21 @@ void publish(Thread& t) { std::fill(t.block->written.begin(), t.block->written.e
 // ---- out of line ----
 
 namespace {
-float rounded_fma(int mode, float a, float b, float c) {
+template <class T> T rounded_fma(int mode, T a, T b, T c) {
   const int usual = std::fegetround();
   std::fesetround(mode);
-  const volatile float x = a, y = b, z = c, result = std::fma(x, y, z);
+  const volatile T x = a, y = b, z = c, result = std::fma(x, y, z);
   std::fesetround(usual);
   return result;
 }
 }  // namespace
 
-float fma_rm(float a, float b, float c) { return rounded_fma(FE_DOWNWARD, a, b, c); }
 float fma_rz(float a, float b, float c) { return rounded_fma(FE_TOWARDZERO, a, b, c); }
-float add_rz(float a, float b) { return rounded_fma(FE_TOWARDZERO, a, 1.0f, b); }
+float fma_rm(float a, float b, float c) { return rounded_fma(FE_DOWNWARD, a, b, c); }
+float fma_rp(float a, float b, float c) { return rounded_fma(FE_UPWARD, a, b, c); }
+double fma_rz(double a, double b, double c) { return rounded_fma(FE_TOWARDZERO, a, b, c); }
+double fma_rm(double a, double b, double c) { return rounded_fma(FE_DOWNWARD, a, b, c); }
+double fma_rp(double a, double b, double c) { return rounded_fma(FE_UPWARD, a, b, c); }
 
 u32 prmt(u32 a, u32 b, u32 selector) {
   const u64 both = static_cast<u64>(b) << 32 | a;

@@ -159,9 +159,22 @@ template <class T> Two<T> fma(Two<T> a, Two<T> b, Two<T> c) {
   const auto one = [](T x, T y, T z) { return T(double(float(x)) * double(float(y)) + double(float(z))); };
   return {one(a.low, b.low, c.low), one(a.high, b.high, c.high)};
 }
-float fma_rm(float a, float b, float c);  // towards -inf, and towards 0
+// Towards 0, towards -inf, towards +inf.
 float fma_rz(float a, float b, float c);
-float add_rz(float a, float b);
+float fma_rm(float a, float b, float c);
+float fma_rp(float a, float b, float c);
+double fma_rz(double a, double b, double c);
+double fma_rm(double a, double b, double c);
+double fma_rp(double a, double b, double c);
+template <class T> T add_rz(T a, T b) { return fma_rz(a, T(1), b); }
+template <class T> T add_rm(T a, T b) { return fma_rm(a, T(1), b); }
+template <class T> T add_rp(T a, T b) { return fma_rp(a, T(1), b); }
+template <class T> T sub_rz(T a, T b) { return fma_rz(b, T(-1), a); }
+template <class T> T sub_rm(T a, T b) { return fma_rm(b, T(-1), a); }
+template <class T> T sub_rp(T a, T b) { return fma_rp(b, T(-1), a); }
+template <class T> T mul_rz(T a, T b) { return fma_rz(a, b, T(-0.0)); }
+template <class T> T mul_rm(T a, T b) { return fma_rm(a, b, T(-0.0)); }
+template <class T> T mul_rp(T a, T b) { return fma_rp(a, b, T(-0.0)); }
 template <class T> T neg(T a) {
   if constexpr (integral<T>) return sub<T>(0, a);
   else return -a;
