@@ -135,7 +135,7 @@ def _over_flash(path: Path) -> str:
     for row in _rows(path):
         ratios.setdefault(f"{row['direction']} {row['variant']}".strip(), []).append(float(row["vs_flash"]))
     lines = [(name, f"{geometric_mean(found):.2f}×", f"{min(found):.2f}×") for name, found in ratios.items()]
-    title = "Over torch's FLASH in the same run, all points"
+    title = "Over torch's FLASH in the same run, all points of the table's CSV"
     return _table(title, ("", "geometric mean", "worst"), lines)
 
 

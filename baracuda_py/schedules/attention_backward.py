@@ -225,14 +225,12 @@ class Relay(Pipeline):
 
     source = "attention/flash_sdpa_backward_relay.cu"
     sides = 4
-    neighbours = (
-        8  # 4096 keys, causal, in order / in any: 8 347 / 410, 16 358 / 392; 32, loading from memory, 237 / 280
-    )
+    neighbours = 8  # 4096 keys, causal, in order / in any: 8 347 / 410, 16 358 / 392; 32, from memory, 237 / 280
 
     def smem(self, d: int) -> int:
-        """Bytes: two tiles of q and one of dy, keys and values, ds twice and weights, and two quarters of dq."""
-        elements = (2 * self.keys + 3 * self.queries) * d + 3 * self.keys * self.queries
-        return 2 * elements + 4 * self.queries * (d // 2) + 8 * 2 * self.queries + 1024
+        """Bytes: `stages` tiles of q and one of dy, keys and values, ds twice and weights, and two quarters of dq."""
+        elements = (2 * self.keys + (self.stages + 1) * self.queries) * d + 3 * self.keys * self.queries
+        return 2 * elements + 4 * self.queries * (d // 2) + 8 * self.stages * self.queries + 1024
 
     def call(self, d: int) -> str:
         """The kernel's template but for its last argument."""

@@ -96,7 +96,7 @@ void start(Block& b, u64 number) {
     f->tid[0] = n % now.block[0], f->tid[1] = n / now.block[0] % now.block[1], f->tid[2] = n / now.block[0] / now.block[1];
     f->lane = n % warp_size, f->number = n, f->line = 0, f->state = State::ready;
     f->shared = b.shared, f->param = now.param, f->block = &b, f->begun = false;
-    f->copies.clear(), f->copy_groups.clear(), f->moves.clear(), f->move_groups.clear();
+    f->copies = {}, f->moves = {};
     b.fibers.push_back(f);
   }
 }
@@ -363,46 +363,29 @@ bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity) {
 void cp_async(Thread& t, u32 line, u32 to, u64 from, u32 size, u32 read) {
   if (from % size) fail(t, line, "misaligned source of cp.async", from);
   shared_at(t, line, to, size, true);
-  static_cast<Fiber&>(t).copies.push_back({to, from, size, read, line});
+  static_cast<Fiber&>(t).copies.open.push_back({to, from, size, read, line});
 }
-void cp_async_commit(Thread& t) {
-  Fiber& f = static_cast<Fiber&>(t);
-  f.copy_groups.push_back(std::move(f.copies));
-  f.copies.clear();
-}
+void cp_async_commit(Thread& t) { static_cast<Fiber&>(t).copies.commit(); }
 void cp_async_wait(Thread& t, u32 pending) {
   Fiber& f = static_cast<Fiber&>(t);
-  while (f.copy_groups.size() > pending) {
-    const auto group = std::move(f.copy_groups.front());
-    f.copy_groups.pop_front();
-    land(f, group);
-  }
+  f.copies.wait(pending, [&](const auto& group) { land(f, group); });
 }
 void cp_async_arrive(Thread& t, u32 line, u32 barrier) {
   Fiber& f = static_cast<Fiber&>(t);
   mbarrier(t, line, barrier);
   std::vector<Copy> all;
-  for (const auto& group : f.copy_groups) all.insert(all.end(), group.begin(), group.end());
-  all.insert(all.end(), f.copies.begin(), f.copies.end());
-  f.copy_groups.clear(), f.copies.clear();
+  f.copies.commit();
+  f.copies.wait(0, [&](const auto& group) { all.insert(all.end(), group.begin(), group.end()); });
   t.block->late.push_back({&f, std::move(all), barrier, line});
 }
 void bulk(Thread& t, u32 line, u64 to, u32 from, u32 bytes, bool adds) {
   if (to % 16 || from % 16 || bytes % 16) fail(t, line, "a bulk copy not of whole 16 bytes", to);
-  static_cast<Fiber&>(t).moves.push_back({to, from, bytes, line, adds});
+  static_cast<Fiber&>(t).moves.open.push_back({to, from, bytes, line, adds});
 }
-void bulk_commit(Thread& t) {
-  Fiber& f = static_cast<Fiber&>(t);
-  f.move_groups.push_back(std::move(f.moves));
-  f.moves.clear();
-}
+void bulk_commit(Thread& t) { static_cast<Fiber&>(t).moves.commit(); }
 void bulk_wait(Thread& t, u32 pending) {
   Fiber& f = static_cast<Fiber&>(t);
-  while (f.move_groups.size() > pending) {
-    const auto group = std::move(f.move_groups.front());
-    f.move_groups.pop_front();
-    finish(f, group);
-  }
+  f.moves.wait(pending, [&](const auto& group) { finish(f, group); });
 }
 
 }  // namespace simt

@@ -22,16 +22,31 @@ struct Move {
   u32 from, bytes, line;
   bool adds;
 };
+// What a thread has asked for behind the program: since its last commit, and in groups, which it waits for in turn.
+template <class T> struct Behind {
+  std::vector<T> open;
+  std::deque<std::vector<T>> groups;
+
+  void commit() {
+    groups.push_back(std::move(open));
+    open.clear();
+  }
+  template <class Done> void wait(u32 pending, Done done) {
+    while (groups.size() > pending) {
+      const auto group = std::move(groups.front());
+      groups.pop_front();
+      done(group);
+    }
+  }
+};
 struct Fiber : Thread {
   jmp_buf here;
   ucontext_t first;
   bool begun;
   const void* brought;  // to a meeting
   void* given;          // there
-  std::vector<Copy> copies;
-  std::deque<std::vector<Copy>> copy_groups;
-  std::vector<Move> moves;
-  std::deque<std::vector<Move>> move_groups;
+  Behind<Copy> copies;
+  Behind<Move> moves;
 };
 
 // Threads of a warp or a warpgroup (units of so many) that wait for one another at one instruction.

@@ -213,9 +213,6 @@ inline float tanh(float a) { return std::tanh(a); }
 
 // ---- bits ----
 
-template <class T> T and_(T a, T b) { return static_cast<T>(a & b); }
-template <class T> T or_(T a, T b) { return static_cast<T>(a | b); }
-template <class T> T xor_(T a, T b) { return static_cast<T>(a ^ b); }
 template <class T> T not_(T a) {
   if constexpr (std::is_same_v<T, bool>) return !a;
   else return static_cast<T>(~a);
@@ -242,15 +239,11 @@ u32 prmt(u32 a, u32 b, u32 selector);
 inline u64 joined(u32 low, u32 high) { return static_cast<u64>(high) << 32 | low; }
 inline u32 shf_l(u32 low, u32 high, u32 n) { return static_cast<u32>(joined(low, high) << (n & 31) >> 32); }
 inline u32 shf_r(u32 low, u32 high, u32 n) { return static_cast<u32>(joined(low, high) >> (n & 31)); }
-template <class T> T selp(T a, T b, bool p) { return p ? a : b; }
 
-// ---- comparisons ----
+// ---- comparisons, of floats ----
 
 template <class T> bool eq(T a, T b) { return a == b; }
-template <class T> bool ne(T a, T b) {
-  if constexpr (integral<T>) return a != b;
-  else return a == a && b == b && a != b;
-}
+template <class T> bool ne(T a, T b) { return a == a && b == b && a != b; }
 template <class T> bool lt(T a, T b) { return a < b; }
 template <class T> bool le(T a, T b) { return a <= b; }
 template <class T> bool gt(T a, T b) { return a > b; }
@@ -287,14 +280,14 @@ template <class To, class From> To cvt(From x) {
     return To(x);
   }
 }
-template <class To, class From> auto whole(double x) {
+template <class To> To whole(double x) {
   if constexpr (integral<To>) return to_integer<To>(x);
   else return To(x);
 }
-template <class To, class From> To cvt_rni(From x) { return whole<To, From>(std::nearbyint(double(x))); }
-template <class To, class From> To cvt_rzi(From x) { return whole<To, From>(std::trunc(double(x))); }
-template <class To, class From> To cvt_rmi(From x) { return whole<To, From>(std::floor(double(x))); }
-template <class To, class From> To cvt_rpi(From x) { return whole<To, From>(std::ceil(double(x))); }
+template <class To, class From> To cvt_rni(From x) { return whole<To>(std::nearbyint(double(x))); }
+template <class To, class From> To cvt_rzi(From x) { return whole<To>(std::trunc(double(x))); }
+template <class To, class From> To cvt_rmi(From x) { return whole<To>(std::floor(double(x))); }
+template <class To, class From> To cvt_rpi(From x) { return whole<To>(std::ceil(double(x))); }
 template <class To, class From> To cvt_sat(From x) { return x > From(0) ? To(x < From(1) ? x : From(1)) : To(0); }
 template <class To, class From> To cvt(From high, From low) { return {decltype(To::low)(low), decltype(To::low)(high)}; }
 
@@ -347,7 +340,7 @@ template <class T> T madc_hi(Thread& t, T a, T b, T c) { return addc(t, mul_hi(a
 
 // ---- memory ----
 
-// Shared memory is bounds-checked; `reads` bytes of it by the tensor cores are in flight until wgmma.wait_group.
+// In shared memory, with its bounds; what a product in flight reads must not be written.
 char* shared_at(Thread& t, u32 line, u64 address, u32 size, bool writes);
 inline char* aligned(Thread& t, u32 line, u64 address, u32 size) {
   if (address % size) fail(t, line, "misaligned address", address);

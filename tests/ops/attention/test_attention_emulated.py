@@ -27,7 +27,6 @@ OPTIONAL = ("mask", "slopes", "sinks", "dmask", "dslopes", "dsinks")
 def check(plan: type[Plan], d: tuple[int, int], facts: dict[str, Any], element: str, any_order: bool = False) -> None:
     facts = FIELDS | facts
     present = {name: bool(facts.pop(name, False)) for name in OPTIONAL}
-    facts["num_kv_heads"] = min(facts["num_heads"], facts["num_kv_heads"])
     desc = plan.descriptor(d_k=d[0], d_v=d[1], scale=d[0] ** -0.5, element=element, **facts)
     case = fill(plan, desc, np.random.default_rng(sum(d)), present)
     chosen = plan.select(desc, PlanPreference(deterministic=not any_order), device=emulated_device(9.0))
