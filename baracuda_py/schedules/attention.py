@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
 from ..core.variant import aligned
-from .score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from .score_terms import LEVELS, TERMS, bounded, level, refuse_terms, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -293,11 +293,11 @@ def _row(
 
 
 def _stay(p: Problem, made: Geometry) -> Geometry:
-    """No more blocks than run at once, which take tickets for the others' work; lists begin with a cleared counter."""
+    """No more blocks than run at once. Where their work differs a cleared counter says whose is next, as in lists."""
     *before, last = made.steps
     if last.grid[0] <= p.device.sms:
         return made
-    if not before:
+    if not before and bounded(p.desc):
         before, made = [Step("clear_ticket", (1, 1, 1), {"ticket": 0}, {}, 32)], replace(made, workspace=aligned(4))
     return replace(made, steps=(*before, replace(last, grid=(p.device.sms, 1, 1))))
 

@@ -47,6 +47,11 @@ def window(desc: Any) -> dict[str, int]:
     }
 
 
+def bounded(desc: Any) -> bool:
+    """Whether some query may see less than all keys."""
+    return min(window(desc).values()) < _UNBOUNDED
+
+
 def terms(p: Problem) -> dict[str, Any]:
     """The constant parameters: pitches in bytes, what `dropout` says.
 

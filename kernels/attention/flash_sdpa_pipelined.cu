@@ -4,18 +4,19 @@
 // A block is a warpgroup that loads and two that multiply, each 64 of 128 queries. The loader copies queries, and tile after
 // tile keys and values, each into two places (queries past head_dim 128 into one), and waits for no copy; it goes on to the
 // block's next queries while the others finish with the last. Which those are one of its threads finds out near the end of
-// the queries before, by a ticket, and leaves them in shared memory with what their groups see of the keys. A group starts the
-// scores of a tile before the product with the values of the tile before, and its softmax runs beside that product. Where
-// there are two places the next queries' first scores run beside the last product, and outputs are stored beside them. Up to
-// head_dim 128 groups take turns at starting products, so that one's softmax runs beside the other's products. Tiles are
-// walked from the last one that a query sees to the first: ALiBi's highest scores come first, and only the first tile walked
-// may be short. A group passes by the tiles that none of its own queries sees. Order of sums fixed as in flash_sdpa_mma, by
-// this kernel's tiles.
+// the queries before, by a ticket where they differ in work, and leaves them in shared memory with what their groups see of
+// the keys. A group starts the scores of a tile before the product with the values of the tile before, and its softmax runs
+// beside that product. Where there are two places the next queries' first scores run beside the last product, and outputs
+// are stored beside them. Up to head_dim 128 groups take turns at starting products, so that one's softmax runs beside the
+// other's products. Tiles are walked from the last one that a query sees to the first: ALiBi's highest scores come first,
+// and only the first tile walked may be short. A group passes by the tiles that none of its own queries sees. Order of sums
+// fixed as in flash_sdpa_mma, by this kernel's tiles.
 //
-// H200, bf16, causal, TFLOP/s: two groups share what is loaded, for blocks of 64 queries, which load for themselves, read
-// 9 TB/s from the L2 cache, all that it has (head_dim 128, 16384 tokens: 670, 583). At 1024 keys a quarter of a block's time
+// H200, bf16, causal, TFLOP/s: two groups share what is loaded, for blocks of 64 queries, which load for themselves, read 9
+// TB/s from the L2 cache, all that it has (head_dim 128, 16384 tokens: 670, 583). At 1024 keys a quarter of a block's time
 // was between queries; with their work found ahead, no lag of loads and 16-byte stores from registers head_dim 128 makes 414
-// instead of 366 and 256 423 instead of 340.
+// instead of 366 and 256 423 instead of 340. Tickets are taken a tile before they are needed: taken at the queries before,
+// they left blocks without work at the end (16384 tokens, head_dim 256: 803, 700).
 //
 // 0 times an infinite or NaN value is NaN, but a masked one adds nothing: a warp whose sums look odd does all again with care.
 #include <baracuda/flash_wgmma.cuh>
@@ -61,7 +62,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   constexpr bool TURNS = D <= 128;
   constexpr int PLACES = D <= 128 ? 2 : 1;  // of queries
   constexpr bool AHEAD = PLACES == 2;       // whether the next queries' first scores are made beside the last outputs
-  constexpr int ITEMS = 4;                  // the loader finds work up to three ahead of what a group is at
+  constexpr int LOOK = AHEAD ? 2 * KEYS : KEYS;  // before the last keys the next queries are found
+  constexpr int ITEMS = 4;                       // the loader finds work up to three ahead of what a group is at
   constexpr int OF_LOADER = 72, OF_WORKER = (3 * 168 - OF_LOADER) / 2;  // of 168 registers at launch
   enum Meeting { of_loaders = 1, of_group, of_turn = of_group + GROUPS };  // ids of barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
@@ -92,15 +94,25 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       cp_async_wait<1>();  // for what was looked up
     };
     const u32 count = static_cast<u32>(p.tiles * p.heads);
+    const bool even = count <= gridDim.x || (!Where::surplus && p.left >= unbounded && p.right >= unbounded);
     u32 ticket = blockIdx.x;
+    bool drawn = true;
+    const auto draw = [&] {
+      if (!drawn) ticket = (even ? ticket : atomicAdd(static_cast<u32*>(p.ticket), 1u)) + gridDim.x;
+      drawn = true;
+    };
+    const auto draw_early = [&] {  // for find_next, as it takes as long as a tile
+      if (threadIdx.x == 0) draw();
+      __syncwarp();
+    };
     const auto find_next = [&](Item<GROUPS>& item) {
       if (threadIdx.x == 0) {
         item.work.query_len = 0;
-        while (ticket < count && item.work.query_len == 0) {
-          const u32 n = ticket;
-          ticket = count > gridDim.x ? gridDim.x + atomicAdd(static_cast<u32*>(p.ticket), 1u) : count;  // comes meanwhile
-          item.template fill<KEYS>(p, Where::template find<ROWS>(p, n, static_cast<u32>(p.heads)));
-        }
+        do {
+          draw();
+          drawn = false;
+          if (ticket < count) item.template fill<KEYS>(p, Where::template find<ROWS>(p, ticket, static_cast<u32>(p.heads)));
+        } while (ticket < count && item.work.query_len == 0);
       }
       __syncwarp();
     };
@@ -127,7 +139,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       auto next_keys = up(source.template keys<T>(), p.d_k);
       auto next_values = up(source.template values<T>(), p.d_v);
       if (some) source.template begin<-KEYS>(start, meet);
-      const int look = min(start, first + 3 * KEYS);  // late: with what is taken earlier the last blocks end less evenly
+      const int look = min(start, first + LOOK);
 #pragma unroll 1
       for (int k0 = start; k0 >= first - KEYS; k0 -= KEYS) {  // a tile's values after the keys of the next
         if (some && k0 >= first) {
@@ -137,6 +149,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
           key_place.step();
         }
         if (!AHEAD && k0 == start) load_queries(item);
+        if (k0 == look + KEYS) draw_early();
         if (k0 == look) find_next(next);
         if (k0 == start) continue;
         if (some) {
@@ -149,6 +162,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         if (Source::looks_up || k0 == look - KEYS) meet();
         if (AHEAD && k0 == look - KEYS) load_queries(next);
       }
+      if (next.start <= next.first + LOOK) draw_early();
       if (Source::looks_up) cp_async_wait<0>();  // what was looked up too far
     };
     find_next(items[0]);
@@ -344,7 +358,9 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     const auto put = [&] {
       float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
       T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
-      r.template store<WIDE>(y, p.stride[3][2], lse, item.rows - row0, p.d_v, terms.again);
+      float factors[1][2];
+      r.close(factors, lse, item.rows - row0, terms.again);
+      r.template put<WIDE>(y, p.stride[3][2], item.rows - row0, p.d_v, factors);
     };
     if (!seen) {
       for (; k0 >= first; k0 -= KEYS) pass_by();

@@ -25,7 +25,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using Order = conditional<TERMS == 2, tile::Runs<KEYS>, tile::InPlace>;
   const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
   BARACUDA_DYNAMIC_SMEM(T, shared);
-  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels; at the end the outputs
+  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels
   T* const keys = queries + ROWS * D;  // [2] tiles of panels
   T* const values = keys + 2 * TILE;   // [2] tiles of panels
 
@@ -270,24 +270,16 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       r.clear();
       r.begin_with(terms, true);
     }
-    cp_async_wait<0>();
-    __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   } else if (first < last) {
     with_kind_of<TERMS, WIDE>(p, walk);
-  } else {
-    cp_async_wait<0>();
-    __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   }
-  const float unit = TERMS == 2 && careful ? terms.natural : ln_2<float>;
+  cp_async_wait<0>();  // of what nobody waited for
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  r.template finish<tile::Panels<ROWS>>(queries, row0, lse, rows - row0, terms.again, unit);
-  __syncwarp();
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
-#pragma unroll
-  for (int d = 0; d < D; d += 64) {
-    tile::copy_out<16, 64, warp_size>(y + d, p.stride[3][2], queries + d * ROWS + row0 * 64, lane_id(), rows - row0,
-                                      p.d_v - d, wide);
-  }
+  float factors[1][2];
+  r.close(factors, lse, rows - row0, terms.again, TERMS == 2 && careful ? terms.natural : ln_2<float>);
+  if (wide) r.template put<true>(y, p.stride[3][2], rows - row0, p.d_v, factors);
+  else r.template put<false>(y, p.stride[3][2], rows - row0, p.d_v, factors);
 }
 
 }  // namespace baracuda

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,15 @@ FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
 OPTIONAL = ("mask", "slopes", "sinks", "dmask", "dslopes", "dsinks")
 
 
-def check(plan: type[Plan], d: tuple[int, int], facts: dict[str, Any], element: str, any_order: bool = False) -> None:
+def check(
+    plan: type[Plan], d: tuple[int, int], facts: dict[str, Any], element: str, any_order: bool = False, sms: int = 132
+) -> None:
     facts = FIELDS | facts
     present = {name: bool(facts.pop(name, False)) for name in OPTIONAL}
     desc = plan.descriptor(d_k=d[0], d_v=d[1], scale=d[0] ** -0.5, element=element, **facts)
     case = fill(plan, desc, np.random.default_rng(sum(d)), present)
-    chosen = plan.select(desc, PlanPreference(deterministic=not any_order), device=emulated_device(9.0))
+    device = replace(emulated_device(9.0), sms=sms)
+    chosen = plan.select(desc, PlanPreference(deterministic=not any_order), device=device)
     emulate(chosen, operands(case))
 
 
@@ -50,6 +54,13 @@ def test_backward_waits_for_what_it_copies_where_one_operand_is_aligned(d: tuple
 @pytest.mark.parametrize("facts", [CAUSAL, WINDOW, CAPPED, MASKED], ids=lambda f: "-".join(f))
 def test_forward(d: int, facts: dict[str, Any]) -> None:
     check(FlashSdpaPlan, (d, d), facts, "float16")
+
+
+@pytest.mark.parametrize("d", [128, 256])
+@pytest.mark.parametrize("length", [100, 300])
+@pytest.mark.parametrize("facts", [{}, {"is_causal": True}, {"window_left": 70}], ids=lambda f: "-".join(f) or "full")
+def test_blocks_that_stay(d: int, length: int, facts: dict[str, Any]) -> None:
+    check(FlashSdpaPlan, (d, d), facts | {"query_len": length, "key_len": length, "num_heads": 6}, "bfloat16", sms=2)
 
 
 @pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])

@@ -166,14 +166,18 @@ def test_the_row_a_device_takes(cc, d, row):
     assert FlashSdpaPlan.select(desc, device=fake_device(cc)).sku.variant == row
 
 
-def test_more_tiles_than_blocks_take_tickets():
+def test_more_tiles_than_blocks_take_tickets_where_they_differ_in_work():
     device = fake_device(9.0)
 
     def workspace(heads, d=128, **facts):
+        facts = {"is_causal": True, **facts}
         sizes = {"batch_size": 1, "num_heads": heads, "query_len": 128, "key_len": 128, "d_k": d, "d_v": d}
         return FlashSdpaPlan.select(FlashSdpaDescriptor(**sizes, element="bfloat16", **facts), device=device)
 
     assert workspace(device.sms).workspace_size() == 0
     assert workspace(device.sms + 1).workspace_size() == 256
+    assert workspace(device.sms + 1, is_causal=False, window_left=64).workspace_size() == 256
+    assert workspace(device.sms + 1, is_causal=False, window_right=64).workspace_size() == 256
+    assert workspace(device.sms + 1, is_causal=False).workspace_size() == 0
     assert workspace(device.sms + 1, d=64).workspace_size() == 0  # a block for each tile
     assert workspace(device.sms + 1, dropout_p=0.5).workspace_size() == 0
