@@ -21,6 +21,7 @@ WINDOW = {"query_len": 300, "key_len": 260, "window_left": 70, "window_right": 9
 CAPPED = {"is_causal": True, "query_len": 190, "key_len": 140, "num_heads": 2, "softcap": 5.0, "slopes": True}
 MASKED = {"query_len": 130, "key_len": 150, "mask": True}
 DROPPED = {"query_len": 130, "key_len": 150, "dropout_p": 0.3}
+PACKED = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, "max_seqlen_k": 190}
 FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
 OPTIONAL = ("mask", "slopes", "sinks", "dmask", "dslopes", "dsinks")
 
@@ -63,8 +64,12 @@ def test_blocks_that_stay(d: int, length: int, facts: dict[str, Any]) -> None:
     check(FlashSdpaPlan, (d, d), facts | {"query_len": length, "key_len": length, "num_heads": 6}, "bfloat16", sms=2)
 
 
+@pytest.mark.parametrize("d", [128, 256])
+def test_blocks_that_stay_with_packed_sequences(d: int) -> None:
+    check(FlashSdpaVarlenPlan, (d, d), PACKED | {"is_causal": True, "num_heads": 4}, "bfloat16", sms=2)
+
+
 @pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])
 @pytest.mark.parametrize("any_order", [False, True])
 def test_packed(plan: type[Plan], any_order: bool) -> None:
-    packed = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, "max_seqlen_k": 190}
-    check(plan, (256, 256), packed | {"is_causal": True, "num_heads": 4}, "bfloat16", any_order)
+    check(plan, (256, 256), PACKED | {"is_causal": True, "num_heads": 4}, "bfloat16", any_order)
