@@ -184,9 +184,10 @@ def plot(path: Path) -> None:
             series = {"deterministic" if direction == "backward" else "baracuda_py": ("", "tflops")}
             series |= {"any order": ("any order", "tflops")} if direction == "backward" else {}
             series |= {"torch FLASH": ("", "flash"), "torch cuDNN": ("", "cudnn")}
-            for label, (variant, field) in series.items():
+            for n, (label, (variant, field)) in enumerate(series.items()):
                 at = [(int(r["length"]), float(r[field])) for r in here if r["variant"] == variant and r[field]]
-                axes.plot(*zip(*at, strict=True), marker="o", markersize=3, label=label)
+                if at:
+                    axes.plot(*zip(*at, strict=True), marker="o", markersize=3, label=label, color=f"C{n}")
             axes.set(
                 xscale="log", title=f"{direction}, head_dim {dim}, causal", xlabel="length", ylabel="TFLOP/s", ylim=0
             )
