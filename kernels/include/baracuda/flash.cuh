@@ -38,7 +38,7 @@ struct Polynomial {
 template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   static_assert(KEYS <= 128, "add_odd keeps two words of bits a row");
   float acc[MT][D / 8][4], s[MT][KEYS / 8][4], sum[MT][2];
-  float base[MT][2], limit[MT][2];  // above `limit`, in the base's unit, a score moves the base; -inf where there was none yet
+  float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen nothing
   float factor[MT][2];              // for what was summed before, if a base of the warp has `moved`
   float offset[MT][2];              // of a row's scores in this tile, for Scores::apart
   float gate[MT][2];                // for weigh_capped: scores of q k above it need tanh or a new base
@@ -102,8 +102,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     if (terms.sink == -numeric<float>::infinity()) return;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
+      limit[m][0] = limit[m][1] = terms.sink + slack / terms.c;
       base[m][0] = base[m][1] = exact ? terms.sink : terms.sink * terms.c;
-      limit[m][0] = limit[m][1] = base[m][0] + (exact ? slack / terms.c : slack);
       sum[m][0] = sum[m][1] = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
     }
   }
@@ -236,7 +236,6 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     each_half([&](int m, int half) {
       high[m][half] = highest(m, half);
       if constexpr (KIND == Scores::apart) high[m][half] += offset[m][half];
-      if constexpr (KIND != Scores::exact) high[m][half] *= c;
       above |= high[m][half] > limit[m][half];
     });
     moved = __any_sync(all_lanes, above);
@@ -264,7 +263,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     if (terms.sink != -numeric<float>::infinity()) return;  // then the base need not be that of a key
     each_half([&](int m, int half) {
       const bool far = limit[m][half] == -numeric<float>::infinity() || base[m][half] < capped.lowest;
-      gate[m][half] = far ? -numeric<float>::infinity() : fminf(limit[m][half] / (terms.inner * terms.c), capped.highest);
+      gate[m][half] = far ? -numeric<float>::infinity() : fminf(limit[m][half] / terms.inner, capped.highest);
     });
   }
   template <class F> static BARACUDA_D void each_half(const F& f) {
@@ -290,19 +289,24 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
     sum[m][half] += part;
   }
-  // New bases for rows whose scores, of which each lane has the highest of its own in their unit, are above their limit.
-  template <bool EXACT> BARACUDA_D void move(float (&high)[MT][2], float c) {  // rows beside each other, without branches
-    each_half([&](int m, int half) { high[m][half] = fmaxf(high[m][half], __shfl_xor_sync(all_lanes, high[m][half], 1)); });
-    each_half([&](int m, int half) { high[m][half] = fmaxf(high[m][half], __shfl_xor_sync(all_lanes, high[m][half], 2)); });
-    each_half([&](int m, int half) {
-      const float next = high[m][half], before = limit[m][half], step = base[m][half] - next;
-      const float less = before == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * c : step);
-      const bool above = next > before;
-      factor[m][half] = above ? less : 1.0f;
-      base[m][half] = above ? next : base[m][half];
-      limit[m][half] = above ? next + (EXACT ? slack / c : slack) : before;
-      sum[m][half] *= factor[m][half];
-    });
+  // New bases for rows whose scores, of which each lane has the highest of its own, are above their limit.
+  template <bool EXACT> BARACUDA_D void move(float (&high)[MT][2], float c) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& most = high[m][half];
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
+        factor[m][half] = 1.0f;
+        if (!(most > limit[m][half])) continue;
+        const float next = EXACT ? most : most * c, step = base[m][half] - next;
+        factor[m][half] = limit[m][half] == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * c : step);
+        base[m][half] = next;
+        limit[m][half] = most + slack / c;
+        sum[m][half] *= factor[m][half];
+      }
+    }
   }
   BARACUDA_D void pack() {
 #pragma unroll
