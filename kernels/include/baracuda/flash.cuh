@@ -431,7 +431,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
 
   // The lse of each row to lse[r], and what its outputs are multiplied by.
-  BARACUDA_D void close(float (&factors)[MT][2], float* lse, int rows, float again = 1.0f, float unit = ln_2<float>) const {
+  BARACUDA_D void close(float (&factors)[MT][2], float* lse, int rows, float again, float unit = ln_2<float>) const {
     float total[MT][2];
     each_half([&](int m, int half) { total[m][half] = sum[m][half] + __shfl_xor_sync(all_lanes, sum[m][half], 1); });
     each_half([&](int m, int half) { total[m][half] += __shfl_xor_sync(all_lanes, total[m][half], 2); });
