@@ -29,7 +29,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   T* const keys = queries + ROWS * D;  // [2] tiles of panels
   T* const values = keys + 2 * TILE;   // [2] tiles of panels
 
-  const Work work = Where::template find<ROWS>(p);
+  const Work work = Where::template find<ROWS>(p, blockIdx.x, static_cast<u32>(p.heads));
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   using Source = typename Where::template Keys<P, KEYS>;
@@ -54,9 +54,12 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     wgmma_publish();
     __syncthreads();
   };
+  const auto up = [](const auto& rows, int cols) { return tile::panels_up<KEYS, D, THREADS, WIDE>(rows, cols); };
+  auto next_keys = up(k.from(start), p.d_k);
+  auto next_values = up(v.from(start), p.d_v);
   source.template begin<-KEYS>(start, [] { __syncthreads(); });
   tile::copy_panels<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, wide);
-  if (TERMS != 2) load_keys(start, 0, wide);
+  if constexpr (TERMS != 2) next_keys.copy(keys, key_len - start);
   cp_async_commit();
   if (p.sign != 1.0) {
     cp_async_wait<0>();
@@ -138,7 +141,6 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     hold(r.acc[0]);
   };
 
-  const auto up = [](const auto& rows, int cols) { return tile::panels_up<KEYS, D, THREADS, WIDE>(rows, cols); };
   const auto walk = [&](auto kind) {
     using K = decltype(kind);
     const auto weigh = [&](int k0) {
@@ -148,12 +150,10 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       else if constexpr (K::capped) r.weigh_capped(terms);
       else r.weigh(c);
     };
-    auto next_keys = up(k.from(start - 2 * KEYS), p.d_k);
-    auto next_values = up(v.from(start - KEYS), p.d_v);
     arrive();
     source.template step<-KEYS>(start);
-    load_values(start, 0, wide);
-    if (start > first) load_keys(start - KEYS, 1, wide);
+    next_values.copy(values, key_len - start);
+    if (start > first) next_keys.copy(keys + TILE);
     cp_async_commit();
     read_queries();
     wgmma_fence();

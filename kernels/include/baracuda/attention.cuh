@@ -135,7 +135,7 @@ struct Dense {
     const Place place = Place::of(p, block, heads);
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
     const i64 q0 = static_cast<i64>(place.tile) * ROWS;
-    return {b, h, h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
+    return {b, h, p.group == 1 ? h : h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
   }
   template <class P> static BARACUDA_D Sequence sequence(const P& p) {
     return {0, 0, p.query_len, p.key_len, p.shift, 0};

@@ -303,7 +303,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         const float next = EXACT ? most : most * c, step = base[m][half] - next;
         factor[m][half] = limit[m][half] == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * c : step);
         base[m][half] = next;
-        limit[m][half] = most + slack / c;
+        limit[m][half] = most + slack * math::fast_rcp(c);
         sum[m][half] *= factor[m][half];
       }
     }
