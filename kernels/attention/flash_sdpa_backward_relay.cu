@@ -16,8 +16,9 @@
 
 namespace baracuda {
 
-template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
+template <class T, int D, class Where, int TERMS, bool RISING = false, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
   using namespace attention;
+  using Tile = conditional<RISING, RisingTile, KeyTile>;
   constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
   constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;  // columns of dq at a time; a group's
   constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
@@ -37,7 +38,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   __shared__ Barrier weights_there, weights_free, ds_there[2], ds_free[2];
   // Of each unit; of even steps and of odd ones, as each server skips every other; a phase a group.
   __shared__ Barrier part_there[2][2], part_free[2][2];
-  __shared__ KeyTile block;
+  __shared__ Tile block;
   __shared__ int clear[2];  // the first and the last tile of queries that see all of the keys
 
   if (threadIdx.x == 0) {
@@ -54,7 +55,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   __syncthreads();
   if (Where::surplus && block.left == 0) return;
   load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
-  Walk now{block.last, 0};
+  Walk now{block.start(), 0};
   u32 steps = 0;
 
   if (warpgroup() == 0) {
@@ -69,7 +70,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         tile::copy_as_warp<HALF, D, QUERIES>(to + row0 * 64, x, stride[2], rows - row0, cols, wide);
       };
 #pragma unroll 1
-      for (; now.at >= block.first; now.step(p.group), ++steps) {
+      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
         const Round<2> store{steps};
         const Round<1> grad{steps};
         const u32 at = store.place();
@@ -95,16 +96,16 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
-      if (now.at >= block.first && self == 1) {
+      if (block.sees(now.at) && self == 1) {
         for (int n = 0; n < 2 * UNITS; ++n) {  // what groups leave of nothing before the first step's
           part_there[n % UNITS][0].wait(n / UNITS);
           part_free[n % UNITS][0].arrive_as_warp();
         }
       }
 #pragma unroll 1
-      for (; now.at >= block.first; now.step(p.group), ++steps) {
+      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
         if (steps % 2 != self) continue;
-        const Turn<QUERIES, KEYS, TILE, P> turn(p, block, now);
+        const Turn<QUERIES, KEYS, TILE, P, Tile> turn(p, block, now);
         const u32 place = (steps + 1) % 2;
 #pragma unroll 1
         for (int group = 0; group < 2; ++group) {
@@ -183,7 +184,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     wgmma_publish();
   };
 
-  const bool some = now.at >= block.first;
+  const bool some = block.sees(now.at);
   keys_there.wait(0);  // in any case: what comes later would stand in dk and dv
   if (some) {
     if (!weighs) ds_there[0].arrive_as_warp();  // of nothing
@@ -196,7 +197,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     if (!weighs) grads_free.arrive_as_warp();
   }
 #pragma unroll 1
-  while (now.at >= block.first) {  // s is there
+  while (block.sees(now.at)) {  // s is there
     const Round<2> store{steps}, next{steps + 1};
     const Round<2> fresh{steps + 1}, stale{steps};  // ds of this step and of the last
     const Stats* const stat = stats + (store.place() * (QUERIES / 2) + quad);
@@ -268,7 +269,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       wgmma_publish();
       ds_there[fresh.place()].arrive_as_warp();
     }
-    now.step(p.group);
+    now.step(p.group, block);
     ds_there[stale.place()].wait(stale.filled());
     begin_window();
     float dq[UNITS][UNIT / 8][4];  // at the first step of nothing

@@ -21,6 +21,12 @@ WINDOW = {"query_len": 300, "key_len": 260, "window_left": 70, "window_right": 9
 CAPPED = {"is_causal": True, "query_len": 190, "key_len": 140, "num_heads": 2, "softcap": 5.0, "slopes": True}
 MASKED = {"query_len": 130, "key_len": 150, "mask": True}
 DROPPED = {"query_len": 130, "key_len": 150, "dropout_p": 0.3}
+RISING = [
+    {"is_causal": True}, {"is_causal": True, "query_len": 150}, {"is_causal": True, "key_len": 150},
+    {"is_causal": True, "query_len": 150, "causal_alignment": "bottom_right"},
+    {"is_causal": True, "key_len": 150, "causal_alignment": "bottom_right"},
+    {"is_causal": True, "window_left": 100},
+]  # fmt: skip
 PACKED = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, "max_seqlen_k": 190}
 FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
 OPTIONAL = ("mask", "slopes", "sinks", "dmask", "dslopes", "dsinks")
@@ -43,6 +49,13 @@ def check(
 @pytest.mark.parametrize("any_order", [False, True])
 def test_backward(d: int, facts: dict[str, Any], any_order: bool) -> None:
     check(FlashSdpaBackwardPlan, (d, d), facts, "bfloat16", any_order)
+
+
+@pytest.mark.parametrize("d", [128, 256])
+@pytest.mark.parametrize("facts", RISING, ids=lambda f: "-".join(f))
+def test_backward_from_the_diagonal_up_and_down_to_it(d: int, facts: dict[str, Any]) -> None:
+    heads = {"batch_size": 2, "num_heads": 6, "num_kv_heads": 3}  # of three key heads two go up
+    check(FlashSdpaBackwardPlan, (d, d), {"query_len": 330, "key_len": 330} | heads | facts, "bfloat16")
 
 
 @pytest.mark.parametrize("any_order", [False, True])
@@ -71,5 +84,6 @@ def test_blocks_that_stay_with_packed_sequences(d: int) -> None:
 
 @pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])
 @pytest.mark.parametrize("any_order", [False, True])
-def test_packed(plan: type[Plan], any_order: bool) -> None:
-    check(plan, (256, 256), PACKED | {"is_causal": True, "num_heads": 4}, "bfloat16", any_order)
+@pytest.mark.parametrize("d", [128, 256])
+def test_packed(plan: type[Plan], d: int, any_order: bool) -> None:
+    check(plan, (d, d), PACKED | {"is_causal": True, "num_heads": 4}, "bfloat16", any_order)
