@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
 from ..core.variant import aligned
-from .score_terms import LEVELS, TERMS, bounded, level, refuse_terms, terms, window
+from .score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -30,7 +30,7 @@ FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tile
     "scale": "f64",
     "sign": "f64",
 }
-FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32")
+FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32") | {"unit_log2": "f32"}
 PARAMS = Params("FlashSdpaParams", **FIELDS)
 TICKET = Params("FlashTicketParams", ticket="workspace")
 
@@ -70,6 +70,12 @@ def split_scale(desc: Any) -> dict[str, float]:
     return {"scale": size, "sign": math.copysign(1.0, desc.scale)}
 
 
+def scales(desc: Any) -> dict[str, float]:
+    """The same and what takes a score to a power of 2."""
+    split = split_scale(desc)
+    return split | {"unit_log2": single(split["scale"] * math.log2(math.e))}
+
+
 def chunk(desc: Any) -> int:
     """Heads at a time that walk over their keys together under a causal mask: their keys and values fit the L2 cache.
 
@@ -107,7 +113,7 @@ def dense(
     heads = desc.batch_size * desc.num_heads
     params = {
         "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
-        "shift": desc.shift, "tiles": tiles, "heads": heads, "ticket": 0, **split_scale(desc),
+        "shift": desc.shift, "tiles": tiles, "heads": heads, "ticket": 0, **scales(desc),
         "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
         "causal": int(desc.is_causal), **window(desc),
         "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc), **more,
@@ -125,10 +131,10 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
         return why
     if more == 2:
         axes = {name: value for name, value in axes.items() if name != "WIDE"}
-    return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p))
+    return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p, split_scale(p.desc)["scale"]))
 
 
-DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **FIELDS, **TERMS))
+DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)))
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------

@@ -355,7 +355,7 @@ def gradient_steps(
         near = neighbours * each * padded <= TOGETHER
         rises = t.rises and form.rises and near and desc.is_causal and summed and not (more or any_order)
         kernel = f"gradients_{name}_{d}{'_rising' if rises else LEVELS[more]}"
-        params = common | gradients | (terms(p) if more else {})
+        params = common | gradients | (terms(p, desc.scale) if more else {})
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
         if any_order or (t.sides and summed):

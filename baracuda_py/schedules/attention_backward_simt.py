@@ -40,7 +40,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     if suffix:
         if why := refuse_terms(desc):
             return why
-        sizes |= terms(p)
+        sizes |= terms(p, split_scale(desc)["scale"])
     steps = list(cut.steps) if heads else []
     summed = bool((p.dq is not None or p.dk is not None) and heads * count)
     if summed:

@@ -142,7 +142,8 @@ def _gradient(p: Problem, name: str, view: View, delta: int, parts: int) -> tupl
         "delta": delta, "stride": strides(*views), "loops": loops, "steps": count, "each": each, "shift": desc.shift,
         **split_scale(desc), "signed_scale": desc.scale, "num_heads": desc.num_heads,
         "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
-        "wide": wide(*views), "distance": int(name == "dslopes"), **window(desc), **terms(p),
+        "wide": wide(*views), "distance": int(name == "dslopes"), **window(desc),
+        **terms(p, split_scale(desc)["scale"]),
     }  # fmt: skip
     steps = [Step("bias_gradient", (math.prod(own) * splits, 1, 1), params, {}, b.threads, b.smem)]
     if splits == 1:

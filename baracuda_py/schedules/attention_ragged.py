@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ..core.variant import aligned
-from .attention import FIELDS, L2, Form, layout, parts, split_scale, strides, wide
+from .attention import FIELDS, L2, Form, layout, parts, scales, strides, wide
 from .attention_backward import Arrangement, Cut
 from .score_terms import window
 
@@ -116,7 +116,7 @@ def _forward(p: Problem, tiles: TileList, offset: int, views: Sequence[View]) ->
     return {
         "query_len": desc.total_q, "key_len": desc.total_k, "shift": 0, "tiles": tiles.capacity(desc),
         "heads": desc.num_heads, "ticket": offset + TILE_BYTES * tiles.capacity(desc),
-        **split_scale(desc), "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
+        **scales(desc), "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
         "causal": int(desc.is_causal), **window(desc), "wide": wide(*views), "list": offset,
         "chunk": max(1, min(L2 // max(1, keys), desc.num_kv_heads)) * desc.group,
         "bottom_right": int(desc.causal_alignment == "bottom_right"),

@@ -18,21 +18,6 @@ constexpr float slack = 8.0f;  // of f16's 16 powers of 2
 // they are so large that the rounding of s c is.
 enum class Scores { plain, apart, exact };
 
-// tanh(x inner) c as a polynomial of x, where x inner is at most 0.7: it is off by no more than 1.5e-4 of itself, a third of
-// tanh.approx's bound. Far below -0.7 it is off, but downwards: where the row has a key that is e^13 times as heavy as one of
-// -0.7, a base from `lowest` on, that is nothing.
-struct Polynomial {
-  float k0, k1, k2, lowest, highest;  // x is at most `highest`
-  BARACUDA_D Polynomial(float inner, float c)
-      : k0(0.99985204f * inner * c), k1(-0.32778989f * inner * c * inner * inner),
-        k2(0.10110489f * inner * c * inner * inner * (inner * inner)), lowest(18.8f - 0.604f * c),
-        highest(inner > 1e-6f && inner < 1e6f ? 0.7f / inner : -numeric<float>::infinity()) {}
-  BARACUDA_D float less(float x, float base) const {  // tanh(x inner) c - base
-    const float t = x * x;
-    return math::fma(x, math::fma(t, math::fma(t, k2, k1), k0), -base);
-  }
-};
-
 // What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's base and sum. Lane (g, t) of mma.sync's
 // accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys stand as tile::Runs has them.
 template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
@@ -41,7 +26,6 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen nothing
   float factor[MT][2];              // for what was summed before, if a base of the warp has `moved`
   float offset[MT][2];              // of a row's scores in this tile, for Scores::apart
-  float gate[MT][2];                // for weigh_capped: scores of q k above it need tanh or a new base
   bool moved;
   u32 weights[MT][KEYS / 16][4];
 
@@ -57,7 +41,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   BARACUDA_D void begin() {  // the same where the first product with values does not add
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      limit[m][0] = limit[m][1] = gate[m][0] = gate[m][1] = -numeric<float>::infinity();
+      limit[m][0] = limit[m][1] = -numeric<float>::infinity();
       base[m][0] = base[m][1] = sum[m][0] = sum[m][1] = 0.0f;
     }
   }
@@ -246,36 +230,52 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       add_up(m, half, [&](float x) { return KIND == Scores::exact ? (x - from) * c : math::fma(x, c, -from); });
     });
   }
-  // The same for products q k, masked already, that have a soft cap and no term besides but sinks.
+  // The same for products q k, masked already, that have a soft cap and no term besides but sinks: by polynomials (`soft_cap`,
+  // schedules/score_terms.py) where no score is large or moves its base.
   template <class Terms> BARACUDA_D void weigh_capped(const Terms& terms) {
-    const Polynomial capped(terms.inner, terms.c);
+    const auto& near = terms.p.near;
+    const auto& far = terms.p.far;
+    moved = false;
+    const bool known = terms.sink == -numeric<float>::infinity();  // else the base need not be that of a key
+    const auto below = [&](int m, int half, float most) {           // what neither moves the base nor is above `most`
+      const float gate = limit[m][half] * terms.p.per_inner;
+      return fminf(gate < 0.0f ? 1.16f * gate : gate, most);  // tanh(-0.7) = -0.7 / 1.16
+    };
     bool above = false;
-    each_half([&](int m, int half) { above |= !(highest(m, half) <= gate[m][half]); });
-    if (!__any_sync(all_lanes, above)) {
-      moved = false;
+    each_half([&](int m, int half) { above |= !(highest<true>(m, half) <= below(m, half, near[2])); });
+    if (known && !__any_sync(all_lanes, above)) {
       each_half([&](int m, int half) {
-        add_up(m, half, [&](float x) { return capped.less(x, base[m][half]); });
+        add_up(m, half, [&](float x) { return math::fma(x, math::fma(x * x, near[1], near[0]), -base[m][half]); });
+      });
+      return;
+    }
+    above = false;
+    each_half([&](int m, int half) {
+      above |= !(highest(m, half) <= below(m, half, far[3])) || base[m][half] < far[4];
+    });
+    if (known && !__any_sync(all_lanes, above)) {
+      each_half([&](int m, int half) {
+        add_up(m, half, [&](float x) {
+          const float t = x * x;
+          return math::fma(x, math::fma(t, math::fma(t, far[2], far[1]), far[0]), -base[m][half]);
+        });
       });
       return;
     }
     each([&](float& x, int, int) { x = x == -numeric<float>::infinity() ? x : terms.squash(x); });  // what is hidden stays so
     weigh(terms.c);
-    if (terms.sink != -numeric<float>::infinity()) return;  // then the base need not be that of a key
-    each_half([&](int m, int half) {
-      const bool far = limit[m][half] == -numeric<float>::infinity() || base[m][half] < capped.lowest;
-      gate[m][half] = far ? -numeric<float>::infinity() : fminf(limit[m][half] / terms.inner, capped.highest);
-    });
   }
   template <class F> static BARACUDA_D void each_half(const F& f) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) f(m, 0), f(m, 1);
   }
-  BARACUDA_D float highest(int m, int half) const {  // of the lane's scores in a row
-    float high[2] = {s[m][0][2 * half], s[m][0][2 * half + 1]};
+  template <bool SIZE = false> BARACUDA_D float highest(int m, int half) const {  // of the lane's scores in a row, or of sizes
+    const auto of = [](float x) { return SIZE ? math::abs(x) : x; };
+    float high[2] = {of(s[m][0][2 * half]), of(s[m][0][2 * half + 1])};
 #pragma unroll
     for (int n = 1; n < KEYS / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) high[e] = fmaxf(high[e], s[m][n][2 * half + e]);
+      for (int e = 0; e < 2; ++e) high[e] = fmaxf(high[e], of(s[m][n][2 * half + e]));
     }
     return fmaxf(high[0], high[1]);
   }

@@ -42,8 +42,8 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D explicit Terms(const P& params, i64 queries, i64 keys, i64 ahead) : p(params) {
     const double unit = capped() ? p.softcap : p.scale;
     natural = FAST ? static_cast<A>(unit) : A(1);
-    c = FAST ? static_cast<A>(unit * 1.4426950408889634) : log2_e<A>;
-    inner = static_cast<A>(p.scale / unit);
+    if constexpr (FAST) c = p.unit_log2, inner = p.inner;
+    else c = log2_e<A>, inner = static_cast<A>(p.scale / unit);
     units = FAST ? static_cast<A>(1 / unit) : A(1);
     out = static_cast<A>(unit);
     again = static_cast<A>(p.restored);
@@ -103,6 +103,8 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     if constexpr (FAST) return math::fast_tanh(x * inner);
     else return math::tanh(x * inner);
   }
+  BARACUDA_D bool is_near(A size) const { return size <= p.tanh[2]; }  // then of x, and of less, squash is
+  BARACUDA_D A squash_near(A x) const { return x * math::fma(x * x, p.tanh[1], p.tanh[0]); }
   // What tanh multiplies a gradient by; x comes from squash().
   BARACUDA_D A through(A x) const { return capped() ? math::fma(-x, x, A(1)) : A(1); }
 
@@ -217,10 +219,12 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
 template <class A> struct NoTerms {
   A c, natural;
   static constexpr A again = A(1);
-  template <class P>
-  BARACUDA_D NoTerms(const P& p, const Work&)
+  template <class P> BARACUDA_D NoTerms(const P& p, const Work&) : natural(static_cast<A>(p.scale)) {
+    if constexpr (is_same<A, float>) c = p.unit_log2;
+    else c = p.scale * 1.4426950408889634;
+  }
+  template <class P> BARACUDA_D NoTerms(const P& p, i64, i64, i64)
       : c(static_cast<A>(p.scale * 1.4426950408889634)), natural(static_cast<A>(p.scale)) {}
-  template <class P> BARACUDA_D NoTerms(const P& p, i64, i64, i64) : NoTerms(p, Work{}) {}
 };
 template <int LEVEL, class A, bool FAST, class P>
 using TermsOf = conditional<LEVEL != 0, Terms<LEVEL, A, FAST, P>, NoTerms<A>>;

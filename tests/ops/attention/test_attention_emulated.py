@@ -70,6 +70,19 @@ def test_forward(d: int, facts: dict[str, Any]) -> None:
     check(FlashSdpaPlan, (d, d), facts, "float16")
 
 
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_a_soft_cap_far_below_zero(d: int) -> None:
+    """tanh of the keys walked later is above that of the first by less than their arguments, but by 2^200 in weight."""
+    desc = FlashSdpaPlan.descriptor(
+        query_len=64, key_len=256, d_k=d, d_v=d, scale=0.25, softcap=4000.0, element="float16", **FIELDS
+    )
+    case = fill(FlashSdpaPlan, desc, np.random.default_rng(d), dict.fromkeys(OPTIONAL, False))
+    case.arrays["q"][...] = 4.0
+    case.arrays["k"][...] = -0.549 * 4000 / d
+    case.arrays["k"][:, :, :128] = -0.505 * 4000 / d
+    emulate(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
+
+
 @pytest.mark.parametrize("d", [128, 256])
 @pytest.mark.parametrize("length", [100, 300])
 @pytest.mark.parametrize("facts", [{}, {"is_causal": True}, {"window_left": 70}], ids=lambda f: "-".join(f) or "full")

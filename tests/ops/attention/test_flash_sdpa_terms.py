@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from baracuda_py.ops.attention.flash_sdpa_backward import (
     flash_sdpa_backward,
 )
 from baracuda_py.ops.random.philox import philox4x32
+from baracuda_py.schedules.score_terms import soft_cap
 
 B, H, Q, K, D = 2, 4, 5, 7, 8
 BROADCASTS = list(itertools.product((False, True), repeat=4))  # the axes along which a mask has one element
@@ -96,6 +98,28 @@ def test_softcap() -> None:
     q, k, v = make(1)
     got = flash_sdpa(q, k, v, scale=0.4, softcap=1.5, return_lse=True)
     check(got, one_by_one(q, k, v, lambda x, *_: 1.5 * math.tanh(x / 1.5)))
+
+
+@pytest.mark.parametrize(("scale", "softcap"), [(0.125, 50.0), (-0.3, 2.0), (1.0, 4000.0), (3.0, 0.01)])
+def test_polynomials_of_a_soft_cap(scale: float, softcap: float) -> None:
+    made = soft_cap(scale, softcap)
+    c = softcap / math.log(2)
+    for (*k, most), factor in ((made["tanh"], 1.0), (made["near"], c)):
+        x = np.linspace(-most, most, 20002)
+        want = factor * np.tanh(x * scale / softcap)
+        np.testing.assert_allclose(x * (k[0] + k[1] * x * x), want, rtol=1.3e-4)
+    *k, most, _ = made["far"]
+    x = np.linspace(-most, most, 20002)
+    want = c * np.tanh(x * scale / softcap)
+    np.testing.assert_allclose(x * (k[0] + k[1] * x**2 + k[2] * x**4), want, rtol=1.5e-4)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("softcap", [0.0, 1e-300, 1e-30, 1.0, 1e30, 1e300])
+def test_soft_caps_of_any_size_are_float32(scale: float, softcap: float) -> None:
+    made = soft_cap(scale, softcap or float(scale == 0))
+    struct.pack(f"{len(flat := np.hstack(list(made.values())))}f", *flat)
+    assert not np.isnan(flat).any()
 
 
 @pytest.mark.parametrize("alignment", ["top_left", "bottom_right"])
