@@ -241,10 +241,10 @@ SM89 = {
     512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
-# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks without spills 422; three groups with a
+# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks of 168 registers 422; three groups with a
 # loader 417). Masks at head_dim 64 take 168 registers: four blocks of 128 spill 1 KB.
 SM90A = {
-    64: GroupTiling(1, 4, spills=True, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
+    64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
     256: GroupTiling(2, 1),
 }  # fmt: skip
 # Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two groups share what a third loads.
