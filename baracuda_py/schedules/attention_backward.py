@@ -24,7 +24,7 @@ _PREPARE |= {"stride": "i64[3][3]"} | _SIZES | dict.fromkeys(("chunks", "counter
 _GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr")
 _GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
 _GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
-_GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS | {"rising": "i32"}
+_GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS
 TOGETHER = 48 << 20  # bytes of q, dy and sums of dq that are worked on together, more or less
 
 
@@ -66,7 +66,6 @@ class Arrangement:
     fields: Mapping[str, str] = field(default_factory=dict)
     before: tuple[Kernel, ...] = ()
     terms: bool = False
-    rises: bool = False
     apart: bool = False
     neighbours: int = 0
 
@@ -82,7 +81,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) 
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True, rises=True)
+DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True)
 
 
 class Block:
@@ -90,15 +89,10 @@ class Block:
 
     `neighbours`: key heads that blocks take in turn, at least; more while they are within TOGETHER. With many, fewer
     blocks wait for one another at each; with few, they share more of what is in the L2 cache.
-    `rises`: whether there is a kernel whose blocks walk queries up from a causal mask's diagonal, so that in a fixed
-    order of sums none waits, while rows stay in the L2 cache; those of one key head in eight walk down and go last, for
-    balance. H200, TFLOP/s: head_dim 128, 1024 tokens from 305 to 319; 256 from 245 to 258, 2048 tokens from 303 to 331,
-    but 4096, which do not stay, from 363 to 338.
     """
 
     warps: int
     neighbours = 8
-    rises = False
     source = ""  # the row's
     sides = 0  # parts by columns that sums of dq stand in where dq is always left to flash_finish
 
@@ -206,7 +200,6 @@ class Groups(Block):
 class Pipeline(Groups):
     """A block of `flash_gradients_pipelined`: a warpgroup more, which loads and adds to dq."""
 
-    rises: bool = False
     source = "attention/flash_sdpa_backward_pipelined.cu"
     sides = 2
     neighbours = 32  # head_dim 128 there: 8 442 / 506, 16 463 / 513, 32 477 / 517
@@ -246,7 +239,7 @@ class Relay(Pipeline):
 
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}  # masks and dropout
 # All else. Loaders of a relay spill seven registers: they have 40, so that warps that multiply have 232 and spill none.
-PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3, rises=True), 256: Relay(2, 2, spills=True, rises=True)}
+PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3), 256: Relay(2, 2, spills=True)}
 
 
 def gradient_kernels(
@@ -281,13 +274,6 @@ def gradient_kernels(
             )
             for each, of in (((1, t), (2, masked)) if form.terms else ())
         ]  # fmt: skip
-        if t.rises and form.rises:
-            made.append(
-                Kernel(
-                    f"gradients_{unit}_rising", f"{t.call(d)}{form.work}, 0, true>", gradients, threads=t.threads,
-                    min_blocks=t.blocks, spills=t.spills, source=t.source,
-                )
-            )  # fmt: skip
     return tuple(made)
 
 
@@ -346,16 +332,13 @@ def gradient_steps(
             "stride": form.strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
             "chunk": min(kv_heads, max(neighbours, TOGETHER // max(1, each * padded))),
             "heads": heads, "group": desc.group, "any_order": int(any_order), "wide": wide(*views),
-            "rising": desc.num_kv_heads * 7 // 8,
         }  # fmt: skip
         grid = (kv_heads * key_tiles, 1, 1)
         more = level(p, sinks=False) if form.terms else 0
         if more and (why := refuse_terms(desc)):
             return why
-        near = neighbours * each * padded <= TOGETHER
-        rises = t.rises and form.rises and near and desc.is_causal and summed and not (more or any_order)
-        kernel = f"gradients_{name}_{d}{'_rising' if rises else LEVELS[more]}"
-        params = common | gradients | (terms(p, desc.scale) if more else {})
+        kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients
+        params |= terms(p, desc.scale) if more else {}
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
         if any_order or (t.sides and summed):

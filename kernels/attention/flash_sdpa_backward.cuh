@@ -23,11 +23,6 @@ struct Walk {
     head = head + 1 == group ? 0 : head + 1;
     if (head == 0) --at;
   }
-  BARACUDA_D void step(u32 group, const KeyTile&) { step(group); }
-  BARACUDA_D void step(u32 group, const RisingTile& tile) {
-    head = head + 1 == group ? 0 : head + 1;
-    if (head == 0) at += tile.up ? 1 : -1;
-  }
 };
 // Moves a walk to the first step from it on whose tile of scores has a set block.
 template <int QUERIES, int KEYS, class Where, class P>
@@ -55,10 +50,6 @@ template <class P> BARACUDA_D u32* counter_at(const P& p, const KeyTile& key, co
 // Whose turn it is at that step when it is this block's.
 template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const KeyTile& key, const Walk& step) {
   return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
-}
-template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const RisingTile& key, const Walk& step) {
-  if (key.up) return static_cast<u32>(key.of.template end_tile<QUERIES, KEYS>(p, step.at)) - 1 - key.tile;
-  return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
 }
 
 // Of two queries: lse log2(e), and delta, the sum of y dy.

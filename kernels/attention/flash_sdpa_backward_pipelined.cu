@@ -1,9 +1,5 @@
-// flash_sdpa_backward_pipelined    what flash_sdpa_backward_wgmma computes, by the same tiles and turns, but for masks and
-//   dropout: those are left to that one, and head_dim 256 to flash_sdpa_backward_relay.
-//
-// RISING, under a causal mask and in a fixed order of sums: blocks of most heads take tiles of keys from the last on and walk
-// queries from the diagonal up. Each begins where it is first to add and is then a step behind the block before it, so that
-// none waits. The other heads go last and walk down, as all do elsewhere: their longest blocks first.
+// flash_sdpa_backward_pipelined    what flash_sdpa_backward_wgmma computes, by the same tiles, turns and order of sums, but
+//   for masks and dropout: those are left to that one, and head_dim 256 to flash_sdpa_backward_relay.
 //
 // A block is two warpgroups that multiply, each 64 keys and all columns of their dk and dv, and one that serves them. Two
 // of its warps load, one the queries and one dy, up to STAGES tiles ahead. The other two add to the sums of dq, when it is
@@ -21,10 +17,9 @@
 
 namespace baracuda {
 
-template <class T, int D, int STAGES, class Where, int TERMS, bool RISING = false, class P>
+template <class T, int D, int STAGES, class Where, int TERMS, class P>
 BARACUDA_D void flash_gradients_pipelined(const P& p) {
   using namespace attention;
-  using Tile = conditional<RISING, RisingTile, KeyTile>;
   constexpr int THREADS = 384, LOADERS = 64, GROUPS = 2, WARPS = 4 * GROUPS, KEYS = 64 * GROUPS, QUERIES = 64;
   constexpr int TILE = QUERIES * D, SCORES = KEYS * QUERIES, WIDTH = D / GROUPS;  // columns of dq a group adds up
   constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
@@ -42,7 +37,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   __shared__ Barrier keys_there, rows_there[STAGES], rows_free[STAGES];
   // Of even steps and of odd ones, which barriers of their own let warps wait for that skip the others.
   __shared__ Barrier ds_there[2], ds_free[2], part_there[GROUPS][2], part_free[GROUPS][2];
-  __shared__ Tile block;
+  __shared__ KeyTile block;
   __shared__ int clear[2];  // the first and the last tile of queries that see all of the keys
 
   if (threadIdx.x == 0) {
@@ -55,7 +50,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   __syncthreads();
   if (Where::surplus && block.left == 0) return;
   load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
-  Walk now{block.start(), 0};
+  Walk now{block.last, 0};
   u32 steps = 0;
 
   if (warpgroup() == 0) {
@@ -71,7 +66,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       const int cols = other ? p.d_v : p.d_k;
       const bool wide = p.wide & (other ? 8 : 1);
 #pragma unroll 1
-      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
+      for (; now.at >= block.first; now.step(p.group), ++steps) {
         const Round<STAGES> store{steps};
         const u32 at = store.place();
         const i64 q0 = static_cast<i64>(now.at) * QUERIES;
@@ -94,16 +89,16 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
-      if (block.sees(now.at) && self == 1) {
+      if (now.at >= block.first && self == 1) {
         for (int half = 0; half < GROUPS; ++half) {  // what groups leave of nothing before the first step's
           part_there[half][0].wait(0);
           part_free[half][0].arrive_as_warp();
         }
       }
 #pragma unroll 1
-      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
+      for (; now.at >= block.first; now.step(p.group), ++steps) {
         if (steps % 2 != self) continue;
-        const Turn<QUERIES, KEYS, TILE, P, Tile> turn(p, block, now);
+        const Turn<QUERIES, KEYS, TILE, P> turn(p, block, now);
         const Round<2> place{steps + 1};
 #pragma unroll 1
         for (int half = 0; half < GROUPS; ++half) {
@@ -192,12 +187,12 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   // What is looked up of the step after while its scores are made.
   const Stats* stat = stats;                      // of the thread's first two queries
   Stats early[2];                                 // the same and the next
-  bool cut = false, more = block.sees(now.at);  // whether anything is masked, whether there is such a step
+  bool cut = false, more = now.at >= block.first;  // whether anything is masked, whether there is such a step
   const auto look_up = [&](Round<STAGES> store) {
     stat = stats + (store.place() * (QUERIES / 2) + quad);
     early[0] = stat[0], early[1] = stat[4];
     cut = now.at < clear[0] || now.at > clear[1];
-    more = block.sees(now.at);
+    more = now.at >= block.first;
   };
 
   const bool some = more;
@@ -251,7 +246,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
     const bool rows_in = rows_there[next.place()].over(next.filled());
     const bool ds_in = ds_there[stale.place()].over(stale.filled());
     put_ds(4);
-    now.step(p.group, block);
+    now.step(p.group);
     rows_there[next.place()].wait(next.filled(), rows_in);
     wgmma_publish();  // ds, and what came by cp.async
     ds_there[fresh.place()].arrive_as_warp();

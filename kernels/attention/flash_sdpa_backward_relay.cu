@@ -16,9 +16,8 @@
 
 namespace baracuda {
 
-template <class T, int D, class Where, int TERMS, bool RISING = false, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
+template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
   using namespace attention;
-  using Tile = conditional<RISING, RisingTile, KeyTile>;
   constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
   constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;  // columns of dq at a time; a group's
   constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
@@ -38,7 +37,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   __shared__ Barrier weights_there, weights_free, ds_there[2], ds_free[2];
   // Of each unit; of even steps and of odd ones, as each server skips every other; a phase a group.
   __shared__ Barrier part_there[2][2], part_free[2][2];
-  __shared__ Tile block;
+  __shared__ KeyTile block;
   __shared__ int clear[2];  // the first and the last tile of queries that see all of the keys
 
   if (threadIdx.x == 0) {
@@ -55,7 +54,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   __syncthreads();
   if (Where::surplus && block.left == 0) return;
   load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
-  Walk now{block.start(), 0};
+  Walk now{block.last, 0};
   u32 steps = 0;
 
   if (warpgroup() == 0) {
@@ -70,7 +69,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
         tile::copy_as_warp<HALF, D, QUERIES>(to + row0 * 64, x, stride[2], rows - row0, cols, wide);
       };
 #pragma unroll 1
-      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
+      for (; now.at >= block.first; now.step(p.group), ++steps) {
         const Round<2> store{steps};
         const Round<1> grad{steps};
         const u32 at = store.place();
@@ -96,16 +95,16 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
-      if (block.sees(now.at) && self == 1) {
+      if (now.at >= block.first && self == 1) {
         for (int n = 0; n < 2 * UNITS; ++n) {  // what groups leave of nothing before the first step's
           part_there[n % UNITS][0].wait(n / UNITS);
           part_free[n % UNITS][0].arrive_as_warp();
         }
       }
 #pragma unroll 1
-      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
+      for (; now.at >= block.first; now.step(p.group), ++steps) {
         if (steps % 2 != self) continue;
-        const Turn<QUERIES, KEYS, TILE, P, Tile> turn(p, block, now);
+        const Turn<QUERIES, KEYS, TILE, P> turn(p, block, now);
         const u32 place = (steps + 1) % 2;
 #pragma unroll 1
         for (int group = 0; group < 2; ++group) {
@@ -184,7 +183,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     wgmma_publish();
   };
 
-  const bool some = block.sees(now.at);
+  const bool some = now.at >= block.first;
   keys_there.wait(0);  // in any case: what comes later would stand in dk and dv
   if (some) {
     if (!weighs) ds_there[0].arrive_as_warp();  // of nothing
@@ -197,7 +196,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     if (!weighs) grads_free.arrive_as_warp();
   }
 #pragma unroll 1
-  while (block.sees(now.at)) {  // s is there
+  while (now.at >= block.first) {  // s is there
     const Round<2> store{steps}, next{steps + 1};
     const Round<2> fresh{steps + 1}, stale{steps};  // ds of this step and of the last
     const Stats* const stat = stats + (store.place() * (QUERIES / 2) + quad);
@@ -269,7 +268,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
       wgmma_publish();
       ds_there[fresh.place()].arrive_as_warp();
     }
-    now.step(p.group, block);
+    now.step(p.group);
     ds_there[stale.place()].wait(stale.filled());
     begin_window();
     float dq[UNITS][UNIT / 8][4];  // at the first step of nothing

@@ -8,11 +8,8 @@ namespace baracuda {
 namespace attention {
 
 // The block's tile of keys, and the first and the last tile of queries that see all of them. By one thread.
-template <int QUERIES, int KEYS, class Where, class Tile, class P>
-BARACUDA_D void take_keys(Tile& block, int (&clear)[2], const P& p) {
-  const u32 ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
-  if constexpr (is_same<Tile, RisingTile>) block = Where::template rising_tile<QUERIES, KEYS>(p, ticket);
-  else block = Where::template key_tile<QUERIES, KEYS>(p, ticket);
+template <int QUERIES, int KEYS, class Where, class P> BARACUDA_D void take_keys(KeyTile& block, int (&clear)[2], const P& p) {
+  block = Where::template key_tile<QUERIES, KEYS>(p, atomicAdd(static_cast<u32*>(p.turns), 1u));
   const i64 k0 = static_cast<i64>(block.tile) * KEYS - block.of.shift, most = numeric<int>::max();
   const i64 low = k0 + KEYS - 1 - p.right, high = min<i64>(k0 + 1 + p.left, block.of.query_len) - QUERIES;
   clear[0] = static_cast<int>(min<i64>(most, max<i64>(0, (low + QUERIES - 1) / QUERIES)));
@@ -31,15 +28,14 @@ BARACUDA_D void load_keys(T* keys, T* values, Barrier& there, const KeyTile& blo
   there.arrive_when_copied((p.wide & 6) == 6);
 }
 
-// A warp's turn at the sums of dq of a tile of queries: in the order in which blocks take tiles of keys, the first of which
-// stores, or any.
-template <int QUERIES, int KEYS, int TILE, class P, class Tile> struct Turn {
+// A warp's turn at the sums of dq of a tile of queries: in the order of key tiles, the first of which stores, or any.
+template <int QUERIES, int KEYS, int TILE, class P> struct Turn {
   u32 turn;
   u32* counter;
   float* sums;
   bool ordered, adds, begins;  // adds: by this lane
 
-  BARACUDA_D Turn(const P& p, const Tile& block, const Walk& now)
+  BARACUDA_D Turn(const P& p, const KeyTile& block, const Walk& now)
       : turn(turn_at<QUERIES, KEYS>(p, block, now)),
         counter(counter_at(p, block, now)),
         sums(static_cast<float*>(p.sums) + static_cast<i64>(tile_at(p, block, now)) * TILE),

@@ -108,10 +108,6 @@ struct KeyTile {
   u32 tile, b, kv;        // kv: key head
   int first, last, left;  // the tiles of queries that see a key; keys from the tile's start on
 
-  // They are walked from start() as long as it sees them.
-  BARACUDA_D int start() const { return last; }
-  BARACUDA_D bool sees(int at) const { return at >= first; }
-
   template <int QUERIES, int KEYS, class P>
   static BARACUDA_D KeyTile make(const P& p, const Sequence& of, u32 tile, u32 b, u32 kv) {
     const i64 k0 = static_cast<i64>(tile) * KEYS, tiles = (of.query_len + QUERIES - 1) / QUERIES;
@@ -120,14 +116,6 @@ struct KeyTile {
     const int last = static_cast<int>(end <= 0 ? -1 : min(tiles - 1, (end - 1) / QUERIES));
     return {of, tile, b, kv, first, last, inside<KEYS>(of.key_len, k0)};
   }
-};
-
-// The same where tiles of queries may be walked up, and tiles of keys are then taken from a head's last on.
-struct RisingTile : KeyTile {
-  bool up;
-
-  BARACUDA_D int start() const { return up ? first : last; }
-  BARACUDA_D bool sees(int at) const { return first <= at && at <= last; }
 };
 
 // Tile `at` of the queries of a sequence.
@@ -156,16 +144,6 @@ struct Dense {
     const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles);
     const Place place = Place::together(ticket, tiles, gridDim.x / tiles, static_cast<u32>(p.chunk));
     return KeyTile::make<QUERIES, KEYS>(p, sequence(p), place.tile, place.head / kv_heads, place.head % kv_heads);
-  }
-  // The first p.rising key heads of each sequence walk up, and come before all others.
-  template <int QUERIES, int KEYS, class P> static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket) {
-    const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles), batch = gridDim.x / tiles / kv_heads;
-    const u32 before = batch * p.rising * tiles;
-    const bool up = ticket < before;
-    const u32 heads = up ? p.rising : kv_heads - p.rising, first = up ? 0 : p.rising;
-    const Place place = Place::together(up ? ticket : ticket - before, tiles, batch * heads, static_cast<u32>(p.chunk));
-    const u32 tile = up ? tiles - 1 - place.tile : place.tile;
-    return {KeyTile::make<QUERIES, KEYS>(p, sequence(p), tile, place.head / heads, first + place.head % heads), up};
   }
   template <int QUERIES, class P> static BARACUDA_D QueryTile query_tile(const P& p, i64 tile) {
     return {sequence(p), tile};

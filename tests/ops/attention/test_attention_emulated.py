@@ -21,7 +21,7 @@ WINDOW = {"query_len": 300, "key_len": 260, "window_left": 70, "window_right": 9
 CAPPED = {"is_causal": True, "query_len": 190, "key_len": 140, "num_heads": 2, "softcap": 5.0, "slopes": True}
 MASKED = {"query_len": 130, "key_len": 150, "mask": True}
 DROPPED = {"query_len": 130, "key_len": 150, "dropout_p": 0.3}
-RISING = [
+SHIFTED = [
     {"is_causal": True}, {"is_causal": True, "query_len": 150}, {"is_causal": True, "key_len": 150},
     {"is_causal": True, "query_len": 150, "causal_alignment": "bottom_right"},
     {"is_causal": True, "key_len": 150, "causal_alignment": "bottom_right"},
@@ -52,9 +52,9 @@ def test_backward(d: int, facts: dict[str, Any], any_order: bool) -> None:
 
 
 @pytest.mark.parametrize("d", [128, 256])
-@pytest.mark.parametrize("facts", RISING, ids=lambda f: "-".join(f))
-def test_backward_from_the_diagonal_up_and_down_to_it(d: int, facts: dict[str, Any]) -> None:
-    heads = {"batch_size": 2, "num_heads": 6, "num_kv_heads": 3}  # of three key heads two go up
+@pytest.mark.parametrize("facts", SHIFTED, ids=lambda f: "-".join(f))
+def test_backward_under_a_diagonal_of_any_place(d: int, facts: dict[str, Any]) -> None:
+    heads = {"batch_size": 2, "num_heads": 6, "num_kv_heads": 3}
     check(FlashSdpaBackwardPlan, (d, d), {"query_len": 330, "key_len": 330} | heads | facts, "bfloat16")
 
 
