@@ -15,7 +15,7 @@ KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKi
 TERMS = {
     "mask": "ptr", "slopes": "ptr", "sinks": "ptr", "seed": "iscalar", "offset": "iscalar", "mask_pitch": "i64[4]",
     "slope_stride": "i64[2]", "softcap": "f64", "restored": "f64", "threshold": "u32", "mask_kind": "i32",
-    "unit_log2": "f32", "inner": "f32", "per_inner": "f32", "tanh": "f32[3]", "near": "f32[3]", "far": "f32[5]",
+    "unit_log2": "f32", "inner": "f32", "per_inner": "f32", "near": "f32[3]", "far": "f32[5]",
 }  # fmt: skip
 
 
@@ -67,21 +67,21 @@ _NONE = (-math.inf,) * 5  # polynomials for no score
 def soft_cap(scale: float, softcap: float) -> dict[str, Any]:
     """What float kernels take a score x = q k to a power of 2 with, and polynomials for y = x inner that is not large.
 
-    tanh(y) = y (k0 + k1 y²) where |y| <= 0.3, k0 and k1 in `tanh`, times unit_log2 in `near`; and where y <= 0.7 with
-    one term more, in `far`, each followed by how large x may be. They are off by no more than 1.3e-4 and 1.5e-4 of it,
-    a third of tanh.approx's bound. Far below -0.7 `far` is off, but downwards: where the row has a key that is e^13
-    times as heavy as one of -0.7, a base from the last number in `far` on, that is nothing.
+    unit_log2 tanh(y) = x (k0 + k1 x²) where |y| <= 0.3, `near`; and where y <= 0.7 with one term more, `far`; each
+    followed by how large x may be. They are off by no more than 1.3e-4 and 1.5e-4 of it, a third of tanh.approx's
+    bound. Far below -0.7 `far` is off, but downwards: where the row has a key that is e^13 times as heavy as one of
+    -0.7, a base from the last number in `far` on, that is nothing.
     """
     unit = softcap or scale
     c, inner = unit * math.log2(math.e), scale / unit
     exact = {"unit_log2": single(c), "inner": single(inner)}
     if not (1e-6 < abs(inner) < 1e6 and abs(c) < 1e6):
-        return exact | {"per_inner": -math.inf, "tanh": _NONE[:3], "near": _NONE[:3], "far": _NONE}
-    near, most = (0.9998702 * inner, -0.32171333 * inner**3), 1 / abs(inner)
-    far = (0.99985204 * inner, -0.32778989 * inner**3, 0.10110489 * inner**5)
+        return exact | {"per_inner": -math.inf, "near": _NONE[:3], "far": _NONE}
+    k, square, most = inner * c, inner * inner, 1 / abs(inner)
+    near = (0.9998702 * k, -0.32171333 * k * square)
+    far = (0.99985204 * k, -0.32778989 * k * square, 0.10110489 * k * square * square)
     return exact | {
-        "per_inner": most, "tanh": (*near, 0.3 * most), "near": (*(k * c for k in near), 0.3 * most),
-        "far": (*(k * c for k in far), 0.7 * most, 18.8 - 0.604 * c),
+        "per_inner": most, "near": (*near, 0.3 * most), "far": (*far, 0.7 * most, 18.8 - 0.604 * c),
     }  # fmt: skip
 
 

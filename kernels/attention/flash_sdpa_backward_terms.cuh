@@ -268,11 +268,11 @@ BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)
   }
 }
 
-// weigh_and_differ under a soft cap, which squash(x) is, and ALiBi. of: the Stats of the thread's first two queries; ahead:
-// i + shift - j of its first score.
-template <class T, bool CAPPED, class Terms, class Squash>
+// weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first
+// two queries; ahead: i + shift - j of its first score.
+template <class T, bool CAPPED, class Terms>
 BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
-                                 int from, const Stats* of, const Terms& terms, float ahead, const Squash& squash) {
+                                 int from, const Stats* of, const Terms& terms, float ahead) {
   constexpr int PART = 2;  // at a time
 #pragma unroll
   for (int first = from; first < from + 4; first += PART) {
@@ -284,7 +284,7 @@ BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const floa
         for (int e = 0; e < 4; ++e) f(n, e);
       }
     };
-    each([&](int n, int e) { x[n][e] = t[n][e] = squash(s[first + n][e]); });
+    each([&](int n, int e) { x[n][e] = t[n][e] = CAPPED ? terms.squash(s[first + n][e]) : s[first + n][e]; });
     if (terms.sloped()) {
       each([&](int n, int e) {
         const float distance = math::abs(ahead + static_cast<float>(8 * (first + n) + e % 2 - e / 2 * 8));
@@ -301,25 +301,6 @@ BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const floa
     });
 #pragma unroll
     for (int n = 0; n < PART; ++n) put_pairs<T>(p16, first + n, x[n]), put_pairs<T>(ds16, first + n, ds[n]);
-  }
-}
-template <class T, bool CAPPED, class Terms>
-BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
-                                 int from, const Stats* of, const Terms& terms, float ahead) {
-  const auto with = [&](const auto& squash) {
-    weigh_and_differ<T, CAPPED>(p16, ds16, s, dp, from, of, terms, ahead, squash);
-  };
-  if constexpr (!CAPPED) {
-    with([](float x) { return x; });
-  } else {
-    float size = 0.0f;
-#pragma unroll
-    for (int n = from; n < from + 4; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) size = fmaxf(size, math::abs(s[n][e]));
-    }
-    if (__all_sync(all_lanes, terms.is_near(size))) with([&](float x) { return terms.squash_near(x); });
-    else with([&](float x) { return terms.squash(x); });
   }
 }
 

@@ -103,8 +103,6 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     if constexpr (FAST) return math::fast_tanh(x * inner);
     else return math::tanh(x * inner);
   }
-  BARACUDA_D bool is_near(A size) const { return size <= p.tanh[2]; }  // then of x, and of less, squash is
-  BARACUDA_D A squash_near(A x) const { return x * math::fma(x * x, p.tanh[1], p.tanh[0]); }
   // What tanh multiplies a gradient by; x comes from squash().
   BARACUDA_D A through(A x) const { return capped() ? math::fma(-x, x, A(1)) : A(1); }
 
