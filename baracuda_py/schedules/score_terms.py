@@ -70,12 +70,13 @@ def soft_cap(scale: float, softcap: float) -> dict[str, Any]:
     unit_log2 tanh(y) = x (k0 + k1 x²) where |y| <= 0.3, `near`; and where y <= 0.7 with one term more, `far`; each
     followed by how large x may be. They are off by no more than 1.3e-4 and 1.5e-4 of it, a third of tanh.approx's
     bound. Far below -0.7 `far` is off, but downwards: where the row has a key that is e^13 times as heavy as one of
-    -0.7, a base from the last number in `far` on, that is nothing.
+    -0.7, a base from the last number in `far` on, that is nothing. None where c is so large that they and tanh.approx,
+    which makes the bases, differ by more powers of 2 than weights have left.
     """
     unit = softcap or scale
     c, inner = unit * math.log2(math.e), scale / unit
     exact = {"unit_log2": single(c), "inner": single(inner)}
-    if not (1e-6 < abs(inner) < 1e6 and abs(c) < 1e6):
+    if not (1e-6 < abs(inner) < 1e6 and abs(c) < 1e4):
         return exact | {"per_inner": -math.inf, "near": _NONE[:3], "far": _NONE}
     k, square, most = inner * c, inner * inner, 1 / abs(inner)
     near = (0.9998702 * k, -0.32171333 * k * square)

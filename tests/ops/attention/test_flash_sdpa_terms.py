@@ -112,11 +112,13 @@ def test_polynomials_of_a_soft_cap(scale: float, softcap: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30, 1e300])
-@pytest.mark.parametrize("softcap", [0.0, 1e-300, 1e-30, 1.0, 1e30, 1e300])
+@pytest.mark.parametrize("softcap", [0.0, 1e-300, 1e-30, 1.0, 5e3, 1e4, 1e30, 1e300])
 def test_soft_caps_of_any_size_are_float32(scale: float, softcap: float) -> None:
     made = soft_cap(scale, softcap or float(scale == 0))
     struct.pack(f"{len(flat := np.hstack(list(made.values())))}f", *flat)
     assert not np.isnan(flat).any()
+    if made["per_inner"] > 0:  # weights begin at 2^8, and float16 ends at 2^16
+        assert made["unit_log2"] * 0.7 * (2**-11 + 1.5e-4) < 8
 
 
 @pytest.mark.parametrize("alignment", ["top_left", "bottom_right"])
