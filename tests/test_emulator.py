@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from baracuda_py.jit import Unit
+from baracuda_py.testing import emulator
 from baracuda_py.testing.emulator import EmulationError, run_kernel, translated
 
 pytestmark = pytest.mark.usefixtures("emulation")
@@ -104,3 +107,16 @@ def test_operands_of_tensor_cores_are_fenced_and_left_alone() -> None:
         run("multiplied", 1, 128, 9216)
     with pytest.raises(EmulationError, match="may read it"):
         run("multiplied", 2, 128, 9216)
+
+
+def test_libraries_are_those_of_this_cpu_and_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path))
+    assert b"__VERSION__" in emulator._machine("c++")
+
+    def made() -> int:
+        emulator._library("one", "-O0", lambda: "")
+        return len(list(tmp_path.rglob("*.so")))
+
+    assert [made(), made()] == [1, 1]
+    monkeypatch.setattr(emulator, "_machine", lambda _: b"another")
+    assert made() == 2

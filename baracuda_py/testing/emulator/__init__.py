@@ -151,11 +151,17 @@ def _threads() -> ctypes.CDLL:
     return _library("threads", "-O3", None)
 
 
+@cache
+def _machine(compiler: str) -> bytes:
+    """What the compiler defines for this CPU, and its version: a library made elsewhere may have other instructions."""
+    return subprocess.run([compiler, *_FLAGS, "-dM", "-E", "-xc++", os.devnull], capture_output=True).stdout
+
+
 def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDLL:
     """Compiled, or found where another run or process left it."""
     command = [os.environ.get("CXX") or shutil.which("g++") or "c++", level, *_FLAGS]
     sources = sorted(path for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py"))
-    facts = [key.encode(), *map(str.encode, command), *(path.read_bytes() for path in sources)]
+    facts = [key.encode(), _machine(command[0]), *map(str.encode, command), *(path.read_bytes() for path in sources)]
     folder = default_cache().dir / "emulator"
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(b"\0".join(facts)).hexdigest()
