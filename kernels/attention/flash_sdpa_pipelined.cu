@@ -246,7 +246,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     const auto mine = item.part[group];
     const bool some = first < item.last, seen = some && mine.from < mine.to;
     const TermsOf<TERMS, float, true, P> terms(p, work);
-    const float c = terms.c;
+    const float c = TERMS == 0 ? p.unit_log2 : terms.c;
     r.begin();
     if constexpr (TERMS != 0) r.begin_with(terms);
     const auto cut = [&](int k0) {

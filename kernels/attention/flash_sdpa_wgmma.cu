@@ -41,7 +41,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const int key_len = span.key_len, first = span.template first<KEYS>(), last = span.end(rows);
   const int start = span.template start<KEYS>(rows);
   const conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
-  const float c = terms.c;
+  const float c = TERMS == 0 ? p.unit_log2 : terms.c;
 
   const auto load_keys = [&](int k0, int slot, bool wide) {
     tile::copy_panels<KEYS, D, THREADS, Order>(keys + slot * TILE, k.from(k0), key_len - k0, p.d_k, wide);

@@ -217,12 +217,10 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
 template <class A> struct NoTerms {
   A c, natural;
   static constexpr A again = A(1);
-  template <class P> BARACUDA_D NoTerms(const P& p, const Work&) : natural(static_cast<A>(p.scale)) {
-    if constexpr (is_same<A, float>) c = p.unit_log2;
-    else c = p.scale * 1.4426950408889634;
-  }
-  template <class P> BARACUDA_D NoTerms(const P& p, i64, i64, i64)
+  template <class P>
+  BARACUDA_D NoTerms(const P& p, const Work&)
       : c(static_cast<A>(p.scale * 1.4426950408889634)), natural(static_cast<A>(p.scale)) {}
+  template <class P> BARACUDA_D NoTerms(const P& p, i64, i64, i64) : NoTerms(p, Work{}) {}
 };
 template <int LEVEL, class A, bool FAST, class P>
 using TermsOf = conditional<LEVEL != 0, Terms<LEVEL, A, FAST, P>, NoTerms<A>>;
