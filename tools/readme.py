@@ -133,10 +133,9 @@ def _over_flash(path: Path) -> str:
     """Geometric mean and worst of the ratio to FLASH over all points, by row."""
     ratios: dict[str, list[float]] = {}
     for row in _rows(path):
-        if row["vs_flash"]:
-            ratios.setdefault(f"{row['direction']} {row['variant']}".strip(), []).append(float(row["vs_flash"]))
+        ratios.setdefault(f"{row['direction']} {row['variant']}".strip(), []).append(float(row["vs_flash"]))
     lines = [(name, f"{geometric_mean(found):.2f}×", f"{min(found):.2f}×") for name, found in ratios.items()]
-    title = "Over torch's FLASH, all points of the table's CSV where it was in the run"
+    title = "Over torch's FLASH in the same run, all points of the table's CSV"
     return _table(title, ("", "geometric mean", "worst"), lines)
 
 
