@@ -24,7 +24,7 @@ _PREPARE |= {"stride": "i64[3][3]"} | _SIZES | dict.fromkeys(("chunks", "counter
 _GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "dq", "dk", "dv"), "ptr")
 _GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
 _GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
-_GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS
+_GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS | dict.fromkeys(("rising", "rising_len"), "i32")
 TOGETHER = 48 << 20  # bytes of q, dy and sums of dq that are worked on together, more or less
 
 
@@ -89,11 +89,17 @@ class Block:
 
     `neighbours`: key heads that blocks take in turn, at least; more while they are within TOGETHER. With many, fewer
     blocks wait for one another at each; with few, they share more of what is in the L2 cache.
+    `rises`: whether there is a kernel whose blocks walk queries up from a causal mask's diagonal, so that in a fixed
+    order of sums none waits, where a head's rows stay in the L2 cache: `rising_len`. Those of one key head in eight
+    walk down and go last, for balance. H200, TFLOP/s: head_dim 256, 1024 tokens from 245 to 258, 2048 from 303 to 331,
+    but 4096, which do not stay, from 363 to 338.
     """
 
     warps: int
     neighbours = 8
     source = ""  # the row's
+    rises = False
+    stays = False  # whether a block goes on to the next tile of keys
     sides = 0  # parts by columns that sums of dq stand in where dq is always left to flash_finish
 
     @property
@@ -201,6 +207,7 @@ class Pipeline(Groups):
     """A block of `flash_gradients_pipelined`: a warpgroup more, which loads and adds to dq."""
 
     source = "attention/flash_sdpa_backward_pipelined.cu"
+    stays = True
     sides = 2
     neighbours = 32  # head_dim 128 there: 8 442 / 506, 16 463 / 513, 32 477 / 517
 
@@ -210,8 +217,12 @@ class Pipeline(Groups):
         return super().threads + 128
 
     def smem(self, d: int) -> int:
-        """Bytes: `stages` tiles of q and dy with two numbers a row, keys and values, two tiles of ds and one of dq."""
-        elements = 2 * (self.keys + self.stages * self.queries) * d + 2 * self.keys * self.queries
+        """Bytes: `stages` tiles of q and dy with two numbers a row, keys and values, two tiles of ds and one of dq.
+
+        At head_dim 64 there is room for the next keys and values.
+        """
+        homes = 2 if d == 64 else 1
+        elements = 2 * (homes * self.keys + self.stages * self.queries) * d + 2 * self.keys * self.queries
         return 2 * elements + 4 * self.queries * d + 8 * self.stages * self.queries + 1024
 
     def call(self, d: int) -> str:
@@ -224,6 +235,8 @@ class Relay(Pipeline):
     """A block of `flash_gradients_relay`: one warpgroup's weights pass to the other, which makes ds of them."""
 
     source = "attention/flash_sdpa_backward_relay.cu"
+    rises = True
+    stays = False
     sides = 4
     neighbours = 8  # 4096 keys, causal, in order / in any: 8 347 / 410, 16 358 / 392; 32, from memory, 237 / 280
 
@@ -238,8 +251,9 @@ class Relay(Pipeline):
 
 
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}  # masks and dropout
-# All else. Loaders of a relay spill seven registers: they have 40, so that warps that multiply have 232 and spill none.
-PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3), 256: Relay(2, 2, spills=True)}
+# All else. Loaders spill, as they have 40 registers, 56 at head_dim 64; warps that multiply have 232 or 224, and do not.
+# With 72 and 216 none spills, and head_dim 64 is 4 % slower at 16384 tokens.
+PIPELINED = {64: Pipeline(1, 4, spills=True), 128: Pipeline(1, 3, spills=True), 256: Relay(2, 2, spills=True)}
 
 
 def gradient_kernels(
@@ -248,7 +262,9 @@ def gradient_kernels(
     form: Arrangement,
     pipelined: Mapping[int, Pipeline] | None = None,
 ) -> tuple[Kernel, ...]:
-    """For each head_dim a unit, and two of kernels with score terms; pipelined: for all but masks and dropout."""
+    """For each head_dim a unit, and one of each kernel with score terms or that rises; pipelined: for all but masks and
+    dropout.
+    """
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
     made = []
@@ -274,6 +290,13 @@ def gradient_kernels(
             )
             for each, of in (((1, t), (2, masked)) if form.terms else ())
         ]  # fmt: skip
+        if t.rises and not form.apart:
+            made.append(
+                Kernel(
+                    f"gradients_{unit}_rising", f"{t.call(d)}{form.work}, 0, true>", gradients, threads=t.threads,
+                    min_blocks=t.blocks, spills=t.spills, source=t.source,
+                )
+            )  # fmt: skip
     return tuple(made)
 
 
@@ -312,6 +335,9 @@ def gradient_steps(
     turns = cut.start + aligned(8 * heads * padded)
     sums = turns + aligned(4 * counters)
     summed = p.dq is not None and (key_tiles > 1 or t.sides) and not form.apart
+    # Whichever gradients are wanted: each has the bits that it has with the others.
+    rising = desc.num_kv_heads * 7 // 8 if t.rises and not (form.apart or any_order) and desc.is_causal else 0
+    rising_len = TOGETHER // (t.neighbours * each) // t.queries * t.queries
     any_order = any_order and summed
     elements = heads * padded * d if summed else 0
     workspace = sums + aligned(4 * elements)
@@ -332,12 +358,16 @@ def gradient_steps(
             "stride": form.strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
             "chunk": min(kv_heads, max(neighbours, TOGETHER // max(1, each * padded))),
             "heads": heads, "group": desc.group, "any_order": int(any_order), "wide": wide(*views),
+            "rising": rising, "rising_len": rising_len,
         }  # fmt: skip
-        grid = (kv_heads * key_tiles, 1, 1)
+        items = kv_heads * key_tiles
+        grid = (min(items, p.device.sms) if t.stays else items, 1, 1)
         more = level(p, sinks=False) if form.terms else 0
         if more and (why := refuse_terms(desc)):
             return why
-        kernel, params = f"gradients_{name}_{d}{LEVELS[more]}", common | gradients
+        rises = rising and not more and (not form.terms or desc.query_len <= rising_len)
+        kernel = f"gradients_{name}_{d}{'_rising' if rises else LEVELS[more]}"
+        params = common | gradients
         params |= terms(p, desc.scale) if more else {}
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))

@@ -23,6 +23,11 @@ struct Walk {
     head = head + 1 == group ? 0 : head + 1;
     if (head == 0) --at;
   }
+  BARACUDA_D void step(u32 group, const KeyTile&) { step(group); }
+  BARACUDA_D void step(u32 group, const RisingTile& tile) {
+    head = head + 1 == group ? 0 : head + 1;
+    if (head == 0) at += tile.up ? 1 : -1;
+  }
 };
 // Moves a walk to the first step from it on whose tile of scores has a set block.
 template <int QUERIES, int KEYS, class Where, class P>
@@ -50,6 +55,10 @@ template <class P> BARACUDA_D u32* counter_at(const P& p, const KeyTile& key, co
 // Whose turn it is at that step when it is this block's.
 template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const KeyTile& key, const Walk& step) {
   return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
+}
+template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const RisingTile& key, const Walk& step) {
+  if (key.up) return static_cast<u32>(key.of.template end_tile<QUERIES, KEYS>(p, step.at)) - 1 - key.tile;
+  return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
 }
 
 // Of two queries: lse log2(e), and delta, the sum of y dy.
@@ -321,25 +330,10 @@ BARACUDA_D void flash_finish(const P& p) {
   const QueryTile t = Where::template query_tile<QUERIES>(p, static_cast<i64>(tile));
   if (t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at)) return;
   const i64 row = t.at * QUERIES + static_cast<i64>(group) * 16;
-  if (p.wide & 16) {  // whole 16 bytes of dq a lane
-    const float scale = static_cast<float>(p.scale);
-    const i64 first = row + lane_id() / 4;
-    const int here = col + lane_id() % 4 * 8;
-    T* const dq = rows_of<T>(p.dq, p.stride[4], row_head / heads, row_head % heads, t.of.query_row + first) + here;
-    u32 pairs[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int n = 0; n < 4; ++n) pairs[half][n] = pack_pair<T>(x[n][2 * half] * scale, x[n][2 * half + 1] * scale);
-    }
-    transpose_quads(pairs);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (first + 8 * half < t.of.query_len && here < p.d_k) {
-        const u32(&out)[4] = pairs[half];
-        *reinterpret_cast<uint4*>(dq + 8 * half * p.stride[4][2]) = uint4{out[0], out[1], out[2], out[3]};
-      }
-    }
+  if (p.wide & 16) {
+    const float scale = static_cast<float>(p.scale), scales[2] = {scale, scale};
+    T* const dq = rows_of<T>(p.dq, p.stride[4], row_head / heads, row_head % heads, t.of.query_row + row) + col;
+    put_rows<true>({dq, dq + 8 * p.stride[4][2]}, p.stride[4][2], static_cast<int>(min<i64>(16, t.of.query_len - row)), p.d_k - col, x, scales);
     return;
   }
   put_dq<T>(p, t.of, row_head / heads, row_head % heads, row, col, x);

@@ -1,9 +1,16 @@
 // flash_sdpa_backward_pipelined    what flash_sdpa_backward_wgmma computes, by the same tiles, turns and order of sums, but
 //   for masks and dropout: those are left to that one, and head_dim 256 to flash_sdpa_backward_relay.
 //
-// A block is two warpgroups that multiply, each 64 keys and all columns of their dk and dv, and one that serves them. Two
-// of its warps load, one the queries and one dy, up to STAGES tiles ahead. The other two add to the sums of dq, when it is
-// the block's turn, what the groups leave in shared memory; flash_finish makes dq of them.
+// A block stays on its multiprocessor and takes one tile of keys after the other. It is two warpgroups that multiply, each 64
+// keys and all columns of their dk and dv, and one that serves them. Two of its warps load, one queries and keys and one dy and
+// values, up to STAGES tiles of queries ahead, and where there is room the next keys and values. The other two add to the sums
+// of dq, when it is the block's turn, what the groups leave in shared memory; flash_finish makes dq of them. The groups leave dk
+// and dv in shared memory too, and bulk copies store them beside the next keys' first products.
+//
+// H200, 1024 queries and keys, full: an item takes 68500 cycles, 58100 in its 16 steps. Before, in a block each, items took 43
+// us instead of 39 (head_dim 128), and 28 instead of 24 (64). What counts between items: outputs that warps store themselves,
+// 5100 cycles to 4400, for loads wait behind stores; a bulk copy that a lane asks for, 70 cycles; the next item, when it is
+// found too late to load its keys beside the last steps, 3000. Two stages of rows for a second place of keys: a fifth slower.
 //
 // A group's step is its exponentials, and then a window in which no other group starts products: dv and dk of the step, its
 // half of dq's columns of the step before, of which both groups have left ds by then, and the scores of the step after. So
@@ -16,100 +23,198 @@
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
+namespace attention {
+
+// What a block works on, one item after the other, in the order of tickets: found by one thread, and left for warps that
+// each read it until they leave it.
+template <int QUERIES, int KEYS, class Where> struct Items {
+  static constexpr u32 PLACES = 3;
+  Item<KeyTile> items[PLACES];
+  Barrier there[PLACES], free[PLACES];
+
+  BARACUDA_D void make(u32 readers) {
+    for (u32 n = 0; n < PLACES; ++n) there[n].make(1), free[n].make(readers);
+  }
+  template <class P> BARACUDA_D void find(u32 n, const P& p) {
+    const Round<PLACES> place{n};
+    free[place.place()].wait(place.emptied());
+    items[place.place()].template take<QUERIES, KEYS, Where>(p);
+    there[place.place()].arrive();
+  }
+  BARACUDA_D const Item<KeyTile>& await(u32 n) {
+    const Round<PLACES> place{n};
+    there[place.place()].wait(place.filled());
+    return items[place.place()];
+  }
+  BARACUDA_D void leave(u32 n) { free[n % PLACES].arrive_as_warp(); }
+};
+
+// 16 rows of a gradient of the block's keys, from `first` on, by a warp: products times a factor. Where rows are whole 16 bytes
+// put leaves them in shared memory of the warp's own, 8 rows of 8 N elements in each place, for store to store behind the
+// program, after a bulk_begin and a __syncwarp.
+template <int KEYS, class T> struct GradientRows {
+  T* out;
+  i64 stride;
+  int rows, cols;
+  bool wide;
+
+  BARACUDA_D GradientRows(void* gradient, const i64(&stride)[3], const KeyTile& block, int first, int cols, bool wide)
+      : out(rows_of<T>(gradient, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS + first)),
+        stride(stride[2]), rows(gradient == nullptr ? 0 : min(block.left - first, 16)), cols(cols), wide(wide) {}
+
+  template <int N> BARACUDA_D void put(const float (&x)[N][4], float factor, T* const (&places)[2]) const {
+    const float factors[2] = {factor, factor};
+    if (wide) put_rows<true>(places, 8 * N, 16, 8 * N, x, factors);
+    else put_rows<false>({out, out + 8 * stride}, stride, rows, cols, x, factors);
+  }
+  template <int N> BARACUDA_D void store(T* const (&places)[2]) const {
+    const int row = lane_id();
+    if (!wide) return;
+    if (stride == 8 * N && rows == 16) {  // 70 cycles for each that a warp asks for
+      if (row < 2) bulk_store(out + row * (64 * N), row == 0 ? places[0] : places[1], 64 * N * sizeof(T));
+    } else if (row < rows) {
+      bulk_store(out + row * stride, (row < 8 ? places[0] : places[1]) + row % 8 * (8 * N), static_cast<u32>(cols * sizeof(T)));
+    }
+  }
+  BARACUDA_D void clear() const {
+#pragma unroll 1
+    for (int n = lane_id(); n < rows * cols; n += warp_size) out[n / cols * stride + n % cols] = T(0.0f);
+  }
+};
+
+}  // namespace attention
 
 template <class T, int D, int STAGES, class Where, int TERMS, class P>
 BARACUDA_D void flash_gradients_pipelined(const P& p) {
   using namespace attention;
   constexpr int THREADS = 384, LOADERS = 64, GROUPS = 2, WARPS = 4 * GROUPS, KEYS = 64 * GROUPS, QUERIES = 64;
   constexpr int TILE = QUERIES * D, SCORES = KEYS * QUERIES, WIDTH = D / GROUPS;  // columns of dq a group adds up
-  constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
+  constexpr int OF_SERVERS = D == 64 ? 56 : 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
+  constexpr int HOMES = D == 64 ? 2 : 1;  // places of keys and values
+  constexpr bool LENT = D != 64;  // whether dv goes by the place of rows that the step after the last has and needs none of
   constexpr bool HELD = D == 64;  // whether there are registers for ds as dk's left operand; else it comes from shared memory
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
-  enum Meeting { of_workers = 1, of_group, of_window = of_group + GROUPS };  // ids of barriers
+  enum Meeting { of_window = 1 };  // ids of barriers
+  constexpr u32 BYTES = sizeof(T) * (2 * HOMES * KEYS * D + 2 * STAGES * TILE + 2 * SCORES) + 4 * TILE + 8 * STAGES * QUERIES + 1024;
+  static_assert(BYTES + sizeof(Items<QUERIES, KEYS, Where>) + sizeof(Barrier) * (4 * HOMES + 2 * STAGES + 12) <= 227 << 10);
   BARACUDA_DYNAMIC_SMEM(T, shared);
-  T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PANELS][KEYS][64], at the end dk
-  T* const values = keys + KEYS * D;                                                // the same, at the end dv
-  T* const queries = values + KEYS * D;                                             // [STAGES][PANELS][QUERIES][64]
+  T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [HOMES][PANELS][KEYS][64]
+  T* const values = keys + HOMES * KEYS * D;                                        // the same
+  T* const queries = values + HOMES * KEYS * D;                                     // [STAGES][PANELS][QUERIES][64]
   T* const grads = queries + STAGES * TILE;                                         // the same: dy
   T* const scores = grads + STAGES * TILE;                                          // [2][KEYS][QUERIES]: ds, transposed
   float* const part = reinterpret_cast<float*>(scores + 2 * SCORES);                // [GROUPS][QUERIES][WIDTH]: dq
   Stats* const stats = reinterpret_cast<Stats*>(part + TILE);                       // [STAGES][QUERIES / 2]
-  __shared__ Barrier keys_there, rows_there[STAGES], rows_free[STAGES];
+  __shared__ Barrier keys_there[HOMES], keys_free[HOMES], values_there[HOMES], values_free[HOMES];
+  __shared__ Barrier rows_there[STAGES], rows_free[STAGES];
   // Of even steps and of odd ones, which barriers of their own let warps wait for that skip the others.
   __shared__ Barrier ds_there[2], ds_free[2], part_there[GROUPS][2], part_free[GROUPS][2];
-  __shared__ KeyTile block;
-  __shared__ int clear[2];  // the first and the last tile of queries that see all of the keys
+  __shared__ Items<QUERIES, KEYS, Where> items;
 
   if (threadIdx.x == 0) {
-    keys_there.make(THREADS);
+    items.make(WARPS + 4);
+    for (int n = 0; n < HOMES; ++n) {
+      keys_there[n].make(warp_size), keys_free[n].make(WARPS);
+      values_there[n].make(warp_size), values_free[n].make(WARPS);
+    }
     for (int n = 0; n < STAGES; ++n) rows_there[n].make(LOADERS), rows_free[n].make(WARPS);
     for (int n = 0; n < 2; ++n) ds_there[n].make(WARPS), ds_free[n].make(WARPS);
     for (int n = 0; n < 2 * GROUPS; ++n) part_there[n / 2][n % 2].make(4), part_free[n / 2][n % 2].make(1);
-    take_keys<QUERIES, KEYS, Where>(block, clear, p);
   }
   __syncthreads();
-  if (Where::surplus && block.left == 0) return;
-  load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
-  Walk now{block.last, 0};
-  u32 steps = 0;
+  u32 steps = 0;  // one more for each item that has any, whose scores are of nothing
 
   if (warpgroup() == 0) {
     leave_registers<OF_SERVERS>();
     if (threadIdx.x < LOADERS) {
-      const bool other = threadIdx.x >= warp_size;  // the one that loads dy
-      const auto first_row = [&](const void* from, const i64(&stride)[3]) {
-        return rows_of<T>(from, stride, block.b, block.kv * p.group, block.of.query_row);
-      };
-      const T* const mine = other ? first_row(p.dy, p.stride[3]) : first_row(p.q, p.stride[0]);
-      const i64 by_head = p.stride[other ? 3 : 0][1], by_row = p.stride[other ? 3 : 0][2];
-      T* const to = other ? grads : queries;
-      const int cols = other ? p.d_v : p.d_k;
-      const bool wide = p.wide & (other ? 8 : 1);
 #pragma unroll 1
-      for (; now.at >= block.first; now.step(p.group), ++steps) {
-        const Round<STAGES> store{steps};
-        const u32 at = store.place();
-        const i64 q0 = static_cast<i64>(now.at) * QUERIES;
-        const int rows = inside<QUERIES>(block.of.query_len, q0);
-        rows_free[at].wait(store.emptied());
-        if (!other) {
-          const u32 h = block.kv * p.group + now.head;
-          const i64 row = (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
-          const Stats* const from = static_cast<const Stats*>(p.stats) + row / 2;
-          cp_async_16(stats + at * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
+      for (u32 n = 0;; ++n) {
+        if (threadIdx.x == 0) items.find(n, p);
+        const auto& block = items.await(n);
+        if (block.left < 0) break;
+        // The second warp is the one that loads values and dy.
+        const auto load_block = [&](bool other) {
+          const Round<HOMES> home{n};
+          const bool wide = p.wide & (other ? 4 : 2);
+          (other ? values_free : keys_free)[home.place()].wait(home.emptied());
+          const auto& stride = p.stride[other ? 2 : 1];
+          const i64 first = block.of.key_row + static_cast<i64>(block.tile) * KEYS;
+          const T* const from = rows_of<T>(other ? p.v : p.k, stride, block.b, block.kv, first);
+          T* const to = (other ? values : keys) + home.place() * (KEYS * D);
+          constexpr int ONCE = 4096 / D;  // rows: more at a time would take more registers
+#pragma unroll 1
+          for (int r = 0; r < KEYS; r += ONCE) {
+            tile::copy_as_warp<ONCE, D, KEYS>(to + r * 64, from + r * stride[2], stride[2], block.left - r, other ? p.d_v : p.d_k, wide);
+          }
+          (other ? values_there : keys_there)[home.place()].arrive_when_copied(wide);
+        };
+        Walk now{block.last, 0};
+        bool more = true;
+#pragma unroll 1
+        for (u32 count = 1; more; ++count) {  // steps and, where there are any, one of nothing: groups start a step after the last
+          const bool other = forgotten(static_cast<int>(threadIdx.x)) >= warp_size;  // what follows from it takes no registers
+          more = now.at >= block.first;
+          if (more || count != 1) {
+            const Round<STAGES> store{steps++};
+            const u32 at = store.place();
+            rows_free[at].wait(store.emptied());
+            if (more) {
+              const i64 q0 = static_cast<i64>(now.at) * QUERIES;
+              const u32 h = block.kv * p.group + now.head;
+              if (!other) {
+                const i64 row = (block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0;
+                const Stats* const from = static_cast<const Stats*>(p.stats) + row / 2;
+                cp_async_16(stats + at * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
+              }
+              const auto& stride = p.stride[other ? 3 : 0];
+              const T* const from = rows_of<T>(other ? p.dy : p.q, stride, block.b, h, block.of.query_row + q0);
+              const bool wide = p.wide & (other ? 8 : 1);
+              tile::copy_as_warp<QUERIES, D>((other ? grads : queries) + at * TILE, from, stride[2],
+                                             inside<QUERIES>(block.of.query_len, q0), other ? p.d_v : p.d_k, wide);
+              rows_there[at].arrive_when_copied(wide);
+              now.step(p.group);
+            } else {
+              rows_there[at].arrive();
+            }
+          }
+          const u32 before = other || HOMES == 2 ? 1 : 2;  // keys are wanted to the last
+          if (count == before || (!more && count < before)) load_block(other);
         }
-        const T* const from = mine + now.head * by_head + q0 * by_row;
-        tile::copy_as_warp<QUERIES, D>(to + at * TILE, from, by_row, rows, cols, wide);
-        rows_there[at].arrive_when_copied(wide);
-      }
-      if (steps != 0) {  // and once more, of nothing: groups start a step after the last
-        const Round<STAGES> store{steps};
-        rows_free[store.place()].wait(store.emptied());
-        rows_there[store.place()].arrive();
+        items.leave(n);
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
-      if (now.at >= block.first && self == 1) {
-        for (int half = 0; half < GROUPS; ++half) {  // what groups leave of nothing before the first step's
-          part_there[half][0].wait(0);
-          part_free[half][0].arrive_as_warp();
-        }
-      }
 #pragma unroll 1
-      for (; now.at >= block.first; now.step(p.group), ++steps) {
-        if (steps % 2 != self) continue;
-        const Turn<QUERIES, KEYS, TILE, P> turn(p, block, now);
-        const Round<2> place{steps + 1};
-#pragma unroll 1
-        for (int half = 0; half < GROUPS; ++half) {
-          part_there[half][place.place()].wait(place.filled());
-          if (turn.adds) {
-            turn.add(half * (QUERIES * WIDTH), part + half * (QUERIES * WIDTH), QUERIES * WIDTH);
-            bulk_wait_read<0>();
+      for (u32 n = 0;; ++n) {
+        const auto& block = items.await(n);
+        if (block.left < 0) break;
+        Walk now{block.last, 0};
+        const bool some = now.at >= block.first;
+        if (some && steps % 2 != self) {
+          const Round<2> place{steps};
+          for (int half = 0; half < GROUPS; ++half) {  // what groups leave of nothing before the first step's
+            part_there[half][place.place()].wait(place.filled());
+            part_free[half][place.place()].arrive_as_warp();
           }
-          part_free[half][place.place()].arrive_as_warp();
         }
-        turn.pass();
+#pragma unroll 1
+        for (; now.at >= block.first; now.step(p.group), ++steps) {
+          if (steps % 2 != self) continue;
+          const Turn<QUERIES, KEYS, TILE, P, KeyTile> turn(p, block, now);
+          const Round<2> place{steps + 1};
+#pragma unroll 1
+          for (int half = 0; half < GROUPS; ++half) {
+            part_there[half][place.place()].wait(place.filled());
+            if (turn.adds) {
+              turn.add(half * (QUERIES * WIDTH), part + half * (QUERIES * WIDTH), QUERIES * WIDTH);
+              bulk_wait_read<0>();
+            }
+            part_free[half][place.place()].arrive_as_warp();
+          }
+          turn.pass();
+        }
+        steps += some;
+        items.leave(n);
       }
     }
     return;
@@ -117,25 +222,18 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
 
   take_registers<OF_WORKERS>();
   const int group = warpgroup() - 1, warp = static_cast<int>(threadIdx.x) / warp_size - 4, key0 = warp * 16;
-  // Along the columns, and (to_…) across them.
-  const u64 key = wgmma_operand(keys), mine = key + group * (64 * 8), to_keys = key + group * (WIDTH == 64 ? KEYS * 8 : 4);
-  const u64 query = wgmma_operand(queries), to_queries = wgmma_operand(queries, QUERIES * 128);
-  const u64 score = wgmma_operand(scores);
-  constexpr u64 to_values = KEYS * D / 8, to_grads = STAGES * TILE / 8;
+  // Operands, from where the first stands: along the columns, and (to_…) across them, 64 of which are `apart` there.
+  constexpr u64 to_values = HOMES * KEYS * D / 8, to_grads = STAGES * TILE / 8, query = 2 * to_values, score = query + 2 * to_grads;
+  constexpr u64 to_queries = query + ((QUERIES * 128 >> 4) - 1 << 16);
+  const u64 root = wgmma_operand(keys);
+  u32 n = 0;  // the item
+  const auto home_of = [](u32 n) { return Round<HOMES>{n}.place() * static_cast<u64>(KEYS * D / 8); };
   const int quad = forgotten(lane_id() % 4);
   const float c = static_cast<float>(p.scale * 1.4426950408889634), scale = static_cast<float>(p.scale);
-  float dk[D / 8][4], dv[D / 8][4];
-#pragma unroll
-  for (int n = 0; n < D / 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) dk[n][e] = dv[n][e] = 0.0f;
-  }
   using Added = TermsOf<TERMS, float, true, P>;
   Added terms(p, p.query_len, p.key_len, p.shift);
-  if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
-  const int j = static_cast<int>(block.tile) * KEYS + key0 + lane_id() / 4;
 
-  const auto begin_window = [&] { sync_threads<128 * GROUPS>(of_window + group); };  // also a barrier of the group
+  const auto begin_window = [&] { sync_threads<128 * GROUPS>(of_window + group); };
   const auto end_window = [&] { arrive_threads<128 * GROUPS>(of_window + (group ^ 1)); };
   const tile::Reader<64, false> mine_of_ds(scores + key0 * 64);
   // x y^T over all columns: the group's 64 keys by all queries of a tile.
@@ -160,10 +258,11 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   };
   // The group's columns of dq of a tile whose ds are in place `at`.
   const auto start_dq = [&](float (&dq)[WIDTH / 8][4], u32 at) {
+    const u64 ds = forgotten(root) + score + at * (SCORES / 8), to_keys = forgotten(root) + home_of(n) + group * (WIDTH == 64 ? KEYS * 8 : 4);
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < KEYS; j += 16) {
-      wgmma<T, true, true>(dq, score + at * (SCORES / 8) + j / 16 * across, to_keys + j / 16 * across, j != 0);
+      wgmma<T, true, true>(dq, ds + j / 16 * across, to_keys + j / 16 * across, j != 0);
     }
     wgmma_commit();
   };
@@ -176,126 +275,164 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       *reinterpret_cast<float4*>(to + n * 128) = float4{dq[n][0], dq[n][1], dq[n][2], dq[n][3]};
     }
   };
-  float s[QUERIES / 8][4], ds[QUERIES / 8][4];
-  const auto start_step = [&](Round<STAGES> store) {  // when its rows are there
-    const u64 at = store.place() * (TILE / 8);
-    wgmma_fence();
-    start_scores(s, mine, query + at);
-    start_scores(ds, mine + to_values, query + at + to_grads);
-  };
 
-  // What is looked up of the step after while its scores are made.
-  const Stats* stat = stats;                      // of the thread's first two queries
-  Stats early[2];                                 // the same and the next
-  bool cut = false, more = now.at >= block.first;  // whether anything is masked, whether there is such a step
-  const auto look_up = [&](Round<STAGES> store) {
-    stat = stats + (store.place() * (QUERIES / 2) + quad);
-    early[0] = stat[0], early[1] = stat[4];
-    cut = now.at < clear[0] || now.at > clear[1];
-    more = now.at >= block.first;
-  };
-
-  const bool some = more;
-  keys_there.wait(0);  // in any case: what comes later would stand in dk and dv
-  if (some) {
-    ds_there[0].arrive_as_warp();  // of nothing
-    if (group == 1) begin_window();
-    rows_there[0].wait(0);
-    wgmma_publish();
-    start_step({0});
-    end_window();
-    look_up({0});
-    wgmma_wait<0>();
-    hold(s);
-    hold(ds);
-  }
 #pragma unroll 1
-  while (more) {  // s and ds are there
-    const Round<STAGES> store{steps}, next{steps + 1};
-    const Round<2> fresh{steps + 1}, stale{steps}, before{steps - 1};  // ds of this step and of the last, and a dq before
-    const u64 at = store.place() * (TILE / 8);
-    u32 p16[QUERIES / 16][4], ds16[QUERIES / 16][4];
-    const bool ds_read = ds_free[fresh.place()].over(fresh.emptied());
-    auto to = mine_of_ds;
-    to.address = static_cast<u32>(forgotten(static_cast<int>(to.address)));  // or its rows' addresses are kept, and spill
-    const auto weigh = [&](int from) {
-      if constexpr (TERMS == 0) {
-        weigh_and_differ<T>(p16, ds16, s, ds, from, early, stat, c);
-      } else {
-        const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - j;
-        if (terms.capped()) weigh_and_differ<T, true>(p16, ds16, s, ds, from, stat, terms, static_cast<float>(ahead));
-        else weigh_and_differ<T, false>(p16, ds16, s, ds, from, stat, terms, static_cast<float>(ahead));
-      }
-      if (cut) {
-        const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
-        hide(p16, from, key0, mask);
-        hide(ds16, from, key0, mask);
-      }
-    };
-    const auto put_ds = [&](int from) {
+  for (;; ++n) {
+    const auto& block = items.await(n);
+    if (block.left < 0) break;
+    const Round<HOMES> home{n};
+    if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
+    const int j = static_cast<int>(block.tile) * KEYS + key0 + lane_id() / 4;
+    Walk now{block.last, 0};
+    const auto of_dk = [&] { return GradientRows<KEYS, T>(p.dk, p.stride[5], block, key0, p.d_k, p.wide & 32); };
+    const auto of_dv = [&] { return GradientRows<KEYS, T>(p.dv, p.stride[6], block, key0, p.d_v, p.wide & 64); };
+    values_there[home.place()].wait(home.filled());
+    keys_there[home.place()].wait(home.filled());
+    if (now.at >= block.first) {
+      float dk[D / 8][4], dv[D / 8][4];
 #pragma unroll
-      for (int n = from / 2; n < from / 2 + 2; ++n) to.write(ds16[n], 0, 16 * n, fresh.place() * (SCORES * sizeof(T)));
-    };
-    if constexpr (TERMS != 0) {
-      if (p.group > 1) terms.enter(block.b, block.kv * p.group + now.head);
-    }
-    weigh(0);
-    ds_free[fresh.place()].wait(fresh.emptied(), ds_read);
-    put_ds(0);
-    weigh(4);
-    const bool rows_in = rows_there[next.place()].over(next.filled());
-    const bool ds_in = ds_there[stale.place()].over(stale.filled());
-    put_ds(4);
-    now.step(p.group);
-    rows_there[next.place()].wait(next.filled(), rows_in);
-    wgmma_publish();  // ds, and what came by cp.async
-    ds_there[fresh.place()].arrive_as_warp();
-    ds_there[stale.place()].wait(stale.filled(), ds_in);
-    begin_window();
-    const bool part_read = part_free[group][before.place()].over(before.filled());
-    float dq[WIDTH / 8][4];  // at the first step of nothing
-    add_product(dv, p16, to_queries + at + to_grads);
-    start_dq(dq, stale.place());
-    if constexpr (HELD) add_product(dk, ds16, to_queries + at);
-    else add_product(dk, score + fresh.place() * (SCORES / 8) + group * (64 * 8), to_queries + at);
-    wgmma_wait<1>();
-    hold(dq);
-    hold(p16);
-    ds_free[stale.place()].arrive_as_warp();
-    leave_dq(dq, before, part_read);
-    start_step(next);
-    end_window();
-    look_up(next);
-    part_there[group][steps % 2].arrive_as_warp();
-    wgmma_wait<0>();
-    hold(s);
-    hold(ds);
-    if constexpr (HELD) hold(ds16);
-    rows_free[store.place()].arrive_as_warp();
-    ++steps;
-  }
-  if (some) {  // dq of the last step
-    const Round<2> stale{steps};
-    float dq[WIDTH / 8][4];
-    ds_there[stale.place()].wait(stale.filled());
-    begin_window();
-    start_dq(dq, stale.place());
-    wgmma_wait<0>();
-    hold(dq);
-    leave_dq(dq, {steps - 1}, false);
-    part_there[group][steps % 2].arrive_as_warp();
-    end_window();
-    if (group == 0) begin_window();  // as often as the other has ended one
-  }
+      for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) dk[n][e] = dv[n][e] = 0.0f;
+      }
+      float s[QUERIES / 8][4], ds[QUERIES / 8][4];
+      const auto start_step = [&](Round<STAGES> store, u64 values) {  // when its rows are there
+        const u64 rows = forgotten(root) + query + store.place() * (TILE / 8), mine = forgotten(root) + group * (64 * 8);
+        wgmma_fence();
+        start_scores(s, mine + home_of(n), rows);
+        start_scores(ds, mine + values, rows + to_grads);
+      };
+      // What is looked up of the step after while its scores are made.
+      const Stats* stat = stats;                      // of the thread's first two queries
+      Stats early[2];                                 // the same and the next
+      bool cut = false, more = true;  // whether anything is masked, whether there is such a step
+      const auto look_up = [&](Round<STAGES> store) {
+        stat = stats + (store.place() * (QUERIES / 2) + quad);
+        early[0] = stat[0], early[1] = stat[4];
+        cut = now.at < block.clear[0] || now.at > block.clear[1];
+      };
 
-  hold(dk);
-  hold(dv);
-  sync_threads<128 * GROUPS>(of_workers);  // all are done with the keys
-  put_rows<KEYS>(keys + key0 * 64, dk, scale);
-  put_rows<KEYS>(values + key0 * 64, dv, 1.0f);
-  sync_threads<128>(of_group + group);
-  write_rows<KEYS, D>(p.dk, p.stride[5], keys, block, 64 * group, p.d_k, p.wide & 32);
-  write_rows<KEYS, D>(p.dv, p.stride[6], values, block, 64 * group, p.d_v, p.wide & 64);
+      const Round<STAGES> first{steps};
+      ds_there[steps % 2].arrive_as_warp();  // of nothing
+      if (group == 1) begin_window();
+      rows_there[first.place()].wait(first.filled());
+      wgmma_publish();
+      start_step(first, to_values + home_of(n));
+      end_window();
+      look_up(first);
+      wgmma_wait<0>();
+      hold(s);
+      hold(ds);
+      bulk_wait_read<0>();  // of the last item's gradients
+      __syncwarp();
+      if (LENT && steps != 0) rows_free[Round<STAGES>{steps - 1}.place()].arrive_as_warp();
+#pragma unroll 1
+      do {  // s and ds are there
+        const Round<STAGES> store{steps}, next{steps + 1};
+        const Round<2> fresh{steps + 1}, stale{steps}, before{steps - 1};  // ds of this step and of the last, and a dq before
+        u32 p16[QUERIES / 16][4], ds16[QUERIES / 16][4];
+        const bool ds_read = ds_free[fresh.place()].over(fresh.emptied());
+        auto to = mine_of_ds;
+        to.address = static_cast<u32>(forgotten(static_cast<int>(to.address)));  // or its rows' addresses are kept, and spill
+        const auto weigh = [&](int from) {
+          if constexpr (TERMS == 0) {
+            weigh_and_differ<T>(p16, ds16, s, ds, from, early, stat, c);
+          } else {
+            const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - j;
+            if (terms.capped()) weigh_and_differ<T, true>(p16, ds16, s, ds, from, stat, terms, static_cast<float>(ahead));
+            else weigh_and_differ<T, false>(p16, ds16, s, ds, from, stat, terms, static_cast<float>(ahead));
+          }
+          if (cut) {
+            const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+            hide(p16, from, key0, mask);
+            hide(ds16, from, key0, mask);
+          }
+        };
+        const auto put_ds = [&](int from) {
+#pragma unroll
+          for (int n = from / 2; n < from / 2 + 2; ++n) to.write(ds16[n], 0, 16 * n, fresh.place() * (SCORES * sizeof(T)));
+        };
+        if constexpr (TERMS != 0) {
+          if (p.group > 1) terms.enter(block.b, block.kv * p.group + now.head);
+        }
+        weigh(0);
+        ds_free[fresh.place()].wait(fresh.emptied(), ds_read);
+        put_ds(0);
+        weigh(4);
+        const bool rows_in = rows_there[next.place()].over(next.filled());
+        const bool ds_in = ds_there[stale.place()].over(stale.filled());
+        put_ds(4);
+        now.step(p.group);
+        more = now.at >= block.first;
+        if (HOMES == 1 && !more) values_free[0].arrive_as_warp();
+        rows_there[next.place()].wait(next.filled(), rows_in);
+        wgmma_publish();  // ds, and what came by cp.async
+        ds_there[fresh.place()].arrive_as_warp();
+        ds_there[stale.place()].wait(stale.filled(), ds_in);
+        begin_window();
+        const bool part_read = part_free[group][before.place()].over(before.filled());
+        float dq[WIDTH / 8][4];  // at the first step of nothing
+        const u64 rows = forgotten(root) + to_queries + store.place() * (TILE / 8);
+        add_product(dv, p16, rows + to_grads);
+        start_dq(dq, stale.place());
+        if constexpr (HELD) add_product(dk, ds16, rows);
+        else add_product(dk, forgotten(root) + score + fresh.place() * (SCORES / 8) + group * (64 * 8), rows);
+        wgmma_wait<1>();
+        hold(dq);
+        hold(p16);
+        ds_free[stale.place()].arrive_as_warp();
+        leave_dq(dq, before, part_read);
+        start_step(next, HOMES == 2 || more ? to_values + home_of(n) : 0);  // of keys where values may be the next item's
+        end_window();
+        look_up(next);
+        part_there[group][steps % 2].arrive_as_warp();
+        wgmma_wait<0>();
+        hold(s);
+        hold(ds);
+        if constexpr (HELD) hold(ds16);
+        rows_free[store.place()].arrive_as_warp();
+        ++steps;
+      } while (more);
+      const Round<2> stale{steps};  // dq of the last step
+      float dq[WIDTH / 8][4];
+      if (!LENT) rows_free[Round<STAGES>{steps}.place()].arrive_as_warp();
+      ds_there[stale.place()].wait(stale.filled());
+      begin_window();
+      start_dq(dq, stale.place());
+      wgmma_wait<0>();
+      hold(dq);
+      keys_free[home.place()].arrive_as_warp();
+      if (HOMES == 2) values_free[home.place()].arrive_as_warp();
+      ds_free[stale.place()].arrive_as_warp();
+      leave_dq(dq, {steps - 1}, false);
+      part_there[group][steps % 2].arrive_as_warp();
+      end_window();
+      if (group == 0) begin_window();  // as often as the other has ended one
+
+      hold(dk);
+      hold(dv);
+      ds_free[stale.place()].wait(stale.filled());
+      T* const own = scores + key0 * 64;  // the warp's rows of the first ds; those of the other stand SCORES further
+      T* const lent = (group == 0 ? queries : grads) + Round<STAGES>{steps}.place() * TILE + key0 % 64 * D;
+      T* const to_dk[2] = {own, own + (LENT ? SCORES : 8 * D)};
+      T* const to_dv[2] = {LENT ? lent : own + SCORES, (LENT ? lent : own + SCORES) + 8 * D};
+      const auto rows_of_dk = of_dk(), rows_of_dv = of_dv();
+      rows_of_dk.put(dk, scale, to_dk);
+      rows_of_dv.put(dv, 1.0f, to_dv);
+      bulk_begin();
+      __syncwarp();
+      rows_of_dk.template store<D / 8>(to_dk);
+      rows_of_dv.template store<D / 8>(to_dv);
+      bulk_commit();
+      ++steps;
+    } else {
+      values_free[home.place()].arrive_as_warp();
+      keys_free[home.place()].arrive_as_warp();
+      of_dk().clear();
+      of_dv().clear();
+    }
+    items.leave(n);
+  }
 }
 
 }  // namespace baracuda

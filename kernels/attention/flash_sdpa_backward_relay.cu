@@ -3,7 +3,12 @@
 //
 // Both groups work on the same 64 keys. The first makes the weights and owns dv, the second makes ds and owns dk; each has
 // its left operand in registers, as its own scores left it. Weights pass from one to the other, and ds to both for dq, of
-// which each group has half of the columns. Servers, windows and the order of sums are those of the other kernel.
+// which each group has half of the columns. Servers and windows are those of the other kernel, but a block takes one tile of
+// keys and ends: to stay gained nothing here (4096 queries and keys, causal: 362 TFLOP/s, 352).
+//
+// RISING, under a causal mask and in a fixed order of sums: blocks of most heads take tiles of keys from the last on and walk
+// queries from the diagonal up. Each begins where it is first to add and is then a step behind the block before it, so that
+// none waits. The other heads go last and walk down, as all do elsewhere: their longest blocks first.
 //
 // A step is 2560 cycles of products, and for shared memory 3800: scores from it on both sides 1024, dv and dk 512, dq 512,
 // its way to the servers and back 1024, loads 512, weights and ds 200. There is room for two tiles of queries and one of dy.
@@ -15,9 +20,49 @@
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
+namespace attention {
 
-template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
+// Keys and values to panels of shared memory, by all threads.
+template <int KEYS, int D, int THREADS, class T, class P>
+BARACUDA_D void load_keys(T* keys, T* values, Barrier& there, const KeyTile& block, const P& p) {
+  const auto load = [&](T* tile, const void* from, const i64(&stride)[3], int cols, bool wide) {
+    const T* const x = rows_of<T>(from, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS);
+    tile::copy_panels<KEYS, D, THREADS>(tile, x, stride[2], block.left, cols, wide);
+  };
+  load(keys, p.k, p.stride[1], p.d_k, p.wide & 2);
+  load(values, p.v, p.stride[2], p.d_v, p.wide & 4);
+  there.arrive_when_copied((p.wide & 6) == 6);
+}
+
+// 16 rows of a gradient, from products times a factor to panels of KEYS rows.
+template <int KEYS, class T, int N> BARACUDA_D void put_panels(T* rows, const float (&x)[N][4], float factor) {
+  const tile::Reader<64, false> to(rows);
+#pragma unroll
+  for (int n = 0; n < N; n += 2) {
+    u32 pairs[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) pairs[e] = pack_pair<T>(x[n + e / 2][e % 2 * 2] * factor, x[n + e / 2][e % 2 * 2 + 1] * factor);
+    to.write(pairs, 0, 8 * n % 64, n / 8 * (KEYS * 64 * sizeof(T)));
+  }
+}
+
+// 64 rows of a gradient of the block's keys, from `first` on, from panels to where they are wanted; by a warpgroup.
+template <int KEYS, int D, class T>
+BARACUDA_D void write_rows(void* out, const i64(&stride)[3], const T* tile, const KeyTile& block, int first, int cols, bool wide) {
+  if (out == nullptr) return;
+  T* const to = rows_of<T>(out, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS + first);
+#pragma unroll
+  for (int col = 0; col < D; col += 64) {
+    tile::copy_out<64, 64, 128>(to + col, stride[2], tile + col * KEYS + first * 64, threadIdx.x % 128, block.left - first,
+                                cols - col, wide);
+  }
+}
+
+}  // namespace attention
+
+template <class T, int D, class Where, int TERMS, bool RISING = false, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
   using namespace attention;
+  using Tile = conditional<RISING, RisingTile, KeyTile>;
   constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
   constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;  // columns of dq at a time; a group's
   constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
@@ -37,8 +82,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   __shared__ Barrier weights_there, weights_free, ds_there[2], ds_free[2];
   // Of each unit; of even steps and of odd ones, as each server skips every other; a phase a group.
   __shared__ Barrier part_there[2][2], part_free[2][2];
-  __shared__ KeyTile block;
-  __shared__ int clear[2];  // the first and the last tile of queries that see all of the keys
+  __shared__ Item<Tile> block;
 
   if (threadIdx.x == 0) {
     keys_there.make(THREADS);
@@ -49,12 +93,12 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       ds_there[n].make(4), ds_free[n].make(8);
     }
     for (int n = 0; n < 4; ++n) part_there[n / 2][n % 2].make(4), part_free[n / 2][n % 2].make(1);
-    take_keys<QUERIES, KEYS, Where>(block, clear, p);
+    block.template take<QUERIES, KEYS, Where>(p);
   }
   __syncthreads();
   if (Where::surplus && block.left == 0) return;
   load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
-  Walk now{block.last, 0};
+  Walk now{block.start(), 0};
   u32 steps = 0;
 
   if (warpgroup() == 0) {
@@ -69,7 +113,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         tile::copy_as_warp<HALF, D, QUERIES>(to + row0 * 64, x, stride[2], rows - row0, cols, wide);
       };
 #pragma unroll 1
-      for (; now.at >= block.first; now.step(p.group), ++steps) {
+      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
         const Round<2> store{steps};
         const Round<1> grad{steps};
         const u32 at = store.place();
@@ -95,16 +139,16 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
-      if (now.at >= block.first && self == 1) {
+      if (block.sees(now.at) && self == 1) {
         for (int n = 0; n < 2 * UNITS; ++n) {  // what groups leave of nothing before the first step's
           part_there[n % UNITS][0].wait(n / UNITS);
           part_free[n % UNITS][0].arrive_as_warp();
         }
       }
 #pragma unroll 1
-      for (; now.at >= block.first; now.step(p.group), ++steps) {
+      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
         if (steps % 2 != self) continue;
-        const Turn<QUERIES, KEYS, TILE, P> turn(p, block, now);
+        const Turn<QUERIES, KEYS, TILE, P, Tile> turn(p, block, now);
         const u32 place = (steps + 1) % 2;
 #pragma unroll 1
         for (int group = 0; group < 2; ++group) {
@@ -183,7 +227,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     wgmma_publish();
   };
 
-  const bool some = now.at >= block.first;
+  const bool some = block.sees(now.at);
   keys_there.wait(0);  // in any case: what comes later would stand in dk and dv
   if (some) {
     if (!weighs) ds_there[0].arrive_as_warp();  // of nothing
@@ -196,11 +240,11 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     if (!weighs) grads_free.arrive_as_warp();
   }
 #pragma unroll 1
-  while (now.at >= block.first) {  // s is there
+  while (block.sees(now.at)) {  // s is there
     const Round<2> store{steps}, next{steps + 1};
     const Round<2> fresh{steps + 1}, stale{steps};  // ds of this step and of the last
     const Stats* const stat = stats + (store.place() * (QUERIES / 2) + quad);
-    const bool cut = now.at < clear[0] || now.at > clear[1];
+    const bool cut = now.at < block.clear[0] || now.at > block.clear[1];
     u32 x16[QUERIES / 16][4];
     if constexpr (TERMS != 0) {
       if (p.group > 1) terms.enter(block.b, block.kv * p.group + now.head);
@@ -268,7 +312,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       wgmma_publish();
       ds_there[fresh.place()].arrive_as_warp();
     }
-    now.step(p.group);
+    now.step(p.group, block);
     ds_there[stale.place()].wait(stale.filled());
     begin_window();
     float dq[UNITS][UNIT / 8][4];  // at the first step of nothing
@@ -325,7 +369,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   hold(acc);
   sync_threads<256>(of_workers);  // all are done with keys and values
   T* const tile = weighs ? values : keys;
-  put_rows<KEYS>(tile + key0 * 64, acc, weighs ? 1 / weight_unit : static_cast<float>(p.scale));
+  put_panels<KEYS>(tile + key0 * 64, acc, weighs ? 1 / weight_unit : static_cast<float>(p.scale));
   sync_threads<128>(of_group + group);
   if (weighs) write_rows<KEYS, D>(p.dv, p.stride[6], tile, block, 0, p.d_v, p.wide & 64);
   else write_rows<KEYS, D>(p.dk, p.stride[5], tile, block, 0, p.d_k, p.wide & 32);

@@ -108,6 +108,10 @@ struct KeyTile {
   u32 tile, b, kv;        // kv: key head
   int first, last, left;  // the tiles of queries that see a key; keys from the tile's start on
 
+  // Those are walked from start() on.
+  BARACUDA_D int start() const { return last; }
+  BARACUDA_D bool sees(int at) const { return at >= first; }
+
   template <int QUERIES, int KEYS, class P>
   static BARACUDA_D KeyTile make(const P& p, const Sequence& of, u32 tile, u32 b, u32 kv) {
     const i64 k0 = static_cast<i64>(tile) * KEYS, tiles = (of.query_len + QUERIES - 1) / QUERIES;
@@ -115,6 +119,27 @@ struct KeyTile {
     const int first = static_cast<int>(min(tiles, max<i64>(0, k0 - of.shift - p.right) / QUERIES));
     const int last = static_cast<int>(end <= 0 ? -1 : min(tiles - 1, (end - 1) / QUERIES));
     return {of, tile, b, kv, first, last, inside<KEYS>(of.key_len, k0)};
+  }
+};
+
+// The same where tiles of queries may be walked up, and tiles of keys are then taken from a sequence's last on.
+struct RisingTile : KeyTile {
+  bool up;
+
+  BARACUDA_D int start() const { return up ? first : last; }
+  BARACUDA_D bool sees(int at) const { return first <= at && at <= last; }
+};
+// Which one a ticket stands for: the first `p.rising` of a sequence's `kv_heads` come before all others, and may walk up.
+struct RisingPlace {
+  Place place;  // of b kv_heads + kv
+  bool early;
+
+  template <class P> static BARACUDA_D RisingPlace of(const P& p, u32 ticket, u32 batch, u32 kv_heads) {
+    const u32 tiles = static_cast<u32>(p.key_tiles), rising = static_cast<u32>(p.rising), before = batch * rising * tiles;
+    const bool early = ticket < before;
+    const u32 heads = early ? rising : kv_heads - rising;
+    const Place place = Place::together(early ? ticket : ticket - before, tiles, batch * heads, static_cast<u32>(p.chunk));
+    return {{place.tile, place.head / heads * kv_heads + (early ? 0 : rising) + place.head % heads}, early};
   }
 };
 
@@ -141,9 +166,18 @@ struct Dense {
     return {0, 0, p.query_len, p.key_len, p.shift, 0};
   }
   template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
-    const u32 kv_heads = p.num_heads / p.group, tiles = static_cast<u32>(p.key_tiles);
-    const Place place = Place::together(ticket, tiles, gridDim.x / tiles, static_cast<u32>(p.chunk));
+    return key_tile<QUERIES, KEYS>(p, ticket, gridDim.x / static_cast<u32>(p.key_tiles));
+  }
+  template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket, u32 heads) {
+    const u32 kv_heads = p.num_heads / p.group;
+    const Place place = Place::together(ticket, static_cast<u32>(p.key_tiles), heads, static_cast<u32>(p.chunk));
     return KeyTile::make<QUERIES, KEYS>(p, sequence(p), place.tile, place.head / kv_heads, place.head % kv_heads);
+  }
+  template <int QUERIES, int KEYS, class P> static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
+    const u32 kv_heads = p.num_heads / p.group;
+    const auto [place, up] = RisingPlace::of(p, ticket, heads / kv_heads, kv_heads);
+    const u32 tile = up ? static_cast<u32>(p.key_tiles) - 1 - place.tile : place.tile;
+    return {KeyTile::make<QUERIES, KEYS>(p, sequence(p), tile, place.head / kv_heads, place.head % kv_heads), up};
   }
   template <int QUERIES, class P> static BARACUDA_D QueryTile query_tile(const P& p, i64 tile) {
     return {sequence(p), tile};

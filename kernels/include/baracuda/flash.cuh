@@ -399,34 +399,9 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // The same by itself: to `cols` columns of out[r * stride] for r < rows, times what close() gave. WIDE: rows start 16-byte
   // aligned and are whole 16-byte pieces.
   template <bool WIDE> BARACUDA_D void put(T* out, i64 stride, int rows, int cols, const float (&factors)[MT][2]) const {
-    const int own = lane_id() % 4 * (WIDE ? 8 : 2);
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      const int first = 16 * m + lane_id() / 4;
-      T* const to[2] = {out + first * stride + own, out + (first + 8) * stride + own};
-#pragma unroll
-      for (int n = 0; n < D / 8; n += WIDE ? 4 : 1) {
-        if constexpr (WIDE) {  // 32 columns
-          u32 pairs[2][4];
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            const float(&x)[4] = acc[m][n + k / 2];
-            pairs[k % 2][k / 2] = pack_pair<T>(x[k % 2 * 2] * factors[m][k % 2], x[k % 2 * 2 + 1] * factors[m][k % 2]);
-          }
-          transpose_quads(pairs);
-#pragma unroll
-          for (int k = 0; k < 2; ++k) {
-            const u32(&x)[4] = pairs[k];
-            if (first + 8 * k < rows && 8 * n + own < cols) *reinterpret_cast<uint4*>(to[k] + 8 * n) = uint4{x[0], x[1], x[2], x[3]};
-          }
-        } else {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int col = 8 * n + e % 2;
-            if (first + e / 2 * 8 < rows && col + own < cols) to[e / 2][col] = from_acc<T>(acc[m][n][e] * factors[m][e / 2]);
-          }
-        }
-      }
+      put_rows<WIDE>({out + 16 * m * stride, out + (16 * m + 8) * stride}, stride, rows - 16 * m, cols, acc[m], factors[m]);
     }
   }
 

@@ -87,4 +87,36 @@ template <int N> BARACUDA_D void transpose_quads(u32 (&x)[N][4]) {
   }
 }
 
+// 16 rows of an accumulator, eight to each place, times its factor; rows from `rows` and columns from `cols` on stay as they
+// are. WIDE: rows start 16-byte aligned and cols is a multiple of 8. All lanes call.
+template <bool WIDE, class T, int N>
+BARACUDA_D void put_rows(T* const (&places)[2], i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2]) {
+  const int first = lane_id() / 4, own = lane_id() % 4 * (WIDE ? 8 : 2);
+  T* const to[2] = {places[0] + first * stride + own, places[1] + first * stride + own};
+#pragma unroll
+  for (int n = 0; n < N; n += WIDE ? 4 : 1) {
+    if constexpr (WIDE) {  // 32 columns
+      static_assert(N % 4 == 0, "whole pieces of 32 columns");
+      u32 pairs[2][4];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const float(&quad)[4] = x[n + k / 2];
+        pairs[k % 2][k / 2] = pack_pair<T>(quad[k % 2 * 2] * factors[k % 2], quad[k % 2 * 2 + 1] * factors[k % 2]);
+      }
+      transpose_quads(pairs);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const u32(&y)[4] = pairs[k];
+        if (first + 8 * k < rows && 8 * n + own < cols) *reinterpret_cast<uint4*>(to[k] + 8 * n) = uint4{y[0], y[1], y[2], y[3]};
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int col = 8 * n + e % 2;
+        if (first + e / 2 * 8 < rows && col + own < cols) to[e / 2][col] = from_acc<T>(x[n][e] * factors[e / 2]);
+      }
+    }
+  }
+}
+
 }  // namespace baracuda

@@ -37,11 +37,23 @@ struct Ragged {
   }
   // Of tiles of keys, p.list, and of queries, p.second.
   template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
-    const u32 tiles = static_cast<u32>(p.key_tiles);
-    const Place place = Place::together(ticket, tiles, gridDim.x / tiles, static_cast<u32>(p.chunk));
+    return key_tile<QUERIES, KEYS>(p, ticket, gridDim.x / static_cast<u32>(p.key_tiles));
+  }
+  template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket, u32 heads) {
+    const Place place = Place::together(ticket, static_cast<u32>(p.key_tiles), heads, static_cast<u32>(p.chunk));
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
-    const Sequence of{t.other, t.row - t.first, t.other_len, t.len, p.bottom_right ? t.len - t.other_len : 0, t.before};
-    return KeyTile::make<QUERIES, KEYS>(p, of, static_cast<u32>(t.first / KEYS), 0, place.head);
+    return KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), static_cast<u32>(t.first / KEYS), 0, place.head);
+  }
+  // A sequence's tiles stand in ascending order: read from the other end they are taken in descending order.
+  template <int QUERIES, int KEYS, class P> static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
+    const auto [place, early] = RisingPlace::of(p, ticket, 1, heads);
+    const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
+    const bool up = early && t.other_len <= p.rising_len;
+    const u32 tile = static_cast<u32>(t.first / KEYS), last = static_cast<u32>((t.len - 1) / KEYS);
+    return {KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), up ? last - tile : tile, 0, place.head), up};
+  }
+  template <class P> static BARACUDA_D Sequence of_keys(const P& p, const RaggedTile& t) {
+    return {t.other, t.row - t.first, t.other_len, t.len, p.bottom_right ? t.len - t.other_len : 0, t.before};
   }
   template <int QUERIES, class P> static BARACUDA_D QueryTile query_tile(const P& p, i64 tile) {
     if (tile >= p.tiles) return {{0, 0, 0, 0, 0, 0}, 0};

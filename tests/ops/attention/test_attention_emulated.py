@@ -51,11 +51,12 @@ def test_backward(d: int, facts: dict[str, Any], any_order: bool) -> None:
     check(FlashSdpaBackwardPlan, (d, d), facts, "bfloat16", any_order)
 
 
-@pytest.mark.parametrize("d", [128, 256])
+@pytest.mark.parametrize("sms", [2, 132])
+@pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize("facts", SHIFTED, ids=lambda f: "-".join(f))
-def test_backward_under_a_diagonal_of_any_place(d: int, facts: dict[str, Any]) -> None:
-    heads = {"batch_size": 2, "num_heads": 6, "num_kv_heads": 3}
-    check(FlashSdpaBackwardPlan, (d, d), {"query_len": 330, "key_len": 330} | heads | facts, "bfloat16")
+def test_backward_under_a_diagonal_of_any_place(d: int, facts: dict[str, Any], sms: int) -> None:
+    heads = {"batch_size": 2, "num_heads": 6, "num_kv_heads": 3}  # of three key heads two may go up
+    check(FlashSdpaBackwardPlan, (d, d), {"query_len": 330, "key_len": 330} | heads | facts, "bfloat16", sms=sms)
 
 
 @pytest.mark.parametrize("any_order", [False, True])
@@ -90,9 +91,11 @@ def test_blocks_that_stay(d: int, length: int, facts: dict[str, Any]) -> None:
     check(FlashSdpaPlan, (d, d), facts | {"query_len": length, "key_len": length, "num_heads": 6}, "bfloat16", sms=2)
 
 
-@pytest.mark.parametrize("d", [128, 256])
-def test_blocks_that_stay_with_packed_sequences(d: int) -> None:
-    check(FlashSdpaVarlenPlan, (d, d), PACKED | {"is_causal": True, "num_heads": 4}, "bfloat16", sms=2)
+@pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("num_heads", [4, 32])  # of so many to a key head that longer sequences' keys go down only
+def test_blocks_that_stay_with_packed_sequences(plan: type[Plan], d: int, num_heads: int) -> None:
+    check(plan, (d, d), PACKED | {"is_causal": True, "num_heads": num_heads}, "bfloat16", sms=2)
 
 
 @pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])
