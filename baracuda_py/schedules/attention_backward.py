@@ -91,7 +91,7 @@ class Block:
     blocks wait for one another at each; with few, they share more of what is in the L2 cache.
     `rises`: whether there is a kernel whose blocks walk queries up from a causal mask's diagonal, so that in a fixed
     order of sums none waits, where a head's rows stay in the L2 cache: `rising_len`. Those of one key head in eight
-    walk down and go last, for balance. H200, TFLOP/s: head_dim 256, 1024 tokens from 245 to 258, 2048 from 303 to 331,
+    walk down and go last, for balance. H200, TFLOP/s: head_dim 256, 1024 tokens from 243 to 252, 2048 from 302 to 326,
     but 4096, which do not stay, from 363 to 338.
     """
 
@@ -251,7 +251,7 @@ class Relay(Pipeline):
 
 
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}  # masks and dropout
-# All else. Loaders spill, as they have 40 registers, 56 at head_dim 64; warps that multiply have 232 or 224, and do not.
+# All else. Loaders spill, as they have 40 registers, 56 at head_dim 64; warps that multiply have 232 or 224 and do not.
 # With 72 and 216 none spills, and head_dim 64 is 4 % slower at 16384 tokens.
 PIPELINED = {64: Pipeline(1, 4, spills=True), 128: Pipeline(1, 3, spills=True), 256: Relay(2, 2, spills=True)}
 

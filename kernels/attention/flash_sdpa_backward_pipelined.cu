@@ -7,10 +7,11 @@
 // of dq, when it is the block's turn, what the groups leave in shared memory; flash_finish makes dq of them. The groups leave dk
 // and dv in shared memory too, and bulk copies store them beside the next keys' first products.
 //
-// H200, 1024 queries and keys, full: an item takes 68500 cycles, 58100 in its 16 steps. Before, in a block each, items took 43
-// us instead of 39 (head_dim 128), and 28 instead of 24 (64). What counts between items: outputs that warps store themselves,
-// 5100 cycles to 4400, for loads wait behind stores; a bulk copy that a lane asks for, 70 cycles; the next item, when it is
-// found too late to load its keys beside the last steps, 3000. Two stages of rows for a second place of keys: a fifth slower.
+// H200, 1024 queries and keys, full, TFLOP/s: with a block for each item 343 (head_dim 64) and 436 (128), so 379 and 453. An
+// item takes 68500 cycles at 128, 58100 of them in its 16 steps. What counts between items: outputs that warps store
+// themselves, behind which loads wait, so that the next keys come 1900 cycles late; a bulk copy that a lane asks for, 70; an
+// item found too late for its keys to be loaded beside the last steps, 3000. With two stages of rows, for a second place of
+// keys at 128, all is a fifth slower.
 //
 // A group's step is its exponentials, and then a window in which no other group starts products: dv and dk of the step, its
 // half of dq's columns of the step before, of which both groups have left ds by then, and the scores of the step after. So
