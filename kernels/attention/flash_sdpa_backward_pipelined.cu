@@ -71,7 +71,7 @@ template <int KEYS, class T> struct GradientRows {
   template <int N> BARACUDA_D void store(T* const (&places)[2]) const {
     const int row = lane_id();
     if (!wide) return;
-    if (stride == 8 * N && rows == 16) {  // 70 cycles for each that a warp asks for
+    if (stride == 8 * N && cols == 8 * N && rows == 16) {  // one after the other: 70 cycles for each that a warp asks for
       if (row < 2) bulk_store(out + row * (64 * N), row == 0 ? places[0] : places[1], 64 * N * sizeof(T));
     } else if (row < rows) {
       bulk_store(out + row * stride, (row < 8 ? places[0] : places[1]) + row % 8 * (8 * N), static_cast<u32>(cols * sizeof(T)));

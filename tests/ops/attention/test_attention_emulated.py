@@ -13,6 +13,7 @@ from baracuda_py import (
 )  # fmt: skip
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import emulate, emulated_device, fill, operands
+from baracuda_py.testing.layouts import Placement, lay_out
 
 pytestmark = pytest.mark.usefixtures("emulation")
 
@@ -63,6 +64,20 @@ def test_backward_under_a_diagonal_of_any_place(d: int, facts: dict[str, Any], s
 @pytest.mark.parametrize("d", [(48, 3), (3, 64), (112, 67), (67, 128), (240, 195), (195, 256)])
 def test_backward_waits_for_what_it_copies_where_one_operand_is_aligned(d: tuple[int, int], any_order: bool) -> None:
     check(FlashSdpaBackwardPlan, d, {"query_len": 130, "key_len": 130}, "float16", any_order)
+
+
+@pytest.mark.parametrize("d", [48, 64, 112, 128])
+@pytest.mark.parametrize(
+    "where", [Placement("padded", pads=(0, 0, 0, 16)), Placement("permuted", (0, 2, 1, 3))], ids=lambda w: w.name
+)
+def test_gradients_between_rows_of_others(d: int, where: Placement) -> None:
+    """Rows of 48 and 112 with 16 between them are as far apart as whole rows of the kernels for 64 and 128 are."""
+    heads = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2, "query_len": 150, "key_len": 300}
+    desc = FlashSdpaBackwardPlan.descriptor(d_k=d, d_v=d, scale=d**-0.5, element="bfloat16", **heads)
+    ready = operands(fill(FlashSdpaBackwardPlan, desc, np.random.default_rng(d), dict.fromkeys(OPTIONAL, False)))
+    for name in ("dq", "dk", "dv"):
+        ready.laid[name] = lay_out(np.empty_like(ready.laid[name].view), where)
+    emulate(FlashSdpaBackwardPlan.select(desc, device=replace(emulated_device(9.0), sms=3)), ready)
 
 
 @pytest.mark.parametrize("d", [192, 256, 512])
