@@ -217,10 +217,7 @@ class Pipeline(Groups):
         return super().threads + 128
 
     def smem(self, d: int) -> int:
-        """Bytes: `stages` tiles of q and dy with two numbers a row, keys and values, two tiles of ds and one of dq.
-
-        At head_dim 64 there is room for the next keys and values.
-        """
+        """Bytes: `stages` tiles of q and dy, two numbers a row, keys and values (at 64 twice), two ds, one dq."""
         homes = 2 if d == 64 else 1
         elements = 2 * (homes * self.keys + self.stages * self.queries) * d + 2 * self.keys * self.queries
         return 2 * elements + 4 * self.queries * d + 8 * self.stages * self.queries + 1024
@@ -262,9 +259,7 @@ def gradient_kernels(
     form: Arrangement,
     pipelined: Mapping[int, Pipeline] | None = None,
 ) -> tuple[Kernel, ...]:
-    """For each head_dim a unit, and one of each kernel with score terms or that rises; pipelined: for all but masks and
-    dropout.
-    """
+    """For each head_dim a unit, and one a kernel with score terms or that rises; pipelined: but for masks, dropout."""
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
     made = []
@@ -283,20 +278,15 @@ def gradient_kernels(
             Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, **facts)
             for of in dict.fromkeys((t, masked if form.terms else t))
         ]
+        others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", more)] if form.terms else []
+        others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
         made += [
             Kernel(
-                f"gradients_{unit}{LEVELS[each]}", f"{of.call(d)}{form.work}, {each}>", more, threads=of.threads,
+                f"gradients_{unit}{suffix}", f"{of.call(d)}{form.work}, {last}>", params, threads=of.threads,
                 min_blocks=of.terms_blocks or of.blocks, spills=True, source=of.source,
             )
-            for each, of in (((1, t), (2, masked)) if form.terms else ())
+            for suffix, of, last, params in others
         ]  # fmt: skip
-        if t.rises and not form.apart:
-            made.append(
-                Kernel(
-                    f"gradients_{unit}_rising", f"{t.call(d)}{form.work}, 0, true>", gradients, threads=t.threads,
-                    min_blocks=t.blocks, spills=t.spills, source=t.source,
-                )
-            )  # fmt: skip
     return tuple(made)
 
 

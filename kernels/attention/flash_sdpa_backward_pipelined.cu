@@ -88,7 +88,7 @@ template <int KEYS, class T> struct GradientRows {
 template <class T, int D, int STAGES, class Where, int TERMS, class P>
 BARACUDA_D void flash_gradients_pipelined(const P& p) {
   using namespace attention;
-  constexpr int THREADS = 384, LOADERS = 64, GROUPS = 2, WARPS = 4 * GROUPS, KEYS = 64 * GROUPS, QUERIES = 64;
+  constexpr int LOADERS = 64, GROUPS = 2, WARPS = 4 * GROUPS, KEYS = 64 * GROUPS, QUERIES = 64;
   constexpr int TILE = QUERIES * D, SCORES = KEYS * QUERIES, WIDTH = D / GROUPS;  // columns of dq a group adds up
   constexpr int OF_SERVERS = D == 64 ? 56 : 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
   constexpr int HOMES = D == 64 ? 2 : 1;  // places of keys and values
