@@ -65,7 +65,7 @@ template <int KEYS, class T> struct GradientRows {
 
   template <int N> BARACUDA_D void put(const float (&x)[N][4], float factor, T* const (&places)[2]) const {
     const float factors[2] = {factor, factor};
-    if (wide) put_rows<true>(places, 8 * N, 16, 8 * N, x, factors);
+    if (wide) put_rows<true, true>(places, 8 * N, 16, 8 * N, x, factors);
     else put_rows<false>({out, out + 8 * stride}, stride, rows, cols, x, factors);
   }
   template <int N> BARACUDA_D void store(T* const (&places)[2]) const {

@@ -34,18 +34,6 @@ BARACUDA_D void load_keys(T* keys, T* values, Barrier& there, const KeyTile& blo
   there.arrive_when_copied((p.wide & 6) == 6);
 }
 
-// 16 rows of a gradient, from products times a factor to panels of KEYS rows.
-template <int KEYS, class T, int N> BARACUDA_D void put_panels(T* rows, const float (&x)[N][4], float factor) {
-  const tile::Reader<64, false> to(rows);
-#pragma unroll
-  for (int n = 0; n < N; n += 2) {
-    u32 pairs[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) pairs[e] = pack_pair<T>(x[n + e / 2][e % 2 * 2] * factor, x[n + e / 2][e % 2 * 2 + 1] * factor);
-    to.write(pairs, 0, 8 * n % 64, n / 8 * (KEYS * 64 * sizeof(T)));
-  }
-}
-
 // 64 rows of a gradient of the block's keys, from `first` on, from panels to where they are wanted; by a warpgroup.
 template <int KEYS, int D, class T>
 BARACUDA_D void write_rows(void* out, const i64(&stride)[3], const T* tile, const KeyTile& block, int first, int cols, bool wide) {
@@ -369,7 +357,8 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   hold(acc);
   sync_threads<256>(of_workers);  // all are done with keys and values
   T* const tile = weighs ? values : keys;
-  put_panels<KEYS>(tile + key0 * 64, acc, weighs ? 1 / weight_unit : static_cast<float>(p.scale));
+  const float factor = weighs ? 1 / weight_unit : static_cast<float>(p.scale);
+  tile::put_panels<KEYS * 64>(tile + key0 * 64, acc, {factor, factor});
   sync_threads<128>(of_group + group);
   if (weighs) write_rows<KEYS, D>(p.dv, p.stride[6], tile, block, 0, p.d_v, p.wide & 64);
   else write_rows<KEYS, D>(p.dk, p.stride[5], tile, block, 0, p.d_k, p.wide & 32);

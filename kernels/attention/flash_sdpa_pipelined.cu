@@ -70,6 +70,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PLACES] panels
   T* const keys = queries + PLACES * ROWS * D;                                         // [2] tiles of panels
   T* const values = keys + 2 * TILE;                                                   // [2] tiles of panels
+  T* const staged = values + 2 * TILE;                                                 // [WARPS][2] panels of 16 rows
   __shared__ Barrier queries_there[PLACES], queries_free[PLACES], keys_there[2], keys_free[2], values_there[2], values_free[2];
   __shared__ Item<GROUPS> items[ITEMS];
 
@@ -360,7 +361,12 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
       float factors[1][2];
       r.close(factors, lse, item.rows - row0, terms.again);
-      r.template put<WIDE>(y, p.stride[3][2], item.rows - row0, p.d_v, factors);
+      if constexpr (WIDE) {
+        constexpr int AT_ONCE = D % 128 == 0 ? 2 : 1;
+        put_staged<AT_ONCE, 1024>(staged + row0 * 128, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0]);
+      } else {
+        r.put(y, p.stride[3][2], item.rows - row0, p.d_v, factors);
+      }
     };
     if (!seen) {
       for (; k0 >= first; k0 -= KEYS) pass_by();

@@ -278,8 +278,13 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
   float factors[1][2];
   r.close(factors, lse, rows - row0, terms.again, TERMS == 2 && careful ? terms.natural : ln_2<float>);
-  if (wide) r.template put<true>(y, p.stride[3][2], rows - row0, p.d_v, factors);
-  else r.template put<false>(y, p.stride[3][2], rows - row0, p.d_v, factors);
+  if (wide) {
+    if (!HELD) __syncthreads();  // no products of the group read its queries any more
+    T* const stage = queries + forgotten(static_cast<int>(threadIdx.x)) / warp_size * (16 * 64);  // or it takes a register early
+    put_staged<D / 64, ROWS * 64>(stage, y, p.stride[3][2], rows - row0, p.d_v, r.acc[0], factors[0]);
+  } else {
+    r.put(y, p.stride[3][2], rows - row0, p.d_v, factors);
+  }
 }
 
 }  // namespace baracuda

@@ -396,12 +396,11 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       for (int n = 0; n < D / 8; ++n) tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], factors[m][0], factors[m][1]);
     }
   }
-  // The same by itself: to `cols` columns of out[r * stride] for r < rows, times what close() gave. WIDE: rows start 16-byte
-  // aligned and are whole 16-byte pieces.
-  template <bool WIDE> BARACUDA_D void put(T* out, i64 stride, int rows, int cols, const float (&factors)[MT][2]) const {
+  // The same by itself: to `cols` columns of out[r * stride] for r < rows, times what close() gave.
+  BARACUDA_D void put(T* out, i64 stride, int rows, int cols, const float (&factors)[MT][2]) const {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      put_rows<WIDE>({out + 16 * m * stride, out + (16 * m + 8) * stride}, stride, rows - 16 * m, cols, acc[m], factors[m]);
+      put_rows<false>({out + 16 * m * stride, out + (16 * m + 8) * stride}, stride, rows - 16 * m, cols, acc[m], factors[m]);
     }
   }
 

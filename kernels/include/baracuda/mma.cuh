@@ -88,8 +88,8 @@ template <int N> BARACUDA_D void transpose_quads(u32 (&x)[N][4]) {
 }
 
 // 16 rows of an accumulator, eight to each place, times its factor; rows from `rows` and columns from `cols` on stay as they
-// are. WIDE: rows start 16-byte aligned and cols is a multiple of 8. All lanes call.
-template <bool WIDE, class T, int N>
+// are. WIDE: rows start 16-byte aligned and cols is a multiple of 8. SHARED: that is the memory, else global. All lanes call.
+template <bool WIDE, bool SHARED = false, class T, int N>
 BARACUDA_D void put_rows(T* const (&places)[2], i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2]) {
   const int first = lane_id() / 4, own = lane_id() % 4 * (WIDE ? 8 : 2);
   T* const to[2] = {places[0] + first * stride + own, places[1] + first * stride + own};
@@ -107,7 +107,10 @@ BARACUDA_D void put_rows(T* const (&places)[2], i64 stride, int rows, int cols, 
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const u32(&y)[4] = pairs[k];
-        if (first + 8 * k < rows && 8 * n + own < cols) *reinterpret_cast<uint4*>(to[k] + 8 * n) = uint4{y[0], y[1], y[2], y[3]};
+        if (first + 8 * k >= rows || 8 * n + own >= cols) continue;
+        const uint4 x{y[0], y[1], y[2], y[3]};
+        if constexpr (SHARED) *reinterpret_cast<uint4*>(to[k] + 8 * n) = x;
+        else store_whole(to[k] + 8 * n, x);
       }
     } else {
 #pragma unroll

@@ -205,4 +205,20 @@ BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0
   put<Rows<D>>(tile, row, col, d, scale0, scale1);
 }
 
+// 16 rows of an accumulator, times the factors of the first eight and the rest, to panels of 64 columns, APART elements from each
+// other (sm_90 and later).
+template <int APART, class T, int N> BARACUDA_D void put_panels(T* rows, const float (&x)[N][4], const float (&factors)[2]) {
+  const Reader<64, false> to(rows);
+#pragma unroll
+  for (int n = 0; n < N; n += 2) {
+    u32 pairs[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float(&quad)[4] = x[n + e / 2];
+      pairs[e] = pack_pair<T>(quad[e % 2 * 2] * factors[e % 2], quad[e % 2 * 2 + 1] * factors[e % 2]);
+    }
+    to.write(pairs, 0, 8 * n % 64, n / 8 * (APART * sizeof(T)));
+  }
+}
+
 }  // namespace baracuda::tile
