@@ -360,12 +360,14 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
       T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
       float factors[1][2];
-      r.close(factors, lse, item.rows - row0, terms.again);
+      r.close(factors, terms.again);
+      const auto put_lse = [&] { r.put_lse(lse, item.rows - row0); };
       if constexpr (WIDE) {
         constexpr int AT_ONCE = D % 128 == 0 ? 2 : 1;
-        put_staged<AT_ONCE, 1024>(staged + row0 * 128, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0]);
+        put_staged<AT_ONCE, 1024>(staged + row0 * 128, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0], put_lse);
       } else {
         r.put(y, p.stride[3][2], item.rows - row0, p.d_v, factors);
+        put_lse();
       }
     };
     if (!seen) {

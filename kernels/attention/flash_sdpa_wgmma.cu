@@ -277,13 +277,15 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
   float factors[1][2];
-  r.close(factors, lse, rows - row0, terms.again, TERMS == 2 && careful ? terms.natural : ln_2<float>);
+  r.close(factors, terms.again);
+  const auto put_lse = [&] { r.put_lse(lse, rows - row0, TERMS == 2 && careful ? terms.natural : ln_2<float>); };
   if (wide) {
     if (!HELD) __syncthreads();  // no products of the group read its queries any more
     T* const stage = queries + forgotten(static_cast<int>(threadIdx.x)) / warp_size * (16 * 64);  // or it takes a register early
-    put_staged<D / 64, ROWS * 64>(stage, y, p.stride[3][2], rows - row0, p.d_v, r.acc[0], factors[0]);
+    put_staged<D / 64, ROWS * 64>(stage, y, p.stride[3][2], rows - row0, p.d_v, r.acc[0], factors[0], put_lse);
   } else {
     r.put(y, p.stride[3][2], rows - row0, p.d_v, factors);
+    put_lse();
   }
 }
 

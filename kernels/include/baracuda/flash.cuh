@@ -158,19 +158,23 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
 
   // Whether the lane's rows may not be what they should: NaN, or scores that the rounding of base makes something else of.
-  BARACUDA_D bool suspicious() const {
+  BARACUDA_D bool suspicious() const { return odd_sums() || odd_outputs(); }
+  BARACUDA_D bool odd_sums() const {
+    bool found = false;
+    each_half([&](int m, int half) { found |= math::isnan(sum[m][half]) || !(math::abs(base[m][half]) < 1e9f); });
+    return found;
+  }
+  BARACUDA_D bool odd_outputs() const {  // also where infinite ones cancel: an addition is less than a test
     bool found = false;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        found |= math::isnan(sum[m][half]) || !(math::abs(base[m][half]) < 1e9f);
-      }
+      float total[4] = {};
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) found |= math::isnan(acc[m][n][e]);
+        for (int e = 0; e < 4; ++e) total[e] += acc[m][n][e];
       }
+      found |= math::isnan((total[0] + total[1]) + (total[2] + total[3]));
     }
     return found;
   }
@@ -384,12 +388,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // The outputs, divided by the sums and times `again`, to the warp's rows of a tile, from `row` on; lse[r] for r < rows
-  // if lse is not null. `unit` is that of the bases: ln 2, or of scores where they are exact.
+  // The outputs, divided by the sums and times `again`, to the warp's rows of a tile, from `row` on; and the lse.
   template <class Layout>
   BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float again = 1.0f, float unit = ln_2<float>) {
     float factors[MT][2];
-    close(factors, lse, rows, again, unit);
+    close(factors, again);
+    put_lse(lse, rows, unit);
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -404,21 +408,22 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // The lse of each row to lse[r], and what its outputs are multiplied by.
-  BARACUDA_D void close(float (&factors)[MT][2], float* lse, int rows, float again, float unit = ln_2<float>) const {
-    float total[MT][2];
-    each_half([&](int m, int half) { total[m][half] = sum[m][half] + __shfl_xor_sync(all_lanes, sum[m][half], 1); });
-    each_half([&](int m, int half) { total[m][half] += __shfl_xor_sync(all_lanes, total[m][half], 2); });
-    each_half([&](int m, int half) {
-      factors[m][half] = total[m][half] == 0.0f ? 0.0f : again * math::fast_rcp(total[m][half]);
-    });
+  // The sums are those of whole rows from here on. What outputs are multiplied by.
+  BARACUDA_D void close(float (&factors)[MT][2], float again) {
+    each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 1); });
+    each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 2); });
+    each_half([&](int m, int half) { factors[m][half] = sum[m][half] == 0.0f ? 0.0f : again * math::fast_rcp(sum[m][half]); });
+  }
+  // And then the lse of each row to lse[r] for r < rows, if lse is not null. `unit` is that of the bases: ln 2, or of scores
+  // where they are exact.
+  BARACUDA_D void put_lse(float* lse, int rows, float unit = ln_2<float>) const {
     const int half = lane_id() % 4;  // two lanes of a quad have a row each
     if (lse == nullptr || half > 1) return;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      const float sum = half == 0 ? total[m][0] : total[m][1], from = half == 0 ? base[m][0] : base[m][1];
+      const float total = half == 0 ? sum[m][0] : sum[m][1], from = half == 0 ? base[m][0] : base[m][1];
       const int r = 16 * m + 8 * half + lane_id() / 4;
-      if (r < rows) lse[r] = sum == 0.0f ? -numeric<float>::infinity() : math::fma(from, unit, math::log(sum));
+      if (r < rows) lse[r] = total == 0.0f ? -numeric<float>::infinity() : math::fma(from, unit, math::log(total));
     }
   }
 };

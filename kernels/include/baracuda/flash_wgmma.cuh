@@ -54,24 +54,31 @@ template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
 };
 
 // A warp's 16 rows of an accumulator, times their factors, to rows r < `rows` and columns c < `cols` of out[r * stride + c], in
-// 16-byte pieces, by way of `stage`: PANELS of [16][64] that are the warp's own, APART elements from each other.
-template <int PANELS, int APART, class T, int N>
-BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2]) {
+// 16-byte pieces, by way of `stage`: PANELS of [16][64] that are the warp's own, APART elements from each other. beside() is done
+// while the first of them get there.
+template <int PANELS, int APART, class T, int N, class F>
+BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2],
+                           const F& beside) {
   const int lane = forgotten(lane_id()), row = lane / 8, col = lane % 8 * 8;
   const T* const from[2] = {stage + tile::at<64>(row, col / 8), stage + tile::at<64>(row + 4, col / 8)};
   T* const to = out + row * stride + col;
+  const i64 four = static_cast<i64>(forgotten(static_cast<u64>(4 * stride)));  // or each address is made anew
 #pragma unroll
   for (int first = 0; first < N / 8; first += PANELS) {
     __syncwarp();
     tile::put_panels<APART>(stage, reinterpret_cast<const float(&)[8 * PANELS][4]>(x[8 * first]), factors);
+    if (first == 0) beside();
     __syncwarp();
     uint4 y[4 * PANELS];  // rows row + 4 k
 #pragma unroll
     for (int n = 0; n < 4 * PANELS; ++n) y[n] = *reinterpret_cast<const uint4*>(from[n % 2] + n / 4 * APART + n % 4 / 2 * (8 * 64));
+    T* at = to + 64 * first;
 #pragma unroll
-    for (int n = 0; n < 4 * PANELS; ++n) {
-      const int k = n % 4, more = 64 * (first + n / 4);
-      if (row + 4 * k < rows && col + more < cols) store_whole(to + 4 * k * stride + more, y[n]);
+    for (int k = 0; k < 4; ++k, at += four) {
+#pragma unroll
+      for (int n = 0; n < PANELS; ++n) {
+        store_whole(at + 64 * n, y[4 * n + k], row + 4 * k < rows && col + 64 * (first + n) < cols);
+      }
     }
   }
 }

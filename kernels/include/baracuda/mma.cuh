@@ -107,10 +107,10 @@ BARACUDA_D void put_rows(T* const (&places)[2], i64 stride, int rows, int cols, 
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const u32(&y)[4] = pairs[k];
-        if (first + 8 * k >= rows || 8 * n + own >= cols) continue;
         const uint4 x{y[0], y[1], y[2], y[3]};
-        if constexpr (SHARED) *reinterpret_cast<uint4*>(to[k] + 8 * n) = x;
-        else store_whole(to[k] + 8 * n, x);
+        const bool wanted = first + 8 * k < rows && 8 * n + own < cols;
+        if (!SHARED) store_whole(to[k] + 8 * n, x, wanted);
+        else if (wanted) *reinterpret_cast<uint4*>(to[k] + 8 * n) = x;
       }
     } else {
 #pragma unroll

@@ -46,11 +46,13 @@ template <Access A, class W> BARACUDA_D void store_word(W* p, const W& w) {
   else *p = w;
 }
 
-// 16 bytes of global memory, in one store: of a plain one the compiler (13.0) makes four now and then.
+// 16 bytes of global memory, if they are wanted, in one store and without a branch: of a plain one the compiler (13.0) makes four
+// now and then.
 // PTX ISA, Data Movement and Conversion Instructions: st (PTX 1.0).
-BARACUDA_D void store_whole(void* p, const uint4& x) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-               :: "l"(__cvta_generic_to_global(p)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+BARACUDA_D void store_whole(void* p, const uint4& x, bool wanted) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}"
+               :: "l"(__cvta_generic_to_global(p)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(static_cast<u32>(wanted))
+               : "memory");
 }
 
 // ---- aligned chunks: p must be aligned to alignof(Vec<T, N>) --------------------------------------------------------
