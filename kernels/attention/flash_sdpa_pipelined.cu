@@ -273,9 +273,9 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       const auto weigh = [&] {
         if constexpr (K::sloped) r.template add_apart<K::capped>(terms, i0, k0);
         cut(k0);
-        if constexpr (K::sloped) r.template weigh<Scores::apart>(c);
+        if constexpr (K::sloped) r.template weigh_lazily<Scores::apart>(c);
         else if constexpr (K::capped) r.weigh_capped(terms);
-        else r.weigh(c);
+        else r.weigh_lazily(c);
       };
       weigh();
       r.pack();
@@ -415,7 +415,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       put();
     }
     for (; k0 >= first; k0 -= KEYS) pass_by();
-    if (__any_sync(all_lanes, item.bounded && r.suspicious())) {
+    if (__any_sync(all_lanes, r.odd_sums() || (item.bounded && r.odd_outputs()))) {
       float kept[AHEAD ? KEYS / 8 : 1][4];  // the next scores, in local memory
 #pragma unroll
       for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(kept[n], r.s[0][n], sizeof(kept[n]));

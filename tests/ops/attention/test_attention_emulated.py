@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +97,35 @@ def test_a_soft_cap_far_below_zero(d: int) -> None:
     case.arrays["q"][...] = 4.0
     case.arrays["k"][...] = -0.549 * 4000 / d
     case.arrays["k"][:, :, :128] = -0.505 * 4000 / d
+    emulate(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
+
+
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("growth", [12, 40, 110, 200])  # beyond float16's room, bfloat16's, and that of a float
+@pytest.mark.parametrize("facts", [{}, {"window_left": 150, "window_right": 40}], ids=["full", "window"])
+def test_scores_that_grow(d: int, element: str, growth: int, facts: dict[str, Any]) -> None:
+    """Tiles are walked from the last on: every further one has weights 2^growth times those before."""
+    desc = FlashSdpaPlan.descriptor(
+        query_len=200, key_len=500, d_k=d, d_v=d, scale=1.0, element=element, **FIELDS | facts
+    )
+    case = fill(FlashSdpaPlan, desc, np.random.default_rng(growth), dict.fromkeys(OPTIONAL, False))
+    tile = 128 if d == 128 else 64
+    rise = np.where(np.arange(500) < 500 // tile * tile - tile, 1.0, 0.0) + np.where(np.arange(500) < 500 // tile * tile, 1.0, 0.0)
+    case.arrays["q"][...] = case.arrays["q"] * np.asarray(0.1, case.arrays["q"].dtype)
+    case.arrays["q"][..., 0] = 8.0
+    case.arrays["k"][..., 0] = (rise * growth * math.log(2) / 8.0).astype(case.arrays["k"].dtype)
+    emulate(FlashSdpaPlan.select(desc, device=replace(emulated_device(9.0), sms=2)), operands(case))
+
+
+@pytest.mark.parametrize("sink", [-300.0, 60.0])
+@pytest.mark.parametrize("d", [128, 256])
+def test_sinks_far_from_the_scores(d: int, sink: float) -> None:
+    desc = FlashSdpaPlan.descriptor(
+        query_len=200, key_len=300, d_k=d, d_v=d, scale=d**-0.5, window_left=100, element="bfloat16", **FIELDS
+    )
+    case = fill(FlashSdpaPlan, desc, np.random.default_rng(d), {"sinks": True} | dict.fromkeys(("mask", "slopes"), False))
+    case.arrays["sinks"][...] = sink
     emulate(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
 
 
