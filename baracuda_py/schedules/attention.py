@@ -244,7 +244,7 @@ SM89 = {
 # each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks of 168 registers 422; three groups with a
 # loader 417). Masks at head_dim 64 take 168 registers: four blocks of 128 spill 1 KB.
 SM90A = {
-    64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
+    64: GroupTiling(1, 4, spills=True, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
     256: GroupTiling(2, 1),
 }  # fmt: skip
 # Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two groups share what a third loads.

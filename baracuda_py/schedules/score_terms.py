@@ -15,7 +15,7 @@ KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKi
 TERMS = {
     "mask": "ptr", "slopes": "ptr", "sinks": "ptr", "seed": "iscalar", "offset": "iscalar", "mask_pitch": "i64[4]",
     "slope_stride": "i64[2]", "softcap": "f64", "restored": "f64", "threshold": "u32", "mask_kind": "i32",
-    "unit_log2": "f32", "inner": "f32", "per_inner": "f32", "near": "f32[3]", "far": "f32[5]",
+    "unit_log2": "f32", "inner": "f32", "near": "f32[3]", "far": "f32[5]",
 }  # fmt: skip
 
 
@@ -77,13 +77,11 @@ def soft_cap(scale: float, softcap: float) -> dict[str, Any]:
     c, inner = unit * math.log2(math.e), scale / unit
     exact = {"unit_log2": single(c), "inner": single(inner)}
     if not (1e-6 < abs(inner) < 1e6 and abs(c) < 1e4):
-        return exact | {"per_inner": -math.inf, "near": _NONE[:3], "far": _NONE}
+        return exact | {"near": _NONE[:3], "far": _NONE}
     k, square, most = inner * c, inner * inner, 1 / abs(inner)
     near = (0.9998702 * k, -0.32171333 * k * square)
     far = (0.99985204 * k, -0.32778989 * k * square, 0.10110489 * k * square * square)
-    return exact | {
-        "per_inner": most, "near": (*near, 0.3 * most), "far": (*far, 0.7 * most, 18.8 - 0.604 * c),
-    }  # fmt: skip
+    return exact | {"near": (*near, 0.3 * most), "far": (*far, 0.7 * most, 18.8 - 0.604 * c)}
 
 
 def terms(p: Problem, scale: float) -> dict[str, Any]:

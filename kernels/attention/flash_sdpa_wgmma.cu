@@ -146,9 +146,9 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     const auto weigh = [&](int k0) {
       if constexpr (K::sloped) r.template add_apart<K::capped>(terms, i0, k0);
       cut(k0);
-      if constexpr (K::sloped) r.template weigh<Scores::apart>(c);
+      if constexpr (K::sloped) r.template weigh_lazily<Scores::apart>(c);
       else if constexpr (K::capped) r.weigh_capped(terms);
-      else r.weigh(c);
+      else r.weigh_lazily(c);
     };
     arrive();
     source.template step<-KEYS>(start);
@@ -216,7 +216,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       }
       if constexpr (DENSE) r.template add<M>(found, terms, i0, k0);
       cut(k0);
-      r.weigh(c);
+      r.weigh_lazily(c);
       if constexpr (DROPS) r.drop(terms, i0, k0);
       if constexpr (ANY) {
         r.sift(found, terms, i0, k0);
@@ -272,6 +272,30 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     }
   } else if (first < last) {
     with_kind_of<TERMS, WIDE>(p, walk);
+    if (__syncthreads_or(r.odd_sums())) {
+      const typename Where::template Keys<P, 0> any(p, work);
+      r.clear();
+      if constexpr (TERMS != 0) r.begin_with(terms);
+#pragma unroll 1
+      for (int k0 = start; k0 >= first; k0 -= KEYS) {
+        tile::copy_panels<KEYS, D, THREADS>(keys, any.template keys<T>().from(k0), key_len - k0, p.d_k, WIDE);
+        tile::copy_panels<KEYS, D, THREADS>(values, any.template values<T>().from(k0), key_len - k0, p.d_v, WIDE);
+        cp_async_commit();
+        arrive();
+        wgmma_fence();
+        start_scores(0);
+        wgmma_wait<0>();
+        hold(r.s[0]);
+        if constexpr (TERMS != 0) r.add(terms, i0, k0);
+        cut(k0);
+        r.weigh(c);
+        r.rescale();
+        r.pack();
+        settle(k0, 0);
+        add_outputs(0);
+        __syncthreads();
+      }
+    }
   }
   cp_async_wait<0>();  // of what nobody waited for
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
