@@ -415,7 +415,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       put();
     }
     for (; k0 >= first; k0 -= KEYS) pass_by();
-    if (__any_sync(all_lanes, r.odd_sums() || (item.bounded && r.odd_outputs()))) {
+    if (__any_sync(all_lanes, r.overflown() || (item.bounded && r.suspicious()))) {
       float kept[AHEAD ? KEYS / 8 : 1][4];  // the next scores, in local memory
 #pragma unroll
       for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(kept[n], r.s[0][n], sizeof(kept[n]));

@@ -163,6 +163,11 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 
   // Whether the lane's rows may not be what they should: NaN, or scores that the rounding of base makes something else of.
   BARACUDA_D bool suspicious() const { return odd_sums() || odd_outputs(); }
+  BARACUDA_D bool overflown() const {  // whether lazy bases were too far below: a sum that is infinite, which no NaN makes it
+    bool found = false;
+    each_half([&](int m, int half) { found |= sum[m][half] == numeric<float>::infinity(); });
+    return found;
+  }
   BARACUDA_D bool odd_sums() const {
     bool found = false;
     each_half([&](int m, int half) { found |= !(sum[m][half] < numeric<float>::infinity()) || !(math::abs(base[m][half]) < 1e9f); });
@@ -227,7 +232,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     each_half([&](int m, int half) { sum[m][half] += power<KIND>(m, half, c); });
   }
   // The same, but a base is that of the first scores its row sees, and no maximum is taken of later ones: it stays until weights
-  // have grown beyond `headroom`, which their sums tell. Beyond 2^127 weights are infinite and stay so (`odd_sums`). A maximum is
+  // have grown beyond `headroom`, which their sums tell. Beyond 2^127 weights are infinite and stay so (`overflown`). A maximum is
   // a sixth of a tile's instructions, and the products want the same registers' ports: head_dim 128, H200, full, 2048 keys 681
   // TFLOP/s instead of 654, causal, 4096 keys 656 instead of 634.
   template <Scores KIND = Scores::plain> BARACUDA_D void weigh_lazily(float c) {
