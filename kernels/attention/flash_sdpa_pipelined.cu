@@ -18,7 +18,8 @@
 // instead of 366 and 256 423 instead of 340. Tickets are taken a tile before they are needed: taken at the queries before,
 // they left blocks without work at the end (16384 tokens, head_dim 256: 803, 700).
 //
-// 0 times an infinite or NaN value is NaN, but a masked one adds nothing: a warp whose sums look odd does all again with care.
+// 0 times an infinite or NaN value is NaN, but a masked one adds nothing: a warp whose sums look odd, or where they overflowed,
+// does all again with care.
 #include <baracuda/flash_wgmma.cuh>
 #include <baracuda/paged.cuh>
 #include <baracuda/pipeline.cuh>

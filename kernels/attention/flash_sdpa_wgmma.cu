@@ -272,7 +272,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     }
   } else if (first < last) {
     with_kind_of<TERMS, WIDE>(p, walk);
-    if (__syncthreads_or(r.overflown())) {
+    if (__syncthreads_or(r.overflown())) {  // again, a tile after the other
       const typename Where::template Keys<P, 0> any(p, work);
       r.clear();
       if constexpr (TERMS != 0) r.begin_with(terms);

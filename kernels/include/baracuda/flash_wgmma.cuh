@@ -55,7 +55,8 @@ template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
 
 // A warp's 16 rows of an accumulator, times their factors, to rows r < `rows` and columns c < `cols` of out[r * stride + c], in
 // 16-byte pieces, by way of `stage`: PANELS of [16][64] that are the warp's own, APART elements from each other. beside() is done
-// while the first of them get there.
+// while the first of them get there. Exchanged between lanes they take half as many instructions more, which at 1024 keys is
+// 3 % of the forward at head_dim 64 and 128 (H200, causal).
 template <int PANELS, int APART, class T, int N, class F>
 BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2],
                            const F& beside) {
