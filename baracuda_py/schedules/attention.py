@@ -218,8 +218,8 @@ class PipelineTiling(GroupTiling):
         return 128 * (self.groups + 1)
 
     def smem(self, d: int) -> int:
-        """As above; up to head_dim 128 the queries twice; and 128 columns of outputs."""
-        return super().smem(d) + (2 * d * self.rows if d <= 128 else 0) + 256 * self.rows
+        """As above; up to head_dim 128 the queries twice; and 64 columns of outputs."""
+        return super().smem(d) + (2 * d * self.rows if d <= 128 else 0) + 128 * self.rows
 
     def call(self, d: int, rest: str) -> str:
         """The kernel's template."""

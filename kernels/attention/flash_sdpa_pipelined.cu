@@ -71,7 +71,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PLACES] panels
   T* const keys = queries + PLACES * ROWS * D;                                         // [2] tiles of panels
   T* const values = keys + 2 * TILE;                                                   // [2] tiles of panels
-  T* const staged = values + 2 * TILE;                                                 // [WARPS][2] panels of 16 rows
+  T* const staged = values + 2 * TILE;                                                 // [WARPS] panels of 16 rows
   __shared__ Barrier queries_there[PLACES], queries_free[PLACES], keys_there[2], keys_free[2], values_there[2], values_free[2];
   __shared__ Item<GROUPS> items[ITEMS];
 
@@ -364,8 +364,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       r.close(factors, terms.again);
       const auto put_lse = [&] { r.put_lse(lse, item.rows - row0); };
       if constexpr (WIDE) {
-        constexpr int AT_ONCE = D % 128 == 0 ? 2 : 1;
-        put_staged<AT_ONCE, 1024>(staged + row0 * 128, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0], put_lse);
+        put_staged<1, 0>(staged + row0 * 64, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0], put_lse);
       } else {
         r.put(y, p.stride[3][2], item.rows - row0, p.d_v, factors);
         put_lse();

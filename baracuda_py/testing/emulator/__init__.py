@@ -45,6 +45,7 @@ _ONE_GRID = threading.Lock()
 Sizes = tuple[int, int, int]
 _GUARD = 256  # bytes around an allocation
 _TEXT = 2000
+_SHARED = 227 * 1024  # bytes of shared memory that a block has at most, on any device
 _SLOTS, _HURRY = 3, 61  # blocks at a time; one in so many accesses of shared memory lets other threads run first
 
 
@@ -96,6 +97,8 @@ def run_kernel(
 ) -> None:
     """One launch, with `smem` bytes of dynamic shared memory; raises EmulationError."""
     smem += ctypes.c_uint32.in_dll(library, f"{symbol}__shared").value
+    if smem - ctypes.c_uint32.in_dll(library, f"{symbol}__padding").value > _SHARED:
+        raise EmulationError(f"{symbol}: {smem} bytes of shared memory, of {_SHARED}")
     text, image = ctypes.create_string_buffer(_TEXT), ctypes.create_string_buffer(params, len(params))
     sizes = ctypes.c_uint * 3
     run = _threads().simt_run

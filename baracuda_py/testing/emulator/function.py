@@ -56,7 +56,8 @@ class Function:
         text = self._write(body)
         total = -(-self.reserved // 1024) * 1024
         text = text.replace("@dynamic@", str(total))
-        shared = f'extern "C" const u32 {self.name}__shared = {total};'
+        sizes = {"shared": total, "padding": total - self.reserved}
+        shared = "\n".join(f'extern "C" const u32 {self.name}__{name} = {size};' for name, size in sizes.items())
         return f'{shared}\nextern "C" void {self.name}(Thread& t) {{\n{text}\nleave(t);\n}}'
 
     def device(self, result: str, params: str, body: Iterator[tuple[int, str]]) -> str:

@@ -273,7 +273,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
       const bool grown = most > headroom<T> && most < numeric<float>::infinity();
-      const u32 exponent = grown ? __float_as_uint(most) >> 23 : 127;
+      const u32 exponent = grown ? min(__float_as_uint(most) >> 23, 253u) : 127;  // so that `by` is no subnormal number
       const float by = __uint_as_float((254 - exponent) << 23), up = static_cast<float>(static_cast<int>(exponent) - 127);
       factor[m][half] = moved ? factor[m][half] * by : by;
       base[m][half] += up;

@@ -102,19 +102,21 @@ def test_a_soft_cap_far_below_zero(d: int) -> None:
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 @pytest.mark.parametrize("d", [64, 128, 256])
-@pytest.mark.parametrize("growth", [12, 40, 110, 200])  # beyond float16's room, bfloat16's, and that of a float
+@pytest.mark.parametrize(("growth", "steps"), [(12, 2), (40, 2), (110, 2), (125, 1), (200, 2)])
 @pytest.mark.parametrize("facts", [{}, {"window_left": 150, "window_right": 40}], ids=["full", "window"])
-def test_scores_that_grow(d: int, element: str, growth: int, facts: dict[str, Any]) -> None:
-    """Tiles are walked from the last on: every further one has weights 2^growth times those before."""
+def test_scores_that_grow(d: int, element: str, growth: int, steps: int, facts: dict[str, Any]) -> None:
+    """Weights of the tiles walked later are 2^growth times those before: beyond float16's room, bfloat16's, a float's."""
     desc = FlashSdpaPlan.descriptor(
         query_len=200, key_len=500, d_k=d, d_v=d, scale=1.0, element=element, **FIELDS | facts
     )
     case = fill(FlashSdpaPlan, desc, np.random.default_rng(growth), dict.fromkeys(OPTIONAL, False))
+    q, k = case.arrays["q"], case.arrays["k"]
     tile = 128 if d == 128 else 64
-    rise = np.where(np.arange(500) < 500 // tile * tile - tile, 1.0, 0.0) + np.where(np.arange(500) < 500 // tile * tile, 1.0, 0.0)
-    case.arrays["q"][...] = case.arrays["q"] * np.asarray(0.1, case.arrays["q"].dtype)
-    case.arrays["q"][..., 0] = 8.0
-    case.arrays["k"][..., 0] = (rise * growth * math.log(2) / 8.0).astype(case.arrays["k"].dtype)
+    rise = np.minimum((499 - np.arange(500)) // tile + (500 % tile > 0), steps)
+    rise[500 // tile * tile :] = 0
+    q[...] *= np.asarray(0.1, q.dtype)
+    q[..., 0] = 8.0
+    k[..., 0] = (rise * growth * math.log(2) / 8.0).astype(k.dtype)
     emulate(FlashSdpaPlan.select(desc, device=replace(emulated_device(9.0), sms=2)), operands(case))
 
 
