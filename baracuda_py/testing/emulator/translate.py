@@ -19,7 +19,10 @@ _STATEMENT = re.compile(r"\s*(?:([{}])|([\w$]+:)(?!:)|((?:[^;{}]|\{[^{};]*\})*);
 
 
 def translate(ptx: str, kernel: str) -> str:
-    """C++ of one of a module's kernels: a function of a Thread&, and `name__shared`, its bytes of shared memory with `name__padding`."""
+    """C++ of one of a module's kernels: a function of a Thread&.
+
+    Beside it `name__shared`, its bytes of static shared memory, with `name__padding` of them at the end.
+    """
     text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), ptx)
     functions = list(_FUNCTION.finditer(text))
     head = text[: functions[0].start()] if functions else text

@@ -105,7 +105,7 @@ def test_a_soft_cap_far_below_zero(d: int) -> None:
 @pytest.mark.parametrize(("growth", "steps"), [(12, 2), (40, 2), (110, 2), (125, 1), (200, 2)])
 @pytest.mark.parametrize("facts", [{}, {"window_left": 150, "window_right": 40}], ids=["full", "window"])
 def test_scores_that_grow(d: int, element: str, growth: int, steps: int, facts: dict[str, Any]) -> None:
-    """Weights of the tiles walked later are 2^growth times those before: beyond float16's room, bfloat16's, a float's."""
+    """Tiles walked later have weights 2^growth times those before: beyond float16's room, bfloat16's, a float's."""
     desc = FlashSdpaPlan.descriptor(
         query_len=200, key_len=500, d_k=d, d_v=d, scale=1.0, element=element, **FIELDS | facts
     )
@@ -126,7 +126,8 @@ def test_sinks_far_from_the_scores(d: int, sink: float) -> None:
     desc = FlashSdpaPlan.descriptor(
         query_len=200, key_len=300, d_k=d, d_v=d, scale=d**-0.5, window_left=100, element="bfloat16", **FIELDS
     )
-    case = fill(FlashSdpaPlan, desc, np.random.default_rng(d), {"sinks": True} | dict.fromkeys(("mask", "slopes"), False))
+    present = dict.fromkeys(OPTIONAL, False) | {"sinks": True}
+    case = fill(FlashSdpaPlan, desc, np.random.default_rng(d), present)
     case.arrays["sinks"][...] = sink
     emulate(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
 
