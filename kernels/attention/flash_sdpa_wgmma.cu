@@ -304,7 +304,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   r.close(factors, terms.again);
   const auto put_lse = [&] { r.put_lse(lse, rows - row0, TERMS == 2 && careful ? terms.natural : ln_2<float>); };
   if (wide) {
-    if (!HELD) __syncthreads();  // no products of the group read its queries any more
+    __syncthreads();  // none read or copy queries any more
     T* const stage = queries + forgotten(static_cast<int>(threadIdx.x)) / warp_size * (16 * 64);  // or it takes a register early
     put_staged<D / 64, ROWS * 64>(stage, y, p.stride[3][2], rows - row0, p.d_v, r.acc[0], factors[0], put_lse);
   } else {

@@ -88,6 +88,14 @@ def test_forward(d: int, facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("facts", [{}, {"softcap": 5.0}, {"mask": True}], ids=lambda f: "-".join(f) or "plain")
+def test_tiles_of_queries_that_see_no_key(d: int, facts: dict[str, Any]) -> None:
+    """Their outputs leave by way of where the queries are copied, which nothing else waits for there."""
+    sizes = {"query_len": 330, "key_len": 140, "is_causal": True, "causal_alignment": "bottom_right"}
+    check(FlashSdpaPlan, (d, d), sizes | facts, "bfloat16")
+
+
+@pytest.mark.parametrize("d", [64, 128, 256])
 def test_a_soft_cap_far_below_zero(d: int) -> None:
     """tanh of the keys walked later is above that of the first by less than their arguments, but by 2^200 in weight."""
     desc = FlashSdpaPlan.descriptor(
