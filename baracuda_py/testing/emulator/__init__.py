@@ -96,9 +96,10 @@ def run_kernel(
     library: ctypes.CDLL, symbol: str, grid: Sizes, block: Sizes, smem: int, params: bytes, seed: int
 ) -> None:
     """One launch, with `smem` bytes of dynamic shared memory; raises EmulationError."""
-    smem += ctypes.c_uint32.in_dll(library, f"{symbol}__shared").value
-    if smem - ctypes.c_uint32.in_dll(library, f"{symbol}__padding").value > _SHARED:
-        raise EmulationError(f"{symbol}: {smem} bytes of shared memory, of {_SHARED}")
+    static, dynamic = (ctypes.c_uint32.in_dll(library, f"{symbol}__{name}").value for name in ("static", "dynamic"))
+    if static + smem > _SHARED:
+        raise EmulationError(f"{symbol}: {static + smem} bytes of shared memory, of {_SHARED}")
+    smem += dynamic
     text, image = ctypes.create_string_buffer(_TEXT), ctypes.create_string_buffer(params, len(params))
     sizes = ctypes.c_uint * 3
     run = _threads().simt_run

@@ -54,9 +54,9 @@ class Function:
         for declaration in self.shared:
             self._reserve(declaration)
         text = self._write(body)
-        total = -(-self.reserved // 1024) * 1024
-        text = text.replace("@dynamic@", str(total))
-        sizes = {"shared": total, "padding": total - self.reserved}
+        dynamic = -(-self.reserved // 1024) * 1024
+        text = text.replace("@dynamic@", str(dynamic))
+        sizes = {"static": self.reserved, "dynamic": dynamic}
         shared = "\n".join(f'extern "C" const u32 {self.name}__{name} = {size};' for name, size in sizes.items())
         return f'{shared}\nextern "C" void {self.name}(Thread& t) {{\n{text}\nleave(t);\n}}'
 

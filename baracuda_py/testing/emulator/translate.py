@@ -21,7 +21,7 @@ _STATEMENT = re.compile(r"\s*(?:([{}])|([\w$]+:)(?!:)|((?:[^;{}]|\{[^{};]*\})*);
 def translate(ptx: str, kernel: str) -> str:
     """C++ of one of a module's kernels: a function of a Thread&.
 
-    Beside it `name__shared`, its bytes of static shared memory, with `name__padding` of them at the end.
+    Beside it `name__static`, its bytes of static shared memory, and `name__dynamic`, where the dynamic begins.
     """
     text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), ptx)
     functions = list(_FUNCTION.finditer(text))
