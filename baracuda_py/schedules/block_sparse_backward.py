@@ -11,7 +11,8 @@ from typing import Any
 from ..core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from . import block_sparse
 from .attention import HALVES, TENSOR_CORES, chunk, head_dim, strides, wide
-from .attention_backward import NARROW, Arrangement, Blocks, Cut, dense_cut, gradient_kernels, gradient_steps
+from .attention_backward import Arrangement, Cut, dense_cut, gradient_kernels, gradient_steps
+from .attention_backward_blocks import NARROW, Blocks
 from .attention_backward_simt import simt_row
 from .score_terms import window
 

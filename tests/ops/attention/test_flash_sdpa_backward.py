@@ -106,6 +106,18 @@ def test_saved_tensors_are_the_forwards():
     np.testing.assert_array_equal(arrays["lse"], lse)
 
 
+def steps_of(desc, any_order=False, **leave_out):
+    """The launches on a device of 132 multiprocessors."""
+    plan = FlashSdpaBackwardPlan.select(desc, PlanPreference(deterministic=not any_order), device=fake_device(9.0))
+    queries = desc.batch_size, desc.num_heads, desc.query_len
+    keys = desc.batch_size, desc.num_kv_heads, desc.key_len
+    shapes = dict.fromkeys(("q", "dq"), (*queries, desc.d_k)) | dict.fromkeys(("y", "dy"), (*queries, desc.d_v))
+    shapes |= dict.fromkeys(("k", "dk"), (*keys, desc.d_k)) | dict.fromkeys(("v", "dv"), (*keys, desc.d_v))
+    refs = {n: TensorRef((1 + i) << 40, shape, None, "bfloat16") for i, (n, shape) in enumerate(shapes.items())}
+    refs |= {"lse": TensorRef(1 << 50, queries, None, "float32")} | leave_out
+    return plan.plan_layout(FlashSdpaBackwardArgs(**refs))[1].steps
+
+
 @pytest.mark.parametrize("any_order", [False, True])
 @pytest.mark.parametrize(
     ("d", "facts", "last", "finish"),
@@ -123,16 +135,62 @@ def test_sums_of_dq_are_finished_by_who_knows_how_they_stand(d, facts, last, fin
     desc = FlashSdpaBackwardDescriptor(
         batch_size=2, num_heads=4, query_len=300, key_len=500, d_k=d, d_v=d, element="bfloat16", **facts
     )
-    plan = FlashSdpaBackwardPlan.select(desc, PlanPreference(deterministic=not any_order), device=fake_device(9.0))
-    shapes = dict.fromkeys(("q", "y", "dy", "dq"), (2, 4, 300, d))
-    shapes |= dict.fromkeys(("k", "v", "dk", "dv"), (2, 4, 500, d))
-    refs = {n: TensorRef((1 + i) << 32, shape, None, "bfloat16") for i, (n, shape) in enumerate(shapes.items())}
-    args = FlashSdpaBackwardArgs(**refs, lse=TensorRef(1 << 40, (2, 4, 300), None, "float32"))
-    _, geometry, _ = plan.plan_layout(args)
+    steps = steps_of(desc, any_order)
     finish = finish or (f"finish_wgmma_{d}" if any_order else None)
     wanted = [f"prepare_wgmma_{d}", last, *([finish] if finish else [])]
-    assert [step.kernel for step in geometry.steps] == wanted
-    assert all(step.smem <= fake_device(9.0).smem for step in geometry.steps)
+    assert [step.kernel for step in steps] == wanted
+    assert all(step.smem <= fake_device(9.0).smem for step in steps)
+
+
+def long(d, length, heads, kv_heads=0, **facts):
+    return FlashSdpaBackwardDescriptor(
+        batch_size=4, num_heads=heads, num_kv_heads=kv_heads or heads, query_len=length, key_len=length, d_k=d, d_v=d,
+        element="bfloat16", **facts,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("length", "in_turn"), [(1024, 16), (4096, 4), (16384, 1), (24576, 1), (24640, None)])
+def test_blocks_of_as_many_heads_rise_as_multiprocessors_take_at_once(length, in_turn):
+    _, step, _ = steps_of(long(256, length, 8, is_causal=True))
+    assert step.kernel.endswith("_rising") == (in_turn is not None)
+    assert step.params["rising"] == 7
+    assert step.params["chunk"] == (in_turn or 8)
+
+
+def test_groups_of_heads_rise_while_many_of_them_stay_in_the_cache():
+    for length, rises in ((1536, True), (2048, False)):
+        _, step, _ = steps_of(long(256, length, 16, 8, is_causal=True))
+        assert step.kernel.endswith("_rising") == rises
+        assert step.params["chunk"] == 8
+
+
+@pytest.mark.parametrize(
+    ("d", "length", "facts", "fixed"),
+    [
+        (64, 1024, {}, True),
+        (64, 2048, {"is_causal": True}, True),
+        (128, 2112, {}, False),
+        (256, 1024, {}, False),
+        (256, 1024, {"is_causal": True}, True),
+        (128, 1024, {"dropout_p": 0.1}, False),
+    ],
+)
+def test_sums_in_any_order_are_in_a_fixed_one_where_that_is_faster(d, length, facts, fixed):
+    desc = long(d, length, 128, **facts)
+    prepare, step, *_ = steps_of(desc, any_order=True)
+    assert step.params["any_order"] == int(not fixed)
+    assert (prepare.params["fill"] == 0) == fixed
+    if fixed:
+        assert repr(steps_of(desc)) == repr(steps_of(desc, any_order=True))
+
+
+@pytest.mark.parametrize("any_order", [False, True])
+@pytest.mark.parametrize("length", [512, 1024, 4096])
+def test_the_way_of_a_walk_is_the_same_whichever_gradients_are_wanted(length, any_order):
+    """Or the others would have other bits."""
+    both = [steps_of(long(256, length, 8, is_causal=True), any_order, **left)[1] for left in ({}, {"dq": None})]
+    assert both[0].kernel == both[1].kernel
+    assert both[0].params["rising"] == both[1].params["rising"]
 
 
 @pytest.mark.gpu
