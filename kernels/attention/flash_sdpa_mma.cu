@@ -32,7 +32,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   // Look-ups ahead take 64 bytes a key; some devices have no more than 99 KB.
   constexpr int AHEAD = 2 * (ROWS * D + STAGES * (TILE + VALUES)) + 64 * KEYS <= 99 * 1024 ? KEYS : 0;
-  const typename Where::template Keys<P, AHEAD> source(p, work);
+  typename Where::template Keys<P, AHEAD> source(p, work);
   const auto k = source.template keys<T>(), v = source.template values<T>().columns(col0);
   const int rows = inside<ROWS>(work.query_len, work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * MT * 16;
   const int i0 = static_cast<int>(work.first) + row0;

@@ -89,12 +89,6 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     Round<PLACES> query_place;
     Round<2> key_place, value_place;
     using Source = typename Where::template Keys<P, KEYS>;
-    const auto sent = [&](Barrier& there) {
-      there.arrive_when_copied(WIDE);
-      if (!Source::looks_up) return;
-      cp_async_commit();
-      cp_async_wait<1>();  // for what was looked up
-    };
     const u32 count = static_cast<u32>(p.tiles * p.heads);
     const bool even = count <= gridDim.x || (!Where::surplus && p.left >= unbounded && p.right >= unbounded);
     u32 ticket = blockIdx.x;
@@ -125,7 +119,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       if (item.work.query_len != 0) {
         const Strided<T> q{item.work.template queries<T>(p.q, p.stride[0]), p.stride[0][2]};
         tile::panels_up<ROWS, D, LOADERS, WIDE>(q, p.d_k).copy(queries + query_place.place() * (ROWS * D), item.rows);
-        sent(there);
+        there.arrive_when_copied(WIDE);
       } else {
         there.arrive();
       }
@@ -134,7 +128,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     const auto load = [&](const Item<GROUPS>& item, Item<GROUPS>& next) {
       const bool some = item.first < item.last;
       const int start = item.start, first = some ? item.first : start, key_len = item.key_len;
-      const Source source(p, item.work);
+      Source source(p, item.work);
       const auto up = [&](const auto& rows, int cols) {
         return tile::panels_up<KEYS, D, LOADERS, WIDE>(rows.from(start), cols);
       };
@@ -147,7 +141,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         if (some && k0 >= first) {
           keys_free[key_place.place()].wait(key_place.emptied());
           next_keys.copy(keys + key_place.place() * TILE, key_len - k0);
-          sent(keys_there[key_place.place()]);
+          keys_there[key_place.place()].arrive_when_copied(WIDE);
           key_place.step();
         }
         if (!AHEAD && k0 == start) load_queries(item);
@@ -155,17 +149,16 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         if (k0 == look) find_next(next);
         if (k0 == start) continue;
         if (some) {
-          if (k0 >= first) source.template step<-KEYS>(k0 + KEYS);
           values_free[value_place.place()].wait(value_place.emptied());
           next_values.copy(values + value_place.place() * TILE, key_len - k0 - KEYS);
-          sent(values_there[value_place.place()]);
+          values_there[value_place.place()].arrive_when_copied(WIDE);
           value_place.step();
+          if (k0 >= first) source.template step<-KEYS>(k0 + KEYS);
         }
         if (Source::looks_up || k0 == look - KEYS) meet();
         if (AHEAD && k0 == look - KEYS) load_queries(next);
       }
       if (next.start <= next.first + LOOK) draw_early();
-      if (Source::looks_up) cp_async_wait<0>();  // what was looked up too far
     };
     find_next(items[0]);
     meet();

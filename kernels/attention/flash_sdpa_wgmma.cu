@@ -33,7 +33,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
   using Source = typename Where::template Keys<P, KEYS>;
-  const Source source(p, work);
+  Source source(p, work);
   const auto k = source.template keys<T>(), v = source.template values<T>();
   const int warp = static_cast<int>(threadIdx.x) / warp_size, row0 = warp * 16;
   const int rows = inside<ROWS>(work.query_len, work.first), i0 = static_cast<int>(work.first) + row0;

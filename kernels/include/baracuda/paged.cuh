@@ -38,31 +38,38 @@ template <class T, class P> struct PagedRows {
   template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int rows) const { return {*this, row, column, rows}; }
 };
 
-// Where the keys and values of four tiles of KEYS stand, in shared memory, for kernels that take one tile after the other:
-// entries of the page table are asked for three tiles ahead and looked at two tiles ahead, so that no copy waits for them.
-// (H200, head_dim 128, each copy looked its rows up: half of the rate of packed keys.)
+// Where the keys and values of four tiles of KEYS stand, in shared memory, for kernels that take one tile after the other.
+// Entries of the page table are loaded three tiles ahead, into a register of the thread that looks at them two tiles ahead, so
+// that neither a load nor a copy is waited for. (H200, head_dim 128: where each copy looked its rows up half of the rate of
+// packed keys; entries by cp.async, which wait for the copies before them, 0.76 of it.)
 struct KeyPlace {
-  union {
-    Pages::Entry entry;
-    i64 key;  // elements from the cache's start
-  };
-  i64 value;
+  i64 key, value;  // elements from the cache's start
 };
 template <int KEYS> constexpr int ring_size = 4 * KEYS;
 
-// The same rows through a ring; its offsets are two words apart.
+// The same rows through a ring; its offsets are two words apart. Walks stay within a tile, so that none goes round.
 template <class T, class P, int KEYS> struct RingRows {
   PagedRows<T, P> direct;
   const i64* offsets;
 
-  template <int STEP> struct Walk;
+  template <int STEP> struct Walk {
+    static constexpr bool looks_up = true;
+    const i64* offset;
+    const T* first;
+    BARACUDA_D const T* next() {
+      const T* const now = first + *offset;
+      offset += 2 * STEP;
+      return now;
+    }
+  };
   struct Cursor {
     const i64* offsets;
     const T* first;
     int start;
-    BARACUDA_D const T* here() const { return first + offsets[2 * (start & (ring_size<KEYS> - 1))]; }
     BARACUDA_D void move(int rows) { start += rows; }
-    template <int STEP> BARACUDA_D Walk<STEP> down() const { return {*this}; }
+    template <int STEP> BARACUDA_D Walk<STEP> down() const {
+      return {offsets + 2 * (start & (ring_size<KEYS> - 1)), first};
+    }
   };
   BARACUDA_D const T* row(int r) const { return direct.row(r); }
   BARACUDA_D RingRows from(i64 row) const { return {direct.from(row), offsets}; }
@@ -70,16 +77,9 @@ template <class T, class P, int KEYS> struct RingRows {
   BARACUDA_D Cursor cursor(int row, int column) const {
     return {offsets, direct.first + column, static_cast<int>(direct.start) + row};
   }
-  template <int STEP> struct Walk {
-    static constexpr bool looks_up = true;
-    Cursor at;
-    BARACUDA_D const T* next() {
-      const T* const now = at.here();
-      at.move(STEP);
-      return now;
-    }
-  };
-  template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int) const { return {cursor(row, column)}; }
+  template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int) const {
+    return cursor(row, column).template down<STEP>();
+  }
 };
 
 // What Pages reads of a sequence without keys, which may have no row in any table: nothing.
@@ -97,6 +97,7 @@ template <class P, int KEYS> struct PagedKeys {
   const Pages pages;
   u32 kv;
   KeyPlace* ring = nullptr;  // KEYS 0: none, rows are looked up one by one
+  Pages::Entry ahead;        // of the row that the thread looks up
   BARACUDA_D PagedKeys(const P& p, const Work& work)
       : p(p), pages(work.key_len > 0 ? Pages(p, work.b) : Pages(NoTables{}, 0)), kv(work.kv) {
     if constexpr (KEYS != 0) {
@@ -107,9 +108,8 @@ template <class P, int KEYS> struct PagedKeys {
   template <class T> BARACUDA_D auto keys() const { return rows<T>(p.k, p.stride[1], &ring->key); }
   template <class T> BARACUDA_D auto values() const { return rows<T>(p.v, p.stride[2], &ring->value); }
 
-  // Tiles in steps of BY from `first` on: at the start, `meet` being a barrier of the threads that copy, and with every tile
-  // once what was copied asynchronously is there.
-  template <int BY, class F> BARACUDA_D void begin(int first, const F& meet) const {
+  // Tiles in steps of BY from `first` on: at the start, `meet` being a barrier of the threads that copy, and with every tile.
+  template <int BY, class F> BARACUDA_D void begin(int first, const F& meet) {
     if (KEYS == 0) return;
     each_row([&](int r) {
       for (int k0 = first; k0 != first + 2 * BY; k0 += BY) {
@@ -117,13 +117,12 @@ template <class P, int KEYS> struct PagedKeys {
       }
     });
     fetch(first + 2 * BY);
-    cp_async_commit();
     meet();
   }
-  template <int BY> BARACUDA_D void step(int k0) const {
+  template <int BY> BARACUDA_D void step(int k0) {
     const int known = k0 + 2 * BY;
     if (KEYS == 0) return;
-    if (known >= 0) each_row([&](int r) { look(known + r, place(known + r).entry); });
+    if (known >= 0) each_row([&](int r) { look(known + r, ahead); });
     fetch(known + BY);
   }
 
@@ -149,8 +148,8 @@ template <class P, int KEYS> struct PagedKeys {
     place(position).key = page * p.stride[1][0] + cell * p.stride[1][2];
     place(position).value = page * p.stride[2][0] + cell * p.stride[2][2];
   }
-  BARACUDA_D void fetch(int k0) const {
-    if (k0 >= 0) each_row([&](int r) { pages.fetch(&place(k0 + r).entry, slot(k0 + r)); });
+  BARACUDA_D void fetch(int k0) {
+    if (k0 >= 0) each_row([&](int r) { ahead = pages.entry(slot(k0 + r)); });
   }
 };
 
