@@ -44,12 +44,12 @@ struct Ragged {
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
     return KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), static_cast<u32>(t.first / KEYS), 0, place.head);
   }
-  // A sequence's tiles stand in ascending order: read from the other end they are taken in descending order. Short sequences
-  // walk up in all heads, as the last blocks need be no shorter than theirs.
+  // A sequence's tiles stand in ascending order: read from the other end they are taken in descending order. What walks up is
+  // what would in a dense batch, whose bits these are.
   template <int QUERIES, int KEYS, class P> static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
     const auto [place, early] = RisingPlace::of(p, ticket, 1, heads);
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
-    const bool up = t.other_len <= (early ? p.rising_len : p.rising_len / 3);
+    const bool up = early && t.other_len <= p.rising_len;
     const u32 tile = static_cast<u32>(t.first / KEYS), last = static_cast<u32>((t.len - 1) / KEYS);
     return {KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), up ? last - tile : tile, 0, place.head), up};
   }
