@@ -170,11 +170,12 @@ def gradient_steps(
     any_order = any_order and not (short and t.sides and (desc.is_causal or not t.rises))
     # Whichever gradients are wanted: each has the bits that it has with the others.
     rising = desc.num_kv_heads * 7 // 8 if t.rises and not (form.apart or any_order) and desc.is_causal else 0
-    rising_len = TOGETHER // (each if desc.group == 1 else each * t.neighbours)
+    one_by_one = desc.group == 1 and desc.window_left is None
+    rising_len = TOGETHER // (each if one_by_one else each * t.neighbours)
     rises = rising and not more and (not form.terms or desc.query_len <= rising_len)
     stay = TOGETHER // (each * max(1, padded))  # key heads whose rows stay in the L2 cache
     in_turn = max(neighbours, stay)
-    if rises and desc.group == 1:
+    if rises and one_by_one:
         in_turn = form.rising or max(1, min(2 * p.device.sms // max(1, key_tiles), stay))
     any_order = any_order and summed
     elements = heads * padded * d if summed else 0
