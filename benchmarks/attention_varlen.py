@@ -1,6 +1,6 @@
 """Attention over packed sequences of any lengths, against torch FLASH on the same bounds and a dense row of equal work.
 
-    python benchmarks/attention_varlen.py [--dims 64,128,256] [--csv benchmarks/results/nvidia_h200_attention_varlen.csv]
+    python benchmarks/attention_varlen.py [--dims 64,128] [--csv benchmarks/results/nvidia_h200_attention_varlen.csv]
 
 bf16, causal, 32768 tokens, a hidden size of 2048. "mixed" are 16 sequences of 64 to 8192 tokens, "equal" 16 of 2048,
 "one long" one of 16384 with 64 of 256. The dense row has sequences of one length, as many pairs in as many tokens.
