@@ -37,15 +37,15 @@ SHORT, MANY = 2048, 8
 class Cut:
     """A problem in tiles of queries and of keys, for each head of `batch`; the sizes that kernels read.
 
-    `steps` go before the kernels'; what they leave takes the workspace up to `start`. `lists`: where in it lists of the
-    tiles of queries and of keys stand.
+    `steps(segment)` go before the kernels'; what they leave takes the workspace up to `start`. `lists`: where in it
+    lists stand of the tiles of queries and of keys, the latter of sequences of `segment` keys together.
     """
 
     batch: int
     tiles: int
     key_tiles: int
     sizes: Mapping[str, Any]
-    steps: tuple[Step, ...] = ()
+    steps: Callable[[int], tuple[Step, ...]] = lambda segment: ()
     start: int = 0
     lists: tuple[int, int] | None = None
 
@@ -58,11 +58,10 @@ class Cut:
 class Arrangement:
     """How operands stand: the policy by which blocks find their work (attention.cuh), strides, and `Cut`s.
 
-    `cut(problem, queries, keys, sorted_, segment)` makes tiles of so many rows; those of queries in order of their
-    length, if sorted_, or in order of rows; tiles of keys of sequences of `segment` keys together. `fields`: what the
-    policy reads besides. `before`: kernels of the steps. `terms`: whether there are more score terms than a window.
-    `apart`: whether dq is left to kernels of its own. `neighbours`: see `Block`, which says it where this is 0; so does
-    gradient_steps for `rising`, key heads in turn of those that rise.
+    `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; those of queries in order of their length, if
+    sorted_, or in order of rows. `fields`: what the policy reads besides. `before`: kernels of the steps. `terms`:
+    whether there are more score terms than a window. `apart`: whether dq is left to kernels of its own. `neighbours`:
+    see `Block`, which says it where this is 0; so does `_walk` for `rising`, key heads in turn of those that rise.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Arrangement:
         return Params(f"{name}{self.name}Params", **fields, **self.fields)
 
 
-def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut:
+def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     """One cut for all heads of a batch of equal lengths."""
     desc = p.desc
     sizes = {"query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift}
@@ -147,6 +146,41 @@ def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | s
     return gradient_steps(p, d, "wide", WIDE[d], form, any_order)
 
 
+@dataclass(frozen=True)
+class Walk:
+    """In which order blocks take tiles of keys, and sums of dq are made.
+
+    `in_turn` key heads at a time, and of packed sequences `segment` keys. The first `rising` key heads of a sequence
+    walk queries up, if it has up to `rising_len` of them and `rises`: whether any may.
+    """
+
+    any_order: bool
+    rising: int
+    rising_len: int
+    rises: bool
+    in_turn: int
+    segment: int
+
+
+def _walk(p: Problem, d: int, t: Blocks | Groups, form: Arrangement, cut: Cut, any_order: bool, more: int) -> Walk:
+    desc = p.desc
+    each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
+    kv_heads, padded = cut.batch * desc.num_kv_heads, cut.tiles * t.queries
+    short = padded <= SHORT and kv_heads * cut.key_tiles >= MANY * p.device.sms
+    any_order = any_order and not (short and t.sides and (desc.is_causal or not t.rises))
+    # Whichever gradients are wanted: each has the bits that it has with the others.
+    rising = desc.num_kv_heads * 7 // 8 if t.rises and not (form.apart or any_order) and desc.is_causal else 0
+    one_by_one = desc.group == 1 and desc.window_left is None
+    rising_len = TOGETHER // (each if one_by_one else each * t.neighbours)
+    rises = bool(rising and not more and (not form.terms or desc.query_len <= rising_len))
+    stay = TOGETHER // (each * max(1, padded))  # key heads whose rows stay in the L2 cache
+    in_turn = max(form.neighbours or t.neighbours, stay)
+    if rises and one_by_one:
+        in_turn = form.rising or max(1, min(2 * p.device.sms // max(1, cut.key_tiles), stay))
+    in_turn = min(kv_heads, in_turn)
+    return Walk(any_order, rising, rising_len, rises, in_turn, TOGETHER // (each * max(1, in_turn)))
+
+
 def gradient_steps(
     p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangement, any_order: bool
 ) -> Geometry | str:
@@ -155,9 +189,7 @@ def gradient_steps(
     more = level(p, sinks=False) if form.terms else 0
     if more and (why := refuse_terms(desc)):
         return why
-    each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
-    neighbours = form.neighbours or t.neighbours
-    cut = form.cut(p, t.queries, t.keys, False, TOGETHER // (each * max(1, min(desc.num_kv_heads, neighbours))))
+    cut = form.cut(p, t.queries, t.keys, False)
     if isinstance(cut, str):
         return cut
     heads, kv_heads = cut.batch * desc.num_heads, cut.batch * desc.num_kv_heads
@@ -166,18 +198,8 @@ def gradient_steps(
     turns = cut.start + aligned(8 * heads * padded)
     sums = turns + aligned(4 * counters)
     summed = p.dq is not None and (key_tiles > 1 or t.sides) and not form.apart
-    short = padded <= SHORT and kv_heads * key_tiles >= MANY * p.device.sms
-    any_order = any_order and not (short and t.sides and (desc.is_causal or not t.rises))
-    # Whichever gradients are wanted: each has the bits that it has with the others.
-    rising = desc.num_kv_heads * 7 // 8 if t.rises and not (form.apart or any_order) and desc.is_causal else 0
-    one_by_one = desc.group == 1 and desc.window_left is None
-    rising_len = TOGETHER // (each if one_by_one else each * t.neighbours)
-    rises = rising and not more and (not form.terms or desc.query_len <= rising_len)
-    stay = TOGETHER // (each * max(1, padded))  # key heads whose rows stay in the L2 cache
-    in_turn = max(neighbours, stay)
-    if rises and one_by_one:
-        in_turn = form.rising or max(1, min(2 * p.device.sms // max(1, key_tiles), stay))
-    any_order = any_order and summed
+    walk = _walk(p, d, t, form, cut, any_order, more)
+    any_order = walk.any_order and summed
     elements = heads * padded * d if summed else 0
     workspace = sums + aligned(4 * elements)
     common = {
@@ -190,17 +212,21 @@ def gradient_steps(
         "stride": form.strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
         "fill": elements // 4 if any_order else 0,
     }  # fmt: skip
-    steps = [*cut.steps, Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)] if heads else []
+    steps = (
+        [*cut.steps(walk.segment), Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)]
+        if heads
+        else []
+    )
     views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
     if kv_heads * key_tiles and any(g is not None and g.size for g in views[5 if form.apart else 4 :]):
         gradients = {
             "stride": form.strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
-            "chunk": min(kv_heads, in_turn), "heads": heads, "group": desc.group, "any_order": int(any_order),
-            "wide": wide(*views), "rising": rising, "rising_len": rising_len,
+            "chunk": walk.in_turn, "heads": heads, "group": desc.group, "any_order": int(any_order),
+            "wide": wide(*views), "rising": walk.rising, "rising_len": walk.rising_len,
         }  # fmt: skip
         items = kv_heads * key_tiles
         grid = (min(items, p.device.sms) if t.stays else items, 1, 1)
-        kernel = f"gradients_{name}_{d}{'_rising' if rises else LEVELS[more]}"
+        kernel = f"gradients_{name}_{d}{'_rising' if walk.rises else LEVELS[more]}"
         params = common | gradients
         params |= terms(p, desc.scale) if more else {}
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)

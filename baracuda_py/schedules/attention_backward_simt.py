@@ -27,7 +27,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     views = (p.q, p.k, p.v, p.dy, p.y, p.dq, p.dk, p.dv)
     size = desc.element.acc.itemsize
     rows, smem = block_rows(d, size), shared_bytes(d, size)
-    cut = form.cut(p, rows, rows, True, 0)
+    cut = form.cut(p, rows, rows, True)
     if isinstance(cut, str):
         return cut
     heads, kv_heads, count = cut.batch * desc.num_heads, cut.batch * desc.num_kv_heads, cut.sizes["query_len"]
@@ -41,7 +41,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         if why := refuse_terms(desc):
             return why
         sizes |= terms(p, split_scale(desc)["scale"])
-    steps = list(cut.steps) if heads else []
+    steps = list(cut.steps(0)) if heads else []
     summed = bool((p.dq is not None or p.dk is not None) and heads * count)
     if summed:
         steps.append(delta_step(p, "delta", cut.start, form.strides(p.y, p.dy), heads, count))

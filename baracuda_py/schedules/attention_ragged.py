@@ -7,7 +7,7 @@ place for as many tiles as any bounds may need, and the blocks that find no tile
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
@@ -165,20 +165,26 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
 def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
     """The backward's operands all packed; the gradients of rows of no sequence are zeros."""
 
-    def cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut | str:
+    def cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
         desc = p.desc
         if why := too_long(desc):
             return why
         lists = TileList(QUERIES, queries, LONGEST_FIRST if sorted_ else AS_THEY_STAND), TileList(KEYS, keys, ASCENDING)
-        step, (of_queries, of_keys), start = list_tiles(p, lists, bounds, segment, queries)
+        step, (of_queries, of_keys), start = list_tiles(p, lists, bounds, 0, queries)
+
+        def steps(segment: int) -> tuple[Step, ...]:
+            return (replace(step, params={**step.params, "segment": max(step.params["segment"], segment)}),)
+
         sizes = {
             "query_len": desc.total_q, "key_len": desc.total_k, "shift": 0,
             "bottom_right": int(desc.causal_alignment == "bottom_right"),
         }  # fmt: skip
         tiles, key_tiles = (one.capacity(desc) for one in lists)
-        return Cut(1, tiles, key_tiles, sizes, (step,), start, (of_queries, of_keys))
+        return Cut(1, tiles, key_tiles, sizes, steps, start, (of_queries, of_keys))
 
     fields = {"list": "workspace", "second": "workspace", "bottom_right": "i32"}
     policy = "baracuda::attention::Ragged"
-    # With 32 neighbours, as dense heads go, 356 TFLOP/s instead of 407 for mixed lengths on an H200.
-    return Arrangement("Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), neighbours=8, rising=2)
+    # H200, TFLOP/s, lengths as in benchmarks/attention_varlen.py (mixed, equal, one long): head_dim 256 with one rising
+    # head in turn 379, 306, 371, with two 367, 304, 368, with four 346, 299, 306; 128 with eight neighbours 407, with
+    # 32, as dense heads go, 356 (mixed).
+    return Arrangement("Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), neighbours=8, rising=1)

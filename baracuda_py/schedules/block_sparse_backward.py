@@ -17,8 +17,8 @@ from .attention_backward_simt import simt_row
 from .score_terms import window
 
 
-def _cut(p: Problem, queries: int, keys: int, sorted_: bool, segment: int) -> Cut | str:
-    cut, more = dense_cut(p, queries, keys, sorted_, segment), block_sparse.constants(p)
+def _cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
+    cut, more = dense_cut(p, queries, keys, sorted_), block_sparse.constants(p)
     if isinstance(more, str):
         return more
     return replace(cut, sizes={**cut.sizes, **more})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.device import fake_device
+from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.ops.attention.flash_sdpa_varlen import FlashSdpaVarlenPlan, flash_sdpa_varlen
 from baracuda_py.ops.attention.flash_sdpa_varlen_backward import (
     FlashSdpaVarlenBackwardDescriptor,
@@ -70,3 +71,16 @@ def test_the_row_a_device_takes(cc, d, row):
         batch_size=3, total_q=64, total_k=80, num_heads=2, d_k=d, d_v=d, element="bfloat16"
     )
     assert FlashSdpaVarlenBackwardPlan.select(desc, device=fake_device(cc)).sku.variant == row
+
+
+@pytest.mark.parametrize(("d", "total", "segment", "in_turn"), [(256, 32768, 24576, 1), (128, 32768, 6144, 8)])
+def test_what_blocks_work_on_together_stays_in_the_cache(d, total, segment, in_turn):
+    """Where they rise a head of many sequences, as none waits for another; else several heads of fewer."""
+    desc = FlashSdpaVarlenBackwardDescriptor(
+        batch_size=16, total_q=total, total_k=total, num_heads=8, d_k=d, d_v=d, is_causal=True, element="bfloat16"
+    )
+    plan = FlashSdpaVarlenBackwardPlan.select(desc, device=fake_device(9.0))
+    dense = dense_problem(FlashSdpaVarlenBackwardPlan, desc, plan.device, optional=True)
+    lists, _, gradients, *_ = plan.rows[0].geometry(dense).steps
+    assert lists.params["segment"] == segment
+    assert gradients.params["chunk"] == in_turn
