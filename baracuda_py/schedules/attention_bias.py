@@ -16,7 +16,7 @@ from .score_terms import KINDS, TERMS, terms, window
 
 DELTA = Params(
     "FlashDeltaParams", y="ptr", dy="ptr", delta="workspace", stride="i64[2][3]", query_len="i64", rows="i64",
-    num_heads="i32", d_v="i32", wide="i32",
+    num_heads="i32", d_v="i32", wide="i32", each="i32",
 )  # fmt: skip
 _OWN = {"out": "ptr", "parts": "workspace", "own": "i64[4]", "out_stride": "i64[4]"}
 _OWN |= dict.fromkeys(("query_len", "key_len", "splits"), "i64") | dict.fromkeys(
@@ -37,7 +37,7 @@ SINKS = Params(
     batch_size="i64",
     query_len="i64",
 )
-DELTA_THREADS = 256  # a warp a row
+DELTA_THREADS = 256
 SINK_THREADS = 1024
 _KEYS = 64
 _BLOCKS = 1024  # where a gradient has fewer tiles, several blocks share one
@@ -80,13 +80,17 @@ MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 25
 
 
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
-    """rowsum(dy y) of all rows of y and dy, whose strides are given, to the workspace from byte `at` on."""
-    rows = heads * query_len
+    """rowsum(dy y) of all rows of y and dy, whose strides are given, to the workspace from byte `at` on.
+
+    `each`: terms that `product` (flash_sdpa_backward_simt.cuh) adds up in one chain.
+    """
+    rows, desc = heads * query_len, p.desc
+    lanes = 1 if desc.element.acc is desc.element else 32  # that share a row
     params = {
-        "delta": at, "stride": stride, "query_len": query_len, "rows": rows, "num_heads": p.desc.num_heads,
-        "d_v": p.desc.d_v, "wide": wide(p.y, p.dy),
+        "delta": at, "stride": stride, "query_len": query_len, "rows": rows, "num_heads": desc.num_heads,
+        "d_v": desc.d_v, "wide": wide(p.y, p.dy), "each": 32 if desc.element is ElementKind.F64 else desc.d_v,
     }  # fmt: skip
-    return Step(kernel, (-(-rows // (DELTA_THREADS // 32)), 1, 1), params, {}, DELTA_THREADS)
+    return Step(kernel, (-(-rows * lanes // DELTA_THREADS), 1, 1), params, {}, DELTA_THREADS)
 
 
 def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tuple[Step, ...], int]:

@@ -5,7 +5,7 @@
 //   With TERMS as terms.cuh has it: p = exp(s - lse), 0 where dropped in dv; ds[i,j] = p[i,j] (keep dy[i] v[j] - delta[i]),
 //   on its way to dq and dk times the soft cap's derivative.
 //
-// Three kernels, each with parameters P of its own. flash_delta: a warp a row. flash_dq: a block a tile of queries,
+// Three kernels, each with parameters P of its own. flash_delta: a thread a row. flash_dq: a block a tile of queries,
 // walking the keys. flash_dkv: a block a tile of keys of one key head, walking the query heads that share it and, in
 // each, the queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of
 // each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the

@@ -1,6 +1,6 @@
 #pragma once
 // flash_sdpa_backward_simt.cuh    what the multiply-add kernels of the backward share: products by staged chunks, the
-//   weight of a pair, p = 2^((score - lse) log2(e)), and flash_delta, delta[i] = dy[i] y[i], a warp a row.
+//   weight of a pair, p = 2^((score - lse) log2(e)), and flash_delta, delta[i] = dy[i] y[i].
 //
 // A pair is hidden where mask or window say so; its weight is -0, which exp2 never gives, so that it adds nothing even if
 // dy v is infinite or NaN.
@@ -112,23 +112,28 @@ template <class A, class P> struct Pairs<0, A, P> {
 
 }  // namespace attention
 
+// delta of the rows of y and dy. Of T that accumulates in itself a thread adds up a row's products in the order in which `product`
+// adds up those of dy v, chains of `p.each`, so that where a row sees one key, whose values are its y, their difference is 0.
 template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   using A = acc_t<T>;
-  constexpr int VEC = vec_elems<T>;
-  const i64 row = blockIdx.x * static_cast<i64>(blockDim.x / warp_size) + threadIdx.x / warp_size;
-  if (row >= p.rows) return;  // whole warps
+  constexpr int VEC = vec_elems<T>, LANES = is_same<T, A> ? 1 : warp_size;
+  const i64 thread = blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x, row = thread / LANES;
+  if (row >= p.rows) return;  // whole warps where they share a row
   const i64 head = row / p.query_len, i = row % p.query_len, b = head / p.num_heads, h = head % p.num_heads;
   const T* y = static_cast<const T*>(p.y) + b * p.stride[0][0] + h * p.stride[0][1] + i * p.stride[0][2];
   const T* dy = static_cast<const T*>(p.dy) + b * p.stride[1][0] + h * p.stride[1][1] + i * p.stride[1][2];
-  A sum = 0;
-  for (int c = lane_id() * VEC; c < p.d_v; c += warp_size * VEC) {
+  A sum = 0, part = 0;
+  int left = p.each;  // of a chain
+  for (int c = static_cast<int>(thread % LANES) * VEC; c < p.d_v; c += LANES * VEC) {
     const auto a = to_acc(p.wide & 1 ? load_vec<T, VEC, true>(y + c, p.d_v - c) : load_vec<T, VEC, false>(y + c, p.d_v - c));
     const auto g = to_acc(p.wide & 2 ? load_vec<T, VEC, true>(dy + c, p.d_v - c) : load_vec<T, VEC, false>(dy + c, p.d_v - c));
 #pragma unroll
-    for (int k = 0; k < VEC; ++k) sum = math::fma(a[k], g[k], sum);
+    for (int k = 0; k < VEC; ++k) part = math::fma(a[k], g[k], part);
+    if ((left -= VEC) == 0) sum += part, part = 0, left = p.each;
   }
-  sum = warp_reduce<Sum>(sum);
-  if (lane_id() == 0) static_cast<A*>(p.delta)[row] = sum;
+  sum += part;
+  if constexpr (LANES > 1) sum = warp_reduce<Sum>(sum);
+  if (thread % LANES == 0) static_cast<A*>(p.delta)[row] = sum;
 }
 
 }  // namespace baracuda
