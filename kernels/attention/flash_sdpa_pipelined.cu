@@ -350,17 +350,27 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
                      [&](int row, int key) { return key >= low - k0 + row0 + row && key < high - k0 + row0 + row; });
       }
     };
-    const auto put = [&] {
+    // Sums and lse are made beside the last product where no scores are: head_dim 256, 1024 tokens, causal, H100: 459 TFLOP/s
+    // instead of 437. wait() waits for it there.
+    const auto put = [&](const auto& wait) {
       float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-      T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
-      float factors[1][2];
-      r.close(factors, terms.again);
       const auto put_lse = [&] { r.put_lse(lse, item.rows - row0); };
+      float factors[1][2];
+      if constexpr (!AHEAD) {
+        r.close(factors, terms.again);
+        put_lse();
+        wait();
+      }
+      T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
+      if constexpr (AHEAD) r.close(factors, terms.again);
+      const auto beside = [&] {
+        if constexpr (AHEAD) put_lse();
+      };
       if constexpr (WIDE) {
-        put_staged<1, 0>(staged + row0 * 64, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0], put_lse);
+        put_staged<1, 0>(staged + row0 * 64, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0], beside);
       } else {
         r.put(y, p.stride[3][2], item.rows - row0, p.d_v, factors);
-        put_lse();
+        beside();
       }
     };
     if (!seen) {
@@ -368,7 +378,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       queries_free[its.place()].arrive_as_warp();
       r.clear();
       if constexpr (TERMS != 0) r.begin_with(terms);
-      put();
+      put([] {});
       continue;
     }
     if (!begun) {
@@ -398,14 +408,15 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       if (begins) pass_turn();
       wgmma_wait<1>();
       end_outputs();
-      put();
+      put([] {});
       wgmma_wait<0>();
       hold(r.s[0]);
       if (begins) free_keys();
     } else {
-      wgmma_wait<0>();
-      end_outputs();
-      put();
+      put([&] {
+        wgmma_wait<0>();
+        end_outputs();
+      });
     }
     for (; k0 >= first; k0 -= KEYS) pass_by();
     if (__any_sync(all_lanes, r.overflown() || (item.bounded && r.suspicious()))) {
@@ -413,9 +424,13 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
 #pragma unroll
       for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(kept[n], r.s[0][n], sizeof(kept[n]));
       walk_with_care();
-      put();
+      put([] {});
 #pragma unroll
-      for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(r.s[0][n], *opaque(&kept[n]), sizeof(kept[n]));
+      for (int n = 0; AHEAD && n < KEYS / 8; ++n) {
+        const float(&x)[4] = *opaque(&kept[n]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) r.s[0][n][e] = x[e];
+      }
     }
   }
   if (group == 0) take_turn();  // what the other has passed and nobody took
