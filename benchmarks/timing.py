@@ -52,12 +52,11 @@ def interleaved(
         for i in range(warmup):
             calls[i % len(calls)]()
     cp.cuda.Device().synchronize()
-    names = list(candidates)
+    cases = list(candidates.items())
     for i in range(rounds):
         events = []
         spin(BACKLOG_US * len(candidates))
-        for name in (names[n] for n in _order(len(names), i)):
-            calls = candidates[name]
+        for name, calls in (cases[n] for n in _order(len(cases), i)):
             start, stop = cp.cuda.Event(), cp.cuda.Event()
             start.record()
             calls[i % len(calls)]()

@@ -212,11 +212,9 @@ def gradient_steps(
         "stride": form.strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
         "fill": elements // 4 if any_order else 0,
     }  # fmt: skip
-    steps = (
-        [*cut.steps(walk.segment), Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)]
-        if heads
-        else []
-    )
+    steps: list[Step] = []
+    if heads:
+        steps = [*cut.steps(walk.segment), Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)]
     views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
     if kv_heads * key_tiles and any(g is not None and g.size for g in views[5 if form.apart else 4 :]):
         gradients = {

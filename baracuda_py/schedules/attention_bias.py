@@ -82,7 +82,7 @@ MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 25
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
     """rowsum(dy y) of all rows of y and dy, whose strides are given, to the workspace from byte `at` on.
 
-    `each`: terms that `product` (flash_sdpa_backward_simt.cuh) adds up in one chain.
+    `each`: terms that flash_dq and flash_dkv add up in one chain.
     """
     rows, desc = heads * query_len, p.desc
     lanes = 1 if desc.element.acc is desc.element else 32  # that share a row

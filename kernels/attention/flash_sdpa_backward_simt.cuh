@@ -112,8 +112,9 @@ template <class A, class P> struct Pairs<0, A, P> {
 
 }  // namespace attention
 
-// delta of the rows of y and dy. Of T that accumulates in itself a thread adds up a row's products in the order in which `product`
-// adds up those of dy v, chains of `p.each`, so that where a row sees one key, whose values are its y, their difference is 0.
+// delta of the rows of y and dy. Of T that accumulates in itself a thread adds up a row's products in the order in which flash_dq
+// and flash_dkv do those of dy v, chains of `p.each`, so that where a row sees one key, whose values are its y, their difference
+// is 0.
 template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, LANES = is_same<T, A> ? 1 : warp_size;
