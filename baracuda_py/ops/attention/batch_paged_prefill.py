@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, OpCategory, Plan, Problem, choice, extent, functional, integer, operand, output
+from ...core import Args, Array, OpCategory, Plan, Problem, extent, functional, integer, operand, output
 from ...core.element import unrounded
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import paged_form
@@ -24,7 +24,6 @@ from .page_tables import (
     table_params,
 )  # fmt: skip
 from .ragged import RaggedDescriptor, heads_first, infer_batch, ragged_case, random_bounds, settled, wrong_bounds
-from .score_terms import ALIGNMENTS
 
 
 def _values(p: Problem) -> Mapping[str, Any]:
@@ -47,7 +46,6 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
     max_pages: int = extent(0)
     num_indices: int = extent(0)
     max_cache_len: int = integer(None, minimum=0)
-    causal_alignment: str = choice(ALIGNMENTS, "bottom_right")
 
     def validate(self) -> None:
         super().validate()
@@ -176,8 +174,10 @@ def batch_paged_prefill(
     window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
     layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v of packed queries [total_q, heads, d] over the tokens of each sequence's pages.
+    """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's).
 
+    q is [total_q, heads, d]. Query i of a sequence stands at position i + tokens - queries: causal it sees the tokens
+    up to there, and windows count from there. causal_alignment="top_left": at i.
     layout "hnd": the caches are [pages, kv_heads, page_size, d]; "nhd": [pages, page_size, kv_heads, d], read without a
     copy. qo_indptr holds batch + 1 bounds of the queries. Give page_table [batch, max_pages] and lengths [batch], or
     FlashInfer's kv_indices, kv_indptr [batch + 1] and kv_last_page_len [batch], all int32 or int64 on the device. With

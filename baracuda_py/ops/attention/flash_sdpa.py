@@ -143,7 +143,7 @@ def flash_sdpa(
     window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0,
     layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(s) v with s = scale · q kᵀ and its terms; with return_lse also log Σ exp(s), [batch, heads, queries].
+    """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default.
 
     layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], no array is copied.
     mask broadcasts to [batch, heads, queries, keys] in either layout: bool (True is seen) or added to the scores.
@@ -151,6 +151,7 @@ def flash_sdpa(
     keys from window_left before to window_right after it. softcap: s = softcap tanh(s / softcap), on tensor cores by
     the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
     logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset).
+    With return_lse also log Σ exp(s), [batch, heads, queries].
     """
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,

@@ -155,10 +155,11 @@ def flash_sdpa_backward(
     return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa` with the same facts, seed and offset.
+    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default.
 
-    Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask, dslopes and dsinks have the shapes of
-    what they are the gradients of, summed where that broadcasts. A boolean mask has none.
+    Facts, seed and offset are the forward's. Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask,
+    dslopes and dsinks have the shapes of what they are the gradients of, summed where that broadcasts. A boolean mask
+    has none.
     """
     swapped = {"dq": (return_dq, q), "dk": (return_dk, k), "dv": (return_dv, v)}
     others = {"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks}

@@ -98,11 +98,14 @@ _call = functional(FlashSdpaVarlenBackwardPlan)
 def flash_sdpa_varlen_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, *,
     max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None,
-    is_causal: bool = False, causal_alignment: str = "top_left", window_left: int | None = None,
+    is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
     window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv), those asked for, packed as q, k and v are; the rest as for `flash_sdpa_varlen`."""
+    """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's).
+
+    Packed as q, k and v are; every attribute as in the forward call.
+    """
     return _call(
         q, k, v, y, lse, dy, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
         scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,

@@ -286,8 +286,9 @@ def sdpa(
     scores_stage: str = "raw", layout: str = "bhsd", return_attn: bool = False, return_scores: bool = False,
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(softcap(scale · q kᵀ) + mask) v; with return_attn the weights, too, before dropout.
+    """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default.
 
+    With return_attn the weights, too, before dropout.
     q [batch, heads, queries, d] or, layout "bshd", [batch, queries, heads, d]; mask and what is returned beside y are
     [batch, heads, queries, keys] (lse [batch, heads, queries]) in either, the mask in any shape that broadcasts to it.
     Order of results: y, attn, scores, lse, as asked for.

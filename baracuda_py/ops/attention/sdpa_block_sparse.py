@@ -123,8 +123,9 @@ def sdpa_block_sparse(
     is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set; with return_lse also log Σ exp.
+    """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default.
 
+    With return_lse also log Σ exp.
     q [batch, heads, queries, d_k], k and v [batch, kv_heads, keys, d_k and d_v], layout "bshd": heads and sequence
     exchanged. pattern, bool or uint8 [batch or 1, heads or 1, ⌈queries / query_block⌉, ⌈keys / key_block⌉] in either.
     """

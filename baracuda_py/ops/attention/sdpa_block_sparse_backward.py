@@ -92,7 +92,10 @@ def sdpa_block_sparse_backward(
     return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv), those asked for; arrays as for `sdpa_block_sparse`, lse [batch, heads, queries] in any layout."""
+    """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default.
+
+    Arrays as there, lse [batch, heads, queries] in any layout.
+    """
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
     facts = {
         "query_block": query_block, "key_block": key_block, "scale": scale, "is_causal": is_causal,
