@@ -54,9 +54,11 @@ def integer(default: Any = _MISSING, minimum: int | None = None, maximum: int | 
 
 
 def extents(default: Any = _MISSING) -> Any:
-    """A tuple of sizes (an int stands for a 1-tuple)."""
+    """A tuple of sizes (an int stands for a 1-tuple). None passes when it is the default."""
 
-    def check(name: str, value: Any) -> tuple[int, ...]:
+    def check(name: str, value: Any) -> tuple[int, ...] | None:
+        if value is None and default is None:
+            return None
         items = (value,) if isinstance(value, int) else value
         try:
             return tuple(_integer(name, item, 0, None) for item in items)

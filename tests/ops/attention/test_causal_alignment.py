@@ -1,4 +1,4 @@
-"""Where queries stand when there are other numbers of keys: packed ops as FlashAttention has it, dense ones as torch."""
+"""Where queries stand when there are other numbers of keys: packed ops as FlashAttention, dense as torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seen(queries, keys, bottom, is_causal=False, window_left=None, window_right=
 
 
 def attended(q, k, v, mask):
-    """y [rows, heads, d] and lse [heads, rows] of one sequence in torch, float64; rows that see nothing give 0, -inf."""
+    """y [rows, heads, d] and lse [heads, rows] of one sequence in torch, float64; rows that see nothing: 0, -inf."""
     scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
     scores = scores.masked_fill(~torch.as_tensor(mask), -torch.inf)
     some = torch.as_tensor(mask.any(1))
