@@ -21,6 +21,7 @@ from .device import resolve_device
 from .direct import MISS, Direct, nothing
 from .element import ElementKind
 from .errors import InvalidProblemError
+from .keywords import entry, unexpected
 from .plan import Plan
 
 _CAPACITY = 4096
@@ -132,7 +133,7 @@ def functional(
     keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
     keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
     keywords += [f"layout={layouts.names[0]!r}"] if layouts else []
-    keywords += ["element=UNSET", "out=None", "stream=None", "preference=None"]
+    keywords += ["element=UNSET", "out=None", "stream=None", "preference=None", "**unknown"]
     keys = ", ".join(_key(s) for s in inputs) + "".join(
         f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional))
     )
@@ -162,6 +163,7 @@ def functional(
     )
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
+        f"    if unknown: raise UNEXPECTED({name}, unknown)",
         *([turned] if layouts else []),
         "    try:",
         f"        key = ({keys}, element, preference)",
@@ -195,7 +197,7 @@ def functional(
     names: dict[str, Any] = {
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
-        "LAYOUTS": layouts,
+        "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -203,9 +205,7 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    function.plan = plan
-    function.fixed = fixed
-    return function  # type: ignore[no-any-return]
+    return entry(plan, **fixed)(function)  # type: ignore[no-any-return]
 
 
 def _key(spec: Operand) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...core import Args, Array, OpCategory, Plan, Problem, extent, functional, integer, operand, output
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import paged_form
 from .flash_sdpa import reference as dense
@@ -167,12 +168,14 @@ class BatchPagedPrefillPlan(Plan):
 _call = functional(BatchPagedPrefillPlan)
 
 
+@entry(BatchPagedPrefillPlan)
 def batch_paged_prefill(
     q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, *, page_table: Any = None, lengths: Any = None,
     kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
     window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
     layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's).
 
@@ -183,6 +186,8 @@ def batch_paged_prefill(
     FlashInfer's kv_indices, kv_indptr [batch + 1] and kv_last_page_len [batch], all int32 or int64 on the device. With
     return_lse also log Σ exp, [heads, total_q].
     """
+    if unknown:
+        raise unexpected(batch_paged_prefill, unknown)
     if is_swapped(layout, PAGE_LAYOUTS):
         k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
@@ -191,7 +196,3 @@ def batch_paged_prefill(
         max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len, return_lse=return_lse, out=out, stream=stream,
         preference=preference,
     )  # fmt: skip
-
-
-batch_paged_prefill.plan = BatchPagedPrefillPlan  # type: ignore[attr-defined]
-batch_paged_prefill.fixed = {}  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.errors import InvalidProblemError
+from ...core.keywords import known_only, unexpected
 
 ALIASES = {"mrope": "default", "su": "longrope"}
 COMMON = (  # what a configuration may carry beside any scheme
@@ -288,11 +289,12 @@ def _check_sections(s: _Settings) -> None:
         )
 
 
+@known_only
 def rope_frequencies(
     rotary_dim: int | None = None, *, head_dim: int | None = None, base: float = 10000.0,
     scaling: Mapping[str, Any] | None = None, layer_type: str | None = None, seq_len: int | None = None,
     max_position_embeddings: int | None = None, original_max_position_embeddings: int | None = None,
-    dtype: Any = np.float32,
+    dtype: Any = np.float32, **unknown: Any,
 ) -> RopeFrequencies:  # fmt: skip
     """Inverse frequencies [rotary_dim / 2] and the scale of a model's RoPE, for `rope(x, inv_freq=…, scale=…)`.
 
@@ -311,6 +313,8 @@ def rope_frequencies(
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192})
     """
+    if unknown:
+        raise unexpected(rope_frequencies, unknown)
     entries = _entries(scaling, layer_type)
     name = _scheme(entries)
     scheme = SCHEMES[name]
