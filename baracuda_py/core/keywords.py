@@ -25,7 +25,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("key", "keys"), ("k", "k_new")),
     **dict.fromkeys(("value", "values"), ("v", "v_new")),
     **dict.fromkeys(("grad", "grad_output", "dout", "do", "cotangent", "grad_out"), ("dy", "dloss", "grads")),
-    **dict.fromkeys(("dim", "dims", "axes"), ("axis",)),
+    **dict.fromkeys(("dim", "dims", "axes", "axis"), ("axis", "normalized_shape")),
     "keepdim": ("keepdims",),
     **dict.fromkeys(("dtype", "astype", "otype", "to"), ("to_element", "out_element", "element")),
     **dict.fromkeys(("size", "sizes", "newshape"), ("shape",)),
@@ -111,6 +111,12 @@ ADVICE = {
     **dict.fromkeys(("block_table", "page_table"), "pages are for batch_paged_decode and batch_paged_prefill"),
     **dict.fromkeys(("cache_seqlens", "lengths"), "lengths of a cache are for flash_decoding and batch_paged_decode"),
     **dict.fromkeys(("keepdim", "keepdims"), "nothing is reduced away"),
+    **dict.fromkeys(("is_causal", "causal"), "a query that is the last token sees all that are there"),
+    **dict.fromkeys(
+        ("mask", "attn_mask", "attn_bias", "slopes", "alibi_slopes", "sinks", "s_aux", "softcap", "logits_soft_cap",
+         "dropout_p", "window_size", "window_left"),
+        "flash_sdpa takes masks, windows, slopes, sinks, soft caps and dropout",
+    ),
 }  # fmt: skip
 
 
@@ -126,9 +132,10 @@ def meant(word: str, known: Iterable[str]) -> str:
     for group in SYNONYMS.get(small, ()):
         if all(name in names and name != word for name in group.split()):
             return f"; did you mean {' and '.join(f'{name}=' for name in group.split())}?"
-    if small in ADVICE:
+    found = [name for name in names if name == small]
+    if not found and small in ADVICE:
         return f"; {ADVICE[small]}"
-    found = [name for name in names if name == small] or near(small, names)
+    found = found or near(small, names)
     return f"; did you mean {' or '.join(f'{name}=' for name in found)}?" if found else ""
 
 

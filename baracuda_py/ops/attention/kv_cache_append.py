@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import FP8, INDICES
 from ...schedules.map import divider
-from .layouts import Layouts
+from .layouts import Layouts, check_heads
 
 ELEMENTS = (*FLOATS, ElementKind.I8, ElementKind.U8, *FP8)
 THREADS = 256
@@ -154,6 +154,10 @@ class KvCacheAppendPlan(Plan):
         if desc.new_len and ((offsets < 0) | (offsets > desc.max_cache_len - desc.new_len)).any():
             return f"cache_offsets must lie in [0, {desc.max_cache_len - desc.new_len}]"
         return None
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        check_heads(shapes, "k_new", "k_cache")
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

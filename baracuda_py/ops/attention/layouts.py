@@ -66,6 +66,16 @@ class Layouts:
         return swapped_call(function, operands, rest, names, shapes, out, stream, preference)
 
 
+def check_heads(shapes: Mapping[str, Any], new: str, cache: str, layouts: Sequence[str] = LAYOUTS) -> None:
+    """Functional layer: refuse a cache with other heads than what is appended, as one of another layout has."""
+    rows, whole = (tuple(shapes[name]) for name in (new, cache))
+    if len(rows) > 1 and len(whole) == 4 and rows[1] != whole[1]:
+        raise InvalidProblemError(
+            f"{cache} of shape {whole} has {whole[1]} heads, {new} of shape {rows} has {rows[1]}: heads are on axis 1 "
+            f"of a cache by the default layout={layouts[0]!r}, on axis 2 by layout={layouts[1]!r}"
+        )
+
+
 def swapped_call(
     function: Callable[..., Any], operands: Sequence[Any], facts: Mapping[str, Any], names: Sequence[str],
     shapes: Mapping[str, tuple[int, ...]], out: Any, stream: Any, preference: Any,

@@ -18,7 +18,7 @@ from ...core import (
 )  # fmt: skip
 from ...schedules.map import divider
 from .kv_cache_append import ELEMENTS, reach, word_bytes
-from .layouts import PAGE_LAYOUTS, Layouts
+from .layouts import PAGE_LAYOUTS, Layouts, check_heads
 from .page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
 
 THREADS = 128
@@ -188,6 +188,10 @@ class PagedKvAppendPlan(Plan):
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         *_, bad = locate(desc, **{name: arrays.get(name) for name in TABLES})
         return None if bad is None else f"token {bad} has no place: {cls.value_policy}"
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        check_heads(shapes, "k_new", "k_cache", PAGE_LAYOUTS)
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

@@ -17,7 +17,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import INDICES
 from . import kv_cache_append
-from .layouts import Layouts
+from .layouts import Layouts, check_heads
 from .rope import RopePlan, is_wide, kernels, rotation, rotation_geometry, rotation_params
 from .rotary import (
     TABLES, Rotary, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand,
@@ -163,6 +163,7 @@ class RopeKvAppendPlan(Plan):
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         check_tokens(shapes, "q", ("k_new", "v_new"), facts)
+        check_heads(shapes, "k_new", "k_cache")
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

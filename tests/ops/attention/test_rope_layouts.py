@@ -118,6 +118,10 @@ def test_appending_in_the_other_layout():
     for b, at in enumerate(offsets):
         np.testing.assert_allclose(caches[0][b, at : at + T], keys[b], atol=1e-12)
         np.testing.assert_array_equal(caches[1][b, at : at + T], v[b])
+    heads_first = [a.swapaxes(1, 2) for a in (q, k, v)]
+    for function, new in ((bc.kv_cache_append, (k, v)), (bc.rope_kv_append, heads_first)):
+        with pytest.raises(InvalidProblemError, match=r"k_cache of shape .* has 12 heads, .* layout='bhsd', .*'bshd'"):
+            function(*new, offsets, *caches)
     plain = [np.zeros((B, 12, HK, D)) for _ in range(2)]
     made = bc.kv_cache_append(k, v, offsets, *plain, layout="bshd")
     assert made[0] is plain[0] and made[1] is plain[1]
@@ -139,6 +143,8 @@ def test_pages_in_either_layout(layout):
             here = cache[page, cell] if shape[1] == 4 else cache[page, :, cell]
             np.testing.assert_array_equal(here, new[token])
     assert np.count_nonzero(caches[0]) == k.size
+    with pytest.raises(InvalidProblemError, match=r"k_cache of shape .* has 4 heads, .* layout='hnd', .*'nhd'"):
+        bc.paged_kv_append(k, v, *(np.zeros((3, 4, HK, D)) for _ in range(2)), table, offsets)
     read = {"page_table": table, "lengths": np.array([5]), **facts}
     got = bc.batch_paged_decode(RNG.standard_normal((1, HK, D)), *caches, **read)
     assert np.isfinite(got).all()
