@@ -13,6 +13,7 @@ from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.attention.rope import RopePlan
+from baracuda_py.testing import emulate, emulated_device, fill, operands
 
 RNG = np.random.default_rng(11)
 B, T, H, HK, D = 2, 7, 4, 3, 8
@@ -223,6 +224,23 @@ def test_the_kernel_reads_them_where_they_lie(pairing, shape, strides):
     problem = dense_problem(RopePlan, desc, plan.device, optional=True)
     (step,) = plan.rows[0].geometry(problem).steps
     assert step.params["table_strides"] == [list(strides)] * 2
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("shape", [(T, 16), (1, 1, T, 16), (B, 1, T, 8)])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("plan", [bc.RopePlan, bc.RopeKvAppendPlan])
+def test_the_kernels_on_the_emulator(plan, pairing, shape):
+    """Against the reference, which the tests above hold against Hugging Face's formula."""
+    sizes = {"batch_size": B, "num_heads": H, "pairing": pairing, "table_shape": shape, "element": "float32"}
+    if plan is bc.RopePlan:
+        desc = bc.RopeDescriptor(seq_len=T, head_dim=16, num_heads2=HK, **sizes)
+    else:
+        desc = bc.RopeKvAppendDescriptor(num_kv_heads=HK, new_len=T, max_cache_len=9, d_k=16, d_v=16, **sizes)
+    present = {"cos": True, "sin": True, "positions": False, "inv_freq": False, "x2": True, "y2": True}
+    case = fill(plan, desc, RNG, present)
+    assert case.arrays["cos"] is not None
+    emulate(plan.select(desc, device=emulated_device(9.0)), operands(case))
 
 
 def test_signatures_name_the_layout():
