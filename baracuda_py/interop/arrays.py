@@ -16,6 +16,7 @@ import numpy as np
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ..core.tensor import TensorRef, dense_strides
+from .torch_rules import refuse
 
 
 class Reading(NamedTuple):
@@ -56,10 +57,7 @@ def _read_numpy(a: np.ndarray) -> Reading:
 
 
 def _read_torch(a: Any) -> Reading:
-    if a.is_conj() or a.is_neg():
-        raise InvalidProblemError(
-            "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
-        )
+    refuse(a)
     if a.layout is not sys.modules["torch"].strided:
         raise UnsupportedError(f"torch layout {a.layout} is not supported; call .to_dense()")
     return Reading(a.data_ptr(), tuple(a.shape), a.stride(), ElementKind.of(a.dtype), a.get_device())
@@ -164,6 +162,16 @@ def read(array: Any, name: str = "array") -> Reading:
         return reader(array)
     except BaracudaError as error:
         raise type(error)(f"{name}: {error}") from None
+
+
+def read_only(array: Any, name: str) -> InvalidProblemError:
+    """The error for an array that must be written and cannot be."""
+    if package_name(type(array)) == "jax":
+        return InvalidProblemError(
+            f"{name} would be written, and JAX arrays are immutable; give a CuPy or NumPy array (cupy.array(a) and "
+            "numpy.array(a) copy one, jax.dlpack.from_dlpack hands it back)"
+        )
+    return InvalidProblemError(f"{name} is read-only and cannot be an output; give a writable array")
 
 
 def to_numpy(array: Any) -> np.ndarray:
