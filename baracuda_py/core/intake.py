@@ -63,21 +63,22 @@ def raw_stream_getter() -> Callable[[int], int]:
 def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Callable[[], int]:
     """What tells the current stream of the arrays' package, as a pointer.
 
-    Arrays that come through DLPack or the CUDA array interface are ordered after any stream and have no say.
+    torch's for tensors, CuPy's for all else; raw pointers and host memory have no say.
     """
-    packages = {package_name(type(array)) for array in arrays}
+    packages = {package_name(type(array)) for array in arrays} - {"baracuda_py", "numpy"}
     if "torch" not in packages:
         return runtime.current_stream
     getter = raw_stream_getter()
-    if "cupy" not in packages:
+    if packages == {"torch"}:
         return partial(getter, ordinal)
 
     def agreed() -> int:
         ours, theirs = runtime.current_stream(), getter(ordinal)
         if ours != theirs:
+            names = ", ".join(sorted(packages))
             raise InvalidProblemError(
-                f"operands are of CuPy and of torch, whose current streams differ ({ours:#x} and {theirs:#x}); "
-                "pass stream= and order the other package's after it"
+                f"operands are of several packages ({names}), and the current streams of CuPy and torch differ "
+                f"({ours:#x}, {theirs:#x}); pass stream= and order what the others write before it"
             )
         return ours
 

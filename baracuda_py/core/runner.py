@@ -319,7 +319,7 @@ class Runner:
     def bind(self, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
         """Everything fixed; see `Plan.bind`."""
         make: Callable[[], Callable[[], None]] = partial(bound, self, args, workspace, stream)
-        return self.there(make) if self.several else make()  # type: ignore[no-any-return]
+        return self.there(make) if self.several else make()
 
 
 def load_function(plan: Plan, variant: Variant, step: Step) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ..core.tensor import TensorRef, dense_strides
+from . import jax_arrays
 from .torch_rules import refuse
 
 
@@ -64,9 +65,13 @@ def _read_torch(a: Any) -> Reading:
 
 
 def _read_jax(a: Any) -> Reading:
-    if all(d.platform == "cpu" for d in a.devices()):
+    if jax_arrays.place(a) == "cpu":
         return _read_numpy(np.asarray(a))._replace(readonly=True, owner=a)
-    return _from_dlpack(a)._replace(readonly=True)
+    import cupy
+
+    memory = jax_arrays.locate(a, cupy.cuda.get_current_stream().ptr)
+    strides = dense_strides(a.shape) if memory.strides is None else memory.strides
+    return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
 
 
 def _from_dlpack(a: Any) -> Reading:
@@ -132,6 +137,8 @@ def _reader(array: Any) -> Callable[[Any], Reading] | None:
         return _read_cupy
     if root == "torch" and hasattr(kind, "data_ptr"):
         return _read_torch
+    if root == "jax" and jax_arrays.is_traced(kind):
+        return jax_arrays.refuse_traced
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
     if hasattr(array, "__cuda_array_interface__"):

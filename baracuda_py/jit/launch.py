@@ -93,7 +93,7 @@ class Cuda:
 
     def on_stream(self, stream: int) -> Any:
         """A context in which CuPy's current stream is `stream`: its pool, and what packages hand over, follow it."""
-        return contextlib.nullcontext() if stream == self.current_stream() else on_stream(stream)
+        return contextlib.nullcontext() if stream == self.current_stream() else external_stream(stream)
 
     def keep(self, stream: int, owners: Any) -> None:
         """Hold `owners` until the work now on `stream` is done; what is done is let go at the next call.
@@ -142,9 +142,13 @@ def external_stream(stream: int) -> Any:
     return cupy.cuda.Stream.from_external(_ExternalStream(stream))
 
 
-def on_stream(stream: int) -> Any:
-    """A context in which CuPy's current stream is `stream` (its pool then orders memory on it)."""
-    return external_stream(stream)
+@contextlib.contextmanager
+def on_stream(stream: int, device: int) -> Iterator[None]:
+    """A context in which a device's current stream for CuPy is `stream` (its pool then orders memory on it)."""
+    import cupy
+
+    with cupy.cuda.Device(device), external_stream(stream):
+        yield
 
 
 def _current_stream_getter(cupy: Any) -> Callable[[], int]:
