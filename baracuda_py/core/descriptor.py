@@ -61,7 +61,7 @@ def number(
         if value is None and default is None:
             return None
         try:
-            if isinstance(value, (str, bytes, bytearray, bool, np.bool_)) or getattr(value, "ndim", 0):
+            if isinstance(value, (str, bytes, bytearray, bool, np.bool_)) or getattr(value, "ndim", None):
                 raise TypeError
             result = float(value)
         except (TypeError, ValueError, OverflowError):

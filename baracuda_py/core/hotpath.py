@@ -57,8 +57,9 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
             else f"args.{lead.name}"
         )
         body.append(f"if type({first}) is not KIND: return runner.run(args, workspace, stream)")
-    for spec in arrays:
-        body += _read_list(spec, package) if spec.many else _read_one(spec, package)
+    reads = [line for s in arrays for line in (_read_list if s.many else _read_one)(s, package)]
+    # A tensor may have no memory of its own and raise; a try block costs nothing while nothing is raised.
+    body += ["try:", *(f"    {line}" for line in reads), "except Exception as error: runner.unreadable(args, error)"]
     for spec in scalars_of(cls):
         n, exact = spec.name, "int" if spec.integer else "float"
         body += [
@@ -149,11 +150,11 @@ def _read_list(spec: Operand, package: str) -> list[str]:
 
 
 def _overlap(plain: list[Operand]) -> list[str]:
-    """Byte spans of every written operand against every other; the runner looks closer where they meet.
+    """Null pointers, and byte spans of every written operand against every other; the runner looks closer.
 
     An output that is the very view of an input it may replace (in place) is let through.
     """
-    tests = []
+    tests = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in plain]
     for i, a in enumerate(plain):
         for b in plain[i + 1 :]:
             if a.writes or b.writes:
@@ -162,7 +163,5 @@ def _overlap(plain: list[Operand]) -> list[str]:
                 if x in b.inplace or y in a.inplace:
                     test += f" and (p_{x} != p_{y} or s_{x} != s_{y} or k_{x} != k_{y} or e_{x} != e_{y})"
                 tests.append(f"({test})")
-    if not tests:
-        return []
     unpack = ", ".join(f"l_{s.name}, h_{s.name}" for s in plain)
     return [f"{unpack} = layout.spans", f"if {' or '.join(tests)}: runner.overlap(args)"]
