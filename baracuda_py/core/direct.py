@@ -1,7 +1,7 @@
 """The functional layer's steady state: fresh outputs, a launch found by strides, no Args and no second look.
 
 Outputs made by the layer itself cannot overlap an input and are aligned, and shapes, dtypes, types and attributes are
-already in the functional key. What is left to check are strides, pointer alignment and devices; anything else
+already in the functional key. What is left to check are strides, pointers (null, alignment) and devices; anything else
 returns `MISS` and the call goes through `plan.run`. It brings `rms_norm` from 10.3 to about 7 µs on an H200's host.
 """
 
@@ -82,6 +82,7 @@ def source(cls: type[Args], package: str) -> str:
     refused = [f"({_optional(s, REFUSED, 'False')})" for s in inputs] if torch else []
     refused += ["FORWARD._current_level >= 0"] if torch else []
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
+    null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
     floats = [f"type({s.name}) is not {'int' if s.integer else 'float'}" for s in scalars]
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
     flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * (len(scalars) + 3))
@@ -102,12 +103,9 @@ def source(cls: type[Args], package: str) -> str:
         f"        prepared = find(({key},))",
         "        if prepared is None or several and device() != ordinal: return MISS",
         *([f"        if {' or '.join(refused)}: return MISS"] if torch else []),
-        *(
-            [f"        try: {pointers}", "        except RuntimeError: return MISS"]
-            if torch
-            else [f"        {pointers}"]
-        ),
-        f"        if {' or '.join([f'({low}) & 15', *elsewhere, *floats])}: return MISS",
+        f"        try: {pointers}",
+        "        except Exception: return MISS",  # no memory of its own
+        f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *floats])}: return MISS",
         *(f"        {line}" for line in made),
         f"        prepared.call(({flat}), ({''.join(f'{s.name}, ' for s in scalars)}), {current})",
         *(several or [f"        return {results}"]),

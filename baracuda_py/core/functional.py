@@ -18,7 +18,8 @@ from typing import Any
 from ..interop import jax_arrays, torch_rules
 from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
-from .descriptor import Descriptor, check_field
+from .checked import check_field
+from .descriptor import Descriptor
 from .device import resolve_device
 from .direct import MISS, Direct, nothing
 from .element import ElementKind
@@ -158,7 +159,7 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
         f"        key = ({keys}, element, preference)",
         "        entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
-        "    except (AttributeError, IndexError, TypeError): key = entry = None",
+        "    except Exception: key = entry = None",
         f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),

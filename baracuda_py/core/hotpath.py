@@ -63,8 +63,9 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
             else f"args.{lead.name}"
         )
         body.append(f"if type({first}) is not KIND: return runner.run(args, workspace, stream)")
-    for spec in arrays:
-        body += _read_list(spec, package) if spec.many else _read_one(spec, package)
+    reads = [line for s in arrays for line in (_read_list if s.many else _read_one)(s, package)]
+    # A tensor may have no memory of its own and raise; a try block costs nothing while nothing is raised.
+    body += ["try:", *(f"    {line}" for line in reads), "except Exception as error: runner.unreadable(args, error)"]
     torch, elsewhere = package == "torch", "return runner.run_any(args, workspace, stream)"
     if torch:
         body.append("if FORWARD._current_level >= 0: runner.overlap(args)")
@@ -139,11 +140,7 @@ def _read_one(spec: Operand, package: str) -> list[str]:
     if package == "ref":
         read[0] = f"if {device} != ordinal: runner.overlap(args)"
     if package == "torch":
-        read[1:] = [
-            f"if {REFUSED.format(a=n)}: runner.overlap(args)",
-            f"try: {read[1]}",
-            "except RuntimeError: return runner.run_any(args, workspace, stream)",  # a wrapper without storage
-        ]
+        read.insert(1, f"if {REFUSED.format(a=n)}: runner.overlap(args)")
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
     return [
@@ -167,11 +164,7 @@ def _read_list(spec: Operand, package: str) -> list[str]:
     if package == "ref":
         read[:3] = [f"for a in {n}:", f"    if {device} != ordinal: runner.overlap(args)"]
     if package == "torch":
-        read[3:] = [
-            f"    if {REFUSED.format(a='a')}: runner.overlap(args)",
-            f"try: {read[3]}",
-            "except RuntimeError: return runner.run_any(args, workspace, stream)",
-        ]
+        read.insert(3, f"    if {REFUSED.format(a='a')}: runner.overlap(args)")
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
     return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]
@@ -193,11 +186,11 @@ def _listed(spec: Operand) -> str:
 
 
 def _overlap(plain: list[Operand]) -> list[str]:
-    """Byte spans of every written operand against every other; the runner looks closer where they meet.
+    """Null pointers, and byte spans of every written operand against every other; the runner looks closer.
 
     An output that is the very view of an input it may replace (in place) is let through.
     """
-    tests = []
+    tests = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in plain]
     for i, a in enumerate(plain):
         for b in plain[i + 1 :]:
             if a.writes or b.writes:
@@ -206,7 +199,5 @@ def _overlap(plain: list[Operand]) -> list[str]:
                 if x in b.inplace or y in a.inplace:
                     test += f" and (p_{x} != p_{y} or s_{x} != s_{y} or k_{x} != k_{y} or e_{x} != e_{y})"
                 tests.append(f"({test})")
-    if not tests:
-        return []
     unpack = ", ".join(f"l_{s.name}, h_{s.name}" for s in plain)
     return [f"{unpack} = layout.spans", f"if {' or '.join(tests)}: runner.overlap(args)"]

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..interop.arrays import package_name, read
 from ..interop.torch_rules import external_stream, increment_versions
 from .args import Args, Operand, arrays_of, scalars_of
-from .dispatch import SCALAR_TAGS, host_number
-from .errors import DeviceMismatchError, InvalidProblemError
+from .device import Device
+from .dispatch import SCALAR_TAGS, check_pointer, host_number
+from .element import ElementKind
+from .errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
+from .tensor import TensorRef, View
 
 if TYPE_CHECKING:
     from ..jit.launch import Runtime
@@ -36,6 +39,24 @@ def flatten(cls: type[Args], refs: Args, workspace: int, ordinal: int) -> tuple[
         flat.extend([0] if value is None else [v.ptr for v in value] if isinstance(value, list) else [value.ptr])
     pairs = [scalar_value(getattr(refs, spec.name), spec, ordinal) for spec in scalars_of(cls)]
     return (*flat, *(p for p, _ in pairs), workspace, 0, 0), tuple(v for _, v in pairs)
+
+
+def checked_workspace(given: Any, needed: int, device: Device) -> TensorRef:
+    """The caller's workspace as bytes: dense, writable, on the device, 256-byte aligned, large enough."""
+    view = read(given, "workspace")
+    if view.device != device.ordinal:
+        place = "host memory" if view.device < 0 else f"cuda:{view.device}"
+        raise DeviceMismatchError(f"workspace is in {place}, the plan is on {device}; allocate it there")
+    memory = View(view.ptr, view.shape, view.strides, view.element)
+    if view.readonly or not memory.dense:
+        wrong = "is read-only" if view.readonly else f"has gaps (shape {view.shape} strides {view.strides})"
+        raise InvalidProblemError(f"workspace {wrong}; give a dense writable array")
+    if memory.nbytes < needed:
+        raise WorkspaceTooSmallError(needed, memory.nbytes)
+    check_pointer("workspace", view)
+    if view.ptr % 256:
+        raise MisalignedOperandError(f"workspace must be 256-byte aligned, got address {view.ptr:#x}")
+    return TensorRef.of_checked(view.ptr, (memory.nbytes,), (1,), ElementKind.U8, view.device)
 
 
 def stream_pointer(stream: Any) -> int:

@@ -19,16 +19,9 @@ from .args import Args, Operand, arrays_of, operands_of, scalars_of
 from .bound import bound
 from .device import Device
 from .dispatch import host_number
-from .errors import (
-    BaracudaError,
-    DeviceMismatchError,
-    InvalidProblemError,
-    MisalignedOperandError,
-    NotPreparedError,
-    WorkspaceTooSmallError,
-)  # fmt: skip
+from .errors import BaracudaError, InvalidProblemError, NotPreparedError  # fmt: skip
 from .hotpath import PACKAGES, generated
-from .intake import count_written, current_stream, flatten, record_stream, stream_pointer
+from .intake import checked_workspace, count_written, current_stream, flatten, record_stream, stream_pointer
 from .tensor import TensorRef, View
 from .variant import Geometry, LibraryStep, Step, Variant
 
@@ -262,15 +255,23 @@ class Runner:
             self, args, workspace, stream
         )
 
+    def unreadable(self, args: Args, error: Exception) -> None:
+        """Reading an array failed: the typed error of the full check if it finds one, else what was raised."""
+        if not isinstance(error, BaracudaError):
+            self.plan.plan_layout(args)
+        raise error
+
     def overlap(self, args: Args) -> None:
-        """Spans met: the full check, which allows identical in-place views and raises on the rest."""
+        """Spans met, or a null pointer: the full check, which allows identical in-place views and absent memory of
+        zero size, and raises on the rest."""
         self.plan.plan_layout(args)
 
     def check_spans(self, args: Args, flat: tuple[int, ...], spans: tuple[int, ...]) -> None:
         """The same for lists of operands: neighbours in address order."""
         lows, highs = spans[::2], spans[1::2]
         ordered = sorted((p + low, p + high) for p, low, high in zip(flat, lows, highs, strict=False) if high > low)
-        if any(high > low for (_, high), (low, _) in itertools.pairwise(ordered)):
+        null = bool(ordered) and ordered[0][0] <= 0
+        if null or any(high > low for (_, high), (low, _) in itertools.pairwise(ordered)):
             self.overlap(args)
 
     def on_device(self, args: Args, workspace: Any, stream: Any) -> None:
@@ -295,18 +296,7 @@ class Runner:
             if self.runtime.capturing(stream) and not for_graph():
                 raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
             return self.runtime.allocate(needed, stream, package)
-        view = read(given, "workspace")
-        if view.device != self.ordinal:
-            place = "host memory" if view.device < 0 else f"cuda:{view.device}"
-            raise DeviceMismatchError(f"workspace is in {place}, the plan is on {self.device}; allocate it there")
-        size = view.element.itemsize
-        for extent in view.shape:
-            size *= extent
-        if size < needed:
-            raise WorkspaceTooSmallError(needed, size)
-        if view.ptr % 256:
-            raise MisalignedOperandError(f"workspace must be 256-byte aligned, got address {view.ptr:#x}")
-        return TensorRef(view.ptr, (size,), None, "uint8", None, view.device)
+        return checked_workspace(given, needed, self.device)
 
     def stream_of(self, args: Args, stream: Any) -> int:
         """The caller's stream as a pointer, or the current one of the operands' package."""
@@ -365,7 +355,7 @@ def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
         held.append(view.owner)
     if spec.writes and view.readonly:
         raise read_only(value, spec.name)
-    return TensorRef(view.ptr, view.shape, view.strides, view.element, None, view.device)
+    return TensorRef.of_checked(view.ptr, view.shape, view.strides, view.element, view.device)
 
 
 def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any = None) -> None:
