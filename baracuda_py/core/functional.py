@@ -8,14 +8,11 @@ afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..interop import jax_arrays, torch_rules
 from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .checked import check_field
@@ -24,7 +21,7 @@ from .device import resolve_device
 from .direct import MISS, Direct, nothing
 from .element import ElementKind
 from .errors import InvalidProblemError
-from .intake import stream_pointer
+from .outputs import allocating, handed, make_all, maker, ordinal
 from .plan import Plan
 
 _CAPACITY = 4096
@@ -214,36 +211,6 @@ def _key(spec: Operand) -> str:
     return f"(None if {n} is None else ({one}))" if spec.optional else one
 
 
-def _cupy_ordinal(array: Any) -> int:
-    return array.data.device_id  # type: ignore[no-any-return]
-
-
-def _jax_ordinal(array: Any) -> int:
-    """Without the array's memory, whose reading would order a stream; stand-ins are refused later, by name."""
-    if isinstance(array, sys.modules["jax"].core.Tracer) or array.is_deleted():
-        return -1
-    device = next(iter(array.devices()))
-    return -1 if device.platform == "cpu" else int(device.local_hardware_id)
-
-
-_ORDINALS: dict[type, Callable[[Any], int]] = {}
-
-
-def ordinal(array: Any) -> int:
-    """The CUDA ordinal of an array, -1 on the host."""
-    getter = _ORDINALS.get(type(array))
-    if getter is None:
-        package = package_name(type(array))
-        known: dict[str, Callable[[Any], int]] = {
-            "cupy": _cupy_ordinal,
-            "numpy": lambda a: -1,
-            "torch": lambda a: int(a.get_device()),
-            "jax": _jax_ordinal,
-        }
-        getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
-    return getter(array)
-
-
 def _entry(
     plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
 ) -> Entry:
@@ -286,76 +253,14 @@ def _entry(
                 else [shapes[spec.like] if spec.like else spec.shape(desc)]
             )
             many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
-            makers.append(partial(_make_all, many) if spec.many else many[0])
+            makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = Direct(chosen, tuple(makers), type(lead)) if makers and Direct.serves(chosen, lead) else None
     return Entry(chosen, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
 
 
-def _make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [make() for make in makers]
-
-
-def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
-    """A callable that makes an empty array in the package of `like`; for JAX, a buffer for `handed`."""
-    package = package_name(type(like))
-    shape = tuple(shape)
-    if package == "torch":
-        torch = sys.modules["torch"]
-        dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))
-        place, empty = like.device, torch.empty  # not `like` itself: the entry outlives the array
-        return lambda: empty(shape, dtype=dtype, device=place)
-    if package == "jax" and device < 0:
-        return partial(jax_arrays.empty, shape, kind)
-    if device < 0:
-        import numpy as np
-
-        return lambda: np.empty(shape, kind.carrier)
-    import cupy
-
-    if package == "baracuda_py":
-
-        def refuse() -> Any:
-            raise InvalidProblemError("TensorRef operands need out=: they name no package to allocate from")
-
-        return refuse
-
-    from cupy.cuda.runtime import getDevice
-
-    dtype, array = kind.carrier, cupy.ndarray
-
-    def make() -> Any:
-        if getDevice() == device:
-            return array(shape, dtype)
-        with cupy.cuda.Device(device):
-            return array(shape, dtype)
-
-    return make
-
-
-def allocating(package: str, device: int, stream: Any) -> Any:
-    """A context in which a package's outputs come from the memory of the stream they are written on."""
-    from ..jit.launch import on_stream
-
-    if stream is None or device < 0:
-        return contextlib.nullcontext()
-    at = stream_pointer(stream)
-    return torch_rules.on_stream(at, device) if package == "torch" else on_stream(at, device)
-
-
 def _on_stream(entry: Entry, stream: Any) -> Any:
     return allocating(entry.package, entry.plan.device.ordinal, stream)
-
-
-def handed(value: Any, kind: ElementKind, like: Any) -> Any:
-    """An output that the layer made, as the caller gets it: JAX's arrays are made of written buffers."""
-    if package_name(type(like)) != "jax" or value is None:
-        return value
-    return (
-        [jax_arrays.array(v, kind, like) for v in value]
-        if isinstance(value, list)
-        else jax_arrays.array(value, kind, like)
-    )
 
 
 def _handed(entry: Entry, values: Sequence[Any], lead: Any, out: Any, stream: Any) -> list[Any]:

@@ -102,8 +102,12 @@ class ComplexDescriptor(Descriptor):
 
 
 class ComplexPlan(AxpyPlan):
+    op = ""  # not registered
     descriptor = ComplexDescriptor
     variants = (dataclasses.replace(AxpyPlan.variants[-1], elements=(ElementKind.C64,)),)
+
+
+ComplexPlan.op = "test.complex"
 
 
 def test_a_conjugate_bit_is_refused_after_a_plain_tensor_of_the_same_layout() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import TensorRef
 from ...core.errors import InvalidProblemError
-from ...core.functional import allocating, handed, maker, ordinal
+from ...core.outputs import allocating, handed, maker, ordinal
 from ...interop.arrays import package_name, read
 
 LAYOUTS = ("bhsd", "bshd")
