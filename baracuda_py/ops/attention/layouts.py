@@ -45,8 +45,8 @@ def swapped_call(
         kind, place = read(lead, "q").element, (package_name(type(lead)), ordinal(lead))
         with allocating(*place, stream):
             given.update({name: maker(lead, shapes[name], kind, place[1])() for name in made})
-        views = {name: swap(array) if name in shapes else array for name, array in given.items() if array is not None}
-        result = function(*operands, **facts, out=views, stream=stream, preference=preference)
+    views = {name: swap(array) if name in shapes else array for name, array in given.items() if array is not None}
+    result = function(*operands, **facts, out=views, stream=stream, preference=preference)
     if made:
         with allocating(*place, stream):
             given.update({name: handed(given[name], kind, lead) for name in made})
