@@ -110,7 +110,11 @@ class Plan:
             self.plan_layout(args)
 
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
-        """A callable with everything fixed: one launch a call, on `stream` (default: current at each call)."""
+        """A callable with everything fixed: one launch a call, on `stream` (default: current at each call).
+
+        A workspace that is not given here is made for each stream and thread that calls, and kept; one that is given
+        serves calls that do not run at the same time.
+        """
         if self.device.kind == "cuda":
             return self.runner.bind(args, workspace, stream)
         args = self._settled(args)

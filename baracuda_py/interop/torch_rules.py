@@ -40,13 +40,10 @@ def may_be_lazy(shape: tuple[int, ...], strides: tuple[int, ...], element: Eleme
     """Whether a tensor of this layout may have its negative or conjugate bit set: asking each tensor costs 0.1 µs.
 
     The conjugate bit is of complex tensors, the negative bit of what `.imag` makes of a conjugate one: a view that
-    steps over every second real number, whatever view is made of it.
+    steps over every second real number, as do all views of it (short of `as_strided`, which names its own strides).
     """
-    if element.is_complex:
-        return True
-    return element.is_float and all(
-        stride % 2 == 0 for extent, stride in zip(shape, strides, strict=True) if extent > 1
-    )
+    steps = (stride for extent, stride in zip(shape, strides, strict=True) if extent > 1)
+    return element.is_complex or (element.is_float and not any(step % 2 for step in steps))
 
 
 @cache
