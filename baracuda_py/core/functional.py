@@ -16,10 +16,11 @@ from typing import Any
 
 from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
-from .checked import check_field
+from .checked import check_field, truth
 from .descriptor import Descriptor
 from .device import resolve_device
 from .direct import MISS, Direct, nothing
+from .dispatch import dense_view
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .plan import Plan
@@ -223,6 +224,7 @@ def ordinal(array: Any) -> int:
 def _entry(
     plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
 ) -> Entry:
+    returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
     readings: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
         name, value = spec.name, arrays.get(spec.name)
@@ -274,7 +276,7 @@ def _make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
 def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
     """A callable that makes an empty array in the package of `like`."""
     package = package_name(type(like))
-    shape = tuple(shape)
+    shape = dense_view("output", tuple(shape), kind).shape
     if package == "torch":
         torch = sys.modules["torch"]
         dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))

@@ -61,11 +61,8 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     # A tensor may have no memory of its own and raise; a try block costs nothing while nothing is raised.
     body += ["try:", *(f"    {line}" for line in reads), "except Exception as error: runner.unreadable(args, error)"]
     for spec in scalars_of(cls):
-        n, exact = spec.name, "int" if spec.integer else "float"
-        body += [
-            f"{n} = args.{n}; p_{n} = 0",
-            f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)",
-        ]
+        n = spec.name
+        body += [f"{n} = args.{n}; p_{n} = 0", f"if {not_plain(spec)}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)"]
     current = "CURRENT(ordinal)" if package == "torch" else "runner.runtime.current_stream()"
     key = ", ".join(f"k_{s.name}" if s.many else f"k_{s.name}, s_{s.name}, e_{s.name}" for s in arrays)
     low = " | ".join([f"p_{s.name}" for s in plain] or ["0"])
@@ -97,6 +94,12 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         f"    prepared.call(({flat}, 0, 0, 0), {values}, stream)",
     ]
     return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def not_plain(spec: Operand) -> str:
+    """The test that sends a scalar operand to the full check: not the number that a launch packs as it is."""
+    n = spec.name
+    return f"type({n}) is not int or not {-(2**63)} <= {n} < {2**64}" if spec.integer else f"type({n}) is not float"
 
 
 @memo()
