@@ -11,6 +11,7 @@ from ..core import config
 from ..core.args import Args, Operand, arrays_of, operands_of
 from ..core.element import ElementKind, cast, decode
 from ..core.errors import InvalidProblemError
+from ..core.intake import count_written
 from ..interop.arrays import to_numpy
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def run_reference(plan: Plan, args: Args) -> None:
     for spec in arrays_of(type(args)):
         if spec.writes and held[spec.name] is not None:
             _store(spec, plan.desc, held[spec.name], results[spec.name])
+    count_written(args)
 
 
 @np.errstate(all="ignore")  # a GPU does not warn of infinities either, nor of signalling NaNs that it converts

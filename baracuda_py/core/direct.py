@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name
 from .args import Args, Operand, arrays_of, scalars_of
-from .hotpath import PACKAGES, layout_key, not_plain
+from .hotpath import PACKAGES, REFUSED, layout_key, not_plain
 from .memo import memo
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ class Direct:
         """Plans on a GPU with plain inputs and outputs, on CuPy or torch arrays."""
         specs = arrays_of(plan.args)
         plain = all(s.role in ("in", "out") and not s.many for s in specs)
-        fast = package_name(type(lead)) in ("cupy", "torch") and plan.device.kind == "cuda"
-        return plain and fast and not plan.checked and not plan.device.fake
+        package = package_name(type(lead))
+        fast = package in ("cupy", "torch") and plan.device.kind == "cuda"
+        lazy = package == "torch" and any(e.is_complex for s in specs for e in s.elements(plan.desc))  # conjugate bits
+        return plain and fast and not lazy and not plan.checked and not plan.device.fake
 
     def learn(self, arrays: Mapping[str, Any]) -> None:
         """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
@@ -61,9 +63,9 @@ class Direct:
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
     names: dict[str, Any] = {"MISS": MISS, "PICK": lambda made: tuple(one for one in made if one is not None)}
     if package == "torch":
-        from .intake import raw_stream_getter
+        from .intake import torch_names
 
-        names["CURRENT"] = raw_stream_getter()
+        names |= torch_names()
     exec(compile(source(cls, package), f"<direct {cls.__name__} on {package}>", "exec"), names)
     return names["build"]  # type: ignore[no-any-return]
 
@@ -76,12 +78,15 @@ def source(cls: type[Args], package: str) -> str:
     key = ", ".join(_optional(s, PACKAGES[package][1]) for s in inputs)
     pointers = "; ".join(f"p_{s.name} = {_optional(s, PACKAGES[package][3], '0')}" for s in inputs)
     low = " | ".join(f"p_{s.name}" for s in inputs)
+    torch = package == "torch"
+    refused = [f"({_optional(s, REFUSED, 'False')})" for s in inputs] if torch else []
+    refused += ["FORWARD._current_level >= 0"] if torch else []
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
     null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
     others = [not_plain(s) for s in scalars]
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
     flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * (len(scalars) + 3))
-    current = "CURRENT(ordinal)" if package == "torch" else "stream()"
+    current = "CURRENT(ordinal)" if torch else "stream()"
     results = ", ".join(s.name for s in outputs)
     several = (
         []
@@ -97,6 +102,7 @@ def source(cls: type[Args], package: str) -> str:
         f"    def call({', '.join([s.name for s in inputs] + [s.name for s in scalars])}):",
         f"        prepared = find(({key},))",
         "        if prepared is None or several and device() != ordinal: return MISS",
+        *([f"        if {' or '.join(refused)}: return MISS"] if torch else []),
         f"        try: {pointers}",
         "        except Exception: return MISS",  # no memory of its own
         f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *others])}: return MISS",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..interop.arrays import Reading, read, to_numpy
+from ..interop.arrays import Reading, read, read_only, to_numpy
 from .args import Args, Operand, arrays_of, expect_shape, scalars_of
 from .checked import shown
 from .descriptor import Descriptor
@@ -107,7 +107,7 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
         )
     if spec.writes:
         if got.readonly:
-            raise InvalidProblemError(f"{where} is read-only and cannot be an output; give a writable array")
+            raise read_only(value, where)
         if _overlaps_itself(view):
             raise InvalidProblemError(
                 f"{where} overlaps itself (strides {view.strides}) and cannot be an output; give a dense array"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ..interop.arrays import read
+from ..interop.arrays import package_name, read
+from ..interop.torch_rules import external_stream, increment_versions
 from .args import Args, Operand, arrays_of, scalars_of
 from .checked import failure, shown, whole
 from .device import Device
@@ -13,6 +15,9 @@ from .dispatch import SCALAR_TAGS, check_pointer, host_number
 from .element import ElementKind
 from .errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
 from .tensor import TensorRef, View
+
+if TYPE_CHECKING:
+    from ..jit.launch import Runtime
 
 
 def scalar_value(value: Any, spec: Operand, ordinal: int) -> tuple[int, Any]:
@@ -78,3 +83,65 @@ def raw_stream_getter() -> Callable[[int], int]:
 
     getter = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return getter or (lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream))
+
+
+def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Callable[[], int]:
+    """What tells the current stream of the arrays' package, as a pointer.
+
+    torch's for tensors, CuPy's for all else; raw pointers and host memory have no say.
+    """
+    packages = {package_name(type(array)) for array in arrays} - {"baracuda_py", "numpy"}
+    if "torch" not in packages:
+        return runtime.current_stream
+    getter = raw_stream_getter()
+    if packages == {"torch"}:
+        return partial(getter, ordinal)
+
+    def agreed() -> int:
+        ours, theirs = runtime.current_stream(), getter(ordinal)
+        if ours != theirs:
+            names = ", ".join(sorted(packages))
+            raise InvalidProblemError(
+                f"operands are of several packages ({names}), and the current streams of CuPy and torch differ "
+                f"({ours:#x}, {theirs:#x}); pass stream= and order what the others write before it"
+            )
+        return ours
+
+    return agreed
+
+
+def record_stream(arrays: Iterable[Any], stream: int, ordinal: int) -> None:
+    """Tell torch's allocator that tensors are in use on a stream, where it is not torch's current one."""
+    tensors = [a for a in arrays if package_name(type(a)) == "torch" and a.get_device() == ordinal]
+    if tensors and stream != raw_stream_getter()(ordinal):
+        known = external_stream(stream, ordinal)
+        for tensor in tensors:
+            tensor.record_stream(known)
+
+
+def torch_written(args: Args) -> list[Any]:
+    """The torch tensors that a call writes."""
+    found: list[Any] = []
+    for spec in arrays_of(type(args)):
+        value = getattr(args, spec.name)
+        if spec.writes and value is not None:
+            found.extend(value if isinstance(value, (list, tuple)) else (value,))
+    return [array for array in found if package_name(type(array)) == "torch"]
+
+
+def count_written(args: Args) -> None:
+    """After a call: raise the version counters of the torch tensors among its outputs."""
+    if tensors := torch_written(args):
+        increment_versions()(tensors)
+
+
+def torch_names() -> dict[str, Any]:
+    """What code generated for torch's tensors calls."""
+    import torch
+
+    return {
+        "CURRENT": raw_stream_getter(),
+        "GRAD": torch.is_grad_enabled,
+        "FORWARD": torch.autograd.forward_ad,
+        "INCREMENT": increment_versions(),
+    }

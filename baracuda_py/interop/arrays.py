@@ -17,6 +17,8 @@ from ..core.checked import MAX_AXES, failure, shown, whole, wholes
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ..core.tensor import TensorRef, addressable, dense_strides
+from . import jax_arrays
+from .torch_rules import refuse
 
 
 class Reading(NamedTuple):
@@ -84,19 +86,20 @@ def _read_torch(a: Any) -> Reading:
         raise UnsupportedError("a nested torch tensor has no one shape; give its parts, or .to_padded_tensor(value)")
     if a.device.type not in ("cpu", "cuda"):
         raise UnsupportedError(f"a torch tensor on device {a.device} has no memory to read; move it to cpu or cuda")
-    if a.is_conj() or a.is_neg():
-        raise InvalidProblemError(
-            "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
-        )
+    refuse(a)
     if a.layout is not sys.modules["torch"].strided:
         raise UnsupportedError(f"torch layout {a.layout} is not supported; call .to_dense()")
     return Reading(a.data_ptr(), tuple(a.shape), a.stride(), ElementKind.of(a.dtype), a.get_device())
 
 
 def _read_jax(a: Any) -> Reading:
-    if all(d.platform == "cpu" for d in a.devices()):
+    if jax_arrays.place(a) == "cpu":
         return _read_numpy(np.asarray(a))._replace(readonly=True, owner=a)
-    return _from_dlpack(a)._replace(readonly=True)
+    import cupy
+
+    memory = jax_arrays.locate(a, cupy.cuda.get_current_stream().ptr)
+    strides = dense_strides(a.shape) if memory.strides is None else memory.strides
+    return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
 
 
 _DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)  # DLDeviceType: CPU, pinned; CUDA, managed
@@ -197,6 +200,8 @@ def _package_reader(kind: type) -> _Reader | None:
     if root == "torch" and hasattr(kind, "data_ptr"):
         plain = kind.__torch_dispatch__ is sys.modules["torch"].Tensor.__torch_dispatch__  # type: ignore[attr-defined]
         return _read_torch if plain else _refuse_wrapper
+    if root == "jax" and jax_arrays.is_traced(kind):
+        return jax_arrays.refuse_traced
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
     return None
@@ -256,6 +261,16 @@ def settled(array: Any, name: str) -> Any:
         return array
     owner = read(array, name).owner
     return owner if isinstance(owner, np.ndarray) else array
+
+
+def read_only(array: Any, name: str) -> InvalidProblemError:
+    """The error for an array that must be written and cannot be."""
+    if package_name(type(array)) == "jax":
+        return InvalidProblemError(
+            f"{name} would be written, and JAX arrays are immutable; give a CuPy or NumPy array (cupy.array(a) and "
+            "numpy.array(a) copy one, jax.dlpack.from_dlpack hands it back)"
+        )
+    return InvalidProblemError(f"{name} is read-only and cannot be an output; give a writable array")
 
 
 def to_numpy(array: Any) -> np.ndarray:
