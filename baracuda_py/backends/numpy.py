@@ -32,6 +32,7 @@ def run_reference(plan: Plan, args: Args) -> None:
     count_written(args)
 
 
+@np.errstate(all="ignore")  # a GPU does not warn of infinities either, nor of signalling NaNs that it converts
 def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64) -> dict[str, Any]:
     """The reference on stored arrays, floats handed over in `compute`; every in-out is in the result.
 
@@ -51,8 +52,7 @@ def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: An
     wanted = {spec.name: given.pop(spec.name) for spec in arrays_of(plan.args) if spec.role == "out"}
     optional = {s.name for s in arrays_of(plan.args) if s.role == "out" and s.optional}
     extra = {"wanted": {n for n in wanted if wanted[n]}} if optional else {}
-    with np.errstate(all="ignore"):  # a GPU does not warn of infinities either
-        results = dict(plan.reference(desc, **given, **extra))
+    results = dict(plan.reference(desc, **given, **extra))
     for spec in arrays_of(plan.args):
         if spec.role == "inout":
             results.setdefault(spec.name, given[spec.name])

@@ -68,6 +68,13 @@ def whole(name: str, value: Any, minimum: int = -INT64 - 1, maximum: int = INT64
     raise InvalidProblemError(f"{name} must be an integer {span}, got {shown(value)}")
 
 
+def truth(name: str, value: Any) -> bool:
+    """True or False, NumPy's included; numbers and strings are neither."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
+
+
 def wholes(name: str, value: Any, minimum: int = 0, maximum: int = INT64, what: str = "sizes") -> tuple[int, ...]:
     """A tuple of at most 32 integers from any ordered iterable."""
     if type(value) is not tuple and (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .checked import INT64, MISSING, Checked, checked, shown, whole, wholes
+from .checked import INT64, MISSING, Checked, checked, shown, truth, whole, wholes
 from .element import FLOATS, ElementKind
 from .errors import InvalidProblemError, UnsupportedError
 
@@ -78,13 +78,7 @@ def number(
 
 def flag(default: Any = MISSING) -> Any:
     """A bool."""
-
-    def check(name: str, value: Any) -> bool:
-        if isinstance(value, (bool, np.bool_)):
-            return bool(value)
-        raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
-
-    return checked(check, default)
+    return checked(truth, default)
 
 
 def choice(values: Any, default: Any = MISSING) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name
 from .args import Args, Operand, arrays_of, scalars_of
-from .hotpath import LAZY, PACKAGES, REFUSED, layout_key
+from .hotpath import LAZY, PACKAGES, REFUSED, layout_key, not_plain
 from .memo import memo
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def source(cls: type[Args], package: str) -> str:
     lazy = [f"({_optional(s, LAZY, 'False')})" for s in inputs]
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
     null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
-    floats = [f"type({s.name}) is not {'int' if s.integer else 'float'}" for s in scalars]
+    others = [not_plain(s) for s in scalars]
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
     flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * (len(scalars) + 3))
     current = "CURRENT(ordinal)" if torch else "stream()"
@@ -105,7 +105,7 @@ def source(cls: type[Args], package: str) -> str:
         *([f"        if prepared.lazy and ({' or '.join(lazy)}): return MISS"] if torch else []),
         f"        try: {pointers}",
         "        except Exception: return MISS",  # no memory of its own
-        f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *floats])}: return MISS",
+        f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *others])}: return MISS",
         *(f"        {line}" for line in made),
         f"        prepared.call(({flat}), ({''.join(f'{s.name}, ' for s in scalars)}), {current})",
         *(several or [f"        return {results}"]),

@@ -27,7 +27,7 @@ from .errors import (
 )  # fmt: skip
 from .preference import PlanPreference, arch_allowed
 from .sku import BackendKind, KernelSku
-from .tensor import View, dense_strides, shares_memory
+from .tensor import View, addressable, dense_strides, shares_memory
 from .variant import Geometry, Problem, Step, Variant
 
 if TYPE_CHECKING:
@@ -261,6 +261,16 @@ def choose(rows: Iterable[Variant], problem: Problem, preference: PlanPreference
     raise UnsupportedError("no row takes this layout (" + layouts + ")\n  " + "\n  ".join(reasons))
 
 
+def dense_view(name: str, shape: tuple[int, ...], kind: ElementKind) -> View:
+    """A dense view of no memory; raises where 64 bits do not address it."""
+    strides = dense_strides(shape)
+    try:
+        addressable(0, shape, strides, kind.itemsize)
+    except InvalidProblemError as error:
+        raise InvalidProblemError(f"{name}: {error}") from None
+    return View(0, shape, strides, kind)
+
+
 def dense_problem(plan: type[Plan], desc: Any, device: Device, optional: bool = False) -> Problem:
     """The problem with dense, aligned operands: what a plan's own SKU describes."""
     views: Views = {}
@@ -269,9 +279,7 @@ def dense_problem(plan: type[Plan], desc: Any, device: Device, optional: bool = 
             views[spec.name] = None
             continue
         kind = spec.elements(desc)[0]
-        shapes = (
-            [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
-        )
-        made = tuple(View(0, shape, dense_strides(shape), kind) for shape in shapes)
+        count = len(getattr(desc, spec.many)) if spec.many else 1
+        made = tuple(dense_view(spec.name, spec.shape(desc, i), kind) for i in range(count))
         views[spec.name] = made if spec.many else made[0]
     return Problem(desc, device, views)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..interop.arrays import package_name, read
 from .args import Operand, arrays_of, operands_of, scalars_of
-from .checked import check_field
+from .checked import check_field, truth
 from .descriptor import Descriptor
 from .device import resolve_device
 from .direct import MISS, Direct, nothing
@@ -214,6 +214,7 @@ def _key(spec: Operand) -> str:
 def _entry(
     plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
 ) -> Entry:
+    returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
     readings: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
         name, value = spec.name, arrays.get(spec.name)

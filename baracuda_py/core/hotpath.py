@@ -83,10 +83,10 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         body += [*locate, f"runner.remember({package!r}, key, alignment, args)"]
         return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
     for spec in scalars_of(cls):
-        n, exact = spec.name, "int" if spec.integer else "float"
+        n = spec.name
         body += [
             f"{n} = args.{n}; p_{n} = 0",
-            f"if type({n}) is not {exact}:",
+            f"if {not_plain(spec)}:",
             *([] if package == "ref" else [f"    if not isinstance({n}, PLAIN): {elsewhere}"]),
             f"    p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)",
         ]
@@ -115,6 +115,12 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         written = "".join(map(_listed, (s for s in arrays if s.writes)))
         body += [f"INCREMENT(({written}))", "if stream != current: runner.record_stream(args, workspace, stream)"]
     return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def not_plain(spec: Operand) -> str:
+    """The test that sends a scalar operand to the full check: not the number that a launch packs as it is."""
+    n = spec.name
+    return f"type({n}) is not int or not {-(2**63)} <= {n} < {2**64}" if spec.integer else f"type({n}) is not float"
 
 
 @memo()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..interop.arrays import package_name, read
 from ..interop.torch_rules import external_stream, increment_versions
 from .args import Args, Operand, arrays_of, scalars_of
+from .checked import failure, shown, whole
 from .device import Device
 from .dispatch import SCALAR_TAGS, check_pointer, host_number
 from .element import ElementKind
@@ -61,15 +62,18 @@ def checked_workspace(given: Any, needed: int, device: Device) -> TensorRef:
 
 def stream_pointer(stream: Any) -> int:
     """A stream of any package, or an integer, as a pointer."""
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
-    for name in ("ptr", "cuda_stream"):
-        if hasattr(stream, name):
-            return int(getattr(stream, name))
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
+    if isinstance(stream, int):
+        return whole("stream", stream, 0, 2**64 - 1)
+    try:
+        for name in ("ptr", "cuda_stream"):
+            if hasattr(stream, name):
+                return int(getattr(stream, name))
+        if hasattr(stream, "__cuda_stream__"):
+            return int(stream.__cuda_stream__()[1])
+    except Exception as error:
+        raise InvalidProblemError(f"stream: a {type(stream).__name__} cannot be read ({failure(error)})") from error
     raise InvalidProblemError(
-        f"stream must be a CuPy or torch stream, an object with __cuda_stream__, or an int, got {stream!r}"
+        f"stream must be a CuPy or torch stream, an object with __cuda_stream__, or an int, got {shown(stream)}"
     )
 
 

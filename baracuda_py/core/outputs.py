@@ -10,6 +10,7 @@ from typing import Any
 
 from ..interop import jax_arrays, torch_rules
 from ..interop.arrays import package_name, read
+from .dispatch import dense_view
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .intake import stream_pointer
@@ -46,13 +47,14 @@ def ordinal(array: Any) -> int:
 
 
 def make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The arrays of a list output."""
     return [make() for make in makers]
 
 
 def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
     """A callable that makes an empty array in the package of `like`; for JAX, a buffer for `handed`."""
     package = package_name(type(like))
-    shape = tuple(shape)
+    shape = dense_view("output", tuple(shape), kind).shape
     if package == "torch":
         torch = sys.modules["torch"]
         dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))

@@ -207,6 +207,13 @@ def _package_reader(kind: type) -> _Reader | None:
     return None
 
 
+def _registered(kind: type) -> _Reader | None:
+    reader = _package_reader(kind)
+    if reader is not None:
+        _READERS[kind] = reader
+    return reader
+
+
 def package_name(kind: type) -> str:
     """The array package that a type or a base of it belongs to: cupy, torch, jax, numpy; else its module's root."""
     for base in (kind, *kind.__mro__):
@@ -223,9 +230,7 @@ def read(array: Any, name: str = "array") -> Reading:
     """Read any array; the error names the operand."""
     kind = type(array)
     try:
-        reader = _READERS.get(kind)
-        if reader is None and (reader := _package_reader(kind)) is not None:
-            _READERS[kind] = reader
+        reader = _READERS.get(kind) or _registered(kind)
         if reader is None:  # by protocol, which one instance may have and the next may not
             if hasattr(array, "__cuda_array_interface__"):
                 reader = _read_cai
@@ -252,7 +257,7 @@ def _within_limits(got: Reading) -> Reading:
 
 def settled(array: Any, name: str) -> Any:
     """An array of the host that is only read through a protocol, as a NumPy array: a producer is asked once."""
-    if array is None or type(array) in _READERS:
+    if array is None or type(array) in _READERS or _registered(type(array)) is not None:
         return array
     owner = read(array, name).owner
     return owner if isinstance(owner, np.ndarray) else array

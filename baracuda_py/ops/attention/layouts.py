@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...core import TensorRef
+from ...core.checked import failure, shown
 from ...core.errors import InvalidProblemError
 from ...core.outputs import allocating, handed, maker, ordinal
 from ...interop.arrays import package_name, read
@@ -16,8 +17,8 @@ PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [pa
 
 def is_swapped(layout: str, layouts: Sequence[str] = LAYOUTS) -> bool:
     """Whether the caller's arrays have the second of the layouts: heads after the sequence."""
-    if layout not in layouts:
-        raise InvalidProblemError(f"layout must be one of {list(layouts)}, got {layout!r}")
+    if not isinstance(layout, str) or layout not in layouts:
+        raise InvalidProblemError(f"layout must be one of {list(layouts)}, got {shown(layout)}")
     return layout == layouts[1]
 
 
@@ -28,7 +29,21 @@ def swap(array: Any) -> Any:
     if isinstance(array, TensorRef):
         (a, b, c, d), (p, q, r, s) = array.shape, array.strides or ()
         return TensorRef(array.ptr, (a, c, b, d), (p, r, q, s), array.element, array.nbytes, array.device)
-    return array.swapaxes(1, 2)
+    try:
+        return array.swapaxes(1, 2)
+    except Exception as error:
+        shape_of(array, "an operand of layout=")
+        raise InvalidProblemError(
+            f"layout= takes arrays that have views of themselves, got a {type(array).__name__} ({failure(error)})"
+        ) from error
+
+
+def shape_of(array: Any, name: str) -> tuple[int, ...]:
+    """The four extents of an operand."""
+    shape = read(array, name).shape
+    if len(shape) != 4:
+        raise InvalidProblemError(f"{name} must have four axes, got shape {shape}")
+    return shape
 
 
 def swapped_call(
