@@ -90,17 +90,18 @@ def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Cal
 
     torch's for tensors, CuPy's for all else; raw pointers and host memory have no say.
     """
-    packages = {package_name(type(array)) for array in arrays} - {"baracuda_py", "numpy"}
-    if "torch" not in packages:
+    tensors, others = _tensors(arrays, ordinal)
+    packages = {package_name(type(array)) for array in others} - {"baracuda_py", "numpy", "torch"}
+    if not tensors:
         return runtime.current_stream
     getter = raw_stream_getter()
-    if packages == {"torch"}:
+    if not packages:
         return partial(getter, ordinal)
 
     def agreed() -> int:
         ours, theirs = runtime.current_stream(), getter(ordinal)
         if ours != theirs:
-            names = ", ".join(sorted(packages))
+            names = ", ".join(sorted(packages | {"torch"}))
             raise InvalidProblemError(
                 f"operands are of several packages ({names}), and the current streams of CuPy and torch differ "
                 f"({ours:#x}, {theirs:#x}); pass stream= and order what the others write before it"
@@ -110,9 +111,17 @@ def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Cal
     return agreed
 
 
+def _tensors(arrays: Iterable[Any], ordinal: int) -> tuple[list[Any], list[Any]]:
+    """torch's tensors on a device, and all else."""
+    both: tuple[list[Any], list[Any]] = ([], [])
+    for array in arrays:
+        both[package_name(type(array)) != "torch" or array.get_device() != ordinal].append(array)
+    return both
+
+
 def record_stream(arrays: Iterable[Any], stream: int, ordinal: int) -> None:
     """Tell torch's allocator that tensors are in use on a stream, where it is not torch's current one."""
-    tensors = [a for a in arrays if package_name(type(a)) == "torch" and a.get_device() == ordinal]
+    tensors, _ = _tensors(arrays, ordinal)
     if tensors and stream != raw_stream_getter()(ordinal):
         known = external_stream(stream, ordinal)
         for tensor in tensors:
