@@ -114,7 +114,7 @@ def _has_stream(array: Any) -> bool:
     """Whether the array's package has a say; what cannot even be asked is refused when it is read."""
     package = package_name(type(array))
     try:
-        return array.is_cuda is True if package == "torch" else package not in ("baracuda_py", "numpy")
+        return bool(array.get_device() >= 0) if package == "torch" else package not in ("baracuda_py", "numpy")
     except Exception:
         return False
 
