@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name
 from .args import Args, Operand, arrays_of, scalars_of
-from .hotpath import PACKAGES, REFUSED, layout_key, not_plain
+from .hotpath import LAZY, PACKAGES, REFUSED, layout_key, not_plain
 from .memo import memo
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ class Direct:
         """Plans on a GPU with plain inputs and outputs, on CuPy or torch arrays."""
         specs = arrays_of(plan.args)
         plain = all(s.role in ("in", "out") and not s.many for s in specs)
-        package = package_name(type(lead))
-        fast = package in ("cupy", "torch") and plan.device.kind == "cuda"
-        lazy = package == "torch" and any(e.is_complex for s in specs for e in s.elements(plan.desc))  # conjugate bits
-        return plain and fast and not lazy and not plan.checked and not plan.device.fake
+        fast = package_name(type(lead)) in ("cupy", "torch") and plan.device.kind == "cuda"
+        return plain and fast and not plan.checked and not plan.device.fake
 
     def learn(self, arrays: Mapping[str, Any]) -> None:
         """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
@@ -81,6 +79,7 @@ def source(cls: type[Args], package: str) -> str:
     torch = package == "torch"
     refused = [f"({_optional(s, REFUSED, 'False')})" for s in inputs] if torch else []
     refused += ["FORWARD._current_level >= 0"] if torch else []
+    lazy = [f"({_optional(s, LAZY, 'False')})" for s in inputs]
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
     null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
     others = [not_plain(s) for s in scalars]
@@ -103,6 +102,7 @@ def source(cls: type[Args], package: str) -> str:
         f"        prepared = find(({key},))",
         "        if prepared is None or several and device() != ordinal: return MISS",
         *([f"        if {' or '.join(refused)}: return MISS"] if torch else []),
+        *([f"        if prepared.lazy and ({' or '.join(lazy)}): return MISS"] if torch else []),
         f"        try: {pointers}",
         "        except Exception: return MISS",  # no memory of its own
         f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *others])}: return MISS",

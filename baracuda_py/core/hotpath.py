@@ -20,7 +20,8 @@ PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
     "torch": ("{a}.shape", "{a}.stride()", "{a}.dtype", "{a}.data_ptr()", "{a}.get_device()"),
     "ref": ("{a}.shape", "{a}.strides", "{a}.element", "{a}.ptr", "{a}.device"),
 }
-REFUSED = "{a}.is_neg() or {a}.requires_grad and GRAD()"  # what only torch's tensors may be; see interop.torch_rules
+REFUSED = "{a}.requires_grad and GRAD()"  # what only torch's tensors may be; see interop.torch_rules
+LAZY = "{a}.is_neg() or {a}.is_conj()"  # asked for where `Prepared.lazy` says that it may be
 
 
 @memo()
@@ -100,7 +101,7 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         f"if prepared is None: return runner.slow({package!r}, key, alignment, args, workspace, stream)",
     ]
     if torch:
-        body.append(f"if layout.complex and ({' or '.join(map(_conjugate, arrays))}): runner.overlap(args)")
+        body.append(f"if prepared.lazy and ({' or '.join(map(_lazy, arrays))}): runner.overlap(args)")
     body += [f"runner.check_spans(args, ({flat},), layout.spans)"] if lists else _overlap(plain)
     body += [
         "if prepared.workspace:",
@@ -176,10 +177,12 @@ def _read_list(spec: Operand, package: str) -> list[str]:
     return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]
 
 
-def _conjugate(spec: Operand) -> str:
-    """Whether a torch operand has its conjugate bit set."""
+def _lazy(spec: Operand) -> str:
+    """Whether a torch operand has its negative or conjugate bit set."""
     n = spec.name
-    return f"any([a.is_conj() for a in {n} or ()])" if spec.many else f"{n} is not None and {n}.is_conj()"
+    if spec.many:
+        return f"any([{LAZY.format(a='a')} for a in {n} or ()])"
+    return f"{n} is not None and ({LAZY.format(a=n)})" if spec.optional else LAZY.format(a=n)
 
 
 def _listed(spec: Operand) -> str:

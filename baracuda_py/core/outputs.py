@@ -47,6 +47,7 @@ def ordinal(array: Any) -> int:
 
 
 def make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The arrays of a list output."""
     return [make() for make in makers]
 
 

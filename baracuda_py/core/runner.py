@@ -13,6 +13,7 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name, read, read_only
+from ..interop.torch_rules import may_be_lazy
 from ..jit.capture import for_graph
 from ..jit.launch import Launch, LibraryLaunch, Runtime, runtime_for
 from .args import Args, Operand, arrays_of, operands_of, scalars_of
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 class Prepared:
     """A layout made ready: its steps, and what `run` has to check for it."""
 
-    __slots__ = ("call", "steps", "workspace")
+    __slots__ = ("call", "lazy", "steps", "workspace")
 
-    def __init__(self, steps: list[Any], workspace: int) -> None:
+    def __init__(self, steps: list[Any], workspace: int, lazy: bool) -> None:
         self.steps = steps
         self.workspace = workspace
+        self.lazy = lazy  # whether a torch tensor of this layout may have its negative or conjugate bit set
         self.call: Callable[..., None] = steps[0].call if len(steps) == 1 else self._all
 
     def _all(self, flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
@@ -47,11 +49,10 @@ class Prepared:
 class Layout:
     """What shapes, strides and dtypes fix: byte spans, one `Prepared` per pointer alignment mod 16 (() = aligned)."""
 
-    __slots__ = ("by_alignment", "complex", "spans")
+    __slots__ = ("by_alignment", "spans")
 
-    def __init__(self, spans: tuple[int, ...], complex: bool) -> None:
+    def __init__(self, spans: tuple[int, ...]) -> None:
         self.spans = spans
-        self.complex = complex  # whether an operand may have a conjugate bit
         self.by_alignment: dict[tuple[int, ...], Prepared] = {}
 
 
@@ -207,8 +208,8 @@ class Runner:
         starts["@null"] = starts["@workspace"] + 2
         steps = [self._step(variant, step, starts, geometry) for step in geometry.steps]
         spans = tuple(b for view in flat_views for b in (view.span if view is not None else (0, 0)))
-        lazy = any(view is not None and view.element.is_complex for view in flat_views)
-        return Prepared(steps, geometry.workspace), Layout(spans, lazy)
+        lazy = any(view is not None and may_be_lazy(view.shape, view.strides, view.element) for view in flat_views)
+        return Prepared(steps, geometry.workspace, lazy), Layout(spans)
 
     def _step(self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry) -> Any:
         if isinstance(step, LibraryStep):
