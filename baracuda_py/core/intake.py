@@ -88,20 +88,19 @@ def raw_stream_getter() -> Callable[[int], int]:
 def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Callable[[], int]:
     """What tells the current stream of the arrays' package, as a pointer.
 
-    torch's for tensors, CuPy's for all else; raw pointers and host memory have no say.
+    torch's for its CUDA tensors, CuPy's for all else; raw pointers and host memory have no say.
     """
-    tensors, others = _tensors(arrays, ordinal)
-    packages = {package_name(type(array)) for array in others} - {"baracuda_py", "numpy", "torch"}
-    if not tensors:
+    packages = {package_name(type(array)) for array in arrays if _has_stream(array)}
+    if "torch" not in packages:
         return runtime.current_stream
     getter = raw_stream_getter()
-    if not packages:
+    if packages == {"torch"}:
         return partial(getter, ordinal)
 
     def agreed() -> int:
         ours, theirs = runtime.current_stream(), getter(ordinal)
         if ours != theirs:
-            names = ", ".join(sorted(packages | {"torch"}))
+            names = ", ".join(sorted(packages))
             raise InvalidProblemError(
                 f"operands are of several packages ({names}), and the current streams of CuPy and torch differ "
                 f"({ours:#x}, {theirs:#x}); pass stream= and order what the others write before it"
@@ -111,17 +110,18 @@ def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Cal
     return agreed
 
 
-def _tensors(arrays: Iterable[Any], ordinal: int) -> tuple[list[Any], list[Any]]:
-    """torch's tensors on a device, and all else."""
-    both: tuple[list[Any], list[Any]] = ([], [])
-    for array in arrays:
-        both[package_name(type(array)) != "torch" or array.get_device() != ordinal].append(array)
-    return both
+def _has_stream(array: Any) -> bool:
+    """Whether the array's package has a say; what cannot even be asked is refused when it is read."""
+    package = package_name(type(array))
+    try:
+        return bool(array.get_device() >= 0) if package == "torch" else package not in ("baracuda_py", "numpy")
+    except Exception:
+        return False
 
 
 def record_stream(arrays: Iterable[Any], stream: int, ordinal: int) -> None:
     """Tell torch's allocator that tensors are in use on a stream, where it is not torch's current one."""
-    tensors, _ = _tensors(arrays, ordinal)
+    tensors = [a for a in arrays if package_name(type(a)) == "torch" and a.get_device() == ordinal]
     if tensors and stream != raw_stream_getter()(ordinal):
         known = external_stream(stream, ordinal)
         for tensor in tensors:

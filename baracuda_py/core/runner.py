@@ -305,10 +305,7 @@ class Runner:
 
     def current(self, args: Args) -> Callable[[], int]:
         """What tells the current stream of the operands' package."""
-        try:
-            return current_stream(self.given(args), self.runtime, self.ordinal)
-        except Exception as error:
-            self.unreadable(args, error)
+        return current_stream(self.given(args), self.runtime, self.ordinal)
 
     def bind(self, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
         """Everything fixed; see `Plan.bind`."""

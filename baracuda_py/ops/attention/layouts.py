@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core import TensorRef
 from ...core.args import arrays_of
-from ...core.checked import failure, shown
+from ...core.checked import failure, shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.outputs import allocating, handed, maker, ordinal
 from ...interop.arrays import package_name, read
@@ -39,6 +39,11 @@ def swap(array: Any) -> Any:
         raise InvalidProblemError(
             f"layout= takes arrays that have views of themselves, got a {type(array).__name__} ({failure(error)})"
         ) from error
+
+
+def asked(flags: Mapping[str, Any]) -> dict[str, bool]:
+    """Which results are wanted, by name, each flag being True or False."""
+    return {name: truth(f"return_{name}", flag) for name, flag in flags.items()}
 
 
 def shape_of(array: Any, name: str) -> tuple[int, ...]:
