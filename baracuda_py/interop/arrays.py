@@ -159,13 +159,16 @@ _FAR = 2**63 - 1
 
 
 def _order_after(stream: int | None) -> None:
-    """The current stream waits for the producer's (CUDA array interface v3), by event and not by the host."""
+    """The current stream waits for the producer's (CUDA array interface v3), by event and not by the host.
+
+    A stream that is being captured cannot wait for one that is not: what a graph reads is there before its replay.
+    """
     if stream is None:
         return
     cupy = _cupy()
-    current = cupy.cuda.get_current_stream()
+    current, captured = cupy.cuda.get_current_stream(), cupy.cuda.runtime.streamIsCapturing
     producer = 0 if stream == 1 else stream
-    if producer != current.ptr:
+    if producer != current.ptr and bool(captured(producer)) >= bool(captured(current.ptr)):
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.Stream.from_external(_Stream(producer)))
         current.wait_event(event)

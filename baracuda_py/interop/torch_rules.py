@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ..core.element import ElementKind
@@ -80,8 +80,19 @@ class Memory:
         self.ptr: int = owner.data_ptr()
 
 
+@cache
+def _allocator(ordinal: int) -> tuple[Callable[[int], Any], Callable[[int], int]]:
+    import torch
+
+    from ..core.intake import raw_stream_getter
+
+    return partial(torch.empty, dtype=torch.uint8, device=torch.device("cuda", ordinal)), raw_stream_getter()
+
+
 def memory(nbytes: int, stream: int, ordinal: int) -> Memory:
     """Bytes of torch's allocator, ordered on `stream`."""
-    torch = sys.modules["torch"]
+    allocate, current = _allocator(ordinal)
+    if stream == current(ordinal):
+        return Memory(allocate(nbytes))
     with on_stream(stream, ordinal):
-        return Memory(torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", ordinal)))
+        return Memory(allocate(nbytes))
