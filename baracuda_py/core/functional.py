@@ -162,7 +162,8 @@ def functional(
     every = (*defaults, *scalars, *(f"return_{s.name}" for s in optional), "element", "out", "stream", "preference")
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     turned = (
-        f"    if layout != {layouts.names[0]!r}: return LAYOUTS.call({name}, layout, {gather}, {facts})"
+        f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
+        f"return LAYOUTS.call({name}, layout, {gather}, {facts})"
         if layouts
         else ""
     )

@@ -27,7 +27,10 @@ def is_swapped(layout: str, layouts: Sequence[str] = LAYOUTS) -> bool:
 
 def swap(array: Any) -> Any:
     """Axes 1 and 2 exchanged, over the same memory; what has not four axes stays, for the plan to judge."""
-    if len(getattr(array, "shape", ())) != 4:
+    try:
+        if len(array.shape) != 4:
+            return array
+    except Exception:
         return array
     if isinstance(array, TensorRef):
         (a, b, c, d), (p, q, r, s) = array.shape, array.strides or ()
@@ -76,7 +79,7 @@ class Layouts:
             function(**views, **facts)
             updated = tuple(arrays[spec.name] for spec in specs if spec.role == "inout")
             return updated[0] if len(updated) == 1 else updated
-        outputs = [s for s in specs if s.role == "out" and facts.get(f"return_{s.name}", True)]
+        outputs = [s for s in specs if s.role == "out" and truth(name := f"return_{s.name}", facts.get(name, True))]
         names = [s.name for s in outputs if not (s.needs and arrays[s.needs] is None)]
         shapes = {name: read(arrays[self.outputs[name]], self.outputs[name]).shape for name in names}
         operands = [views[s.name] for optional in (False, True) for s in specs if s.reads and s.optional is optional]
