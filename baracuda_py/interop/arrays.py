@@ -166,9 +166,12 @@ def _order_after(stream: int | None) -> None:
     if stream is None:
         return
     cupy = _cupy()
-    current, captured = cupy.cuda.get_current_stream(), cupy.cuda.runtime.streamIsCapturing
+    current, capturing = cupy.cuda.get_current_stream(), cupy.cuda.runtime.streamIsCapturing
     producer = 0 if stream == 1 else stream
-    if producer != current.ptr and bool(captured(producer)) >= bool(captured(current.ptr)):
+    inside, captured = (
+        bool(at and capturing(at)) for at in (producer, current.ptr)
+    )  # 0 never is, and may not be asked
+    if producer != current.ptr and inside >= captured:
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.Stream.from_external(_Stream(producer)))
         current.wait_event(event)
