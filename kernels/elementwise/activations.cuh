@@ -6,15 +6,16 @@
 // For 16 bits: relative errors below 2^-17 wherever the result is normal in the 16-bit type, a 64th of an f16 ulp.
 // All polynomials are minimax in relative error, fitted for this file.
 //
-// Gates come with a factor, f(x) by. Exponentials that vanish are applied as two square roots, the factor between them:
-// nothing on the way is subnormal, and so loses digits, that the result is not, and nothing overflows before it does.
+// Gates come with a factor, f(x) by. Where f(x) is subnormal, and so has lost digits, the factor is applied before what
+// makes it small: exponentials that vanish are two square roots, the factor between them.
 #include <baracuda/math.cuh>
 
 namespace baracuda {
 
 BARACUDA_D float magnitude(float x) { return ::fabsf(x); }
 BARACUDA_D double magnitude(double x) { return ::fabs(x); }
-template <class A> BARACUDA_D A clamp(A x, A low, A high) { return x < low ? low : x > high ? high : x; }  // keeps NaN
+BARACUDA_D float clamp(float x, float low, float high) { return math::minimum(math::maximum(x, low), high); }  // keeps NaN
+BARACUDA_D double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
 // c[0] + c[1] x + … + c[N - 1] x^(N - 1)
 template <int N> BARACUDA_D float polynomial(float x, const float (&c)[N]) {
@@ -50,20 +51,24 @@ template <class T, bool FLUSH = false> BARACUDA_D Logistic<acc_t<T>> logistic(ac
   return {h, inverse<T>(math::fma(h, h, A(1)))};
 }
 
+// first second by, where first by overflows only if all do.
+template <class A> BARACUDA_D A times_by(A first, A second, A by) {
+  const A y = first * second;
+  return magnitude(y) < numeric<A>::tiny() ? first * by * second : y * by;
+}
+
 template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> sigmoid(acc_t<T> x, acc_t<T> by) {
   using A = acc_t<T>;
   const auto [h, r] = logistic<T, FLUSH>(x);
   const A half = x < A(0) ? h : A(1);
-  return by * half * (half * r);
+  return times_by(half, half * r, by);
 }
 
-// x sigmoid(t) by, t of the sign of x. A tiny x is taken times the factor first, a large one last.
+// x sigmoid(t) by, t of the sign of x.
 template <class T> BARACUDA_D acc_t<T> times_sigmoid(acc_t<T> x, const Logistic<acc_t<T>>& s, acc_t<T> by) {
   using A = acc_t<T>;
-  const bool negative = x < A(0), tiny = !is_half<T> && x < A(1);  // half of a 16-bit float is a normal float, or exact
-  const A first = negative ? s.h : tiny ? A(1) : s.r;
-  const A second = negative ? s.h * s.r : tiny ? s.r : A(1);
-  return x * first * by * second;
+  const A half = x < A(0) ? s.h : A(1);
+  return times_by(x * half, half * s.r, by);
 }
 template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> silu(acc_t<T> x, acc_t<T> by) {
   return times_sigmoid<T>(x, logistic<T, FLUSH>(x), by);
@@ -142,8 +147,8 @@ template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> gelu(acc_t<T> x, acc_
   using A = acc_t<T>;
   const auto [g, ratio] = normal<T, FLUSH>(x);
   const A m = ratio * g, cdf = x < A(0) ? m * g : math::fma(-m, g, A(1));
-  if (!is_half<T> && magnitude(x) < A(1)) return x * by * cdf;
-  return x < A(0) ? x * m * by * g : x * cdf * by;
+  const bool tail = x < A(-1);
+  return times_by(tail ? x * m : x, tail ? g : cdf, by);
 }
 
 // x tanh(log(1 + exp(x))) = x n / (n + 2) with n = e (e + 2), e = exp(x). Beyond x = 40 the quotient is 1 in double too.

@@ -54,29 +54,36 @@ def halved(x: Any) -> tuple[Any, Any]:
     return h, 1 / (1 + h * h)
 
 
+def _times(first: Any, second: Any, by: Any) -> Any:
+    """first second by, where first by overflows only if all do: by in between where first second has lost digits."""
+    y = first * second
+    return np.where(np.abs(y) < np.finfo(y.dtype).tiny, first * by * second, y * by)
+
+
 def sigmoid(x: Any, by: Any = 1) -> Any:
     """by / (1 + exp(-x))."""
     x = np.asarray(x)
     h, r = halved(x)
-    return np.where(x < 0, by * h * (h * r), by * r)
+    part = np.where(x < 0, h, 1)
+    return _times(part, part * r, by)
 
 
 def silu(x: Any, by: Any = 1) -> Any:
     """x sigmoid(x) by."""
-    h, r = halved(x)
-    return _times_sigmoid(x, by, h, r)
+    return _times_sigmoid(x, by, *halved(x))
 
 
 def _times_sigmoid(x: Any, by: Any, h: Any, r: Any) -> Any:
-    """x sigmoid(t) by, t of the sign of x, from `halved`. A tiny x is taken times the factor first, a large one last."""
-    return np.where(x < 0, x * h * by * (h * r), np.where(x < 1, x * by * r, x * r * by))
+    """x sigmoid(t) by, t of the sign of x, from `halved`."""
+    part = np.where(x < 0, h, 1)
+    return _times(x * part, part * r, by)
 
 
 def gelu(x: Any, by: Any = 1) -> Any:
     """x Φ(x) by, Φ the normal distribution function (Hendrycks and Gimpel 2016)."""
     ratio, g = normal(x)
     cdf = np.where(x < 0, ratio * g * g, 1 - ratio * g * g)
-    return np.where(np.abs(x) < 1, x * by * cdf, np.where(x < 0, x * ratio * g * by * g, x * cdf * by))
+    return _times(np.where(x < -1, x * ratio * g, x), np.where(x < -1, g, cdf), by)
 
 
 def normal(x: Any) -> tuple[Any, Any]:

@@ -211,7 +211,7 @@ def gated_gradient(kind: K, dy: Any, up: Any, gate: Any) -> Any:
     """dy up act'(gate). Where dy up overflows, the slope may bring it back: there both are scaled down first."""
     product = dy * up
     large = np.isinf(product)
-    down = np.exp2(half(gate) * np.finfo(gate.dtype).minexp)
+    down = np.exp2(half(gate) * np.finfo(gate.dtype).minexp - 1)
     found = GRADIENT[kind](np.where(large, dy * down * (up * down), product), gate, None)
     return np.where(large, found / down / down, found)
 
