@@ -35,8 +35,11 @@ ElementRule: TypeAlias = "str | ElementKind | tuple[ElementKind, ...]"
 
 @dataclass(frozen=True)
 class Everywhere:
-    """Values for tests over the whole range of the element: floats of all exponents, subnormals and the largest among
-    them, and neighbours of `points(desc)`, of either sign; integers over the whole range, so that results wrap."""
+    """Values for tests over the whole range of the element.
+
+    Floats of all exponents, subnormals and the largest among them, and neighbours of `points(desc)`, of either sign;
+    integers over the whole range, so that results wrap.
+    """
 
     points: Callable[[Any], Sequence[float]] = lambda desc: (0.0, 1.0)
 

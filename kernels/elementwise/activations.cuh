@@ -14,7 +14,8 @@ namespace baracuda {
 
 BARACUDA_D float magnitude(float x) { return ::fabsf(x); }
 BARACUDA_D double magnitude(double x) { return ::fabs(x); }
-BARACUDA_D float clamp(float x, float low, float high) { return math::minimum(math::maximum(x, low), high); }  // keeps NaN
+// NaN stays NaN.
+BARACUDA_D float clamp(float x, float low, float high) { return math::minimum(math::maximum(x, low), high); }
 BARACUDA_D double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
 // c[0] + c[1] x + … + c[N - 1] x^(N - 1)
@@ -32,10 +33,10 @@ template <class T> BARACUDA_D acc_t<T> inverse(acc_t<T> d) {
   return is_half<T> ? r : math::fma(math::fma(-static_cast<float>(d), r, 1.0f), r, r);
 }
 
-// exp(k x). FLUSH: in 16 bits what would be subnormal may be 0, which saves three instructions of a dozen.
+// exp(k x). FLUSH: in 16 bits what would be subnormal may be 0, as it always may for f16. It saves three instructions.
 template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> scaled_exp(acc_t<T> x, acc_t<T> k) {
   if constexpr (!is_half<T>) return math::exp(k * x);
-  else if constexpr (FLUSH) return math::fast_exp2(x * (k * 1.44269504f));
+  else if constexpr (FLUSH || is_same<T, f16>) return math::fast_exp2(x * (k * 1.44269504f));
   else return ::exp2f(x * (k * 1.44269504f));
 }
 
@@ -51,24 +52,25 @@ template <class T, bool FLUSH = false> BARACUDA_D Logistic<acc_t<T>> logistic(ac
   return {h, inverse<T>(math::fma(h, h, A(1)))};
 }
 
-// first second by, where first by overflows only if all do.
-template <class A> BARACUDA_D A times_by(A first, A second, A by) {
+// first second by, where first by overflows only if all do. What f16 has left of a subnormal float is 0.
+template <class T> BARACUDA_D acc_t<T> times_by(acc_t<T> first, acc_t<T> second, acc_t<T> by) {
+  using A = acc_t<T>;
   const A y = first * second;
-  return magnitude(y) < numeric<A>::tiny() ? first * by * second : y * by;
+  return !is_same<T, f16> && magnitude(y) < numeric<A>::tiny() ? first * by * second : y * by;
 }
 
 template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> sigmoid(acc_t<T> x, acc_t<T> by) {
   using A = acc_t<T>;
   const auto [h, r] = logistic<T, FLUSH>(x);
   const A half = x < A(0) ? h : A(1);
-  return times_by(half, half * r, by);
+  return times_by<T>(half, half * r, by);
 }
 
 // x sigmoid(t) by, t of the sign of x.
 template <class T> BARACUDA_D acc_t<T> times_sigmoid(acc_t<T> x, const Logistic<acc_t<T>>& s, acc_t<T> by) {
   using A = acc_t<T>;
   const A half = x < A(0) ? s.h : A(1);
-  return times_by(x * half, half * s.r, by);
+  return times_by<T>(x * half, half * s.r, by);
 }
 template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> silu(acc_t<T> x, acc_t<T> by) {
   return times_sigmoid<T>(x, logistic<T, FLUSH>(x), by);
@@ -147,8 +149,9 @@ template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> gelu(acc_t<T> x, acc_
   using A = acc_t<T>;
   const auto [g, ratio] = normal<T, FLUSH>(x);
   const A m = ratio * g, cdf = x < A(0) ? m * g : math::fma(-m, g, A(1));
+  if constexpr (is_half<T> && FLUSH) return x * cdf;
   const bool tail = x < A(-1);
-  return times_by(tail ? x * m : x, tail ? g : cdf, by);
+  return times_by<T>(tail ? x * m : x, tail ? g : cdf, by);
 }
 
 // x tanh(log(1 + exp(x))) = x n / (n + 2) with n = e (e + 2), e = exp(x). Beyond x = 40 the quotient is 1 in double too.

@@ -50,6 +50,11 @@ template <class T, class A, class F> BARACUDA_D A times_hyperbolic(A dy, A x, co
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
+template <class T, class A> BARACUDA_D A softplus_gradient(A dy, A x) {
+  const auto [h, r] = logistic<T>(x);
+  const A half = x < A(0) ? h : A(1);
+  return dy * half * (half * r);
+}
 // dy (s + x s (1 - s) slope), s the sigmoid; below 0 it is dy h h r (1 + x r slope).
 template <class A> BARACUDA_D A logistic_gradient(A dy, A x, bool negative, const Logistic<A>& s, A slope) {
   const A outer = negative ? s.h : A(1), other = negative ? s.r : s.h * s.h * s.r;
@@ -203,8 +208,8 @@ template <class T> struct Tanh {
     return twice(dy, A(2) * h * r);
   }
 };
-BARACUDA_GRADIENT(Softplus, sigmoid<T>(x, dy))
-BARACUDA_GRADIENT(LogSigmoid, sigmoid<T>(-x, dy))
+BARACUDA_GRADIENT(Softplus, softplus_gradient<T>(dy, x))
+BARACUDA_GRADIENT(LogSigmoid, softplus_gradient<T>(dy, -x))
 BARACUDA_GRADIENT(Silu, silu_gradient<T>(dy, x))
 BARACUDA_GRADIENT(Gelu, gelu_gradient<T>(dy, x))
 BARACUDA_GRADIENT(GeluTanh, gelu_tanh_gradient<T>(dy, x))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Forward, Geometry, Guarantee, OpCategory, Params, Plan,
-    Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Forward, Geometry, Guarantee, OpCategory,
+    Params, Plan, Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import SIGNED
 from ...core.element import cast as cast_values

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
-    Variant, extents, functional, operand, output,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, OpCategory, Params, Plan,
+    Problem, Variant, extents, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.element import INTS

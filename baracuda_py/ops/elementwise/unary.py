@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, Vjp, choice,
-    element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Variant, Vjp, choice, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -24,8 +24,8 @@ from .unary_kinds import (
 class UnaryDescriptor(Descriptor):
     """x and y have shape `shape`. `alpha` is the coefficient of kinds that have one, by default PyTorch's.
 
-    leaky_relu: slope below 0 (0.01). elu: scale below 0 (1.0). hardshrink, softshrink: threshold (0.5). It is rounded to
-    the accumulator (f32, f64 for f64), so that a threshold is the same number as the same constant in x.
+    leaky_relu: slope below 0 (0.01). elu: scale below 0 (1.0). hardshrink, softshrink: threshold (0.5). It is rounded
+    to the accumulator (f32, f64 for f64), so that a threshold is the number that the same constant in x is.
     """
 
     kind: UnaryKind = choice(UnaryKind)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, choice,
-    element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Variant, choice, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -60,7 +60,11 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 class UnaryBackwardPlan(Plan):
-    """dx = dy f'(x), with PyTorch's slopes at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid."""
+    """dx = dy f'(x), with PyTorch's slopes at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid.
+
+    dy and x may have any exponent: where f'(x) alone overflows or vanishes, the product is still right. Outside the
+    domain of f (log, sqrt, asin, acosh, logit, …), where f is NaN, so is dx.
+    """
 
     op = "elementwise.unary_backward"
     category = OpCategory.ELEMENTWISE

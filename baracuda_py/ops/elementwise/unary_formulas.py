@@ -49,7 +49,7 @@ def cbrt(x: Any) -> Any:
 
 
 def halved(x: Any) -> tuple[Any, Any]:
-    """h = exp(-|x| / 2) and r = 1 / (1 + h²): sigmoid(|x|) is r, sigmoid(-|x|) is h² r, h still normal where h² is 0."""
+    """h = exp(-|x| / 2) and r = 1 / (1 + h²): sigmoid(|x|) is r, sigmoid(-|x|) is h² r; h is normal where h² is 0."""
     h = np.exp(-np.abs(x) / 2)
     return h, 1 / (1 + h * h)
 

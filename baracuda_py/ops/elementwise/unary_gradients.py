@@ -51,8 +51,11 @@ def _hyperbolic(function: Any) -> Gradient:
 
 
 def _has_square(x: Any) -> Any:
-    """Whether x², 1 / x² and √x / x are normal numbers. There they come first: a subnormal dy would lose digits in a
-    product that is subnormal again. Elsewhere dy goes first, and either leaves the subnormals at once or only shrinks."""
+    """Whether x², 1 / x² and √x / x are normal numbers.
+
+    There they come first: a subnormal dy would lose digits in a product that is subnormal again. Elsewhere dy goes
+    first, and either leaves the subnormals at once or only shrinks.
+    """
     end = np.exp2(half(x) * (1 - np.finfo(x.dtype).minexp))
     return (np.abs(x) < end) & (np.abs(x) > 1 / end)
 
@@ -71,7 +74,7 @@ def _cube(dy: Any, x: Any, _: Any) -> Any:
 
 
 def _log10(dy: Any, x: Any, _: Any) -> Any:
-    """dy / (x log 10): a small dy is divided first, so that it keeps its digits, others last, so that none overflows."""
+    """dy / (x log 10): a small dy is divided first, so that it keeps its digits, others last, so as not to overflow."""
     scale, small = 1 / np.log(x.dtype.type(10)), np.abs(dy) < 1e-20
     quotient = np.where(small, dy, dy * scale) / x
     return _where_defined(x >= 0, np.where(small, quotient * scale, quotient), x)
@@ -206,6 +209,7 @@ GRADIENT: Mapping[K, Gradient] = {
     K.SOFTSHRINK: lambda dy, x, a: np.where((x >= -a) & (x <= a), 0, dy),
 }
 """Kinds that are not here (sign, floor, ceil, round, trunc) have derivative 0 wherever they have one."""
+
 
 def gated_gradient(kind: K, dy: Any, up: Any, gate: Any) -> Any:
     """dy up act'(gate). Where dy up overflows, the slope may bring it back: there both are scaled down first."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant, Vjp,
-    choice, element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp,
+    Variant, Vjp, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound

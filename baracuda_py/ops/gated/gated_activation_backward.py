@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Variant,
-    choice, element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Relative, Variant, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params

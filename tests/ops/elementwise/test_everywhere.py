@@ -75,7 +75,7 @@ ACTIVATIONS = {"glu": "sigmoid", "reglu": "relu", "swiglu": "silu", "geglu": "ge
 
 @pytest.mark.parametrize("kind", GatedActivationKind, ids=value)
 def test_gated(kind):
-    """Where the activation is subnormal its product with a large factor is not, and where dy up overflows dgate may not."""
+    """The product of a subnormal activation and a large factor has all digits; dgate is finite where dy up is not."""
     name = ACTIVATIONS[kind.value]
     for element in FLOATS:
         gate = truth.points(element, COUNT[element.itemsize])[::5]

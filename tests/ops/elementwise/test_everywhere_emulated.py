@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import pytest
+from everywhere import alpha_of, inputs, report, scale_of, wide
 import truth
 
 from baracuda_py.core.element import FLOATS, ElementKind
@@ -16,13 +17,12 @@ from baracuda_py.ops.elementwise import binary
 from baracuda_py.ops.elementwise.binary import BinaryKind
 from baracuda_py.ops.elementwise.unary_formulas import FORWARD, GATES
 from baracuda_py.ops.elementwise.unary_gradients import GRADIENT, gated_gradient, slope_bound
-from baracuda_py.ops.elementwise.unary_kinds import ALPHA, UnaryKind, unary_bound
+from baracuda_py.ops.elementwise.unary_kinds import UnaryKind, unary_bound
 from baracuda_py.ops.gated.gated_activation import GatedActivationKind, _bound
 from baracuda_py.testing.emulator import run_kernel, translated
 from baracuda_py.testing.tolerance import check
 
 pytestmark = pytest.mark.usefixtures("emulation")
-COUNT = {2: 2**16, 4: 2000, 8: 600}
 THREADS = 256
 
 CODE = """
@@ -58,30 +58,6 @@ def run(source: str, element: ElementKind, formulas: list[str], *given: np.ndarr
     params = np.array([y.ctypes.data, *(x.ctypes.data for x in arrays), n], np.uint64).tobytes()
     run_kernel(translated(unit, "sm_90", "all"), "all", (-(-n // THREADS), 1, 1), (THREADS, 1, 1), 0, params, 1)
     return y
-
-
-def wide(x: np.ndarray, element: ElementKind) -> np.ndarray:
-    return x.astype(np.longdouble if element is ElementKind.F64 else np.float64)
-
-
-def alpha_of(kind: UnaryKind, element: ElementKind) -> float:
-    return float(element.acc.dtype.type(ALPHA.get(kind, 0)))
-
-
-def inputs(element: ElementKind) -> np.ndarray:
-    return truth.points(element, COUNT[element.itemsize], tuple(ALPHA.values()))
-
-
-def scale_of(kind: UnaryKind, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """At least the size of both terms of a slope that crosses zero, times |dy|."""
-    size = np.maximum(np.abs(x), 1e-300)
-    tail = np.abs(FORWARD[kind](-size, None)) * (1 / size + 1 + size)
-    return np.abs(dy) * np.where(x < 0, tail, 1)
-
-
-def report(found: dict[str, str | None]) -> None:
-    wrong = {name: message for name, message in found.items() if message}
-    assert not wrong, "\n".join(f"{name}: {message}" for name, message in wrong.items())
 
 
 elements = functools.partial(pytest.mark.parametrize, "element", FLOATS, ids=str)

@@ -59,7 +59,7 @@ def cotangents(kind: ElementKind, count: int) -> np.ndarray:
 
 
 def within_terms(kind: ElementKind, got: np.ndarray, wanted: np.ndarray, scale: np.ndarray) -> str | None:
-    """As `check`, for sums of terms that may cancel: 8 ulp, in 16 bits half of one, and as much of the terms in float."""
+    """As `check`, for sums of terms that may cancel: 8 ulp, in 16 bits half of one, and some of the terms."""
     with np.errstate(all="ignore"):
         value = got.astype(np.longdouble)
         edge = np.longdouble(kind.limits.max) + np.longdouble(ulp(kind.limits.max, kind))
@@ -68,7 +68,7 @@ def within_terms(kind: ElementKind, got: np.ndarray, wanted: np.ndarray, scale: 
         same = (np.isnan(wanted) & np.isnan(value)) | (np.isinf(value) & (wanted * np.sign(value) >= edge))
         bad = ~((error <= steps * ulp(wanted, kind) + terms) | same)
     at = int(np.argmax(bad))
-    return f"{kind}: {bad.sum()} of {bad.size}, one at ({at},): got {got[at]}, expected {wanted[at]}" if bad[at] else None
+    return f"{kind}: {bad.sum()} of {bad.size} outside; at ({at},): {got[at]}, not {wanted[at]}" if bad[at] else None
 
 
 def wide(value: Any) -> np.longdouble:
