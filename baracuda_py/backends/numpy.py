@@ -76,7 +76,8 @@ def _load(plan: type[Plan], spec: Operand, desc: Any, value: np.ndarray, compute
     if element.is_float or element.is_complex:
         dtype = np.result_type(compute, np.complex64) if element.is_complex else compute
         # Row-major whatever the layout: NumPy sums along memory, and a view must give the bits of its dense copy.
-        return np.array(decoded, dtype, order="C", copy=True if spec.writes else None)
+        with np.errstate(invalid="ignore"):  # a signaling NaN
+            return np.array(decoded, dtype, order="C", copy=True if spec.writes else None)
     return decoded.copy() if spec.writes else decoded
 
 

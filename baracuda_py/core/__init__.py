@@ -1,6 +1,6 @@
 """The frame: what every op is made of. It knows no op."""
 
-from .args import Args, Array, Scalar, inout, operand, output, scalar
+from .args import Args, Array, Everywhere, Scalar, inout, operand, output, scalar
 from .descriptor import Descriptor, choice, element, extent, extents, flag, integer, number, shapes
 from .element import FLOATS, ElementKind
 from .error_bound import Exact, Forward, Relative, Ulp
@@ -31,6 +31,7 @@ __all__ = [
     "Descriptor",
     "DeviceMismatchError",
     "ElementKind",
+    "Everywhere",
     "Exact",
     "Forward",
     "Geometry",

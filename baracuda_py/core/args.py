@@ -15,6 +15,7 @@ broadcasts to it. `many="shapes"` makes the field a list of operands whose i-th 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -30,6 +31,17 @@ Scalar: TypeAlias = Any
 """A Python number or a 0-d device array (float32, float64, int32 or int64)."""
 
 ElementRule: TypeAlias = "str | ElementKind | tuple[ElementKind, ...]"
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """Values for tests over the whole range of the element.
+
+    Floats of all exponents, subnormals and the largest among them, and neighbours of `points(desc)`, of either sign;
+    integers over the whole range, so that results wrap.
+    """
+
+    points: Callable[[Any], Sequence[float]] = lambda desc: (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -92,8 +104,8 @@ def operand(shape: str = "", *, element: ElementRule = "element", optional: bool
             many: str | None = None, layout: str = "any", values: Any = None, doc: str = "") -> Any:  # fmt: skip
     """An input.
 
-    `values` is for tests: (low, high) bounds integers (descriptor attributes by name; high is exclusive), a
-    function (rng, desc, shape) makes anything else; floats are standard normal by default.
+    `values` is for tests: (low, high) bounds integers (descriptor attributes by name; high is exclusive), `Everywhere`
+    means the whole range, a function (rng, desc, shape) makes anything else; floats are standard normal by default.
     """
     return _declare("in", shape, element=element, optional=optional, broadcast=broadcast, many=many, layout=layout,
                     values=values, doc=doc)  # fmt: skip

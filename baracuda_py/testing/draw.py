@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.args import Operand, arrays_of, scalars_of
+from ..core.args import Everywhere, Operand, arrays_of, scalars_of
 from ..core.element import ElementKind, cast
 from ..core.plan import Plan
 
@@ -150,9 +150,13 @@ def fill(
     *,
     special: bool = False,
     plain: bool = True,
+    smooth: bool = False,
     kind: Any = None,
 ) -> Case:
-    """Operands for a descriptor; `present` says which optional ones are given (default: all)."""
+    """Operands for a descriptor; `present` says which optional ones are given (default: all).
+
+    smooth: floats stay where differences approximate derivatives, also of operands declared `Everywhere`.
+    """
     present = present or {}
     arrays: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
@@ -163,7 +167,7 @@ def fill(
             continue
         kinds = spec.elements(desc)
         element = kinds[int(rng.integers(len(kinds)))]
-        made = [_contents(spec, desc, shape, element, rng, special) for shape in shapes_of(spec, desc)]
+        made = [_contents(spec, desc, shape, element, rng, special, smooth) for shape in shapes_of(spec, desc)]
         if not plain:
             made = [_repeat(spec, one, rng) for one in made]
         arrays[spec.name] = made if spec.many else made[0]
@@ -197,11 +201,15 @@ def _default(plan: type[Plan], spec: Operand) -> Any:
 
 
 def _contents(
-    spec: Operand, desc: Any, shape: tuple[int, ...], element: ElementKind, rng: np.random.Generator, special: bool
-) -> np.ndarray:
+    spec: Operand, desc: Any, shape: tuple[int, ...], element: ElementKind, rng: np.random.Generator, special: bool,
+    smooth: bool,
+) -> np.ndarray:  # fmt: skip
+    if isinstance(spec.values, Everywhere) and not (smooth and element.is_float):
+        found = everywhere(element, shape, rng, spec.values.points(desc))
+        return _with_specials(found, element, rng) if special and element.is_float and found.size else found
     if callable(spec.values):
         return stored(np.asarray(spec.values(rng, desc, shape)).reshape(shape), element)
-    if spec.values is not None:
+    if spec.values is not None and not isinstance(spec.values, Everywhere):
         low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values)
         if element.is_float:
             return stored(rng.uniform(low, high, shape), element)
@@ -222,6 +230,31 @@ def _contents(
     return stored(values, element)
 
 
+def everywhere(
+    element: ElementKind, shape: tuple[int, ...], rng: np.random.Generator, points: Sequence[float] = ()
+) -> np.ndarray:
+    """Values over the whole range of an element: see `Everywhere`; floats are finite."""
+    if element is ElementKind.BOOL:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if element.is_integer:
+        low, high = int(element.limits.min), int(element.limits.max)
+        values = rng.integers(low, high, shape, element.dtype, endpoint=True)
+        values = values >> rng.integers(0, element.bits, shape, element.dtype)  # every magnitude
+        ends = np.array([low, high, 0, 1, -1 if low else 2], element.dtype)
+        return np.where(rng.random(shape) < 0.1, rng.choice(ends, shape), values)
+    word = np.dtype(f"u{element.itemsize}")
+    largest = cast(np.array(element.limits.max), element).view(word)
+    named = np.array([*points, element.limits.max, 2.0**element.limits.min_exponent])
+    near = np.minimum(cast(np.abs(named), element).view(word), largest).astype(np.int64)
+    steps = rng.integers(-3, 4, shape) * rng.choice((1, 16), shape)
+    codes = np.clip(rng.choice(near, shape) + steps, 0, int(largest)).astype(word)
+    bits = rng.integers(0, int(largest), shape, word, endpoint=True)
+    sizes = np.where(rng.random(shape) < 0.5, bits, codes).view(element.dtype)
+    usual = cast(4 * rng.standard_normal(shape), element)
+    values = np.where(rng.random(shape) < 0.3, usual, np.where(rng.random(shape) < 0.5, sizes, -sizes))
+    return values if values.dtype == element.carrier else values.view(element.carrier)
+
+
 def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator) -> Any:
     """A few elements replaced by what kernels get wrong: signed zeros, subnormals, half the time infinities and NaN."""
     tiny = element.limits.tiny
@@ -231,7 +264,7 @@ def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator) 
     values = np.array(values)
     flat = values.reshape(-1)
     count = int(rng.integers(1, max(2, flat.size // 8)))
-    flat[rng.integers(0, flat.size, count)] = rng.choice(choices, count)
+    flat[rng.integers(0, flat.size, count)] = cast(rng.choice(choices, count), element)
     return values
 
 

@@ -44,7 +44,7 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
     draw.element = _widest(plan, draw)
     desc = getattr(plan, "gradient_case", plan.case)(draw)
     present = {s.name: draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional and s.reads}
-    case = fill(plan, desc, draw.seed(), present, kind=draw.kind)
+    case = fill(plan, desc, draw.seed(), present, smooth=True, kind=draw.kind)
     rng = draw.seed()
     outputs = frozenset(s.name for s in arrays_of(plan.args) if s.role == "out")
     outputs = frozenset(n for n in outputs if _possible(plan, n, case.arrays))

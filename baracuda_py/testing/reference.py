@@ -46,7 +46,8 @@ def _value(case: Case, spec: Operand, array: np.ndarray, compute: Any, change: C
     element = element_of(spec, case.desc, array)
     found: np.ndarray = np.array(decode(array, element), order="C")
     if element.is_float:
-        found = found.astype(compute)
+        with np.errstate(all="ignore"):  # a narrower type may not reach as far
+            found = found.astype(compute)
     elif element.is_complex:
         found = found.astype(np.result_type(compute, np.complex64))
     else:

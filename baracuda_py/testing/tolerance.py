@@ -87,8 +87,11 @@ def _widen(x: Array, kind: ElementKind) -> Array:
 def _same(got: Array, wanted: Array, signed_zero: bool) -> Array:
     if got.dtype.kind == "c":
         return _same(got.real, wanted.real, signed_zero) & _same(got.imag, wanted.imag, signed_zero)
-    same = np.asarray((got == wanted) | ((got != got) & (wanted != wanted)))
-    return same & (np.signbit(got.astype(np.float32)) == np.signbit(wanted.astype(np.float32))) if signed_zero else same
+    nan = np.asarray((got != got) & (wanted != wanted))
+    same = np.asarray(got == wanted)
+    if signed_zero:
+        same &= np.signbit(got.astype(np.float32)) == np.signbit(wanted.astype(np.float32))
+    return same | nan
 
 
 def _distance(got: Array, wanted: Array, kind: ElementKind) -> Array:

@@ -1,16 +1,22 @@
 #pragma once
 // activations   functions too dear to hide behind memory if written with the CUDA library: for float within a few ulp,
-//               for 16-bit floats (namespace half_math, computed in float) just accurate enough for their results.
+//               for 16-bit floats (computed in float; T is the element) just accurate enough for their results.
 //
 // The float forms share one exponential and replace IEEE division by a refined reciprocal of a number from 1 to 2^120.
-// half_math: relative errors below 2^-17 wherever the result is normal in the 16-bit type, a 64th of an f16 ulp.
+// For 16 bits: relative errors below 2^-17 wherever the result is normal in the 16-bit type, a 64th of an f16 ulp.
 // All polynomials are minimax in relative error, fitted for this file.
+//
+// Gates come with a factor, f(x) by. Where f(x) is subnormal, and so has lost digits, the factor is applied before what
+// makes it small: exponentials that vanish are two square roots, the factor between them.
 #include <baracuda/math.cuh>
 
 namespace baracuda {
 
 BARACUDA_D float magnitude(float x) { return ::fabsf(x); }
 BARACUDA_D double magnitude(double x) { return ::fabs(x); }
+// NaN stays NaN.
+BARACUDA_D float clamp(float x, float low, float high) { return math::minimum(math::maximum(x, low), high); }
+BARACUDA_D double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
 // c[0] + c[1] x + … + c[N - 1] x^(N - 1)
 template <int N> BARACUDA_D float polynomial(float x, const float (&c)[N]) {
@@ -20,65 +26,133 @@ template <int N> BARACUDA_D float polynomial(float x, const float (&c)[N]) {
   return sum;
 }
 
-// ---- float ----------------------------------------------------------------------------------------------------------
-
-// 1 / d within an ulp, for 1 <= d < 2^120.
-BARACUDA_D float inverse(float d) {
-  const float r = math::fast_rcp(d);
-  return math::fma(math::fma(-d, r, 1.0f), r, r);
+// 1 / d, for 1 <= d < 2^120: in float within an ulp.
+template <class T> BARACUDA_D acc_t<T> inverse(acc_t<T> d) {
+  if constexpr (is_same<T, double>) return 1.0 / d;
+  const float r = math::fast_rcp(static_cast<float>(d));
+  return is_half<T> ? r : math::fma(math::fma(-static_cast<float>(d), r, 1.0f), r, r);
 }
-BARACUDA_D double inverse(double d) { return 1.0 / d; }
 
-BARACUDA_D float sigmoid(float x) {
-  const float e = math::exp(-magnitude(x));
-  return (x < 0.0f ? e : 1.0f) * inverse(1.0f + e);
+// exp(k x). FLUSH: in 16 bits what would be subnormal may be 0, as it always may for f16. It saves three instructions.
+template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> scaled_exp(acc_t<T> x, acc_t<T> k) {
+  if constexpr (!is_half<T>) return math::exp(k * x);
+  else if constexpr (FLUSH || is_same<T, f16>) return math::fast_exp2(x * (k * 1.44269504f));
+  else return ::exp2f(x * (k * 1.44269504f));
 }
-BARACUDA_D double sigmoid(double x) { return math::sigmoid(x); }
 
-// x sigmoid(t + tl). The exponential is applied as two square roots, so that it is never subnormal before the product is.
-BARACUDA_D float times_sigmoid(float x, float t, float tl) {
-  float h = math::exp(-0.5f * magnitude(t));
-  h = math::fma(h, (t < 0.0f ? 0.5f : -0.5f) * tl, h);
-  return (t < 0.0f ? x * h * h : x) * inverse(math::fma(h, h, 1.0f));
-}
-BARACUDA_D float silu(float x) { return times_sigmoid(x, x, 0.0f); }
-BARACUDA_D double silu(double x) { return math::silu(x); }
+// ---- the logistic family --------------------------------------------------------------------------------------------
 
-// x sigmoid(x (c1 + c2 x^2)), the argument in two words: rounded to one it would be wrong by 90 ulp of the tail.
-// Beyond |x| = 64 the sigmoid is 0 or 1, so the clamp only keeps the square finite.
-BARACUDA_D float gelu_tanh(float x) {
-  using C = math::GeluConstants<float>;
-  const float c = x > 64.0f ? 64.0f : x < -64.0f ? -64.0f : x;
-  const float s = c * c, sl = math::fma(c, c, -s);
-  const float p = math::fma(C::c2, s, C::c1), d = p - C::c1;  // two-sum of c1 and the exact product c2 s
-  const float pl = math::fma(C::c2, s, -d) + (C::c1 - (p - d)) + math::fma(C::c2, sl, math::fma(C::c2_low, s, C::c1_low));
-  const float t = c * p;
-  return times_sigmoid(x, t, math::fma(c, p, -t) + c * pl);
-}
-BARACUDA_D double gelu_tanh(double x) { return math::gelu_tanh(x); }
-
-// The normal distribution: density exp(-x^2 / 2), its factor 1 / sqrt(2 pi) left out, and ratio with
-// Phi(-|x|) = density ratio, which is w P(w) with w = 1 / (1 + |x| / k).
-struct Normal {
-  float density, ratio;
-
-  BARACUDA_D float cdf(float x) const { return x < 0.0f ? density * ratio : 1.0f - density * ratio; }
+// h = exp(-|x| / 2) and r = 1 / (1 + h^2): sigmoid(|x|) is r, and sigmoid(-|x|) is h h r.
+template <class A> struct Logistic {
+  A h, r;
 };
-BARACUDA_D Normal normal(float x) {
-  const float z = x > 64.0f ? 64.0f : x < -64.0f ? -64.0f : x;  // beyond, all is 0; keeps NaN
-  const float s = z * z, low = math::fma(z, z, -s);
-  float e = math::exp(-0.5f * s);
-  e = math::fma(e, -0.5f * low, e);
-  const float w = inverse(math::fma(magnitude(z), 0.25f, 1.0f));
+template <class T, bool FLUSH = false> BARACUDA_D Logistic<acc_t<T>> logistic(acc_t<T> x) {
+  using A = acc_t<T>;
+  const A h = scaled_exp<T, FLUSH>(magnitude(x), A(-0.5));
+  return {h, inverse<T>(math::fma(h, h, A(1)))};
+}
+
+// first second by, where first by overflows only if all do. What f16 has left of a subnormal float is 0.
+template <class T> BARACUDA_D acc_t<T> times_by(acc_t<T> first, acc_t<T> second, acc_t<T> by) {
+  using A = acc_t<T>;
+  const A y = first * second;
+  return !is_same<T, f16> && magnitude(y) < numeric<A>::tiny() ? first * by * second : y * by;
+}
+
+template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> sigmoid(acc_t<T> x, acc_t<T> by) {
+  using A = acc_t<T>;
+  const auto [h, r] = logistic<T, FLUSH>(x);
+  const A half = x < A(0) ? h : A(1);
+  return times_by<T>(half, half * r, by);
+}
+
+// x sigmoid(t) by, t of the sign of x.
+template <class T> BARACUDA_D acc_t<T> times_sigmoid(acc_t<T> x, const Logistic<acc_t<T>>& s, acc_t<T> by) {
+  using A = acc_t<T>;
+  const A half = x < A(0) ? s.h : A(1);
+  return times_by<T>(x * half, half * s.r, by);
+}
+template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> silu(acc_t<T> x, acc_t<T> by) {
+  return times_sigmoid<T>(x, logistic<T, FLUSH>(x), by);
+}
+
+// Constants as head + tail: the exponential of a large argument multiplies its rounding.
+template <class A> struct GeluConstants;
+template <> struct GeluConstants<float> {
+  static constexpr float c1 = 1.5957691669464111f, c1_low = -4.534068054340423e-08f;   // 2 sqrt(2 / pi)
+  static constexpr float c2 = 0.07135481387376785f, c2_low = 2.3988324659995897e-09f;  // 0.044715 c1
+};
+template <> struct GeluConstants<double> {
+  static constexpr double c1 = 1.5957691216057308, c1_low = -9.96930880911092e-17;
+  static constexpr double c2 = 0.07135481627260025, c2_low = -6.175149918155315e-19;
+};
+
+// The logistic of x (c1 + c2 x^2), that argument in two words: rounded to one it would be wrong by 90 ulp of the tail.
+// Beyond |x| = 64 the sigmoid is 0 or 1, so the clamp only keeps the square finite.
+template <class T, bool FLUSH = false> BARACUDA_D Logistic<acc_t<T>> cubic_logistic(acc_t<T> x) {
+  using A = acc_t<T>;
+  using C = GeluConstants<A>;
+  if constexpr (is_half<T>) return logistic<T, FLUSH>(x * math::fma(C::c2 * x, x, C::c1));
+  const A c = clamp(x, A(-64), A(64)), s = c * c, sl = math::fma(c, c, -s);
+  const A p = math::fma(A(C::c2), s, A(C::c1)), d = p - C::c1;  // two-sum of c1 and the exact product c2 s
+  const A pl = math::fma(A(C::c2), s, -d) + (C::c1 - (p - d)) +
+               math::fma(A(C::c2), sl, math::fma(A(C::c2_low), s, A(C::c1_low)));
+  const A t = c * p, tl = math::fma(c, p, -t) + c * pl;
+  A h = math::exp(A(-0.5) * magnitude(t));
+  h = math::fma(h, (t < A(0) ? A(0.5) : A(-0.5)) * tl, h);
+  return {h, inverse<T>(math::fma(h, h, A(1)))};
+}
+template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> gelu_tanh(acc_t<T> x, acc_t<T> by) {
+  return times_sigmoid<T>(x, cubic_logistic<T, FLUSH>(x), by);
+}
+
+// ---- the normal distribution ----------------------------------------------------------------------------------------
+
+// g = exp(-x^2 / 4), and ratio with Phi(-|x|) = g g ratio.
+template <class A> struct Normal {
+  A g, ratio;
+};
+
+// exp(-k x^2), k a power of 2 and at least 1/4, the square in two words. Beyond |x| = 64 it is 0.
+template <class A> BARACUDA_D A bell(A x, A k) {
+  const A z = clamp(x, A(-64), A(64)), s = z * z, low = math::fma(z, z, -s);
+  const A e = math::exp(-k * s);
+  return math::fma(e, -k * low, e);
+}
+
+// The ratio as w P(w), w = 1 / (1 + |x| / 4).
+BARACUDA_D float normal_ratio(float w) {
   const float c[10] = {0.0997460439f, 0.09952674f,   0.0952459622f, 0.0732001342f,  0.0833301665f,
                        0.0186713213f, 0.0215209346f, 0.0566728493f, -0.0648655397f, 0.016951392f};
-  return {e, w * polynomial(w, c)};
+  return w * polynomial(w, c);
 }
-BARACUDA_D float gelu(float x) {
-  const Normal n = normal(x);  // far down Phi is subnormal where x Phi is not
-  return x < 0.0f ? x * n.ratio * n.density : x * (1.0f - n.ratio * n.density);
+template <class T, bool FLUSH = false> BARACUDA_D Normal<acc_t<T>> normal(acc_t<T> x) {
+  using A = acc_t<T>;
+  if constexpr (is_same<T, double>) {
+    return {bell(x, 0.25), 0.5 * math::erfcx(magnitude(x) * 0.7071067811865476)};
+  } else if constexpr (is_same<T, float>) {
+    return {bell(x, 0.25f), normal_ratio(inverse<T>(math::fma(math::minimum(magnitude(x), 64.0f), 0.25f, 1.0f)))};
+  } else {
+    const A g = scaled_exp<T, FLUSH>(x * x, -0.25f), z = magnitude(x);
+    if constexpr (is_same<T, bf16>) {  // within 2^-14, a 64th of a bf16 ulp
+      const float w = math::fast_rcp(math::fma(z, 0.25f, 1.0f));
+      const float c[5] = {0.10120011f, 0.08171694f, 0.17702144f, -0.09993152f, 0.23996412f};
+      return {g, w * polynomial(w, c)};
+    } else {
+      const float w = math::fast_rcp(math::fma(z, 0.2f, 1.0f));
+      const float c[7] = {0.0803500175f, 0.0710941372f, 0.13252777f, -0.123164126f, 0.446910676f, -0.386806913f, 0.279089063f};
+      return {g, w * polynomial(w, c)};
+    }
+  }
 }
-BARACUDA_D double gelu(double x) { return math::gelu(x); }
+template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> gelu(acc_t<T> x, acc_t<T> by) {
+  using A = acc_t<T>;
+  const auto [g, ratio] = normal<T, FLUSH>(x);
+  const A m = ratio * g, cdf = x < A(0) ? m * g : math::fma(-m, g, A(1));
+  if constexpr (is_half<T> && FLUSH) return x * cdf;
+  const bool tail = x < A(-1);
+  return times_by<T>(tail ? x * m : x, tail ? g : cdf, by);
+}
 
 // x tanh(log(1 + exp(x))) = x n / (n + 2) with n = e (e + 2), e = exp(x). Beyond x = 40 the quotient is 1 in double too.
 // Far down the quotient is e, which may be subnormal where the product is not: there e is applied as two square roots.
@@ -88,10 +162,10 @@ template <class A> BARACUDA_D A mish(A x) {
     return x * half * half;
   }
   const A e = math::exp(x > A(40) ? A(40) : x), n = e * (e + A(2));
-  return x * (n * inverse(n + A(2)));
+  return x * (n * inverse<A>(n + A(2)));
 }
 
-// ---- float, for 16-bit results --------------------------------------------------------------------------------------
+// ---- the rest, for 16-bit results -----------------------------------------------------------------------------------
 
 namespace half_math {
 
@@ -133,21 +207,11 @@ BARACUDA_D float logit(float x) {
   return magnitude(u) < 0.5f ? 2.0f * u * polynomial(u * u, c) : (::__log2f(x) - ::__log2f(y)) * ln_2;
 }
 
-template <class T> BARACUDA_D Normal normal(float x) {
-  const float e = ::exp2f(x * x * (-0.5f * log2_e)), z = magnitude(x);
-  if constexpr (is_same<T, bf16>) {  // within 2^-14, a 64th of a bf16 ulp
-    const float w = math::fast_rcp(math::fma(z, 0.25f, 1.0f));
-    const float c[5] = {0.10120011f, 0.08171694f, 0.17702144f, -0.09993152f, 0.23996412f};
-    return {e, w * polynomial(w, c)};
-  } else {
-    const float w = math::fast_rcp(math::fma(z, 0.2f, 1.0f));
-    const float c[7] = {0.0803500175f, 0.0710941372f, 0.13252777f, -0.123164126f, 0.446910676f, -0.386806913f, 0.279089063f};
-    return {e, w * polynomial(w, c)};
-  }
+template <class T> BARACUDA_D float erfc(float x) {
+  const auto [g, ratio] = normal<T, true>(x * -1.41421356f);
+  const float tail = g * ratio * g;
+  return 2.0f * (x > 0.0f ? tail : 1.0f - tail);
 }
-template <class T> BARACUDA_D float normcdf(float x) { return normal<T>(x).cdf(x); }
-template <class T> BARACUDA_D float gelu(float x) { return x * normcdf<T>(x); }
-template <class T> BARACUDA_D float erfc(float x) { return 2.0f * normcdf<T>(x * -1.41421356f); }
 
 BARACUDA_D float mish(float x) {
   const float e = exp(x > 40.0f ? 40.0f : x), n = e * (e + 2.0f);

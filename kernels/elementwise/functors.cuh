@@ -25,7 +25,6 @@ template <class A> BARACUDA_D A times(A x, A y) {
   else if constexpr (is_same<A, i64>) return static_cast<i64>(static_cast<u64>(x) * static_cast<u64>(y));
   else return x * y;
 }
-template <class A> BARACUDA_D A clamp(A x, A low, A high) { return x < low ? low : x > high ? high : x; }  // keeps NaN
 
 // SIMPLE(Name, float, half): the formula in A = float or double, and in float for 16-bit floats.
 #define BARACUDA_UNARY2(Name, wide, narrow)                                \
@@ -37,6 +36,14 @@ template <class A> BARACUDA_D A clamp(A x, A low, A high) { return x < low ? low
     }                                                                      \
   };
 #define BARACUDA_UNARY(Name, formula) BARACUDA_UNARY2(Name, formula, formula)
+
+// Kinds that gate have `by`, f(x) times a factor: the product has its digits also where f(x) alone would be subnormal.
+#define BARACUDA_GATE(Name, function)                                                  \
+  template <class T> struct Name {                                                     \
+    using A = compute_t<T>;                                                            \
+    static BARACUDA_D A value(A x, A) { return function<T, true>(x, A(1)); }           \
+    static BARACUDA_D A by(A x, A factor) { return function<T>(x, factor); }           \
+  };
 
 // ---- exact, or rounded once -----------------------------------------------------------------------------------------
 
@@ -52,13 +59,17 @@ BARACUDA_UNARY(Ceil, math::ceil(x))
 BARACUDA_UNARY(Round, math::rint(x))
 BARACUDA_UNARY(Trunc, math::trunc(x))
 BARACUDA_UNARY(Frac, x - math::trunc(x))
-BARACUDA_UNARY(Relu, math::maximum(x, A(0)))
+template <class T> struct Relu {
+  using A = compute_t<T>;
+  static BARACUDA_D A value(A x, A) { return math::maximum(x, A(0)); }
+  static BARACUDA_D A by(A x, A factor) { return value(x, A(0)) * factor; }
+};
 BARACUDA_UNARY(Relu6, clamp(x, A(0), A(6)))
 BARACUDA_UNARY(Hardtanh, clamp(x, A(-1), A(1)))
 BARACUDA_UNARY(Hardshrink, (x >= -alpha && x <= alpha ? A(0) : x))
 BARACUDA_UNARY(Softshrink, (x > alpha ? x - alpha : x < -alpha ? x + alpha : x * A(0)))
 BARACUDA_UNARY2(Hardsigmoid, clamp(x + A(3), A(0), A(6)) / A(6), clamp(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f))
-BARACUDA_UNARY2(Hardswish, x * clamp(x + A(3), A(0), A(6)) / A(6), x * (clamp(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f)))
+BARACUDA_UNARY2(Hardswish, x * (clamp(x + A(3), A(0), A(6)) / A(6)), x * (clamp(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f)))
 BARACUDA_UNARY(LeakyRelu, (x > A(0) ? x : x * alpha))
 BARACUDA_UNARY(Softsign, x / (A(1) + math::abs(x)))
 
@@ -74,10 +85,10 @@ BARACUDA_UNARY2(Log2, math::log2(x), half_math::log2(x))
 BARACUDA_UNARY2(Log10, math::log10(x), half_math::log10(x))
 BARACUDA_UNARY2(Log1p, math::log1p(x), half_math::log1p(x))
 
-// Near 1/2 the quotient x / (1 - x) is near 1, where its rounding would be all of the logarithm.
+// 2 atanh(2x - 1) near 1/2: there the quotient x / (1 - x) is near 1, and its rounding would be all of the logarithm.
 template <class A> BARACUDA_D A logit(A x) {
-  const A y = A(1) - x;
-  return x > A(0.25) && x < A(0.75) ? math::log1p((x - y) / y) : math::log(x / y);
+  const A u = math::fma(A(2), x, A(-1));
+  return magnitude(u) < A(0.5) ? A(2) * math::atanh(u) : math::log(x / (A(1) - x));
 }
 BARACUDA_UNARY2(Logit, logit(x), half_math::logit(x))
 
@@ -100,17 +111,18 @@ BARACUDA_UNARY2(Erfc, math::erfc(x), half_math::erfc<T>(x))
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
-BARACUDA_UNARY2(Sigmoid, sigmoid(x), math::fast_sigmoid(x))
+BARACUDA_GATE(Sigmoid, sigmoid)
 BARACUDA_UNARY2(LogSigmoid, math::log_sigmoid(x), half_math::log_sigmoid(x))
-BARACUDA_UNARY2(Silu, silu(x), math::fast_silu(x))
-BARACUDA_UNARY2(Gelu, gelu(x), half_math::gelu<T>(x))
-BARACUDA_UNARY2(GeluTanh, gelu_tanh(x), math::fast_gelu_tanh(x))
+BARACUDA_GATE(Silu, silu)
+BARACUDA_GATE(Gelu, gelu)
+BARACUDA_GATE(GeluTanh, gelu_tanh)
 BARACUDA_UNARY2(Mish, mish(x), half_math::mish(x))
 BARACUDA_UNARY2(Softplus, math::softplus(x), half_math::softplus(x))
 BARACUDA_UNARY2(Elu, (x > A(0) ? x : alpha * math::expm1(x)), (x > A(0) ? x : alpha * half_math::expm1(x)))
 BARACUDA_UNARY2(Selu, (x > A(0) ? A(1.0507009873554805) * x : A(1.7580993408473768) * math::expm1(x)),
                 (x > A(0) ? 1.0507009873554805f * x : 1.7580993408473768f * half_math::expm1(x)))
 
+#undef BARACUDA_GATE
 #undef BARACUDA_UNARY
 #undef BARACUDA_UNARY2
 

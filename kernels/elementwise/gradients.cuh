@@ -1,70 +1,90 @@
 #pragma once
 // gradients  gradient::F<T>::value(dy, x, alpha) = dy f'(x), for the unary kinds that have a derivative.
 //
-// A factor that may leave the range of A while its product with dy stays inside is applied as two square roots:
-// (dy * h) * h overflows and underflows only where the result does.
+// f'(x) may leave the range of A while its product with dy stays inside. So factors are applied one by one, in an order
+// in which nothing overflows that the result does not, and nothing becomes subnormal, and so loses digits, that the
+// result is not: those that shrink as two square roots, those that grow as one number near the end of the range, which
+// brings dy well into it, and the rest. Outside its domain, where f is NaN, so is the gradient.
 #include <baracuda/math.cuh>
 #include "elementwise/functors.cuh"
 
 namespace baracuda {
 
-// ---- slopes ---------------------------------------------------------------------------------------------------------
+template <class A> BARACUDA_D A twice(A y, A h) { return y * h * h; }
 
-// 1 / cosh(x)
-template <class T, class A> BARACUDA_D A sech(A x) {
-  if constexpr (is_half<T>) {
-    const float h = half_math::exp(-magnitude(x));
-    return 2.0f * h * math::fast_rcp(math::fma(h, h, 1.0f));
-  } else {
-    const A h = math::exp(-magnitude(x));
-    return A(2) * h * inverse(math::fma(h, h, A(1)));
+template <class A> BARACUDA_D A where_defined(bool inside, A y) { return inside ? y : numeric<A>::nan(); }
+
+// ---- exponentials that may be beyond the range ----------------------------------------------------------------------
+
+// exp(x), and 0.5 and 0.69 of it, is a normal number for |x| <= far_exp, exp2(x) for |x| <= far_exp2.
+template <class A> constexpr A far_exp = is_same<A, float> ? A(86) : A(706);
+template <class A> constexpr A far_exp2 = is_same<A, float> ? A(125) : A(1021);
+
+// y exp(rest), `rest` being what an argument lies beyond `far`; f is exp or exp2. Floats hold all that f16 has.
+template <class T, class A, class F> BARACUDA_D A times_rest(A y, A rest, A far, const F& f) {
+  if (!is_same<T, f16> && rest != A(0)) y = twice(y, f(A(0.5) * clamp(rest, A(-2) * far, A(2) * far)));
+  return y;
+}
+// dy scale 2^(x k) of a 16-bit float, as three cube roots, which overflow only where the product does. A subnormal dy
+// has 16 bits more here than in bf16.
+BARACUDA_D float times_power(float dy, float x, float k, float scale) {
+  const float h = math::fast_exp2(math::minimum(x * (k / 3.0f), 127.0f));
+  return dy * (scale * h) * h * h;
+}
+template <class T, class A> BARACUDA_D A times_exp(A dy, A x) {
+  if constexpr (is_half<T>) return times_power(dy, x, 1.44269504f, 1.0f);
+  const A near = clamp(x, -far_exp<A>, far_exp<A>);
+  return times_rest<T>(dy * math::exp(near), x - near, far_exp<A>, [](A v) { return math::exp(v); });
+}
+template <class T, class A> BARACUDA_D A times_exp2(A dy, A x) {
+  if constexpr (is_half<T>) return times_power(dy, x, 1.0f, 0.69314718f);
+  const A near = clamp(x, -far_exp2<A>, far_exp2<A>);
+  const A y = dy * (A(0.6931471805599453) * math::exp2(near));
+  return times_rest<T>(y, x - near, far_exp2<A>, [](A v) { return math::exp2(v); });
+}
+// dy cosh(x) or dy sinh(x): far out both are exp(|x|) / 2, but for the sign.
+template <class T, class A, class F> BARACUDA_D A times_hyperbolic(A dy, A x, const F& f) {
+  const A near = clamp(x, -far_exp<A>, far_exp<A>);
+  return times_rest<T>(dy * f(near), magnitude(x - near), far_exp<A>, [](A v) { return math::exp(v); });
+}
+
+// ---- activations ----------------------------------------------------------------------------------------------------
+
+template <class T, class A> BARACUDA_D A softplus_gradient(A dy, A x) {
+  const auto [h, r] = logistic<T>(x);
+  const A half = x < A(0) ? h : A(1);
+  return dy * half * (half * r);
+}
+// dy (s + x s (1 - s) slope), s the sigmoid; below 0 it is dy h h r (1 + x r slope).
+template <class A> BARACUDA_D A logistic_gradient(A dy, A x, bool negative, const Logistic<A>& s, A slope) {
+  const A outer = negative ? s.h : A(1), other = negative ? s.r : s.h * s.h * s.r;
+  return dy * outer * (s.r * math::fma(x, other * slope, A(1))) * outer;
+}
+template <class T, class A> BARACUDA_D A silu_gradient(A dy, A x) {
+  return logistic_gradient(dy, x, x < A(0), logistic<T>(x), A(1));
+}
+template <class T, class A> BARACUDA_D A gelu_tanh_gradient(A dy, A x) {
+  using C = GeluConstants<A>;
+  const A c = clamp(x, A(-64), A(64)), slope = math::fma(A(3) * A(C::c2), c * c, A(C::c1));
+  return logistic_gradient(dy, c, x < A(0), cubic_logistic<T>(x), slope) + (x - x);  // NaN at the infinities
+}
+// dy (Phi + x phi); below 0 both have the factor g g.
+template <class T, class A> BARACUDA_D A gelu_gradient(A dy, A x) {
+  auto [g, ratio] = normal<T>(x);
+  if constexpr (is_half<T>) {  // near the zero of the slope, -0.75, the shorter fits are off by 2 ulp of bf16
+    ratio = normal_ratio(math::fast_rcp(math::fma(magnitude(x), 0.25f, 1.0f)));
   }
-}
-
-// The sigmoid of x and of -x, each with relative accuracy.
-template <class A> struct Sigmoids {
-  A of, complement;
-};
-template <class T, class A> BARACUDA_D Sigmoids<A> sigmoids(A x) {
-  A e, r;
-  if constexpr (is_half<T>) e = half_math::exp(-magnitude(x)), r = math::fast_rcp(1.0f + e);
-  else e = math::exp(-magnitude(x)), r = inverse(A(1) + e);
-  const A q = e * r;
-  return x < A(0) ? Sigmoids<A>{q, r} : Sigmoids<A>{r, q};
-}
-
-// exp(-x^2 / 2), its square rounded to two words. Beyond |x| = 64 it is 0 in double too.
-template <class A> BARACUDA_D A gauss(A x) {
-  const A c = clamp(x, A(-64), A(64)), s = c * c, low = math::fma(c, c, -s);
-  const A e = math::exp(A(-0.5) * s);
-  return math::fma(e, A(-0.5) * low, e);
-}
-
-// f'(x) of kinds whose slope stays near 1, so that dy times it is safe.
-template <class T, class A> BARACUDA_D A silu_slope(A x) {
-  const auto s = sigmoids<T>(x);
-  return s.of * math::fma(x, s.complement, A(1));
-}
-template <class T, class A> BARACUDA_D A gelu_slope(A x) {
-  if constexpr (is_same<T, double>) {
-    return math::fma(x * A(0.3989422804014327), gauss(x), A(0.5) * math::erfc(x * A(-0.7071067811865476)));
-  } else {
-    const Normal n = normal(x);  // also for 16 bits: near its zero, -0.75, the shorter fit is off by 2 ulp of bf16
-    return math::fma(x * 0.39894228f, n.density, n.cdf(x));
-  }
-}
-template <class T, class A> BARACUDA_D A gelu_tanh_slope(A x) {
-  using C = math::GeluConstants<A>;
-  const A c = clamp(x, A(-64), A(64)), s = c * c;
-  const auto g = sigmoids<T>(c * math::fma(A(C::c2), s, A(C::c1)));
-  return math::fma(x, g.of * g.complement * math::fma(A(3) * A(C::c2), s, A(C::c1)), g.of);
+  const A density = A(0.3989422804014327), outer = x < A(0) ? g : A(1);
+  const A sum = math::fma(x, density, x < A(0) ? ratio : -ratio);
+  return dy * outer * (x < A(0) ? sum : math::fma(g * g, sum, A(1))) * outer;
 }
 // With t = n / (n + 2) as in mish, 1 - t^2 = 4 (n + 1) / (n + 2)^2 and n + 1 = (1 + e)^2, which the sigmoid e / (1 + e)
-// shortens by 1 + e.
-template <class T, class A> BARACUDA_D A mish_slope(A x) {
-  const A c = x > A(40) ? A(40) : x, e = is_half<T> ? A(half_math::exp(c)) : math::exp(c), n = e * (e + A(2));
-  const A r = is_half<T> ? A(math::fast_rcp(n + A(2))) : inverse(n + A(2));
-  return math::fma(x, A(4) * (e * r) * ((A(1) + e) * r), n * r);
+// shortens by 1 + e; all has the factor e.
+template <class T, class A> BARACUDA_D A mish_gradient(A dy, A x) {
+  const A h = scaled_exp<T>(x, A(0.5)), e = h * h, r = inverse<T>(math::fma(e, e + A(2), A(2)));
+  const A rest = math::fma(x, A(4) * r * ((A(1) + e) * r), (e + A(2)) * r);
+  const A y = x < A(0) ? dy * h * (rest * h) : dy * (rest * e);
+  return x > A(40) ? dy : y;  // there the slope is 1, and e will overflow
 }
 template <class A> BARACUDA_D A hardswish_slope(A x) {
   return x <= A(-3) ? A(0) : x < A(3) ? math::fma(A(2), x, A(3)) / A(6) : A(1);
@@ -93,31 +113,56 @@ BARACUDA_GRADIENT(Hardswish, dy * hardswish_slope(x))
 BARACUDA_GRADIENT(LeakyRelu, (x > A(0) ? dy : dy * alpha))
 BARACUDA_GRADIENT(Softsign, dy / (A(1) + math::abs(x)) / (A(1) + math::abs(x)))
 
-BARACUDA_GRADIENT(Reciprocal, -(dy / x / x))
 BARACUDA_GRADIENT(Square, A(2) * (dy * x))
-BARACUDA_GRADIENT(Cube, A(3) * (dy * x * x))
-BARACUDA_GRADIENT(Sqrt, A(0.5) * (dy / math::sqrt(x)))
-BARACUDA_GRADIENT(Rsqrt, A(-0.5) * (dy * math::rsqrt(x) / x))
+BARACUDA_GRADIENT(Sqrt, dy / (A(2) * math::sqrt(x)))
+
+// Whether x^2, 1 / x^2 and sqrt(x) / x are normal numbers. There they come first: a subnormal dy would lose digits in a
+// product that is subnormal again. Elsewhere dy goes first, and either leaves the subnormals at once or only shrinks.
+template <class A> BARACUDA_D bool has_square(A x) {
+  constexpr A end = is_same<A, float> ? A(9.223372036854775808e18) : A(6.703903964971299e153);  // 2^63, 2^511
+  return magnitude(x) < end && magnitude(x) > A(1) / end;
+}
+template <class T> struct Reciprocal {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, A) { return -(has_square(x) ? dy / (x * x) : dy / x / x); }
+};
+template <class T> struct Rsqrt {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, A) {
+    const A r = A(-0.5) * math::rsqrt(x);
+    return has_square(x) ? dy * (r / x) : dy * r / x;
+  }
+};
+template <class T> struct Cube {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, A) { return has_square(x) ? dy * (A(3) * (x * x)) : A(3) * (dy * x * x); }
+};
 
 // dy / (3 cbrt(x)^2)
 template <class T> struct Cbrt {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, A) {
     const A r = math::cbrt(x);
-    return dy / r / r / A(3);
+    return dy / (A(3) * (r * r));
   }
 };
 
-template <class A> BARACUDA_D A twice(A dy, A h) { return dy * h * h; }
+BARACUDA_GRADIENT(Exp, times_exp<T>(dy, x))
+BARACUDA_GRADIENT(Exp2, times_exp2<T>(dy, x))
+BARACUDA_GRADIENT(Expm1, times_exp<T>(dy, x))
+BARACUDA_GRADIENT(Log, where_defined(!(x < A(0)), dy / x))
+BARACUDA_GRADIENT(Log2, where_defined(!(x < A(0)), dy / x * A(1.4426950408889634)))
+BARACUDA_GRADIENT(Log1p, where_defined(!(x < A(-1)), dy / (A(1) + x)))
+BARACUDA_GRADIENT(Logit, where_defined(!(x < A(0) || x > A(1)), dy / (x * (A(1) - x))))
 
-BARACUDA_GRADIENT(Exp, twice(dy, math::exp(A(0.5) * x)))
-BARACUDA_GRADIENT(Exp2, twice(dy * A(0.6931471805599453), math::exp2(A(0.5) * x)))
-BARACUDA_GRADIENT(Expm1, twice(dy, math::exp(A(0.5) * x)))
-BARACUDA_GRADIENT(Log, dy / x)
-BARACUDA_GRADIENT(Log2, dy * A(1.4426950408889634) / x)
-BARACUDA_GRADIENT(Log10, dy * A(0.4342944819032518) / x)
-BARACUDA_GRADIENT(Log1p, dy / (A(1) + x))
-BARACUDA_GRADIENT(Logit, dy / x / (A(1) - x))
+// dy / (x log 10): a small dy is divided first, so that it keeps its digits, others last, so that none overflows.
+template <class T> struct Log10 {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, A) {
+    const A scale = A(0.4342944819032518), first = magnitude(dy) < A(1e-20) ? A(1) : scale;
+    return where_defined(!(x < A(0)), dy * first / x * (first == A(1) ? scale : A(1)));
+  }
+};
 
 template <class T> BARACUDA_D acc_t<T> sine(acc_t<T> x) {
   if constexpr (is_half<T>) return half_math::sin<T>(x);
@@ -127,40 +172,56 @@ template <class T> BARACUDA_D acc_t<T> cosine(acc_t<T> x) {
   if constexpr (is_half<T>) return half_math::cos<T>(x);
   else return math::cos(x);
 }
-template <class T> BARACUDA_D acc_t<T> tangent(acc_t<T> x) {
-  if constexpr (is_half<T>) return half_math::tan<T>(x);
-  else return math::tan(x);
-}
 BARACUDA_GRADIENT(Sin, dy * cosine<T>(x))
 BARACUDA_GRADIENT(Cos, -dy * sine<T>(x))
 template <class T> struct Tan {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, A) {
-    const A t = tangent<T>(x);
-    return dy * math::fma(t, t, A(1));
+    const A c = cosine<T>(x);
+    if constexpr (is_half<T>) return twice(dy, math::fast_rcp(c));
+    else return dy / (c * c);
   }
 };
 BARACUDA_GRADIENT(Asin, dy / math::sqrt((A(1) - x) * (A(1) + x)))
 BARACUDA_GRADIENT(Acos, -dy / math::sqrt((A(1) - x) * (A(1) + x)))
 BARACUDA_GRADIENT(Atan, (math::abs(x) > A(1e10) ? dy / x / x : dy / math::fma(x, x, A(1))))
-BARACUDA_GRADIENT(Sinh, dy * math::cosh(x))
-BARACUDA_GRADIENT(Cosh, dy * math::sinh(x))
-BARACUDA_GRADIENT(Tanh, twice(dy, sech<T>(x)))
+BARACUDA_GRADIENT(Sinh, times_hyperbolic<T>(dy, x, [](A v) { return math::cosh(v); }))
+BARACUDA_GRADIENT(Cosh, times_hyperbolic<T>(dy, x, [](A v) { return math::sinh(v); }))
 BARACUDA_GRADIENT(Asinh, (math::abs(x) > A(1e10) ? dy / math::abs(x) : dy / math::sqrt(math::fma(x, x, A(1)))))
-BARACUDA_GRADIENT(Acosh, dy / math::sqrt(x - A(1)) / math::sqrt(x + A(1)))
-BARACUDA_GRADIENT(Atanh, dy / (A(1) - x) / (A(1) + x))
-BARACUDA_GRADIENT(Erf, A(1.1283791670955126) * twice(dy, gauss(x)))
-BARACUDA_GRADIENT(Erfc, A(-1.1283791670955126) * twice(dy, gauss(x)))
+BARACUDA_GRADIENT(Acosh, dy / (math::sqrt(x - A(1)) * math::sqrt(x + A(1))))
+BARACUDA_GRADIENT(Atanh, where_defined(!(math::abs(x) > A(1)), dy / ((A(1) - x) * (A(1) + x))))
+BARACUDA_GRADIENT(Erf, A(1.1283791670955126) * twice(dy, bell(x, A(0.5))))
+BARACUDA_GRADIENT(Erfc, A(-1.1283791670955126) * twice(dy, bell(x, A(0.5))))
 
-BARACUDA_GRADIENT(Sigmoid, A(0.25) * twice(dy, sech<T>(A(0.5) * x)))
-BARACUDA_GRADIENT(LogSigmoid, dy * sigmoids<T>(x).complement)
-BARACUDA_GRADIENT(Softplus, dy * sigmoids<T>(x).of)
-BARACUDA_GRADIENT(Silu, dy * silu_slope<T>(x))
-BARACUDA_GRADIENT(Gelu, dy * gelu_slope<T>(x))
-BARACUDA_GRADIENT(GeluTanh, dy * gelu_tanh_slope<T>(x))
-BARACUDA_GRADIENT(Mish, dy * mish_slope<T>(x))
-BARACUDA_GRADIENT(Elu, (x <= A(0) ? alpha * twice(dy, math::exp(A(0.5) * x)) : dy))
-BARACUDA_GRADIENT(Selu, (x <= A(0) ? A(1.7580993408473768) * twice(dy, math::exp(A(0.5) * x)) : A(1.0507009873554805) * dy))
+// s (1 - s) = (h r)^2, and 1 / cosh(x)^2 = (2 h r)^2 at 2 x.
+template <class T> struct Sigmoid {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, A) {
+    const auto [h, r] = logistic<T>(x);
+    return twice(dy, h * r);
+  }
+};
+template <class T> struct Tanh {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, A) {
+    const auto [h, r] = logistic<T>(A(2) * x);
+    return twice(dy, A(2) * h * r);
+  }
+};
+BARACUDA_GRADIENT(Softplus, softplus_gradient<T>(dy, x))
+BARACUDA_GRADIENT(LogSigmoid, softplus_gradient<T>(dy, -x))
+BARACUDA_GRADIENT(Silu, silu_gradient<T>(dy, x))
+BARACUDA_GRADIENT(Gelu, gelu_gradient<T>(dy, x))
+BARACUDA_GRADIENT(GeluTanh, gelu_tanh_gradient<T>(dy, x))
+BARACUDA_GRADIENT(Mish, mish_gradient<T>(dy, x))
+
+// dy alpha exp(x), below 0
+template <class A> BARACUDA_D A elu_gradient(A dy, A x, A alpha) {
+  const A h = math::exp(A(0.5) * x);
+  return dy * h * (alpha * h);
+}
+BARACUDA_GRADIENT(Elu, (x <= A(0) ? elu_gradient(dy, x, alpha) : dy))
+BARACUDA_GRADIENT(Selu, (x <= A(0) ? elu_gradient(dy, x, A(1.7580993408473768)) : A(1.0507009873554805) * dy))
 
 #undef BARACUDA_GRADIENT
 

@@ -11,7 +11,7 @@ template <template <class> class F, class T, class L> BARACUDA_D void gated_acti
   T* const y[1] = {static_cast<T*>(p.y)};
   const T* const given[2] = {static_cast<const T*>(p.gate), static_cast<const T*>(p.up)};
   map<L>(p, y, given, [](const auto& in, auto& out) {
-    map_elements<A>([](A gate, A up) { return F<T>::value(gate, A(0)) * up; }, in, out[0]);
+    map_elements<A>([](A gate, A up) { return F<T>::by(gate, up); }, in, out[0]);
   });
 }
 

@@ -1,21 +1,32 @@
 // gated_activation_backward   dgate = dy up act'(gate), dup = dy act(gate); schedule map.
 //
-// An output that is not wanted is a null pointer: it is neither computed nor stored.
+// An output that is not wanted is a null pointer: it is not stored, and in 32 and 64 bits not computed.
 #include <baracuda/map.cuh>
 #include "elementwise/gradients.cuh"
 
 namespace baracuda {
 
-// swiglu in 16 bits: the slope and the activation share one sigmoid. With two of them, 67 instructions an element, the
-// op was bound by issue: 126 us on 461 MB (H200) where the bytes take 108.
-template <class T, int N> BARACUDA_D void swiglu_gradients(const Vec<T, N> (&in)[3], Vec<T, N> (&out)[2]) {
+// dy up act'(gate), gradient(d) being d act'(gate). Where dy up overflows, the slope may bring it back: there both are
+// scaled down first.
+template <class T, class A, class G> BARACUDA_D A gate_gradient(A dy, A up, const G& gradient) {
+  A product = dy * up, back = A(1);
+  if (!is_same<T, f16> && math::isinf(product)) {  // products of f16 values do not overflow
+    constexpr A down = is_same<A, float> ? A(5.421010862427522e-20) : A(7.458340731200207e-155);  // 2^-64, 2^-512
+    product = (dy * down) * (up * down), back = A(1) / down;
+  }
+  return gradient(product) * back * back;
+}
+
+// In 16 bits the slope and the activation share one exponential. With two of them swiglu, 67 instructions an element,
+// was bound by issue: 126 us on 461 MB (H200) where the bytes take 108.
+template <template <class> class F, template <class> class G, class T, int N>
+BARACUDA_D void both_gradients(const Vec<T, N> (&in)[3], Vec<T, N> (&out)[2]) {
   const auto dy = cast_vec<float>(in[0]), gate = cast_vec<float>(in[1]), up = cast_vec<float>(in[2]);
   Vec<float, N> dgate, dup;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    const auto s = sigmoids<T>(gate[k]);
-    dgate[k] = dy[k] * up[k] * (s.of * math::fma(gate[k], s.complement, 1.0f));
-    dup[k] = dy[k] * (gate[k] * s.of);
+    dgate[k] = gate_gradient<T>(dy[k], up[k], [&](float d) { return G<T>::value(d, gate[k], 0.0f); });
+    dup[k] = F<T>::by(gate[k], dy[k]);
   }
   out[0] = cast_vec<T>(dgate);
   out[1] = cast_vec<T>(dup);
@@ -27,15 +38,17 @@ BARACUDA_D void gated_activation_backward(const GatedActivationBackwardParams& p
   T* const grads[2] = {static_cast<T*>(p.dgate), static_cast<T*>(p.dup)};
   const T* const given[3] = {static_cast<const T*>(p.dy), static_cast<const T*>(p.gate), static_cast<const T*>(p.up)};
   map<L>(p, grads, given, [&](const auto& in, auto& out) {
-    if constexpr (is_half<T> && is_same<F<T>, Silu<T>>) {
-      swiglu_gradients(in, out);
+    if constexpr (is_half<T>) {
+      both_gradients<F, G>(in, out);
       return;
     }
     if (p.dgate != nullptr) {
-      map_elements<A>([](A dy, A gate, A up) { return G<T>::value(dy * up, gate, A(0)); }, in, out[0]);
+      map_elements<A>(
+          [](A dy, A gate, A up) { return gate_gradient<T>(dy, up, [&](A d) { return G<T>::value(d, gate, A(0)); }); },
+          in, out[0]);
     }
     if (p.dup != nullptr) {
-      map_elements<A>([](A dy, A gate, A) { return dy * F<T>::value(gate, A(0)); }, in, out[1]);
+      map_elements<A>([](A dy, A gate, A) { return F<T>::by(gate, dy); }, in, out[1]);
     }
   });
 }

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, OpCategory, Params, Plan,
-    Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Forward, Geometry, Guarantee, OpCategory,
+    Params, Plan, Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import SIGNED
 from ...core.element import cast as cast_values
@@ -32,7 +32,7 @@ class AffineDescriptor(Descriptor):
 class AffineArgs(Args):
     """y may be x itself; both may have any strides."""
 
-    x: Array = operand("*shape", values=(-100, 100))
+    x: Array = operand("*shape", values=Everywhere())
     y: Array = output("*shape", inplace=("x",))
     alpha: Scalar = scalar(1.0)
     beta: Scalar = scalar(0.0)

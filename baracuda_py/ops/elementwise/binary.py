@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
-    Ulp, Variant, choice, element, extents, functional, operand, output,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, OpCategory, Params, Plan,
+    Problem, Ulp, Variant, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.element import HALVES, SIGNED
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .unary_formulas import fmax, fmin, maximum, minimum
 
 INTEGERS = (*SIGNED, ElementKind.U8)
 
@@ -69,18 +70,22 @@ class BinaryDescriptor(Descriptor):
             raise UnsupportedError(f"{self.kind.value} of {self.element} is not an integer in general; {why}")
 
 
+def _points(_: Any) -> tuple[float, ...]:
+    return (0, 0.5, 1, 2, 3, 10, 127, 128, 2.0**24, 2.0**53)
+
+
 @dataclass(slots=True, kw_only=True)
 class BinaryArgs(Args):
     """Any strides; y may be a or b itself where that has y's shape."""
 
-    a: Array = operand("*shape", broadcast=True, values=(-100, 100))
-    b: Array = operand("*shape", broadcast=True, values=(-100, 100))
+    a: Array = operand("*shape", broadcast=True, values=Everywhere(_points))
+    b: Array = operand("*shape", broadcast=True, values=Everywhere(_points))
     y: Array = output("*shape", inplace=("a", "b"))
 
 
 _FORMULAS: Mapping[BinaryKind, Any] = {
-    K.ADD: np.add, K.SUB: np.subtract, K.MUL: np.multiply, K.DIV: np.divide, K.POW: np.power, K.MAXIMUM: np.maximum,
-    K.MINIMUM: np.minimum, K.FMAX: np.fmax, K.FMIN: np.fmin, K.FLOOR_DIVIDE: np.floor_divide,
+    K.ADD: np.add, K.SUB: np.subtract, K.MUL: np.multiply, K.DIV: np.divide, K.POW: np.power, K.MAXIMUM: maximum,
+    K.MINIMUM: minimum, K.FMAX: fmax, K.FMIN: fmin, K.FLOOR_DIVIDE: np.floor_divide,
     K.REMAINDER: np.remainder, K.FMOD: np.fmod, K.ATAN2: np.arctan2, K.HYPOT: np.hypot, K.COPYSIGN: np.copysign,
 }  # fmt: skip
 
@@ -99,7 +104,7 @@ _ULPS = {K.POW: (4.5, 2.5), K.ATAN2: (3.5, 2.5), K.HYPOT: (3.5, 2.5), K.FLOOR_DI
 
 def _bound(kind: ElementKind, op: Any) -> ErrorBound:
     if kind in INTEGERS or op in _EXACT:
-        return Exact()
+        return Exact(signed_zero=kind not in INTEGERS)
     if op in _ULPS:
         return Ulp(0.51) if kind in HALVES else Ulp(_ULPS[op][kind is ElementKind.F64])
     # Rounded once; a subnormal bf16 product or quotient in float first. The truth for double has 64 bits itself.
@@ -118,7 +123,7 @@ def _geometry(p: Problem) -> Geometry | str:
 class BinaryPlan(Plan):
     """y = f(a, b) for the kinds of `BinaryKind` (torch.add, torch.maximum, …), a and b broadcast.
 
-    maximum and minimum propagate NaN, fmax and fmin drop it. floor_divide and remainder round the quotient down
+    maximum and minimum propagate NaN, fmax and fmin drop it; for all four +0 is above -0 (IEEE 754-2019). floor_divide and remainder round the quotient down
     (remainder has b's sign, as in Python), fmod rounds it to zero. Integers wrap; with b = 0 their floor_divide,
     remainder and fmod are 0, as in NumPy.
     """

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
-    Variant, extents, functional, operand, output,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, OpCategory, Params, Plan,
+    Problem, Variant, extents, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.element import INTS
@@ -40,24 +40,17 @@ class CastDescriptor(Descriptor):
         return self.to_element
 
 
-def _values(rng: Any, desc: CastDescriptor, shape: tuple[int, ...]) -> Any:
-    """Every magnitude the element has."""
-    kind = desc.element
-    if kind is ElementKind.BOOL:
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    if kind.is_integer:
-        limits = np.iinfo(kind.dtype)
-        values = rng.integers(limits.min, limits.max, shape, kind.dtype, endpoint=True)
-        return values >> rng.integers(0, kind.bits, shape, kind.dtype)
-    scale = np.exp2(rng.integers(-40, 70, shape))
-    return cast_values(rng.standard_normal(shape) * scale, kind)
+def _points(desc: CastDescriptor) -> tuple[float, ...]:
+    """The ends of the target's range, and halves, where rounding and clamping change."""
+    limits = desc.to_element.limits
+    return (0, 0.5, 1, 1.5, 2.5, float(limits.max), float(limits.max) + 0.5, float(-limits.min), limits.tiny)
 
 
 @dataclass(slots=True, kw_only=True)
 class CastArgs(Args):
     """y may be x itself where both elements are the same."""
 
-    x: Array = operand("*shape", values=_values)
+    x: Array = operand("*shape", values=Everywhere(_points))
     y: Array = output("*shape", element="to_element", inplace=("x",))
 
 

@@ -1,4 +1,4 @@
-"""erf and erfc of NumPy arrays, to the precision of the dtype they come in (NumPy has neither)."""
+"""erf, erfc, erfcx and exp(-k x²) of NumPy arrays, to the precision of the dtype they come in (NumPy has none)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _SERIES = (
     "5.580667535568077216914178e-21",
 )  # fmt: skip
 _TERMS = {2: 8, 4: 14, 8: 26}  # by itemsize: those above the dtype's own precision
-_FAR = 120  # erfc is 0 beyond it in every dtype
+_FAR = 240  # exp(-x² / 4) is 0 beyond it in every dtype
+_LARGE = 1e15  # exp(a²) erfc(a) is 1 / (√π a) long before
 
 
 def erfc(x: Any) -> Any:
@@ -48,13 +49,23 @@ def _near(x: Any) -> Any:
     return x * (total + 1) * 2 / np.sqrt(4 * np.arctan(x.dtype.type(1)))
 
 
-def _upper(a: Any) -> Any:
-    """erfc(a) for 0 <= a <= 120."""
+def erfcx(a: Any) -> Any:
+    """exp(a²) erfc(a) for a >= 0."""
+    a = np.minimum(a, _LARGE)
     t = (a - _CENTRE) / (a + _CENTRE)
     next_, after = np.zeros_like(a), np.zeros_like(a)
     for term in reversed(_SERIES[1 : _TERMS.get(a.dtype.itemsize)]):  # Clenshaw's recurrence
         next_, after = a.dtype.type(term) + 2 * t * next_ - after, next_
-    series = a.dtype.type(_SERIES[0]) + t * next_ - after
-    # exp(-a²) from a number whose square is exact, and the rest: else a² would round, and be large.
-    head = np.rint(a * 32) / 32
-    return series / (1 + 2 * a) * np.exp(-head * head) * np.exp(-(a - head) * (a + head))
+    return (a.dtype.type(_SERIES[0]) + t * next_ - after) / (1 + 2 * a)
+
+
+def bell(x: Any, k: Any) -> Any:
+    """exp(-k x²), k a power of two: from a number whose square is exact, and the rest; else x² would round."""
+    x = np.clip(x, -_FAR, _FAR)
+    head = np.rint(x * 32) / 32
+    return np.exp(-k * head * head) * np.exp(-k * (x - head) * (x + head))
+
+
+def _upper(a: Any) -> Any:
+    """erfc(a) for 0 <= a <= 240."""
+    return erfcx(a) * bell(a, 1)

@@ -9,19 +9,23 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, Vjp, choice,
-    element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Variant, Vjp, choice, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
-from .unary_kinds import ALPHA, FORWARD, INTEGERS, UnaryKind, unary_bound, unary_elements
+from .unary_formulas import FORWARD
+from .unary_kinds import (
+    ALPHA, INTEGERS, UnaryKind, rounded_alpha, unary_bound, unary_elements, unary_points,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnaryDescriptor(Descriptor):
     """x and y have shape `shape`. `alpha` is the coefficient of kinds that have one, by default PyTorch's.
 
-    leaky_relu: slope below 0 (0.01). elu: scale below 0 (1.0). hardshrink, softshrink: threshold (0.5).
+    leaky_relu: slope below 0 (0.01). elu: scale below 0 (1.0). hardshrink, softshrink: threshold (0.5). It is rounded
+    to the accumulator (f32, f64 for f64), so that a threshold is the number that the same constant in x is.
     """
 
     kind: UnaryKind = choice(UnaryKind)
@@ -45,13 +49,13 @@ class UnaryDescriptor(Descriptor):
 class UnaryArgs(Args):
     """y may be x itself; both may have any strides."""
 
-    x: Array = operand("*shape", values=(-100, 100))
+    x: Array = operand("*shape", values=Everywhere(unary_points))
     y: Array = output("*shape", inplace=("x",))
 
 
 def reference(desc: UnaryDescriptor, *, x: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
-    alpha = None if desc.alpha is None else x.dtype.type(desc.alpha)
+    alpha = rounded_alpha(desc, x)
     with np.errstate(all="ignore"):
         return {"y": np.asarray(FORWARD[desc.kind](x, alpha), x.dtype)}
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Variant, choice,
-    element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Variant, choice, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
-from .unary_kinds import ALPHA, SELECTS, SLOPE, UnaryKind, slope_bound
+from .unary_gradients import GRADIENT, slope_bound
+from .unary_kinds import ALPHA, UnaryKind, rounded_alpha, unary_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class UnaryBackwardDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if self.kind not in SLOPE:
+        if self.kind not in GRADIENT:
             raise InvalidProblemError(f"the derivative of {self.kind.value} is 0 wherever there is one; fill dx with 0")
         if self.alpha is None and self.kind in ALPHA:
             object.__setattr__(self, "alpha", ALPHA[self.kind])
@@ -39,22 +40,17 @@ class UnaryBackwardDescriptor(Descriptor):
 class UnaryBackwardArgs(Args):
     """x is the forward input, for every kind: f' of a rounded y would be wrong where f is flat."""
 
-    dy: Array = operand("*shape")
-    x: Array = operand("*shape")
+    dy: Array = operand("*shape", values=Everywhere())
+    x: Array = operand("*shape", values=Everywhere(unary_points))
     dx: Array = output("*shape", inplace=("dy", "x"))
 
 
 def reference(desc: UnaryBackwardDescriptor, *, dy: Any, x: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
-    alpha = None if desc.alpha is None else x.dtype.type(desc.alpha)
+    alpha = rounded_alpha(desc, x)
     with np.errstate(all="ignore"):
-        slope = SLOPE[desc.kind](x, alpha)
-        dx = np.asarray(dy * slope, x.dtype)
-        return {"dx": np.where(slope == 0, x.dtype.type(0), dx) if desc.kind in _GATES else dx}
+        return {"dx": np.asarray(GRADIENT[desc.kind](dy, x, alpha), x.dtype)}
 
-
-# These pass dy or nothing, not even NaN or inf.
-_GATES = {*SELECTS, UnaryKind.HARDSIGMOID} - {UnaryKind.ABS}
 
 PARAMS = Params("UnaryBackwardParams", dx="ptr", dy="ptr", x="ptr", alpha="f64", **map_params(3))
 
@@ -64,12 +60,16 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 class UnaryBackwardPlan(Plan):
-    """dx = dy f'(x), with PyTorch's slopes at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid."""
+    """dx = dy f'(x), with PyTorch's slopes at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid.
+
+    dy and x may have any exponent: where f'(x) alone overflows or vanishes, the product is still right. Outside the
+    domain of f (log, sqrt, asin, acosh, logit, …), where f is NaN, so is dx.
+    """
 
     op = "elementwise.unary_backward"
     category = OpCategory.ELEMENTWISE
     direction = "backward"
-    kinds = tuple(SLOPE)
+    kinds = tuple(GRADIENT)
     descriptor = UnaryBackwardDescriptor
     args = UnaryBackwardArgs
     reference = staticmethod(reference)

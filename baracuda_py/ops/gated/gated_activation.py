@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant, Vjp,
-    choice, element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp,
+    Variant, Vjp, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.checked import shown
 from ...core.element import HALVES
@@ -20,7 +20,8 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
-from ..elementwise.unary_kinds import FORWARD, UnaryKind, unary_bound
+from ..elementwise.unary_formulas import GATES
+from ..elementwise.unary_kinds import POINTS, UnaryKind, unary_bound
 
 
 class GatedActivationKind(enum.Enum):
@@ -58,19 +59,24 @@ class GatedActivationDescriptor(Descriptor):
     element: ElementKind = element()
 
 
+def gate_points(_: Any) -> tuple[float, ...]:
+    """Gates whose neighbours are worth testing."""
+    return POINTS
+
+
 @dataclass(slots=True, kw_only=True)
 class GatedActivationArgs(Args):
     """Any strides: gate and up may be the two halves of one packed projection. y may be either of them itself."""
 
-    gate: Array = operand("*shape")
-    up: Array = operand("*shape")
+    gate: Array = operand("*shape", values=Everywhere(gate_points))
+    up: Array = operand("*shape", values=Everywhere())
     y: Array = output("*shape", inplace=("gate", "up"))
 
 
 def reference(desc: GatedActivationDescriptor, *, gate: Any, up: Any) -> Mapping[str, Any]:
     """NumPy in the dtype gate comes in."""
     with np.errstate(all="ignore"):
-        return {"y": np.asarray(FORWARD[desc.kind.activation](gate, None) * up, gate.dtype)}
+        return {"y": np.asarray(GATES[desc.kind.activation](gate, up), gate.dtype)}
 
 
 def _bound(kind: ElementKind, gated: Any) -> ErrorBound:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Variant,
-    choice, element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Relative, Variant, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
-from ..elementwise.unary_kinds import FORWARD, SLOPE
-from .gated_activation import GatedActivationKind
+from ..elementwise.unary_formulas import GATES
+from ..elementwise.unary_gradients import gated_gradient
+from .gated_activation import GatedActivationKind, gate_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,9 @@ class GatedActivationBackwardDescriptor(Descriptor):
 class GatedActivationBackwardArgs(Args):
     """Any strides: dgate and dup may be the two halves of one packed gradient, and may overwrite the inputs."""
 
-    dy: Array = operand("*shape")
-    gate: Array = operand("*shape")
-    up: Array = operand("*shape")
+    dy: Array = operand("*shape", values=Everywhere())
+    gate: Array = operand("*shape", values=Everywhere(gate_points))
+    up: Array = operand("*shape", values=Everywhere())
     dgate: Array | None = output("*shape", optional=True, inplace=("dy", "gate", "up"))
     dup: Array | None = output("*shape", optional=True, inplace=("dy", "gate", "up"))
 
@@ -45,12 +46,9 @@ def reference(
     kind, found = desc.kind.activation, {}
     with np.errstate(all="ignore"):
         if "dgate" in wanted:
-            slope, product = SLOPE[kind](gate, None), dy * up
-            found["dgate"] = np.asarray(product * slope, gate.dtype)
-            if desc.kind is GatedActivationKind.REGLU:  # relu passes the gradient or nothing, not even NaN
-                found["dgate"] = np.where(slope == 0, gate.dtype.type(0), found["dgate"])
+            found["dgate"] = np.asarray(gated_gradient(kind, dy, up, gate), gate.dtype)
         if "dup" in wanted:
-            found["dup"] = np.asarray(dy * FORWARD[kind](gate, None), gate.dtype)
+            found["dup"] = np.asarray(GATES[kind](gate, dy), gate.dtype)
     return found
 
 

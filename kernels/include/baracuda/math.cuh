@@ -64,83 +64,36 @@ BARACUDA_D float minimum(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
-BARACUDA_D double maximum(double a, double b) { return a != a || b != b ? numeric<double>::nan() : ::fmax(a, b); }
-BARACUDA_D double minimum(double a, double b) { return a != a || b != b ? numeric<double>::nan() : ::fmin(a, b); }
+// Neither is NaN. Doubles have no such instruction, and what stands in for it may take either of two zeros.
+BARACUDA_D double larger(double a, double b) {
+  if (a == b) return __longlong_as_double(__double_as_longlong(a) & __double_as_longlong(b));
+  return a > b ? a : b;
+}
+BARACUDA_D double smaller(double a, double b) {
+  if (a == b) return __longlong_as_double(__double_as_longlong(a) | __double_as_longlong(b));
+  return a < b ? a : b;
+}
+BARACUDA_D double maximum(double a, double b) { return a != a || b != b ? numeric<double>::nan() : larger(a, b); }
+BARACUDA_D double minimum(double a, double b) { return a != a || b != b ? numeric<double>::nan() : smaller(a, b); }
 BARACUDA_D f16 maximum(f16 a, f16 b) { return __hmax_nan(a, b); }
 BARACUDA_D f16 minimum(f16 a, f16 b) { return __hmin_nan(a, b); }
 BARACUDA_D bf16 maximum(bf16 a, bf16 b) { return __hmax_nan(a, b); }
 BARACUDA_D bf16 minimum(bf16 a, bf16 b) { return __hmin_nan(a, b); }
+
+// The same, but the other number where one is NaN. PTX ISA, Floating Point Instructions: max, min: +0 is above -0.
+BARACUDA_D float fmax(float a, float b) { return ::fmaxf(a, b); }
+BARACUDA_D float fmin(float a, float b) { return ::fminf(a, b); }
+BARACUDA_D double fmax(double a, double b) { return a != a ? b : b != b ? a : larger(a, b); }
+BARACUDA_D double fmin(double a, double b) { return a != a ? b : b != b ? a : smaller(a, b); }
+
 template <class T, class = enable_if<is_integer<T>>> BARACUDA_D T maximum(T a, T b) { return a < b ? b : a; }
 template <class T, class = enable_if<is_integer<T>>> BARACUDA_D T minimum(T a, T b) { return b < a ? b : a; }
 
-// ---- logistic family and gelu ---------------------------------------------------------------------------------------
-
-// Float, wherever the result is normal: sigmoid, silu and gelu_tanh within 5 ulp, gelu within 7 and the error of erfc
-// (a float32 model of these formulas with exp and erfc correctly rounded gave 2.3, 2.9, 3.4 and 6.7).
-
-// 1 / (1 + exp(-x)) with the exponent never positive: no overflow, and relative accuracy in the negative tail.
-template <class T> BARACUDA_D T sigmoid(T x) {
-  const T e = exp(-abs(x));
-  return (x < T(0) ? e : T(1)) / (T(1) + e);
-}
-
-// x * exp(t) / (1 + exp(t)), t + tl the argument to twice the precision: the common form of silu and gelu_tanh.
-// Far down exp(t) would be subnormal while the product is not; there the exponential is applied as two halves.
-template <class T> BARACUDA_D T times_sigmoid(T x, T t, T tl) {
-  const T far = is_same<T, float> ? T(-80) : T(-700);
-  if (t < far) {
-    const T half = exp(t * T(0.5));
-    return x * half * fma(half, tl, half);
-  }
-  T e = exp(-abs(t));
-  e = fma(e, t < T(0) ? tl : -tl, e);
-  return (t < T(0) ? x * e : x) / (T(1) + e);
-}
-
-template <class T> BARACUDA_D T silu(T x) { return times_sigmoid(x, x, T(0)); }  // NaN at -inf, as x * sigmoid(x) is
+// ---- softplus -------------------------------------------------------------------------------------------------------
 
 // log(1 + exp(x)), accurate in both tails. max(NaN, 0) is 0, but log1p(exp(NaN)) is not.
 template <class T> BARACUDA_D T softplus(T x) { return (x > T(0) ? x : T(0)) + log1p(exp(-abs(x))); }
 template <class T> BARACUDA_D T log_sigmoid(T x) { return (x < T(0) ? x : T(0)) - log1p(exp(-abs(x))); }
-
-// Constants as head + tail: the tails of gelu are exp of a large argument, whose rounding would be multiplied by it.
-template <class T> struct GeluConstants;
-template <> struct GeluConstants<float> {
-  static constexpr float sqrt_half = 0.7071067690849304f, sqrt_half_low = 1.2101617485882343e-08f;
-  static constexpr float c1 = 1.5957691669464111f, c1_low = -4.534068054340423e-08f;   // 2 sqrt(2 / pi)
-  static constexpr float c2 = 0.07135481387376785f, c2_low = 2.3988324659995897e-09f;  // 0.044715 c1
-};
-template <> struct GeluConstants<double> {
-  static constexpr double sqrt_half = 0.7071067811865476, sqrt_half_low = -4.833646656726457e-17;
-  static constexpr double c1 = 1.5957691216057308, c1_low = -9.96930880911092e-17;
-  static constexpr double c2 = 0.07135481627260025, c2_low = -6.175149918155315e-19;
-};
-
-// x / 2 * erfc(-x / sqrt 2). The argument z + zl is carried to twice the precision in the negative tail, where
-// erfc(z + zl) = erfc(z) - 2 / sqrt(pi) exp(-z^2) zl to first order.
-template <class T> BARACUDA_D T gelu(T x) {
-  using C = GeluConstants<T>;
-  const T z = -x * C::sqrt_half;
-  T y = erfc(z);
-  if (z > T(0.5)) {
-    const T zl = fma(-x, C::sqrt_half, -z) - x * C::sqrt_half_low;
-    y = fma(exp(-z * z) * T(-1.1283791670955126), zl, y);
-  }
-  return T(0.5) * x * y;
-}
-
-// x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) = x * sigmoid(x (c1 + c2 x^2)), with that argument in two words.
-// Beyond |x| = 64 the sigmoid is 0 or 1 in float and in double, so the clamp only keeps the square finite.
-template <class T> BARACUDA_D T gelu_tanh(T x) {
-  using C = GeluConstants<T>;
-  const T c = x > T(64) ? T(64) : x < T(-64) ? T(-64) : x;
-  const T s = c * c, sl = fma(c, c, -s);
-  const T q = C::c2 * s, ql = fma(C::c2, s, -q);
-  const T p = q + C::c1, d = p - q;                              // two-sum: p + (q - (p - d)) + (c1 - d) is exact
-  const T pl = (q - (p - d)) + (C::c1 - d) + (ql + fma(C::c2, sl, fma(C::c2_low, s, C::c1_low)));
-  const T t = c * p, tl = fma(c, p, -t) + c * pl;
-  return times_sigmoid(x, t, tl);
-}
 
 // ---- fast_: stated error, for 16-bit outputs and for softmax inside attention ---------------------------------------
 
@@ -168,22 +121,5 @@ BARACUDA_D float fast_tanh(float x) {
 // exp(x), relative error below 2^-17 for |x| < 90: the product x * log2(e) rounds once, and |x| multiplies that.
 // Subnormal results are kept.
 BARACUDA_D float fast_exp(float x) { return ::exp2f(x * 1.44269504f); }
-
-// For f16 and bf16 outputs. Relative error below 2^-15 wherever the float result is normal and below 2^-17 where it is
-// normal in f16: at most a 32nd of half an ulp of either. Use the same function in the wide and the narrow row.
-BARACUDA_D float fast_sigmoid(float x) {
-  const float e = fast_exp(-abs(x));
-  return (x < 0.0f ? e : 1.0f) * fast_rcp(1.0f + e);
-}
-BARACUDA_D float fast_silu(float x) {
-  const float e = fast_exp(-abs(x));
-  return (x < 0.0f ? x * e : x) * fast_rcp(1.0f + e);
-}
-BARACUDA_D float fast_gelu_tanh(float x) {
-  const float t = x * fma(0.07135481627f * x, x, 1.59576912f);
-  const float e = fast_exp(-abs(t));
-  return (x < 0.0f ? x * e : x) * fast_rcp(1.0f + e);
-}
-BARACUDA_D float fast_gelu(float x) { return 0.5f * x * ::erfcf(x * -0.70710678f); }  // tail not compensated
 
 }  // namespace baracuda::math

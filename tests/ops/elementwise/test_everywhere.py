@@ -1,0 +1,191 @@
+"""Elementwise on NumPy over the whole range of each element, against mpmath: every kind keeps its bound everywhere."""
+
+import math
+
+import numpy as np
+import pytest
+import truth
+
+from baracuda_py.core.element import FLOATS, HALVES, ElementKind, cast
+from baracuda_py.core.error_bound import Exact, Relative
+from baracuda_py.ops.elementwise import binary, unary, unary_backward
+from baracuda_py.ops.elementwise.affine import affine
+from baracuda_py.ops.elementwise.binary import BinaryKind
+from baracuda_py.ops.elementwise.unary_gradients import GRADIENT, slope_bound
+from baracuda_py.ops.elementwise.unary_kinds import ALPHA, UnaryKind, unary_bound
+from baracuda_py.ops.gated import gated_activation, gated_activation_backward
+from baracuda_py.ops.gated.gated_activation import GatedActivationKind
+from baracuda_py.testing.tolerance import assert_within
+
+NAN, INF = math.nan, math.inf
+COUNT = {2: 100, 4: 60, 8: 60}
+
+
+def value(kind):
+    return kind.value
+
+
+def rounded(alpha, element):
+    return None if alpha is None else float(element.acc.dtype.type(alpha))
+
+
+def own(kind):
+    return {} if kind not in ALPHA else {"alpha": ALPHA[kind]}
+
+
+@pytest.mark.parametrize("kind", UnaryKind, ids=value)
+def test_forward(kind):
+    alpha = ALPHA.get(kind)
+    for element in FLOATS:
+        x = truth.off_poles(kind.value, truth.points(element, COUNT[element.itemsize], (alpha or 1.0,)))[::3]
+        wanted = truth.forward(kind.value, x, rounded(alpha, element))
+        got = getattr(unary, kind.value)(x, **own(kind))
+        assert_within(unary_bound(element, kind), got, wanted, element=element)
+
+
+@pytest.mark.parametrize("kind", GRADIENT, ids=value)
+def test_gradient(kind):
+    alpha = ALPHA.get(kind)
+    for element in FLOATS:
+        x = truth.off_poles(kind.value, truth.points(element, COUNT[element.itemsize], (alpha or 1.0,)))[::3]
+        dy = truth.cotangents(element, x.size)
+        wanted, scale = truth.gradient(kind.value, dy, x, rounded(alpha, element))
+        got = getattr(unary_backward, f"{kind.value}_backward")(dy, x, **own(kind))
+        bound = slope_bound(element, kind)
+        if isinstance(bound, Relative):
+            assert (wrong := truth.within_terms(element, got, wanted, scale)) is None, wrong
+        else:
+            assert_within(bound, got, wanted, element=element)
+
+
+@pytest.mark.parametrize("element", HALVES, ids=str)
+def test_every_half_is_the_double_rounded_once(element):
+    x = np.arange(2**16, dtype=np.uint16).view(element.dtype)
+    with np.errstate(invalid="ignore"):  # signaling NaN
+        wide = x.astype(np.float64)
+    for kind in UnaryKind:
+        more = {} if kind not in ALPHA else {"alpha": 0.75}
+        got = getattr(unary, kind.value)(x, **more)
+        wanted = cast(getattr(unary, kind.value)(wide, **more), element)
+        assert ((got == wanted) | ((got != got) & (wanted != wanted))).all(), kind
+
+
+ACTIVATIONS = {"glu": "sigmoid", "reglu": "relu", "swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
+
+
+@pytest.mark.parametrize("kind", GatedActivationKind, ids=value)
+def test_gated(kind):
+    """The product of a subnormal activation and a large factor has all digits; dgate is finite where dy up is not."""
+    name = ACTIVATIONS[kind.value]
+    for element in FLOATS:
+        gate = truth.points(element, COUNT[element.itemsize])[::5]
+        up, dy = truth.cotangents(element, gate.size), truth.cotangents(element, gate.size)[::-1].copy()
+        bound = gated_activation._bound(element, kind)
+        activation = [truth.FORWARD[name](truth.exact(x), None) for x in gate]
+        y = gated_activation.gated_activation(gate, up, kind=kind)
+        dgate, dup = gated_activation_backward.gated_activation_backward(dy, gate, up, kind=kind)
+        for got, factor in ((y, up), (dup, dy)):
+            wanted = [truth.wide(f * truth.exact(b)) for f, b in zip(activation, factor, strict=True)]
+            assert_within(bound, got, np.array(wanted), element=element)
+        products = [truth.exact(a) * truth.exact(b) for a, b in zip(dy, up, strict=True)]
+        wanted, scale = truth.gradient(name, products, gate, None)
+        # A product that overflows is scaled down: a slope below the smallest number is then 0.
+        lost = np.array([truth.wide(abs(p)) if abs(p) > element.limits.max else 0 for p in products])
+        scale = scale + lost * 2.0**element.limits.min_exponent
+        assert (wrong := truth.within_terms(element, dgate, wanted, scale)) is None, wrong
+
+
+@pytest.mark.parametrize("kind", BinaryKind, ids=value)
+def test_binary(kind):
+    for element in FLOATS:
+        a = truth.points(element, COUNT[element.itemsize])[::3]
+        a = a[a != 0]
+        order = np.random.default_rng(2).permutation(a.size)
+        a, b = np.concatenate([a, a]), np.concatenate([a[order], np.roll(a, 1)])
+        if kind.value in ("remainder", "fmod", "floor_divide", "add", "sub"):
+            a, b = a[::4], b[::4]
+        bound = binary._bound(element, kind)
+        bound = Exact() if isinstance(bound, Exact) else bound  # mpmath's zero has no sign
+        got = getattr(binary, kind.value)(a, b)
+        assert_within(bound, got, truth.binary(kind.value, a, b), element=element)
+
+
+def test_zeros_have_an_order():
+    zeros = np.array([0.0, -0.0])
+    a, b = np.repeat(zeros, 2), np.tile(zeros, 2)
+    for element in FLOATS:
+        for name in ("maximum", "fmax"):
+            got = getattr(binary, name)(cast(a, element), cast(b, element))
+            np.testing.assert_array_equal(np.signbit(got.astype(float)), [False, False, False, True])
+        for name in ("minimum", "fmin"):
+            got = getattr(binary, name)(cast(a, element), cast(b, element))
+            np.testing.assert_array_equal(np.signbit(got.astype(float)), [False, True, True, True])
+
+
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [
+        ("sqrt", [-1, -1e-4]), ("rsqrt", [-1, -1e-4]), ("log", [-1, -1e-4]), ("log2", [-1, -1e30]),
+        ("log10", [-1, -1e30]), ("log1p", [-1.5, -1e30]), ("asin", [1.5, -2]), ("acos", [1.5, -2]),
+        ("acosh", [0.5, -0.5, -2]), ("atanh", [1.5, -2]), ("logit", [-0.5, 1.5, 1e30]),
+    ],
+)  # fmt: skip
+def test_no_gradient_where_there_is_no_value(name, outside):
+    for element in FLOATS:
+        x = cast(np.array([*outside, NAN]), element)
+        assert np.isnan(getattr(unary, name)(x).astype(float)).all()
+        assert np.isnan(getattr(unary_backward, f"{name}_backward")(np.ones_like(x), x).astype(float)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "dx"),
+    [
+        ("reciprocal", 0.0, -INF), ("rsqrt", 0.0, -INF), ("sqrt", 0.0, INF), ("cbrt", 0.0, INF), ("log", 0.0, INF),
+        ("log", -0.0, -INF), ("log2", 0.0, INF), ("log10", 0.0, INF), ("log1p", -1.0, INF), ("asin", 1.0, INF),
+        ("acos", 1.0, -INF), ("acosh", 1.0, INF), ("atanh", -1.0, INF), ("logit", 0.0, INF), ("logit", 1.0, INF),
+    ],
+)  # fmt: skip
+def test_gradients_at_poles(name, x, dx):
+    for element in FLOATS:
+        one = cast(np.array([1.0]), element)
+        got = getattr(unary_backward, f"{name}_backward")(one, cast(np.array([x]), element))
+        assert float(got[0]) == dx
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh", "mish"])
+def test_gradients_of_activations_at_infinity(name):
+    for element in FLOATS:
+        x = cast(np.array([-INF, NAN]), element)
+        assert np.isnan(getattr(unary_backward, f"{name}_backward")(np.ones_like(x), x).astype(float)).all()
+
+
+def test_a_threshold_is_rounded_as_its_array_is():
+    for element in FLOATS:
+        x = cast(np.array([0.1, -0.1]), element.acc)
+        np.testing.assert_array_equal(unary.softshrink(x, alpha=0.1), [0, 0])
+        np.testing.assert_array_equal(unary.hardshrink(x, alpha=0.1), [0, 0])
+
+
+@pytest.mark.parametrize("element", [e for e in ElementKind if e.is_integer and e in binary.INTEGERS], ids=str)
+def test_integers_wrap_over_their_whole_range(element):
+    """Python's integers, cut to the element's bits."""
+    info, rng = np.iinfo(element.dtype), np.random.default_rng(3)
+    ends = np.array([info.min, info.min + 1, info.max - 1, info.max, 0, 1, 2, info.max // 2], object)
+    drawn = rng.integers(info.min, info.max, 200, element.dtype, endpoint=True)
+    a = np.concatenate([np.repeat(ends, ends.size), drawn.astype(object), [info.min, info.max]])
+    b = np.concatenate([np.tile(ends, ends.size), np.roll(drawn, 1).astype(object), [-1 if info.min else 1] * 2])
+
+    def wrapped(values):
+        return [(int(v) - info.min) % 2**element.bits + info.min for v in values]
+
+    x, y = a.astype(element.dtype), b.astype(element.dtype)
+    divided = [(p // q, p % q, int(math.copysign(1, p)) * (abs(p) % abs(q))) if q else (0, 0, 0)
+               for p, q in zip(a, b, strict=True)]  # fmt: skip
+    for name, wanted in {
+        "add": a + b, "sub": a - b, "mul": a * b, "maximum": np.maximum(a, b), "minimum": np.minimum(a, b),
+        "floor_divide": [d[0] for d in divided], "remainder": [d[1] for d in divided], "fmod": [d[2] for d in divided],
+    }.items():  # fmt: skip
+        np.testing.assert_array_equal(getattr(binary, name)(x, y), wrapped(wanted), err_msg=name)
+    for name, wanted in {"neg": -a, "abs": abs(a), "square": a * a, "relu": np.maximum(a, 0)}.items():
+        np.testing.assert_array_equal(getattr(unary, name)(x), wrapped(wanted), err_msg=name)
+    np.testing.assert_array_equal(affine(x, 3, -7), wrapped(3 * a - 7))
