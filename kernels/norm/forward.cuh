@@ -6,6 +6,7 @@
 // A row is cut into chunks of 16 bytes of x; chunk c belongs to lane c % LANES. A sum runs over the elements of a chunk,
 // over a lane's chunks, then over the lanes as a tree: its order depends on the kernel (so on the number of columns)
 // alone, and neither alignment, nor strides, nor the number of rows change a bit.
+#include "range.cuh"
 #include "sums.cuh"
 
 #include <baracuda/async_copy.cuh>
@@ -106,22 +107,31 @@ template <class T, class W, bool CENTER, bool WIDE> struct Affine {
 // the deviations' own rounding is the larger error, and on 16-bit data it does not average out.
 template <class A> BARACUDA_D A mean_tail(A mean, A low, A variance) { return mean * mean > variance ? low : A(0); }
 
-// mean is carried as mean + low, so that y keeps its digits when the mean is large.
+// Of a row as it is held: `scale` times its size (range.cuh), where `saved` is rstd of the row itself. The mean is carried
+// as mean + low, so that y keeps its digits when it is large.
 template <class A> struct Statistics {
-  A mean, low, rstd;
+  A mean, low, rstd, scale, saved;
+
+  // Whether the row stayed in range.
+  template <class P> BARACUDA_D bool spread(const P& p, A variance) {
+    const bool equal = variance == A(0) && scale <= A(1);  // every deviation is 0, whatever it is multiplied by
+    const A eps = scale == A(1) || equal ? static_cast<A>(p.eps) : static_cast<A>(p.eps * scale * scale);
+    rstd = A(1) / math::sqrt(variance + eps);
+    saved = equal ? rstd : rstd * scale;
+    return in_range(variance + eps);
+  }
 };
 
 template <bool CENTER, class A, int VEC> BARACUDA_D Vec<A, VEC> normalize(Vec<A, VEC> v, const Statistics<A>& s) {
-  const A shift = s.low == A(0) ? A(0) : s.low * s.rstd;
 #pragma unroll
-  for (int k = 0; k < VEC; ++k) v[k] = CENTER ? math::fma(v[k] - s.mean, s.rstd, -shift) : v[k] * s.rstd;
+  for (int k = 0; k < VEC; ++k) v[k] = CENTER ? (v[k] - s.mean - s.low) * s.rstd : v[k] * s.rstd;
   return v;
 }
 
 template <bool CENTER, class A, class P> BARACUDA_D void save(const P& p, i64 row, const Statistics<A>& s) {
-  if (p.rstd != nullptr) static_cast<A*>(p.rstd)[row] = s.rstd;
+  if (p.rstd != nullptr) static_cast<A*>(p.rstd)[row] = s.saved;
   if constexpr (CENTER) {
-    if (p.mean != nullptr) static_cast<A*>(p.mean)[row] = math::isfinite(s.mean) ? s.mean + s.low : s.mean;
+    if (p.mean != nullptr) static_cast<A*>(p.mean)[row] = (math::isfinite(s.mean) ? s.mean + s.low : s.mean) / s.scale;
   }
 }
 
@@ -147,9 +157,10 @@ template <bool WIDE, int HELD> BARACUDA_D void keep_all_packed(Chunk (&v)[HELD])
   }
 }
 
-// Of ROWS rows, chunk r * CHUNKS + c of v being the lane's c-th of row r; left(r, c) columns of it exist.
+// Of ROWS rows, chunk r * CHUNKS + c of v being the lane's c-th of row r; left(r, c) columns of it exist. Bit r of what is
+// returned: whether row r left the range.
 template <class T, int LANES, int CHUNKS, bool CENTER, bool WIDE, class A, int HELD, int ROWS, class P, class F>
-BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
+BARACUDA_D u32 moments(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
   constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;  // unrolled, or v in local memory
   // 16-bit x does not see the last bits of a float32 mean: its own are 2^13 times as coarse, or more.
   constexpr bool LOW = sizeof(T) > 2;
@@ -166,6 +177,7 @@ BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS
     s[r].mean = lanes_reduce<Sum, LANES>(sum, boards.template next<A>()) / count;
   }
   keep_all_packed<WIDE>(v);
+  u32 lost = 0;
 #pragma unroll UR
   for (int r = 0; r < ROWS; ++r) {
     A variance = s[r].mean;
@@ -180,7 +192,7 @@ BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS
       }
       if constexpr (LOW) {
         sum = lanes_reduce<SumPair, LANES>(sum, boards.template next<Pair<A>>());
-        const A low = sum.a * inverse;
+        const A low = sum.a / count;  // of equal deviations their value: then the variance is 0
         variance = (sum.b - sum.a * low) * inverse;
         if (variance < A(0)) variance = A(0);
         s[r].low = mean_tail(s[r].mean, low, variance);
@@ -188,9 +200,35 @@ BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS
         variance = lanes_reduce<Sum, LANES>(sum.b, boards.template next<A>()) * inverse;
       }
     }
-    s[r].rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
+    if (!s[r].spread(p, variance) && leaves_range<T>) lost |= 1u << r;
   }
   keep_all_packed<WIDE>(v);
+  return lost;
+}
+
+// The statistics, of rows that left the range when v holds them scaled.
+template <class T, int LANES, int CHUNKS, bool CENTER, bool WIDE, class A, int HELD, int ROWS, class P, class F>
+BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
+  constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;
+#pragma unroll UR
+  for (int r = 0; r < ROWS; ++r) s[r].scale = A(1);
+#pragma unroll 1
+  for (bool again = false;; again = true) {  // at most twice
+    const u32 lost = moments<T, LANES, CHUNKS, CENTER, WIDE>(p, v, s, boards, left);
+    const bool settled = LANES > warp_size ? lost == 0 : !__any_sync(full_warp, lost);  // groups of a warp go together
+    if (!leaves_range<T> || again || settled) break;
+#pragma unroll UR
+    for (int r = 0; r < ROWS; ++r) {
+      A top = 0;
+#pragma unroll UC
+      for (int c = 0; c < CHUNKS; ++c) top = math::maximum(top, chunk_top<T>(v[r * CHUNKS + c]));
+      top = lanes_reduce<Max, LANES>(top, boards.template next<A>());
+      if (!(lost >> r & 1)) continue;
+      s[r].scale = range_scale(top, p.eps);
+#pragma unroll UC
+      for (int c = 0; c < CHUNKS; ++c) scale_chunk<T>(v[r * CHUNKS + c], s[r].scale);
+    }
+  }
 }
 
 // Each group of LANES threads holds ROWS rows of at most LANES * CHUNKS chunks: x is read once.
@@ -323,66 +361,96 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
   const double count = static_cast<double>(p.cols);
 
   for (i64 row = blockIdx.x; row < p.rows; row += gridDim.x) {
-    // The batch at `start`: x, or on the second reading h where it was written (it may have replaced x), and the residual.
+    Statistics<A> s{0, 0, 0, A(1), 0};
+    // f(batch, its first column) for this thread's batches in order. They are of x, or on later readings of h where it was
+    // written (it may have replaced x), and the residual, times the row's scale.
     const RowAt<WIDE> at(p, row);
-    auto read = [&](Chunk (&v)[BATCH], i64 start, bool again) {
-      auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
-      const bool stored = again && adds<ADD>(p) && p.h != nullptr;
-      const int n = stored ? H : X;
-      const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
+    auto each = [&](bool again, auto f) {
+      for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
+        auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
+        const bool stored = again && adds<ADD>(p) && p.h != nullptr;
+        const int n = stored ? H : X;
+        const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
+        Chunk v[BATCH];
 #pragma unroll U
-      for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
-      if (adds<ADD>(p) && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
+        for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
+        if (adds<ADD>(p) && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
+        if (leaves_range<T> && s.scale != A(1)) {
+#pragma unroll U
+          for (int i = 0; i < BATCH; ++i) scale_chunk<T>(v[i], s.scale);
+        }
+        f(v, start);
+      }
     };
-    Statistics<A> s{0, 0, 0};
-    A variance;
-    if constexpr (CENTER) {
-      Moments<double> total{0, 0, 0};
-      for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-        Chunk v[BATCH];
-        read(v, start, false);
-        A sum = 0;
-        int elements = 0;
+    // Adds the sums of a batch's deviations from the mean, and of their squares.
+    auto add_deviations = [&](Pair<A>& sums, const Chunk (&v)[BATCH], i64 start, A mean) {
 #pragma unroll U
-        for (int i = 0; i < BATCH; ++i) {
-          const i64 left = p.cols - start - i * STEP;
-          elements += left >= VEC ? VEC : left > 0 ? static_cast<int>(left) : 0;
-          sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
-        }
-        const A n = static_cast<A>(elements), mean = sum / n;
+      for (int i = 0; i < BATCH; ++i) {
+        const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
+        sums = SumPair::apply(sums, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
+      }
+    };
+#pragma unroll 1
+    for (bool again = false;; again = true) {  // at most twice
+      A variance;
+      if constexpr (CENTER && is_same<A, double>) {  // no wider type for the sums: the mean first
+        A sum = 0;
+        each(again, [&](const Chunk (&v)[BATCH], i64) {
+#pragma unroll U
+          for (int i = 0; i < BATCH; ++i) sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
+        });
+        s.mean = block_reduce<Sum, THREADS>(sum) / count;
         Pair<A> dev{0, 0};
+        each(true, [&](const Chunk (&v)[BATCH], i64 start) { add_deviations(dev, v, start, s.mean); });
+        dev = block_reduce<SumPair, THREADS>(dev);
+        const A low = dev.a / count;
+        variance = (dev.b - dev.a * low) / count;
+        s.low = mean_tail(s.mean, low, variance);
+      } else if constexpr (CENTER) {
+        Moments<double> total{0, 0, 0};
+        each(again, [&](const Chunk (&v)[BATCH], i64 start) {
+          A sum = 0;
+          int elements = 0;
 #pragma unroll U
-        for (int i = 0; i < BATCH; ++i) {
-          const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
-          dev = SumPair::apply(dev, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
-        }
-        const A low = dev.a / n;
-        const A m2 = dev.b - dev.a * low, tail = math::isfinite(mean) ? mean_tail(mean, low, m2 / n) : A(0);
-        total = MergeMoments::apply(total, Moments<double>{double(mean) + double(tail), double(m2), double(n)});
+          for (int i = 0; i < BATCH; ++i) {
+            const i64 left = p.cols - start - i * STEP;
+            elements += left >= VEC ? VEC : left > 0 ? static_cast<int>(left) : 0;
+            sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
+          }
+          const A n = static_cast<A>(elements), mean = sum / n;
+          Pair<A> dev{0, 0};
+          add_deviations(dev, v, start, mean);
+          const A low = dev.a / n;
+          const A m2 = dev.b - dev.a * low, tail = math::isfinite(mean) ? mean_tail(mean, low, m2 / n) : A(0);
+          total = MergeMoments::apply(total, Moments<double>{double(mean) + double(tail), double(m2), double(n)});
+        });
+        total = block_reduce<MergeMoments, THREADS>(total);
+        s.mean = static_cast<A>(total.mean);
+        s.low = static_cast<A>(total.mean - double(s.mean));
+        variance = static_cast<A>(total.m2 / count);
+      } else {
+        double total = 0;
+        each(again, [&](const Chunk (&v)[BATCH], i64) {
+          A sum = 0;
+#pragma unroll U
+          for (int i = 0; i < BATCH; ++i) sum += chunk_squares(widen_chunk<T>(v[i]));
+          total += double(sum);
+        });
+        variance = static_cast<A>(block_reduce<Sum, THREADS>(total) / count);
       }
-      total = block_reduce<MergeMoments, THREADS>(total);
-      s.mean = static_cast<A>(total.mean);
-      s.low = static_cast<A>(total.mean - double(s.mean));
-      variance = static_cast<A>(total.m2 / count);
       if (variance < A(0)) variance = A(0);
-    } else {
-      double total = 0;
-      for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-        Chunk v[BATCH];
-        read(v, start, false);
-        A sum = 0;
+      const bool fits = s.spread(p, variance);
+      if (!leaves_range<T> || again || fits) break;
+      A top = 0;
+      each(true, [&](const Chunk (&v)[BATCH], i64) {
 #pragma unroll U
-        for (int i = 0; i < BATCH; ++i) sum += chunk_squares(widen_chunk<T>(v[i]));
-        total += double(sum);
-      }
-      variance = static_cast<A>(block_reduce<Sum, THREADS>(total) / count);
+        for (int i = 0; i < BATCH; ++i) top = math::maximum(top, chunk_top<T>(v[i]));
+      });
+      s.scale = range_scale(block_reduce<Max, THREADS>(top), p.eps);
     }
-    s.rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
     if (threadIdx.x == 0) save<CENTER>(p, row, s);
     T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
-    for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-      Chunk v[BATCH];
-      read(v, start, true);
+    each(true, [&](const Chunk (&v)[BATCH], i64 start) {
 #pragma unroll U
       for (int i = 0; i < BATCH; ++i) {
         const i64 col = start + i * STEP, left = p.cols - col;
@@ -391,7 +459,7 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
         affine.load(p, col, left);
         store_chunk<T, WIDE>(p, Y, out, col, affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[i]), s)), left);
       }
-    }
+    });
   }
 }
 
