@@ -204,8 +204,10 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
         sms = p.device.sms
         if streams and not suffix and rung.stages and blocks > 2 * sms and rung.smem <= p.device.smem:
             step = Step(rung.stream, (sms, 1, 1), params, axes, rung.threads, rung.smem)
+        elif blocks > _GRID:
+            return f"{blocks} blocks of rows; a launch holds {_GRID}"
         else:
-            step = Step(rung.name + suffix, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
+            step = Step(rung.name + suffix, (blocks, 1, 1), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout)
 
 
