@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..core.sku import BackendKind
 from .draw import Case, default_of, stored
 from .emulator import emulated_device, emulating
 from .gpu import DEVICE, OnDevice
+from .layouts import Placement, lay_out
 from .operands import operands
 from .recording import pointer_view
 
@@ -22,13 +23,13 @@ _OURS = PlanPreference(prefer_backend=BackendKind.BESPOKE)
 
 
 def call(
-    plan: type[Plan], desc: Any, wanted: Iterable[str], place: str, preference: PlanPreference | None = None,
+    plan: type[Plan], desc: Any, wanted: Collection[str], place: str, preference: PlanPreference | None = None,
     **given: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """What a call writes, by operand: for tests that know the values by another way than the reference.
 
     given: operands and scalars by name, floats in any dtype; those left out are None, or the scalar's default.
-    wanted: the outputs to be written. place: "numpy", "gpu", or "emulator", where no library's row can be taken.
+    wanted: the outputs to be written; one that is given, too, tells its element. place: "numpy", "gpu", or "emulator", where no library's row can be taken.
     """
     scalars = {spec.name: default_of(plan, spec) for spec in scalars_of(plan.args)}
     scalars |= {name: given[name] for name in scalars.keys() & given.keys()}
@@ -36,6 +37,9 @@ def call(
         spec.name: _stored(given.get(spec.name), spec.elements(desc)) for spec in arrays_of(plan.args) if spec.reads
     }
     ready = operands(Case(plan, desc, arrays | scalars, frozenset(wanted)))
+    for spec in arrays_of(plan.args):
+        if spec.name in wanted and spec.name in given and not spec.reads:
+            ready.laid[spec.name] = lay_out(given[spec.name], Placement())
     if place == "gpu":
         held = OnDevice(ready)
         plan.select(desc, preference, device=DEVICE).run(held.args())

@@ -115,7 +115,7 @@ def check_hidden(place: str, preference: Any, name: str, element: str, boolean: 
 def test_a_seen_value_spreads_what_it_holds(place: str) -> None:
     """Infinite with a weight of 0, and NaN: NaN in the queries that see it, as flash_sdpa gives; none in the others."""
     q, k = np.zeros((1, 1, 5, 8), np.float32), np.zeros((1, 1, 5, 8), np.float32)
-    q[..., 0], k[0, 0, 2, 0] = 1.0, -200.0
+    q[..., 0], k[0, 0, 2, 0] = 1.0, -2000.0
     v = np.ones((1, 1, 5, 4), np.float32)
     v[0, 0, 2, 1], v[0, 0, 3, 2], v[0, 0, 1, 3] = np.inf, np.nan, -np.inf
     facts = {"batch_size": 1, "num_heads": 1, "query_len": 5, "key_len": 5, "d_k": 8, "d_v": 4, "scale": 1.0,
