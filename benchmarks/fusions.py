@@ -87,13 +87,13 @@ def swiglu_backward() -> Sides:
 def cross_entropy() -> Sides:
     logits, targets = randn(TOKENS, P.vocab), cp.random.randint(0, P.vocab, TOKENS, dtype=cp.int32)
     dlogits, loss, one = cp.empty_like(logits), cp.zeros((), cp.float32), cp.ones((), cp.float32)
-    lse, total = cp.empty(TOKENS, cp.float32), cp.empty((), cp.float32)
+    stats, total = cp.empty((TOKENS, 2), cp.float32), cp.empty((), cp.float32)
     once = {"loss": loss, "dlogits": dlogits}
-    first = {"loss": loss, "lse": lse, "total_weight": total}
+    first = {"loss": loss, "stats": stats, "total_weight": total}
 
     def separate() -> None:
-        bc.cross_entropy(logits, targets, return_lse=True, return_total_weight=True, out=first)
-        bc.cross_entropy_backward(one, logits, targets, lse, None, total, out=dlogits)
+        bc.cross_entropy(logits, targets, return_stats=True, return_total_weight=True, out=first)
+        bc.cross_entropy_backward(one, logits, targets, stats, None, total, out=dlogits)
 
     return (
         "cross-entropy and its gradient in one read",

@@ -26,6 +26,14 @@ def emulation() -> None:
         pytest.skip(f"kernels not emulated, which takes NVRTC and g++: {why}")
 
 
+@pytest.fixture(params=["numpy", "emulator", pytest.param("gpu", marks=pytest.mark.gpu)])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where `baracuda_py.testing.places.call` runs: each backend that a machine has."""
+    if request.param == "emulator":
+        request.getfixturevalue("emulation")
+    return str(request.param)
+
+
 def devices() -> int:
     """CUDA devices the driver reports."""
     from baracuda_py.core.device import driver_device_count

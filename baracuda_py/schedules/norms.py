@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step
 from ..core.tensor import View
 from .rows import Rows, merge_rows, row_params
@@ -55,6 +57,14 @@ def norm_case(draw: Any) -> tuple[Any, Any]:
     if cols >= 4000:
         return draw.shape(0, 1, 0, 3), cols
     return draw.shape(0, 2, 0, 5 if cols > 300 else 14), cols
+
+
+def range_scale(h: Any, axes: tuple[int, ...], eps: float) -> Any:
+    """References: powers of two, one a row, by which a row and the root of eps are at most about 1: squares that fit."""
+    top = np.max(np.abs(h), axis=axes, keepdims=True, initial=h.dtype.type(math.sqrt(eps)))
+    limits = np.finfo(h.dtype)
+    exponent = np.clip(-np.frexp(np.where(np.isfinite(top), top, 1))[1], limits.minexp, limits.maxexp - 1)
+    return np.ldexp(h.dtype.type(1), exponent)
 
 
 def _axes(kind: ElementKind) -> Mapping[str, Any]:
@@ -194,8 +204,10 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
         sms = p.device.sms
         if streams and not suffix and rung.stages and blocks > 2 * sms and rung.smem <= p.device.smem:
             step = Step(rung.stream, (sms, 1, 1), params, axes, rung.threads, rung.smem)
+        elif blocks > _GRID:
+            return f"{blocks} blocks of rows; a launch holds {_GRID}"
         else:
-            step = Step(rung.name + suffix, (min(blocks, _GRID), 1, 1), params, axes, rung.threads)
+            step = Step(rung.name + suffix, (blocks, 1, 1), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout)
 
 

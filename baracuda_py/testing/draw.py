@@ -172,7 +172,7 @@ def fill(
             made = [_repeat(spec, one, rng) for one in made]
         arrays[spec.name] = made if spec.many else made[0]
     for spec in scalars_of(plan.args):
-        default = _default(plan, spec)
+        default = default_of(plan, spec)
         arrays[spec.name] = (1 if spec.integer else 0.5) if default is dataclasses.MISSING else default
     plan.complete(desc, arrays)
     wanted = {
@@ -196,7 +196,8 @@ def shapes_of(spec: Operand, desc: Any) -> list[tuple[int, ...]]:
     return [spec.shape(desc)]
 
 
-def _default(plan: type[Plan], spec: Operand) -> Any:
+def default_of(plan: type[Plan], spec: Operand) -> Any:
+    """What a call takes where the operand or scalar is not given."""
     return next(f.default for f in dataclasses.fields(plan.args) if f.name == spec.name)
 
 

@@ -13,8 +13,10 @@ template <class A> BARACUDA_D A alibi_add(A x, A slope, const AlibiCell& at) {
   return static_cast<A>(math::fma(static_cast<double>(slope), static_cast<double>(distance), static_cast<double>(x)));
 }
 
-template <class A, class P> BARACUDA_D A alibi_slope(const P& p, const AlibiMatrix& m) {
-  return __ldg(static_cast<const A*>(p.slopes) + (m.batch * p.slope_strides[0] + m.head * p.slope_strides[1]));
+template <class T, class P> BARACUDA_D acc_t<T> alibi_slope(const P& p, const AlibiMatrix& m) {
+  const i64 at = m.batch * p.slope_strides[0] + m.head * p.slope_strides[1];
+  if (p.wide_slopes) return __ldg(static_cast<const acc_t<T>*>(p.slopes) + at);
+  return to_acc(static_cast<const T*>(p.slopes)[at]);
 }
 
 template <class T, int MODE> BARACUDA_D void alibi(const AlibiParams& p) {
@@ -34,7 +36,7 @@ template <class T, int MODE> BARACUDA_D void alibi(const AlibiParams& p) {
     to = m.batch * p.strides[1][0] + m.head * p.strides[1][1] + at.query * p.strides[1][2] + at.key;
     x = load<4>(reinterpret_cast<const u32*>(scores + from));
   }
-  const A slope = alibi_slope<A>(p, m);
+  const A slope = alibi_slope<T>(p, m);
   if (alibi_plain<VEC>(p, at)) {
     const A start = alibi_start<A>(at);
     auto v = to_acc(unpack<T>(x));
@@ -72,7 +74,7 @@ template <class T> BARACUDA_D void alibi_elements(const AlibiParams& p) {
     }
     x[u] = static_cast<const T*>(p.scores)[at[0]];
     to[u] = at[1];
-    slope[u] = alibi_slope<A>(p, m);
+    slope[u] = alibi_slope<T>(p, m);
   }
 #pragma unroll
   for (int u = 0; u < EACH; ++u) {

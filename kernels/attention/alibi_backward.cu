@@ -114,7 +114,8 @@ template <class T, int MODE, int EACH> BARACUDA_D void alibi_backward(const Alib
 }
 
 // Slope o, head by head and within a head sample by sample, from its `count` slabs.
-template <class A> BARACUDA_D void alibi_backward_finish(const AlibiFinishParams& p) {
+template <class T> BARACUDA_D void alibi_backward_finish(const AlibiFinishParams& p) {
+  using A = acc_t<T>;
   const A* const part = static_cast<const A*>(p.partials) + blockIdx.x * p.count;
   A sum = 0;
 #pragma unroll 4
@@ -123,7 +124,9 @@ template <class A> BARACUDA_D void alibi_backward_finish(const AlibiFinishParams
   if (threadIdx.x == 0) {
     u32 sample;
     const u32 head = divmod(blockIdx.x, p.samples, sample);
-    static_cast<A*>(p.dslopes)[sample * p.strides[0] + head * p.strides[1]] = sum;
+    const i64 at = sample * p.strides[0] + head * p.strides[1];
+    if (p.wide_slopes) static_cast<A*>(p.dslopes)[at] = sum;
+    else static_cast<T*>(p.dslopes)[at] = from_acc<T>(sum);
   }
 }
 

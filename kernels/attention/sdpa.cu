@@ -11,7 +11,6 @@ namespace baracuda {
 namespace sdpa {
 
 enum Stage { stage_none = 0, stage_softcap = 1, stage_mask = 2 };  // what is written to p.scores
-enum Mask { mask_none = 0, mask_element = 1, mask_f32 = 2, mask_bool = 3 };
 
 template <class M, int V, class P> BARACUDA_D Vec<M, V> load_mask(const P& p, i64 at, i64 col, int left) {
   const M* mask = static_cast<const M*>(p.mask) + at + col * p.mask_stride[3];

@@ -46,4 +46,53 @@ template <class T, class P> BARACUDA_D Values<T> drop(const P& p, u32 bits, cons
   return out;
 }
 
+enum Mask { mask_none = 0, mask_element = 1, mask_f32 = 2, mask_bool = 3 };
+
+// Whether key `col` is hidden from a row whose mask starts at `at`. P as that of sdpa_mend.
+template <class T, class P> BARACUDA_D bool hidden(const P& p, i64 at, i64 row, i64 col) {
+  if (p.causal && col > row + p.shift) return true;
+  const i64 place = at + col * p.mask_stride[3];
+  if (p.mask_kind == mask_bool) return !static_cast<const u8*>(p.mask)[place];
+  if (p.mask_kind == mask_f32) return static_cast<const float*>(p.mask)[place] == -numeric<float>::infinity();
+  return p.mask_kind == mask_element && to_acc(static_cast<const T*>(p.mask)[place]) == -numeric<acc_t<T>>::infinity();
+}
+
 }  // namespace baracuda::sdpa
+
+namespace baracuda {
+
+// y = alpha * weights values, where a product made it NaN: once more, in the order of the keys, and without those that are
+// hidden, or with by_zero those whose weight is 0. A thread a piece of 16 bytes; nearly always it only looks.
+template <class T, class P> BARACUDA_D void sdpa_mend(const P& p) {
+  using A = acc_t<T>;
+  constexpr int V = vec_elems<T>;
+  u64 chunk;
+  const i64 linear = static_cast<i64>(
+      divmod(static_cast<u64>(thread_index<i64>()), static_cast<u64>(div_up(p.cols, V)), chunk));
+  if (linear >= p.rows) return;
+  const HeadRow at(linear, p.num_heads, p.query_len);
+  const i64 col = static_cast<i64>(chunk) * V, left = p.cols - col;
+  T* const y = static_cast<T*>(p.y) + at.offset(p.stride[0]) + col;
+  const auto found = to_acc(p.wide ? load_vec<T, V, true>(y, left) : load_vec<T, V, false>(y, left));
+  bool whole = true;
+#pragma unroll
+  for (int k = 0; k < V; ++k) whole = whole && !math::isnan(found[k]);
+  if (whole) return;
+  const T* const weights = static_cast<const T*>(p.weights) + at.offset(p.stride[1]);
+  const T* const values = static_cast<const T*>(p.values) + at.batch * p.stride[2][0] +
+                          at.head / p.group * p.stride[2][1] + col;
+  const i64 mask_at = at.batch * p.mask_stride[0] + at.head * p.mask_stride[1] + at.row * p.mask_stride[2];
+#pragma unroll 1
+  for (int k = 0; k < V && k < left; ++k) {
+    if (!math::isnan(to_acc(y[k]))) continue;
+    A sum = 0;
+    for (i64 key = 0; key < p.key_len; ++key) {
+      const A weight = to_acc(weights[key]);
+      const bool apart = p.by_zero ? weight == A(0) : sdpa::hidden<T>(p, mask_at, at.row, key);
+      if (!apart) sum = math::fma(weight, to_acc(values[key * p.stride[2][2] + k]), sum);
+    }
+    y[k] = from_acc<T>(static_cast<A>(p.alpha) * sum);
+  }
+}
+
+}  // namespace baracuda

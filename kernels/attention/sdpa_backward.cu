@@ -50,7 +50,7 @@ template <class T, bool FULL, bool DROP, class P> struct GradientWork {
     Values<T> x = dropped(raw, bits);
     const Values<T> w = unpack_chunk(weight);
 #pragma unroll
-    for (int k = 0; k < V; ++k) x[k] *= w[k];
+    for (int k = 0; k < V; ++k) x[k] = w[k] == A(0) ? A(0) : x[k] * w[k];  // a hidden key's may be NaN
     return tree_reduce<Sum>(x);
   }
 
@@ -65,7 +65,7 @@ template <class T, bool FULL, bool DROP, class P> struct GradientWork {
     if (p.dscores == nullptr) return;
     Values<T> x = dropped(raw, bits);
 #pragma unroll
-    for (int k = 0; k < V; ++k) x[k] = w[k] * (x[k] - sum);
+    for (int k = 0; k < V; ++k) x[k] = w[k] == A(0) ? A(0) : w[k] * (x[k] - sum);
     if (FULL && p.scores != nullptr) {
       if (p.masked != nullptr) write(masked, col, end, x, p.wide & 8);
       RowChunk<T> score;
@@ -75,7 +75,7 @@ template <class T, bool FULL, bool DROP, class P> struct GradientWork {
 #pragma unroll
       for (int k = 0; k < V; ++k) {
         const A t = math::tanh(s[k] * inverse);
-        x[k] *= math::fma(-t, t, A(1));
+        if (w[k] != A(0)) x[k] *= math::fma(-t, t, A(1));
       }
     }
     write(dscores, col, end, x, p.wide & 2);

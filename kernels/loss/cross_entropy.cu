@@ -23,7 +23,7 @@ struct LossPair {
   double loss, weight;
 };
 
-// Writes lse and, without a reduction, the loss; the row's share of both sums.
+// Writes the statistics and, without a reduction, the loss; the row's share of both sums.
 template <class T, int SMOOTH, class P>
 BARACUDA_D LossPair finish_row(const P& p, i64 row, const RowSums<acc_t<T>>& r) {
   using A = acc_t<T>;
@@ -41,6 +41,7 @@ BARACUDA_D LossPair finish_row(const P& p, i64 row, const RowSums<acc_t<T>>& r) 
   row_offsets(p, row, at);
   if (p.per_row) static_cast<A*>(p.loss)[at[3]] = static_cast<A>(out.loss);
   if (p.lse != nullptr) static_cast<A*>(p.lse)[at[4]] = static_cast<A>(high + log_sum);
+  if (p.stats != nullptr) static_cast<A*>(p.stats)[2 * row] = r.max, static_cast<A*>(p.stats)[2 * row + 1] = r.sum;
   return out;
 }
 
@@ -191,7 +192,7 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
     r.own = class_weight<T>(p, target);
     r.base = base_of(r.logit);
   }
-  if (counts || p.lse != nullptr) {  // nobody asks what an ignored row holds
+  if (counts || p.lse != nullptr || p.stats != nullptr) {  // nobody asks what an ignored row holds
     OnlineRow<T> online;
     for (int start = 0; start < slabs; start += K) {
       const int first = forgotten(start);

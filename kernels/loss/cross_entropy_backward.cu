@@ -1,6 +1,6 @@
 // cross_entropy_backward    dlogits[c] = g ((1 - eps) w[t] (p[c] - [c = t]) + eps / C (W p[c] - w[c])),
-//                           p = exp(x - lse)
-// Elementwise given lse: each group of G threads takes R rows, or one of `segments` parts of a long row.
+//                           p = exp(x - max) / sum
+// Elementwise given a row's max and sum: each group of G threads takes R rows, or one of `segments` parts of a long row.
 #include "loss/cross_entropy_common.cuh"
 
 namespace baracuda {
@@ -16,15 +16,17 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
 
   RowChunk<T> v[R][K];
   i64 target[R];
-  A lse[R], up[R];
+  A max[R], sum[R], up[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    i64 at[5];
-    row_offsets(p, r < valid ? first + r : 0, at);
+    i64 at[4];
+    const i64 row = r < valid ? first + r : 0;
+    row_offsets(p, row, at);
     const T* x = static_cast<const T*>(p.logits) + at[0];
     target[r] = read_target(p, at[2]);
     up[r] = static_cast<const A*>(p.dloss)[at[3]];
-    lse[r] = static_cast<const A*>(p.lse)[at[4]];
+    max[r] = static_cast<const A*>(p.stats)[2 * row];
+    sum[r] = static_cast<const A*>(p.stats)[2 * row + 1];
 #pragma unroll
     for (int j = 0; j < K; ++j) read_chunk<MODE>(v[r][j], x, p.step[0], column(r, j), cols, cast<T>(0.0f));
   }
@@ -39,7 +41,8 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
     target[r] = class_of(p, target[r], p.status);
     const A own = target[r] == no_class ? A(0) : class_weight<T>(p, target[r]);
     const auto row = row_gradient(static_cast<A>(p.smoothing), cols, weights, own, p.mean ? up[r] / share : up[r]);
-    i64 at[5];
+    const A factor = row.spread / sum[r];
+    i64 at[4];
     row_offsets(p, first + r, at);
     T* const out = static_cast<T*>(p.dlogits) + at[1];
 #pragma unroll
@@ -50,7 +53,7 @@ template <class T, int G, int K, int R, int MODE, class P> BARACUDA_D void cross
       if (target[r] != no_class) {
         auto g = unpack_chunk(v[r][j]);
 #pragma unroll
-        for (int k = 0; k < V; ++k) g[k] = row_exp<T>(g[k] - lse[r]) * row.spread;
+        for (int k = 0; k < V; ++k) g[k] = row_exp<T>(g[k] - max[r]) * factor;
         finish_gradient<T>(p, g, col, target[r], row, smooth);
         grad = from_acc<T>(g);
       }

@@ -6,13 +6,11 @@
 // A row is cut into chunks of 16 bytes of x; chunk c belongs to lane c % LANES. A sum runs over the elements of a chunk,
 // over a lane's chunks, then over the lanes as a tree: its order depends on the kernel (so on the number of columns)
 // alone, and neither alignment, nor strides, nor the number of rows change a bit.
-#include "sums.cuh"
+#include "range.cuh"
 
 #include <baracuda/async_copy.cuh>
 
 namespace baracuda::norm {
-
-enum Operand { X, RESIDUAL, WEIGHT, BIAS, Y, H };  // their places in the row parameters
 
 template <bool WIDE, class L> struct Place {
   RowAt<WIDE> row;
@@ -20,8 +18,7 @@ template <bool WIDE, class L> struct Place {
   L left;  // columns of the row from col on; <= 0: nothing to touch
 };
 
-// The residual, if there is one, added to N chunks; the sums are rounded to the element, and written where h is wanted.
-// place(i) says where chunk i stands. The ADD of a kernel: whether there is a residual is fixed, or seen at run time.
+// The ADD of a kernel: whether there is a residual is fixed, or seen at run time.
 enum Add { add_never, add_always, add_maybe };
 
 template <int ADD, class P> BARACUDA_D bool adds(const P& p) {
@@ -29,6 +26,8 @@ template <int ADD, class P> BARACUDA_D bool adds(const P& p) {
   else return ADD == add_always;
 }
 
+// The residual, if there is one, added to N chunks; the sums are rounded to the element, and written where h is wanted.
+// place(i) says where chunk i stands.
 template <class T, bool WIDE, int N, int MOST, class P, class F>
 BARACUDA_D void add_residual(const P& p, Chunk (&v)[N], F place) {
   const T* const residual = static_cast<const T*>(p.residual);
@@ -102,19 +101,14 @@ template <class T, class W, bool CENTER, bool WIDE> struct Affine {
   }
 };
 
-// The mean of the deviations corrects a mean that was rounded more coarsely than they were. Where the mean is the smaller,
-// the deviations' own rounding is the larger error, and on 16-bit data it does not average out.
-template <class A> BARACUDA_D A mean_tail(A mean, A low, A variance) { return mean * mean > variance ? low : A(0); }
-
 // mean is carried as mean + low, so that y keeps its digits when the mean is large.
 template <class A> struct Statistics {
   A mean, low, rstd;
 };
 
 template <bool CENTER, class A, int VEC> BARACUDA_D Vec<A, VEC> normalize(Vec<A, VEC> v, const Statistics<A>& s) {
-  const A shift = s.low == A(0) ? A(0) : s.low * s.rstd;
 #pragma unroll
-  for (int k = 0; k < VEC; ++k) v[k] = CENTER ? math::fma(v[k] - s.mean, s.rstd, -shift) : v[k] * s.rstd;
+  for (int k = 0; k < VEC; ++k) v[k] = CENTER ? (v[k] - s.mean - s.low) * s.rstd : v[k] * s.rstd;
   return v;
 }
 
@@ -147,9 +141,10 @@ template <bool WIDE, int HELD> BARACUDA_D void keep_all_packed(Chunk (&v)[HELD])
   }
 }
 
-// Of ROWS rows, chunk r * CHUNKS + c of v being the lane's c-th of row r; left(r, c) columns of it exist.
+// Of ROWS rows, chunk r * CHUNKS + c of v being the lane's c-th of row r; left(r, c) columns of it exist. Bit r of what is
+// returned: whether row r left the range.
 template <class T, int LANES, int CHUNKS, bool CENTER, bool WIDE, class A, int HELD, int ROWS, class P, class F>
-BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
+BARACUDA_D u32 statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
   constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;  // unrolled, or v in local memory
   // 16-bit x does not see the last bits of a float32 mean: its own are 2^13 times as coarse, or more.
   constexpr bool LOW = sizeof(T) > 2;
@@ -166,6 +161,7 @@ BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS
     s[r].mean = lanes_reduce<Sum, LANES>(sum, boards.template next<A>()) / count;
   }
   keep_all_packed<WIDE>(v);
+  u32 lost = 0;
 #pragma unroll UR
   for (int r = 0; r < ROWS; ++r) {
     A variance = s[r].mean;
@@ -180,7 +176,7 @@ BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS
       }
       if constexpr (LOW) {
         sum = lanes_reduce<SumPair, LANES>(sum, boards.template next<Pair<A>>());
-        const A low = sum.a * inverse;
+        const A low = sum.a / count;  // of equal deviations their value: then the variance is 0
         variance = (sum.b - sum.a * low) * inverse;
         if (variance < A(0)) variance = A(0);
         s[r].low = mean_tail(s[r].mean, low, variance);
@@ -188,9 +184,12 @@ BARACUDA_D void statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS
         variance = lanes_reduce<Sum, LANES>(sum.b, boards.template next<A>()) * inverse;
       }
     }
-    s[r].rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
+    const A spread = variance + static_cast<A>(p.eps);
+    s[r].rstd = A(1) / math::sqrt(spread);
+    if (leaves_range<T> && !in_range(spread)) lost |= 1u << r;
   }
   keep_all_packed<WIDE>(v);
+  return lost;
 }
 
 // Each group of LANES threads holds ROWS rows of at most LANES * CHUNKS chunks: x is read once.
@@ -204,45 +203,47 @@ BARACUDA_D void row(const P& p) {
   const int group = static_cast<int>(threadIdx.x) / LANES, lane = static_cast<int>(threadIdx.x) % LANES;
   const int cols = static_cast<int>(p.cols);
 
-  for (i64 first = i64(blockIdx.x) * TILE; first < p.rows; first += i64(gridDim.x) * TILE) {
-    const i64 mine = first + group;  // and the rows GROUPS, 2 GROUPS, … further
-    auto live = [&](int r) { return TILE == 1 || mine + r * GROUPS < p.rows; };
-    RowAt<WIDE> rows[ROWS];
+  const i64 first = i64(blockIdx.x) * TILE;
+  const i64 mine = first + group;  // and the rows GROUPS, 2 GROUPS, … further
+  auto live = [&](int r) { return TILE == 1 || mine + r * GROUPS < p.rows; };
+  RowAt<WIDE> rows[ROWS];
 #pragma unroll UR
-    for (int r = 0; r < ROWS; ++r) rows[r] = RowAt<WIDE>(p, live(r) ? mine + r * GROUPS : first);
-    auto place = [&](int i) {  // chunk i of the HELD ones
-      const int r = i / CHUNKS, col = ((i % CHUNKS) * LANES + lane) * VEC;
-      return Place<WIDE, int>{rows[r], col, live(r) ? cols - col : 0};
-    };
-    Chunk v[HELD];
+  for (int r = 0; r < ROWS; ++r) rows[r] = RowAt<WIDE>(p, live(r) ? mine + r * GROUPS : first);
+  auto place = [&](int i) {  // chunk i of the HELD ones
+    const int r = i / CHUNKS, col = ((i % CHUNKS) * LANES + lane) * VEC;
+    return Place<WIDE, int>{rows[r], col, live(r) ? cols - col : 0};
+  };
+  Chunk v[HELD];
 #pragma unroll U
-    for (int i = 0; i < HELD; ++i) {
-      const auto at = place(i);
-      const T* const base = static_cast<const T*>(p.x) + at.row.offset(p, X);
-      v[i] = load_chunk<T, WIDE, Access::streaming>(p, X, base, at.col, at.left);
-    }
-    if (adds<ADD>(p)) add_residual<T, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
+  for (int i = 0; i < HELD; ++i) {
+    const auto at = place(i);
+    const T* const base = static_cast<const T*>(p.x) + at.row.offset(p, X);
+    v[i] = load_chunk<T, WIDE, Access::streaming>(p, X, base, at.col, at.left);
+  }
+  if (adds<ADD>(p)) add_residual<T, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
 
-    Statistics<A> s[ROWS];
-    statistics<T, LANES, CHUNKS, CENTER, WIDE>(p, v, s, boards, [&](int r, int c) { return place(r * CHUNKS + c).left; });
+  Statistics<A> s[ROWS];
+  const u32 lost = statistics<T, LANES, CHUNKS, CENTER, WIDE>(
+      p, v, s, boards, [&](int r, int c) { return place(r * CHUNKS + c).left; });
+  auto kept = [&](int r) { return !leaves_range<T> || !(lost >> r & 1); };
+#pragma unroll UR
+  for (int r = 0; r < ROWS; ++r) {
+    if (lane == 0 && mine + r * GROUPS < p.rows && kept(r)) save<CENTER>(p, mine + r * GROUPS, s[r]);
+  }
+#pragma unroll UC
+  for (int c = 0; c < CHUNKS; ++c) {
+    const int col = (c * LANES + lane) * VEC;
+    Affine<T, W, CENTER, WIDE> affine;
+    affine.load(p, col, cols - col);
 #pragma unroll UR
     for (int r = 0; r < ROWS; ++r) {
-      if (lane == 0 && mine + r * GROUPS < p.rows) save<CENTER>(p, mine + r * GROUPS, s[r]);
-    }
-#pragma unroll UC
-    for (int c = 0; c < CHUNKS; ++c) {
-      const int col = (c * LANES + lane) * VEC;
-      Affine<T, W, CENTER, WIDE> affine;
-      affine.load(p, col, cols - col);
-#pragma unroll UR
-      for (int r = 0; r < ROWS; ++r) {
-        const auto at = place(r * CHUNKS + c);
-        const auto y = affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[r * CHUNKS + c]), s[r]));
-        T* const base = static_cast<T*>(p.y) + at.row.offset(p, Y);
-        store_chunk<T, WIDE>(p, Y, base, at.col, y, at.left);
-      }
+      const auto at = place(r * CHUNKS + c);
+      const auto y = affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[r * CHUNKS + c]), s[r]));
+      T* const base = static_cast<T*>(p.y) + at.row.offset(p, Y);
+      store_chunk<T, WIDE>(p, Y, base, at.col, y, kept(r) ? at.left : 0);
     }
   }
+  rescue<T, W, LANES, ROWS, CENTER, WIDE>(p, lost, mine, GROUPS, lane);
 }
 
 // ---- rows streaming through a ring in shared memory -----------------------------------------------------------------
@@ -296,11 +297,12 @@ BARACUDA_D void stream(const P& p) {
 #pragma unroll
     for (int i = 0; i < HELD; ++i) v[i] = slot(stage, i);
     Statistics<A> s[ROWS];
-    statistics<T, LANES, CHUNKS, CENTER, true>(p, v, s, boards, [&](int, int c) { return cols - column(c); });
+    const u32 lost =
+        statistics<T, LANES, CHUNKS, CENTER, true>(p, v, s, boards, [&](int, int c) { return cols - column(c); });
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       const i64 row = row_of(tile, r);
-      if (row >= p.rows) continue;
+      if (row >= p.rows || (leaves_range<T> && lost >> r & 1)) continue;
       if (lane == 0) save<CENTER>(p, row, s[r]);
       T* const out = static_cast<T*>(p.y) + RowAt<true>(p, row).offset(p, Y);
 #pragma unroll
@@ -309,6 +311,7 @@ BARACUDA_D void stream(const P& p) {
         store_chunk<T, true>(p, Y, out, column(c), y, cols - column(c));
       }
     }
+    rescue<T, W, LANES, ROWS, CENTER, true>(p, lost, row_of(tile, 0), GROUPS, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
 }
@@ -323,24 +326,48 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
   const double count = static_cast<double>(p.cols);
 
   for (i64 row = blockIdx.x; row < p.rows; row += gridDim.x) {
-    // The batch at `start`: x, or on the second reading h where it was written (it may have replaced x), and the residual.
-    const RowAt<WIDE> at(p, row);
-    auto read = [&](Chunk (&v)[BATCH], i64 start, bool again) {
-      auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
-      const bool stored = again && adds<ADD>(p) && p.h != nullptr;
-      const int n = stored ? H : X;
-      const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
-#pragma unroll U
-      for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
-      if (adds<ADD>(p) && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
-    };
     Statistics<A> s{0, 0, 0};
-    A variance;
-    if constexpr (CENTER) {
-      Moments<double> total{0, 0, 0};
+    // f(batch, its first column) for this thread's batches in order. They are of x, or on later readings of h where it was
+    // written (it may have replaced x), and the residual.
+    const RowAt<WIDE> at(p, row);
+    auto each = [&](bool again, auto f) {
       for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
+        auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
+        const bool stored = again && adds<ADD>(p) && p.h != nullptr;
+        const int n = stored ? H : X;
+        const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
         Chunk v[BATCH];
-        read(v, start, false);
+#pragma unroll U
+        for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
+        if (adds<ADD>(p) && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
+        f(v, start);
+      }
+    };
+    // Adds the sums of a batch's deviations from the mean, and of their squares.
+    auto add_deviations = [&](Pair<A>& sums, const Chunk (&v)[BATCH], i64 start, A mean) {
+#pragma unroll U
+      for (int i = 0; i < BATCH; ++i) {
+        const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
+        sums = SumPair::apply(sums, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
+      }
+    };
+    A variance;
+    if constexpr (CENTER && is_same<A, double>) {  // no wider type for the sums: the mean first
+      A sum = 0;
+      each(false, [&](const Chunk (&v)[BATCH], i64) {
+#pragma unroll U
+        for (int i = 0; i < BATCH; ++i) sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
+      });
+      s.mean = block_reduce<Sum, THREADS>(sum) / count;
+      Pair<A> dev{0, 0};
+      each(true, [&](const Chunk (&v)[BATCH], i64 start) { add_deviations(dev, v, start, s.mean); });
+      dev = block_reduce<SumPair, THREADS>(dev);
+      const A low = dev.a / count;
+      variance = (dev.b - dev.a * low) / count;
+      s.low = mean_tail(s.mean, low, variance);
+    } else if constexpr (CENTER) {
+      Moments<double> total{0, 0, 0};
+      each(false, [&](const Chunk (&v)[BATCH], i64 start) {
         A sum = 0;
         int elements = 0;
 #pragma unroll U
@@ -351,38 +378,35 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
         }
         const A n = static_cast<A>(elements), mean = sum / n;
         Pair<A> dev{0, 0};
-#pragma unroll U
-        for (int i = 0; i < BATCH; ++i) {
-          const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
-          dev = SumPair::apply(dev, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
-        }
+        add_deviations(dev, v, start, mean);
         const A low = dev.a / n;
         const A m2 = dev.b - dev.a * low, tail = math::isfinite(mean) ? mean_tail(mean, low, m2 / n) : A(0);
         total = MergeMoments::apply(total, Moments<double>{double(mean) + double(tail), double(m2), double(n)});
-      }
+      });
       total = block_reduce<MergeMoments, THREADS>(total);
       s.mean = static_cast<A>(total.mean);
       s.low = static_cast<A>(total.mean - double(s.mean));
       variance = static_cast<A>(total.m2 / count);
-      if (variance < A(0)) variance = A(0);
     } else {
       double total = 0;
-      for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-        Chunk v[BATCH];
-        read(v, start, false);
+      each(false, [&](const Chunk (&v)[BATCH], i64) {
         A sum = 0;
 #pragma unroll U
         for (int i = 0; i < BATCH; ++i) sum += chunk_squares(widen_chunk<T>(v[i]));
         total += double(sum);
-      }
+      });
       variance = static_cast<A>(block_reduce<Sum, THREADS>(total) / count);
     }
-    s.rstd = A(1) / math::sqrt(variance + static_cast<A>(p.eps));
+    if (variance < A(0)) variance = A(0);
+    const A spread = variance + static_cast<A>(p.eps);
+    if (leaves_range<T> && !in_range(spread)) {
+      rescue<T, W, THREADS, 1, CENTER, WIDE>(p, 1u, row, 1, static_cast<int>(threadIdx.x));
+      continue;
+    }
+    s.rstd = A(1) / math::sqrt(spread);
     if (threadIdx.x == 0) save<CENTER>(p, row, s);
     T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
-    for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-      Chunk v[BATCH];
-      read(v, start, true);
+    each(true, [&](const Chunk (&v)[BATCH], i64 start) {
 #pragma unroll U
       for (int i = 0; i < BATCH; ++i) {
         const i64 col = start + i * STEP, left = p.cols - col;
@@ -391,7 +415,7 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
         affine.load(p, col, left);
         store_chunk<T, WIDE>(p, Y, out, col, affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[i]), s)), left);
       }
-    }
+    });
   }
 }
 

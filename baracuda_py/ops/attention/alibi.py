@@ -49,6 +49,11 @@ class AlibiDescriptor(Descriptor):
     slope_batch: tuple[int, ...] = extents(())
     element: ElementKind = element()
 
+    @property
+    def slope_elements(self) -> tuple[ElementKind, ...]:
+        """What slopes and their gradient may be: the accumulator's element, or that of the scores."""
+        return tuple(dict.fromkeys((self.acc, self.element)))
+
     def validate(self) -> None:
         """The slopes' leading axes."""
         if self.slope_batch not in ((), (1,), (self.batch_size,)):
@@ -60,10 +65,10 @@ class AlibiDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class AlibiArgs(Args):
-    """Slopes are float32, float64 for float64; y may be scores."""
+    """Slopes are float32 (float64 for float64) or of the scores' element; y may be scores."""
 
     scores: Array = operand(X)
-    slopes: Array = operand(SLOPES, element="acc")
+    slopes: Array = operand(SLOPES, element="slope_elements")
     y: Array = output(X, inplace=("scores",))
 
 
@@ -114,8 +119,9 @@ def layout_name(views: Sequence[View], mode: int) -> str:
 
 
 PARAMS = Params(
-    "AlibiParams", scores="ptr", slopes="ptr", y="ptr", chunks="i64", slope_strides="i64[2]", **chunk_params(2)
-)
+    "AlibiParams", scores="ptr", slopes="ptr", y="ptr", chunks="i64", slope_strides="i64[2]", wide_slopes="i32",
+    **chunk_params(2),
+)  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -125,7 +131,8 @@ def _geometry(p: Problem) -> Geometry | str:
     values = chunk_values(desc, views, vec)
     chunks = desc.batch_size * desc.num_heads * values["matrix_chunks"]
     slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads))
-    params = {"chunks": chunks, "slope_strides": list(slopes.strides), **values}
+    wide = int(slopes.element is desc.acc)
+    params = {"chunks": chunks, "slope_strides": list(slopes.strides), "wide_slopes": wide, **values}
     grid = (max(1, -(-chunks // (THREADS * each))), 1, 1)
     kernel, axes = ("alibi_elements", {}) if mode == STRIDED else ("alibi", {"MODE": mode})
     step = Step(kernel, grid, params, axes, THREADS)
@@ -145,8 +152,8 @@ def random_case(draw: Any, descriptor: type[AlibiDescriptor]) -> AlibiDescriptor
 class AlibiPlan(Plan):
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi).
 
-    scores, y [batch, heads, queries, keys], any strides; slopes [heads] or [batch, heads], float32, float64 for
-    float64: `alibi_slopes(heads)`. Product and sum are rounded once to the accumulator, and once to the element.
+    scores, y [batch, heads, queries, keys], any strides; slopes [heads] or [batch, heads], float32 (float64
+    for float64) or of the scores' element: `alibi_slopes(heads)`. Product and sum are rounded once to the accumulator, and once to the element.
     """
 
     op = "attention.alibi"

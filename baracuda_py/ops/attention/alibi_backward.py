@@ -34,7 +34,7 @@ class AlibiBackwardArgs(Args):
 
     dy: Array = operand(X)
     dscores: Array | None = output(X, optional=True, inplace=("dy",))
-    dslopes: Array | None = output(SLOPES, element="acc", optional=True)
+    dslopes: Array | None = output(SLOPES, element="slope_elements", optional=True)
 
 
 def reference(desc: AlibiBackwardDescriptor, *, dy: Any, wanted: set[str]) -> Mapping[str, Any]:
@@ -54,7 +54,8 @@ PARAMS = Params(
     "AlibiBackwardParams", dy="ptr", dscores="ptr", partials="workspace", batch="i64", slabs="u32", summing="i32",
     **chunk_params(2),
 )  # fmt: skip
-FINISH = Params("AlibiFinishParams", dslopes="ptr", partials="workspace", count="i64", strides="i64[2]", samples="u32")
+FINISH = Params("AlibiFinishParams", dslopes="ptr", partials="workspace", count="i64", strides="i64[2]", samples="u32",
+                wide_slopes="i32")  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -83,7 +84,10 @@ def _geometry(p: Problem) -> Geometry | str:
         per_sample = desc.slope_batch == (desc.batch_size,)
         samples, parts = (desc.batch_size, slabs) if per_sample else (1, slabs * desc.batch_size)
         strides = [0, 1] if p.dslopes is None else [0, 0, *p.dslopes.strides][-2:]
-        params = {"partials": 0, "count": parts, "strides": strides, "samples": max(samples, 1)}
+        wide = int(p.dslopes is None or p.dslopes.element is desc.acc)
+        params = {
+            "partials": 0, "count": parts, "strides": strides, "samples": max(samples, 1), "wide_slopes": wide,
+        }  # fmt: skip
         if samples:
             steps.append(Step("alibi_backward_finish", (desc.num_heads * samples, 1, 1), params, {}, THREADS))
     workspace = aligned(slabs * matrices * desc.acc.itemsize) if summing else 0
@@ -93,7 +97,8 @@ def _geometry(p: Problem) -> Geometry | str:
 class AlibiBackwardPlan(Plan):
     """dscores = dy; dslopes[h] = Σ over b, i, j of dy[b, h, i, j] · (j - i), for slopes [batch, heads] over i, j.
 
-    dy, dscores [batch, heads, queries, keys], any strides; dslopes of the slopes' shape, float32, float64 for float64.
+    dy, dscores [batch, heads, queries, keys], any strides; dslopes of the slopes' shape, float32 (float64 for float64)
+    or of dy's element, summed in the former and rounded once.
     dy is read once for both. The sum's order is fixed by the shape: the chunks of a thread, its block, the blocks.
     """
 
@@ -111,7 +116,7 @@ class AlibiBackwardPlan(Plan):
                     "alibi_backward", "alibi_backward<{T}, {MODE}, {EACH}>", PARAMS,
                     {"MODE": (FLAT, ROWS, STRIDED), "EACH": (FEW, LOTS)}, THREADS, min_blocks=4, unit="alibi",
                 ),
-                Kernel("alibi_backward_finish", "alibi_backward_finish<{A}>", FINISH, {}, THREADS, unit="alibi"),
+                Kernel("alibi_backward_finish", "alibi_backward_finish<{T}>", FINISH, {}, THREADS, unit="alibi"),
             ),
             guarantee=Guarantee(Relative(2)),
         ),

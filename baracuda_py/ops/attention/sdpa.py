@@ -25,12 +25,12 @@ from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...schedules.attention import HALVES, SINGLES
-from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products, refuse_library
+from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Heads, Products, refuse_library
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
 from ...schedules.score_terms import dropout
 from .flash_sdpa import attention_case
 from .layouts import asked, is_swapped, shape_of, swap, swapped_call
-from .score_terms import AttentionDescriptor, batches, grouped, kept, restored, visible
+from .score_terms import AttentionDescriptor, batches, grouped, kept, restored, visible, weighted
 
 STAGES = ("raw", "softcap", "mask")
 _SCORES = "batch_size num_heads query_len key_len"
@@ -101,7 +101,7 @@ def reference(
     results = {name: np.empty(full, q.dtype) for name in wanted & {"attn", "scores"}}
     y, lse = np.empty((*full[:3], desc.d_v), q.dtype), np.empty(full[:3], q.dtype)
     added = None if mask is None else np.broadcast_to(mask, full)
-    seen = visible(desc)
+    reach = visible(desc)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for b in batches(desc):
             scores = store(products_of(desc, q[b], k[b].swapaxes(-1, -2)) * q.dtype.type(desc.scale))
@@ -109,9 +109,11 @@ def reference(
             if desc.softcap:
                 scores = desc.softcap * np.tanh(scores / desc.softcap)
             stages["softcap"] = scores
+            seen = reach
             if added is not None:
-                hidden = ~added[b] if added.dtype == np.bool_ else np.isneginf(added[b])
-                scores = np.where(hidden, -np.inf, scores if added.dtype == np.bool_ else scores + added[b])
+                own = added[b] if added.dtype == np.bool_ else ~np.isneginf(added[b])
+                seen = own if reach is None else own & reach
+                scores = scores if added.dtype == np.bool_ else scores + added[b]
             if seen is not None:
                 scores = np.where(seen, scores, -np.inf)
             stages["mask"] = scores = scores.astype(q.dtype, copy=False)
@@ -121,7 +123,7 @@ def reference(
             total = weights.sum(axis=-1)
             weights = weights / np.where(total == 0, 1, total)[..., None]
             keep = factors(desc, b, seed, offset, q.dtype)
-            y[b] = products_of(desc, store(weights if keep is None else weights * keep), v[b])
+            y[b] = weighted(desc, store(weights if keep is None else weights * keep), v[b], seen)
             lse[b] = base + np.log(total)
             for name, value in (("attn", weights), ("scores", stages[desc.scores_stage])):
                 if name in results:
@@ -135,6 +137,29 @@ PARAMS = Params(
     keep_scale="f64", softcap="f64", causal="i32", stage="i32", mask_kind="i32", mask_wide="i32", wide="i32",
     seed="iscalar", offset="iscalar",
 )  # fmt: skip
+
+
+MEND = Params(
+    "SdpaMendParams", y="ptr", weights="ptr", values="ptr", mask="ptr", stride="i64[3][3]", mask_stride="i64[4]",
+    rows="i64", num_heads="i64", query_len="i64", key_len="i64", cols="i64", group="i64", shift="i64", alpha="f64",
+    causal="i32", mask_kind="i32", by_zero="i32", wide="i32",
+)  # fmt: skip
+MEND_KERNEL = Kernel("mend", "sdpa_mend<{T}>", MEND, unit="mend")
+
+
+def mend(products: Products, to: str, weights: Heads, values: str, facts: Mapping[str, Any]) -> None:
+    """Output `to` = weights · values where it came out NaN: again, without what is hidden; a weight of 0 spreads NaN."""
+    desc, y, x = products.p.desc, products.operand(to), products.operand(values)
+    batch, heads, rows, cols = y.view.shape
+    chunks = batch * heads * rows * -(-cols * y.view.element.itemsize // 16)
+    if chunks:
+        params = {
+            "mask": NOWHERE.slot, "mask_stride": [0] * 4, "shift": 0, "alpha": 1.0, "causal": 0, "mask_kind": 0, "by_zero": 0,
+            "y": y.place.slot, "weights": weights.place.slot, "values": x.place.slot,
+            "stride": [y.strides, weights.strides, x.strides], "rows": batch * heads * rows, "num_heads": heads,
+            "query_len": rows, "key_len": desc.key_len, "cols": cols, "group": desc.group, "wide": int(y.wide),
+        }  # fmt: skip
+        products.steps.append(Step("mend", (-(-chunks // 256), 1, 1), params | dict(facts)))
 
 
 def row_kernels(name: str, params: Params, threads: int) -> tuple[Kernel, ...]:
@@ -213,6 +238,9 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
     if desc.batch_size * desc.num_heads * desc.query_len and (desc.key_len or p.lse is not None):
         products.steps.append(row_step(p, params, p.mask is not None or desc.softcap > 0 or params["stage"] > 0))
     products.multiply(products.even(weights), products.read("v"), "y")
+    if desc.is_causal or p.mask is not None:
+        hidden = {name: params[name] for name in ("shift", "causal", "mask_stride", "mask_kind")}
+        mend(products, "y", weights, "v", hidden | {"mask": NOWHERE.slot if p.mask is None else "mask"})
     views = [v for v in (p.q, p.k, p.v, p.y, p.attn, p.scores) if v is not None]
     return products.geometry("contiguous" if all(v.dense for v in views) else "inner_contiguous")
 
@@ -224,7 +252,7 @@ def _error(kind: ElementKind, _: Any) -> Relative:
 
 def rows_of(geometry: Any, source: str, kernels: tuple[Kernel, ...]) -> tuple[Variant, Variant]:
     """The table of a plan with products: through cuBLAS, or multiply-adds for machines and sizes without."""
-    made = (*kernels, COPY_KERNEL, PRODUCT_KERNEL)
+    made = (*kernels, MEND_KERNEL, COPY_KERNEL, PRODUCT_KERNEL)
     return (
         Variant(
             "cublas", lambda p: geometry(p, True), source=source, kernels=made, backend=BackendKind.CUBLAS,
@@ -240,8 +268,9 @@ def rows_of(geometry: Any, source: str, kernels: tuple[Kernel, ...]) -> tuple[Va
 class SdpaPlan(Plan):
     """y = attn v, attn = softmax of the capped and masked scale · q kᵀ (torch's scaled_dot_product_attention, MATH).
 
-    A query that sees no key has weights and y of zero and lse -inf. y is a plain product: a weight of 0 times an
-    infinite or NaN value is NaN, as in PyTorch. Operands with uneven heads or rows are copied to the workspace.
+    A query that sees no key has weights and y of zero and lse -inf. What is hidden, by a boolean False, a mask of -inf
+    or causality, has no part in y, be its key, value or score infinite or NaN, as in `flash_sdpa`; of a key that is
+    seen, a weight of 0 times such a value is NaN. Operands with uneven heads or rows are copied to the workspace.
     """
 
     op = "attention.sdpa"

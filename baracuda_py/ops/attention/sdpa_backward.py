@@ -18,9 +18,9 @@ from ...core.keywords import entry, unexpected
 from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
 from .layouts import asked, is_swapped, shape_of, swap, swapped_call
-from .sdpa import SdpaDescriptor, factors, products_of, row_kernels, row_step, rows_of, sdpa_case
+from .sdpa import SdpaDescriptor, factors, mend, products_of, row_kernels, row_step, rows_of, sdpa_case
 from .sdpa import reference as forward
-from .score_terms import batches, grouped
+from .score_terms import batches, grouped, weighted
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -69,6 +69,7 @@ def reference(
                 continue
             ds = store(products_of(desc, dy[b], v[b].swapaxes(-1, -2)))
             ds = ds if keep is None else ds * keep
+            ds = np.where(attn[b] == 0, 0, ds)
             ds = attn[b] * (ds - (attn[b] * ds).sum(axis=-1, keepdims=True))
             if "dmask" in wanted:
                 axes = tuple(i for i, n in enumerate(dmask.shape) if n == 1)
@@ -76,10 +77,10 @@ def reference(
                 part += store(ds).sum(axis=axes, keepdims=True)
             if desc.softcap and wanted & {"dq", "dk"}:
                 scores = store(products_of(desc, q[b], k[b].swapaxes(-1, -2)) * scale)
-                ds = ds * (1 - np.tanh(scores / desc.softcap) ** 2)
+                ds = np.where(attn[b] == 0, 0, ds * (1 - np.tanh(scores / desc.softcap) ** 2))
             ds = store(ds)
             if "dq" in wanted:
-                grads["dq"][b] = products_of(desc, ds, k[b]) * scale
+                grads["dq"][b] = weighted(desc, ds, k[b], ds != 0) * scale
             if "dk" in wanted:
                 grads["dk"][b] = (grouped(ds, desc).swapaxes(-1, -2) @ grouped(q[b], desc)) * scale
     return grads | {"dmask": dmask.reshape(desc.mask_shape)} if "dmask" in wanted else grads
@@ -131,6 +132,7 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
         products.multiply(kept_weights.t, products.read("dy"), "dv")
     if ds and p.dq is not None:
         products.multiply(products.even(ds), products.read("k"), "dq", desc.scale)
+        mend(products, "dq", ds, "k", {"alpha": desc.scale, "by_zero": 1})
     if ds and p.dk is not None:
         products.multiply(products.even(ds).t, products.read("q"), "dk", desc.scale)
     if ds and p.dmask is not None and p.dmask.size:
@@ -170,7 +172,8 @@ def _add_dmask(products: Products, ds: Heads, dmask: View) -> None:
 class SdpaBackwardPlan(Plan):
     """The gradients of `SdpaPlan` with respect to q, k, v and an added mask; heads that share a key head are summed.
 
-    Every sum has a fixed order; there are no atomics. The weights, scores and lse that the forward returns carry no
+    A weight of 0, as of a hidden key, has no part in any gradient of the queries, keys and mask, be the key or value
+    infinite or NaN. Every sum has a fixed order; there are no atomics. The weights, scores and lse that the forward returns carry no
     gradient. With a softcap the scores are computed again.
     """
 

@@ -72,7 +72,7 @@ class DenseGemmArgs(Args):
 
 def reference(desc: DenseGemmDescriptor, *, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Mapping[str, Any]:
     """NumPy matmul in the dtype the operands come in."""
-    y = np.matmul(a, b)
+    y = np.matmul(a, b) if alpha != 0.0 else np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
     if alpha != 1.0:
         y = y * y.dtype.type(alpha)
     return {"y": y if c is None or beta == 0.0 else y + y.dtype.type(beta) * c}
@@ -200,7 +200,8 @@ class DenseGemmPlan(Plan):
     """y = alpha · a @ b + beta · c over any batch axes and strides (torch.matmul, torch.baddbmm).
 
     a [*batch_shape, m, k], b [*batch_shape, k, n], c and y [*batch_shape, m, n]; f16, bf16, f32, f64; accumulation in
-    float32 (float64 for float64). k = 0 gives beta · c, or zeros.
+    float32 (float64 for float64). k = 0 gives beta · c, or zeros. As in BLAS, alpha = 0 leaves a and b out: NaN and
+    infinities in them do not reach y; likewise beta = 0 and c.
     """
 
     op = "gemm.dense_gemm"

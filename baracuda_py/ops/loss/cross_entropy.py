@@ -60,7 +60,9 @@ def random_weights(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 class CrossEntropyLossArgs(Args):
     """loss, lse and total_weight are in the accumulator's element: float32, float64 for float64 logits.
 
-    `lse` = log Σ exp(logits) and `total_weight` = Σ w[t] over the rows not ignored are what the backward takes.
+    `stats` are each row's maximum and Σ exp(logits - maximum), and `total_weight` = Σ w[t] over the rows not ignored:
+    what the backward takes. `lse` = log Σ exp(logits) is for who wants it (a z-loss): one number of the row's own size
+    keeps fewer digits of a probability than those two.
     """
 
     logits: Array = operand(_LOGITS)
@@ -68,6 +70,7 @@ class CrossEntropyLossArgs(Args):
     weight: Array | None = operand("num_classes", optional=True, values=random_weights)
     loss: Array = output("*loss_shape", element="acc")
     lse: Array | None = output("*batch_shape", element="acc", optional=True)
+    stats: Array | None = output("*batch_shape 2", element="acc", optional=True, layout="dense")
     total_weight: Array | None = output(element="acc", optional=True)
     dlogits: Array | None = output(_LOGITS, optional=True, inplace=("logits",))
 
@@ -117,7 +120,10 @@ def reference(
             loss -= eps / desc.num_classes * (z.sum(axis=1) if weight is None else (z * weight).sum(axis=1))
         loss[~valid] = 0
         total = own.sum()
-        results = {"lse": (top + log_s).reshape(desc.batch_shape), "total_weight": total}
+        results = {
+            "lse": (top + log_s).reshape(desc.batch_shape), "total_weight": total,
+            "stats": np.concatenate([top, s], axis=1).reshape(*desc.batch_shape, 2),
+        }  # fmt: skip
         if desc.reduction == "none":
             results["loss"] = loss.reshape(desc.batch_shape)
         else:
@@ -132,7 +138,7 @@ _COMMON = {"ignore": "i64", "weight_step": "i64", "wide_targets": "i32"}
 PREPARE = Params("CrossEntropyPrepareParams", targets="ptr", weight="ptr", out="workspace", parts="i64", tile="i64",
                  **_COMMON, **group_params(0, 1))  # fmt: skip
 ROWS = Params(
-    "CrossEntropyParams", logits="ptr", targets="ptr", weight="ptr", loss="ptr", lse="ptr", dlogits="ptr",
+    "CrossEntropyParams", logits="ptr", targets="ptr", weight="ptr", loss="ptr", lse="ptr", stats="ptr", dlogits="ptr",
     prepared="workspace", sums="workspace", status="status", smoothing="f64", parts="i64", per_row="i32", mean="i32",
     keep_sums="i32", stage="i32", wide_weight="i32", **_COMMON, **group_params(2, 3),
 )  # fmt: skip
@@ -237,7 +243,7 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
 
 
 class CrossEntropyLossPlan(Plan):
-    """Cross entropy of logits against class indices, with lse, the weight sum and the gradient on request."""
+    """Cross entropy of logits against class indices, with its statistics, the weight sum and the gradient on request."""
 
     op = "loss.cross_entropy"
     category = OpCategory.LOSS

@@ -1,6 +1,6 @@
-"""Gradient of cross_entropy from the saved lse and weight sum (torch's log_softmax and nll_loss backward in one pass).
+"""Gradient of cross_entropy from its saved statistics (torch's log_softmax and nll_loss backward in one pass).
 
-With p = exp(logits - lse), W = Σ w and g = dloss, divided by total_weight under "mean",
+With p = exp(logits - max) / sum, W = Σ w and g = dloss, divided by total_weight under "mean",
 
     dlogits = g ((1 - ε) w[t] (p - onehot(t)) + ε / C (W p - w))        0 where t is ignore_index
 """
@@ -32,20 +32,25 @@ _AT_ONCE = 2
 
 @dataclass(slots=True, kw_only=True)
 class CrossEntropyLossBackwardArgs(Args):
-    """`lse` and `total_weight` are outputs of the forward; without total_weight it is summed again from the targets."""
+    """`stats` and `total_weight` are outputs of the forward; without total_weight it is summed again from the targets.
+
+    stats[..., 0] is the maximum of a row, stats[..., 1] its Σ exp(logits - maximum): no probability exceeds 1, however
+    far from 0 the logits are.
+    """
 
     dloss: Array = operand("*loss_shape", element="acc")
     logits: Array = operand(_LOGITS)
     targets: Array = operand("*batch_shape", element=(ElementKind.I64, ElementKind.I32), values=(0, "num_classes"))
-    lse: Array = operand("*batch_shape", element="acc")
+    stats: Array = operand("*batch_shape 2", element="acc", layout="dense")
     weight: Array | None = operand("num_classes", optional=True, values=random_weights)
     total_weight: Array | None = operand(element="acc", optional=True)
     dlogits: Array = output(_LOGITS, inplace=("logits",))
 
 
 def reference(
-    desc: CrossEntropyLossDescriptor, *, dloss: Any, logits: Any, targets: Any, lse: Any, weight: Any, total_weight: Any
-) -> Mapping[str, Any]:
+    desc: CrossEntropyLossDescriptor, *, dloss: Any, logits: Any, targets: Any, stats: Any, weight: Any,
+    total_weight: Any,
+) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype the logits come in."""
     rows = logits.reshape(-1, desc.num_classes)
     terms = target_terms(desc, targets, weight, rows.dtype)
@@ -53,19 +58,20 @@ def reference(
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         if desc.reduction == "mean":
             scale = scale / (terms[2].sum() if total_weight is None else total_weight)
-        return {"dlogits": gradient(desc, np.exp(rows - lse.reshape(-1, 1)), terms, weight, scale)}
+        top, total = np.split(stats.reshape(-1, 2), 2, axis=1)
+        return {"dlogits": gradient(desc, np.exp(rows - top) / total, terms, weight, scale)}
 
 
 PARAMS = Params(
-    "CrossEntropyBackwardParams", dloss="ptr", logits="ptr", targets="ptr", lse="ptr", weight="ptr", total_weight="ptr",
+    "CrossEntropyBackwardParams", dloss="ptr", logits="ptr", targets="ptr", stats="ptr", weight="ptr", total_weight="ptr",
     dlogits="ptr", prepared="workspace", status="status", smoothing="f64", parts="i64", segments="i64", ignore="i64",
-    weight_step="i64", wide_targets="i32", mean="i32", wide_weight="i32", **group_params(2, 3),
+    weight_step="i64", wide_targets="i32", mean="i32", wide_weight="i32", **group_params(2, 2),
 )  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    rows = target_rows(p, (p.dloss if desc.reduction == "none" else None, p.lse))
+    rows = target_rows(p, (p.dloss if desc.reduction == "none" else None,))
     if isinstance(rows, str):
         return rows
     mean = desc.reduction == "mean"
@@ -116,22 +122,22 @@ class CrossEntropyLossBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: CrossEntropyLossDescriptor, arrays: dict[str, Any]) -> None:
-        """Some rows are ignored; lse and total_weight become what the forward gives."""
+        """Some rows are ignored; stats and total_weight become what the forward gives."""
         CrossEntropyLossPlan.complete(desc, arrays)
         given = {
             name: None if arrays[name] is None else decode(arrays[name], desc.element).astype(np.float64)
             for name in ("logits", "weight")
         }
         results = forward(desc, targets=arrays["targets"], wanted=set(), **given)
-        arrays["lse"] = np.array(cast(results["lse"], desc.acc))
+        arrays["stats"] = np.array(cast(results["stats"], desc.acc))
         if arrays["total_weight"] is not None:
             arrays["total_weight"] = np.array(cast(results["total_weight"], desc.acc))
 
     @classmethod
     def bytes(cls, desc: CrossEntropyLossDescriptor) -> int:
-        """The logits read and their gradient written once, with int64 targets and lse."""
+        """The logits read and their gradient written once, with int64 targets and statistics."""
         rows = int(np.prod(desc.batch_shape, dtype=np.int64))
-        return rows * (2 * desc.num_classes * desc.element.itemsize + 8 + desc.acc.itemsize)
+        return rows * (2 * desc.num_classes * desc.element.itemsize + 8 + 2 * desc.acc.itemsize)
 
 
 cross_entropy_backward = functional(CrossEntropyLossBackwardPlan)

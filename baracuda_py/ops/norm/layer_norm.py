@@ -14,8 +14,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
-    affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_case, settle_weight_element,
-    streaming_geometry,
+    affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_case, range_scale,
+    settle_weight_element, streaming_geometry,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -69,12 +69,19 @@ def reference(
     axes = tuple(range(len(desc.batch_shape), h.ndim))
     count = h.dtype.type(int(np.prod(desc.normalized_shape)))
     with np.errstate(all="ignore"):
-        mean = np.sum(h, axis=axes, keepdims=True) / count
-        y = h - mean
-        rstd = 1 / np.sqrt(np.sum(y * y, axis=axes, keepdims=True) / count + h.dtype.type(desc.eps))
-        y = y * rstd
+        scale = range_scale(h, axes, desc.eps)
+        z = h * scale
+        mean = np.sum(z, axis=axes, keepdims=True) / count
+        y = z - mean
+        low = np.sum(y, axis=axes, keepdims=True) / count
+        variance = np.maximum(np.sum(y * y, axis=axes, keepdims=True) / count - low * low, 0)
+        low = np.where(mean * mean > variance, low, 0)  # what the mean's own rounding left out
+        equal, eps = (variance == 0) & (scale <= 1), h.dtype.type(desc.eps)  # every deviation is 0, at any scale
+        rstd = 1 / np.sqrt(variance + np.where(equal, eps, eps * scale * scale))
+        y = (y - low) * rstd
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
+        mean, rstd = (mean + low) / scale, np.where(equal, rstd, rstd * scale)
     return {"y": y, "h": h, "mean": mean.reshape(desc.batch_shape), "rstd": rstd.reshape(desc.batch_shape)}
 
 

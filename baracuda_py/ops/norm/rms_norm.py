@@ -15,7 +15,7 @@ from ...core import (
 from ...core.element import cast
 from ...schedules.norms import (
     affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_case,
-    settle_weight_element,
+    range_scale, settle_weight_element,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -65,9 +65,12 @@ def reference(desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wa
     axes = tuple(range(len(desc.batch_shape), h.ndim))
     count = h.dtype.type(int(np.prod(desc.normalized_shape)))
     with np.errstate(all="ignore"):
-        rstd = 1 / np.sqrt(np.sum(h * h, axis=axes, keepdims=True) / count + h.dtype.type(desc.eps))
-        y = h * rstd if weight is None else h * rstd * weight
-    return {"y": y, "h": h, "rstd": rstd.reshape(desc.batch_shape)}
+        scale = range_scale(h, axes, desc.eps)
+        z = h * scale
+        eps = h.dtype.type(desc.eps) * scale * scale
+        rstd = 1 / np.sqrt(np.sum(z * z, axis=axes, keepdims=True) / count + eps)
+        y = z * rstd if weight is None else z * rstd * weight
+    return {"y": y, "h": h, "rstd": (rstd * scale).reshape(desc.batch_shape)}
 
 
 PARAMS = forward_params("RMSNormParams", x="ptr", weight="ptr", residual="ptr", y="ptr", h="ptr", rstd="ptr")

@@ -34,6 +34,7 @@ from ...core import (
     scalar,
     shapes,
 )  # fmt: skip
+from ...core.element import cast
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.multi_tensor import chunk_counts, groups, merge
 
@@ -104,26 +105,35 @@ class AdamStepArgs(Args):
 
 def reference(desc: AdamStepDescriptor, *, params: Any, grads: Any, exp_avg: Any, exp_avg_sq: Any, params_copy: Any,
               lr: Any, step: Any, grad_scale: Any) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype the parameters come in; the coefficients of the step in float64 at least."""
+    """NumPy in the dtype the parameters come in; the coefficients of the step in float64 at least.
+
+    Gradients, moments and eps are rounded to the moments' element, as they are kept: what vanishes there vanishes here.
+    """
     if not params:
         return {}
+
+    def kept(x: Any) -> Any:
+        return np.asarray(cast(x, desc.acc)).astype(x.dtype)
+
     dtype = params[0].dtype.type
     wide = np.promote_types(params[0].dtype, np.float64).type
     t, rate = max(int(step), 1), wide(float(lr))
     step_size = dtype(rate / (1 - wide(desc.beta1) ** t))
     root = dtype(np.sqrt(1 - wide(desc.beta2) ** t))
-    beta1, beta2, eps, decay = dtype(desc.beta1), dtype(desc.beta2), dtype(desc.eps), dtype(desc.weight_decay)
+    beta1, beta2, decay = dtype(desc.beta1), dtype(desc.beta2), dtype(desc.weight_decay)
+    eps = dtype(desc.acc.dtype.type(desc.eps))
     rest1, rest2 = dtype(1 - wide(desc.beta1)), dtype(1 - wide(desc.beta2))
     scale, keep = dtype(float(grad_scale)), dtype(1 - rate * wide(desc.weight_decay))
-    for p, g, m, v in zip(params, grads, exp_avg, exp_avg_sq, strict=True):
-        g = g * scale
-        if desc.mode == "adamw":
-            p *= keep
-        elif decay:
-            g = g + decay * p
-        m[...] = beta1 * m + rest1 * g
-        v[...] = beta2 * v + rest2 * g * g
-        p -= step_size * (m / (np.sqrt(v) / root + eps))
+    with np.errstate(all="ignore"):
+        for p, g, m, v in zip(params, grads, exp_avg, exp_avg_sq, strict=True):
+            g = kept(g * scale)
+            if desc.mode == "adamw":
+                p *= keep
+            elif decay:
+                g = kept(g + decay * p)
+            m[...] = kept(beta1 * m + rest1 * g)
+            v[...] = kept(beta2 * v + rest2 * g * g)
+            p -= step_size * (m / (np.sqrt(v) / root + eps))
     return {"params": params, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq, "params_copy": params}
 
 
@@ -200,6 +210,8 @@ class AdamStepPlan(Plan):
     params: float32, float64, float16 or bfloat16; grads: see the descriptor; exp_avg, exp_avg_sq: float32 (float64 for
     float64). All strides are honoured; tensors that lie alike in memory (dense, or transposed alike) take the fast
     path.
+    The moments are used as they are kept: where g² is below their range v is 0, and with eps = 0 the quotient is m / 0,
+    an infinity, or NaN where m is 0 too; where it is beyond their range v is inf and p stays. torch's rule.
     `grad_scale` is the clip factor of `global_norm`, the inverse of a loss scale, or their product; -1 maximises.
     Weight decay is one number a plan: call twice for matrices and vectors. amsgrad is not offered.
     """

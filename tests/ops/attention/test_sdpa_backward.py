@@ -138,12 +138,12 @@ def steps(wanted, **facts):
     [
         (("dv",), {}, ["gemm"], 0),
         (("dv",), {"dropout_p": 0.1}, ["rows", "gemm"], 1),
-        (("dq",), {}, ["gemm", "rows", "gemm"], 1),
-        (GRADS, {}, ["gemm", "rows", "gemm", "gemm", "gemm"], 1),
-        (GRADS, {"dropout_p": 0.1}, ["gemm", "rows", "gemm", "gemm", "gemm"], 2),
-        (GRADS, {"softcap": 2.0}, ["gemm", "gemm", "rows", "gemm", "gemm", "gemm"], 2),
+        (("dq",), {}, ["gemm", "rows", "gemm", "mend"], 1),
+        (GRADS, {}, ["gemm", "rows", "gemm", "gemm", "mend", "gemm"], 1),
+        (GRADS, {"dropout_p": 0.1}, ["gemm", "rows", "gemm", "gemm", "mend", "gemm"], 2),
+        (GRADS, {"softcap": 2.0}, ["gemm", "gemm", "rows", "gemm", "gemm", "mend", "gemm"], 2),
         (("dmask",), {"softcap": 2.0}, ["gemm", "rows", "dmask"], 1),
-        (("dq", "dmask"), {"softcap": 2.0}, ["gemm", "gemm", "rows", "gemm", "dmask"], 3),
+        (("dq", "dmask"), {"softcap": 2.0}, ["gemm", "gemm", "rows", "gemm", "mend", "dmask"], 3),
     ],
 )
 def test_a_gradient_costs_what_it_needs(wanted, facts, names, held):

@@ -58,12 +58,12 @@ def test_fused_gradient_is_the_backward(reduction: str, eps: float, weighted: bo
     x, t, w = _problem(seed=1)
     options = {"label_smoothing": eps, "reduction": reduction}
     weight = w if weighted else None
-    loss, lse, total, dlogits = cross_entropy(
-        x, t, weight, return_lse=True, return_total_weight=True, return_dlogits=True, **options
+    loss, stats, total, dlogits = cross_entropy(
+        x, t, weight, return_stats=True, return_total_weight=True, return_dlogits=True, **options
     )
     up = np.ones_like(loss)
     for saved in (total, None):
-        got = cross_entropy_backward(up, x, t, lse, weight, saved, **options)
+        got = cross_entropy_backward(up, x, t, stats, weight, saved, **options)
         np.testing.assert_allclose(got, dlogits, rtol=1e-12, atol=1e-15)
     assert (dlogits[t == -100] == 0).all()
 
@@ -159,7 +159,7 @@ def test_gpu_bits_do_not_depend_on_the_layout(classes: int) -> None:
     import cupy
 
     x, _, gx, gt = _gpu_problem(9, classes, "float16")
-    options = {"reduction": "none", "label_smoothing": 0.1, "return_lse": True, "return_dlogits": True}
+    options = {"reduction": "none", "label_smoothing": 0.1, "return_lse": True, "return_stats": True, "return_dlogits": True}
     results = cross_entropy(gx, gt, **options)
     alone = cross_entropy(gx[4:5], gt[4:5], **options)
     shifted = cupy.empty((9, classes + 1), "float16")[:, 1:]
@@ -173,7 +173,7 @@ def test_gpu_bits_do_not_depend_on_the_layout(classes: int) -> None:
         cupy.testing.assert_array_equal(got[0], wanted[4])
     copy = gx.copy()
     cross_entropy(copy, gt, reduction="none", label_smoothing=0.1, return_dlogits=True, out={"dlogits": copy})
-    cupy.testing.assert_array_equal(copy, results[2])
+    cupy.testing.assert_array_equal(copy, results[3])
     assert x.shape == gx.shape
 
 

@@ -1,0 +1,117 @@
+#pragma once
+// range      rows whose squares leave the range of the accumulator.
+//
+// A kernel that finds one, once its statistics are known, leaves it unwritten and comes back to it here: its elements are
+// read again, times a power of two that brings the largest near 1, and all of it is computed in double. The order of the
+// sums is that of a lane's chunks, then the lanes' tree.
+#include "sums.cuh"
+
+namespace baracuda::norm {
+
+enum Operand { X, RESIDUAL, WEIGHT, BIAS, Y, H };  // their places in the row parameters
+
+// The mean of the deviations corrects a mean that was rounded more coarsely than they were. Where the mean is the smaller,
+// the deviations' own rounding is the larger error, and on 16-bit data it does not average out.
+template <class A> BARACUDA_D A mean_tail(A mean, A low, A variance) { return mean * mean > variance ? low : A(0); }
+
+template <class T> constexpr bool leaves_range = !is_same<T, f16>;  // the squares of float16 fit a float
+
+// Whether no sum has overflowed, and no square that vanished would have counted beside spread = variance + eps.
+template <class A> BARACUDA_D bool in_range(A spread) {
+  return spread >= A(is_same<A, double> ? 0x1p-900 : 0x1p-100) && spread < numeric<A>::infinity();
+}
+
+// The power of two for a row whose largest element is `top`; eps, which is multiplied by its square, keeps its range, too.
+BARACUDA_D double range_scale(double top, double eps) {
+  const i64 exponent = __double_as_longlong(math::maximum(top, math::sqrt(eps))) >> 52;
+  return __longlong_as_double(max<i64>(2046 - exponent, 1) << 52);
+}
+
+// Where element `col` of a row lies in operand n.
+template <bool WIDE, class P> BARACUDA_D i64 column(const P& p, int n, i64 col) {
+  if constexpr (WIDE) return col;
+  return p.inner_rank <= 1 ? col * p.inner[n][0] : general_offset(col, p.inner_rank, p.inner_shape, p.inner[n]);
+}
+
+// One row by LANES lanes, those of a warp's other groups beside it with live = false. Not inlined, and element by element:
+// it should cost the kernels no register.
+template <class T, class W, int LANES, bool CENTER, bool WIDE, class P>
+static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bool live) {
+  using A = acc_t<T>;
+  constexpr int VEC = vec_elems<T>, WARPS = LANES > warp_size ? LANES / warp_size : 1;
+  __shared__ __align__(16) unsigned char memory[2 * WARPS * sizeof(Pair<double>)];  // used in turn
+  double* const board = reinterpret_cast<double*>(memory);
+  const double count = static_cast<double>(p.cols);
+  const RowAt<WIDE> at(p, live ? row : 0);
+  const bool stored = p.residual != nullptr && p.h != nullptr;  // over x, perhaps
+  const T* const from = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, stored ? H : X);
+  double scale = 1;
+  // f(column, element times scale) for this lane's elements, those of its chunks, in order
+  auto each = [&](auto f) {
+#pragma unroll 1
+    for (i64 start = lane * VEC; live && start < p.cols; start += LANES * VEC) {
+#pragma unroll 1
+      for (i64 col = start; col < min<i64>(start + VEC, p.cols); ++col) {
+        A x = to_acc(from[column<WIDE>(p, stored ? H : X, col)]);
+        if (p.residual != nullptr && !stored) {
+          const T* const residual = static_cast<const T*>(p.residual) + at.offset(p, RESIDUAL);
+          x = to_acc(from_acc<T>(x + to_acc(residual[column<WIDE>(p, RESIDUAL, col)])));
+        }
+        f(col, static_cast<double>(x) * scale);
+      }
+    }
+  };
+  double top = 0;
+  each([&](i64, double z) { top = math::maximum(top, math::abs(z)); });
+  scale = range_scale(lanes_reduce<Max, LANES>(top, board), p.eps);
+
+  double sum = 0, mean = 0, low = 0;
+  each([&](i64, double z) { sum += CENTER ? z : z * z; });
+  double variance = lanes_reduce<Sum, LANES>(sum, board + 2 * WARPS) / count;
+  if constexpr (CENTER) {
+    mean = variance;
+    Pair<double> dev{0, 0};
+    each([&](i64, double z) { dev = {dev.a + (z - mean), math::fma(z - mean, z - mean, dev.b)}; });
+    dev = lanes_reduce<SumPair, LANES>(dev, reinterpret_cast<Pair<double>*>(board));
+    low = dev.a / count;
+    variance = (dev.b - dev.a * low) / count;
+    if (variance < 0) variance = 0;
+    low = mean_tail(mean, low, variance);
+  }
+  if (!live) return;
+  const bool equal = variance == 0 && scale <= 1;  // every deviation is 0, whatever it is multiplied by
+  const double rstd = 1 / math::sqrt(variance + (equal ? p.eps : p.eps * scale * scale));
+  if (lane == 0) {
+    if (p.rstd != nullptr) static_cast<A*>(p.rstd)[row] = static_cast<A>(equal ? rstd : rstd * scale);
+    if constexpr (CENTER) {
+      if (p.mean != nullptr) {
+        static_cast<A*>(p.mean)[row] = static_cast<A>((math::isfinite(mean) ? mean + low : mean) / scale);
+      }
+    }
+  }
+  T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
+  each([&](i64 col, double z) {
+    A y = static_cast<A>((z - mean - low) * rstd);
+    if (p.weight != nullptr) y *= to_acc(static_cast<const W*>(p.weight)[column<WIDE>(p, WEIGHT, col)]);
+    if constexpr (CENTER) {
+      if (p.bias != nullptr) y += to_acc(static_cast<const W*>(p.bias)[column<WIDE>(p, BIAS, col)]);
+    }
+    out[column<WIDE>(p, Y, col)] = from_acc<T>(y);
+  });
+}
+
+// Rows first, first + step, … of a group, those whose bit in `lost` is set. All threads of the warp call, and of the block
+// where a row takes more than a warp.
+template <class T, class W, int LANES, int ROWS, bool CENTER, bool WIDE, class P>
+BARACUDA_D void rescue(const P& p, u32 lost, i64 first, int step, int lane) {
+  if constexpr (leaves_range<T>) {
+    if (LANES > warp_size ? lost == 0 : !__any_sync(full_warp, lost)) return;
+#pragma unroll 1
+    for (int r = 0; r < ROWS; ++r) {
+      const i64 row = first + i64(r) * step;
+      rescue_row<T, W, LANES, CENTER, WIDE>(p, row, lane, (lost >> r & 1) && row < p.rows);
+    }
+  }
+}
+
+}  // namespace baracuda::norm
