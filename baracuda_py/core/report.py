@@ -125,7 +125,8 @@ def _cache() -> str:
     from ..jit import cache
 
     found = cache.stats()
-    return f"{found.dir}: {found.entries} entries, {found.bytes / 1e6:.1f} MB"
+    why = cache.default_cache().refusal()
+    return f"{found.dir}: " + (f"not used: {why}" if why else f"{found.entries} entries, {found.bytes / 1e6:.1f} MB")
 
 
 def _loaded() -> list[str]:

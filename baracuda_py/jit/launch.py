@@ -1,13 +1,14 @@
 """Loading and launching: what touches the driver.
 
-`Cuda` is the real thing: cubins through `cupy.RawModule(path=)`, launches through the public driver
-binding with one packed parameter struct. A fake device gets whatever `install_fake` put here (the recorder
+`Cuda` is the real thing: cubins through `cupy.cuda.Module`, launches through the public driver binding with one packed
+parameter struct. A fake device gets whatever `install_fake` put here (the recorder
 of `testing.recording`), so the packed bytes and geometry are testable without a GPU.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import struct
 from collections import deque
@@ -22,6 +23,8 @@ from ..core.params import Params
 from .capture import Captured, record
 from .compiler import compile_unit
 from .source import Unit
+
+_MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 class Runtime(Protocol):
@@ -50,7 +53,7 @@ class Cuda:
 
         self._cupy = cupy
         self._runtime = runtime
-        self._kept: list[Any] = []  # kernels own their modules; a handle must not outlive them
+        self._modules: dict[tuple[int, bytes], Any] = {}  # by device and image; a handle must not outlive its module
         self._handles: set[int] = set()
         self.launch = driver.cuLaunchKernel
         self.current_stream = _current_stream_getter(cupy)
@@ -59,15 +62,22 @@ class Cuda:
         self.device_count = runtime.getDeviceCount
 
     def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> int:
-        """The driver's function handle: compiled or found, on the device, allowed its dynamic shared memory."""
+        """The driver's function handle: compiled or found, on the device, allowed its dynamic shared memory.
+
+        The image goes to the driver as bytes, those that the cache verified: a file could change in between.
+        """
         cubin = compile_unit(unit, device.target)
-        with self._cupy.cuda.Device(device.ordinal), cubin.load_path() as path:
-            kernel = self._cupy.RawModule(path=str(path)).get_function(symbol)
+        cuda, place = self._cupy.cuda, (device.ordinal, hashlib.sha256(cubin.image).digest())
+        with cuda.Device(device.ordinal):
+            module = self._modules.get(place)
+            if module is None:
+                module = cuda.Module()
+                module.load(cubin.image)
+                module = self._modules.setdefault(place, module)
+            handle = int(module.get_function(symbol).ptr)
             static = cubin.kernels[symbol].static_smem
             if smem + static > 48 * 1024:  # then all a block may have: another layout may need more on the same handle
-                kernel.max_dynamic_shared_size_bytes = device.smem - static
-            self._kept.append(kernel)
-            handle = int(kernel.kernel.ptr)
+                cuda.driver.funcSetAttribute(handle, _MAX_DYNAMIC_SMEM, device.smem - static)
             self._handles.add(handle)
             return handle
 
