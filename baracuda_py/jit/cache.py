@@ -161,7 +161,7 @@ class Cache:
         return CacheStats(self.dir, before.entries, removed)
 
     def refusal(self, folder: Path | None = None) -> str | None:
-        """Why nothing is read from the cache (or one of its folders) or written: another user could put kernels there."""
+        """Why the cache (or one of its folders) is neither read nor written: another user could put kernels there."""
         return distrust(self.root) or (distrust(folder) if folder else None)
 
     def _path(self, key: str, suffix: str) -> Path:
