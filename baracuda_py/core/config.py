@@ -142,6 +142,17 @@ def get(name: str) -> Any:
         raise InvalidProblemError(f"{name}: got {text!r}; it takes {variable.accepts}") from None
 
 
+def raw(name: str) -> tuple[Callable[[Any], Any], Any]:
+    """(f, key): `f(key)` is what the environment holds for a variable now, to compare with what it held before.
+
+    For code that runs at every call: `os.environ.get` encodes and decodes, which takes 1 µs, the dict below it 0.03.
+    """
+    below = getattr(os.environ, "_data", None)
+    if below is None:
+        return os.environ.get, name
+    return below.get, os.environ.encodekey(name)
+
+
 def table() -> list[Setting]:
     """Every variable with its value, for `python -m baracuda_py env` and the documentation."""
     return [

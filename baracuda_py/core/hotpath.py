@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from . import config
 from .args import Args, Operand, arrays_of, scalars_of
 from .memo import memo
 
@@ -20,6 +21,9 @@ PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
 }
 
 
+LAYOUTS = 256  # remembered per plan and package: a server may meet ever new strides
+
+
 @memo()
 def generated(cls: type[Args], package: str, kind: type, prepares: bool = False) -> Callable[..., None]:
     """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`.
@@ -28,7 +32,10 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
     """
     from .intake import raw_stream_getter, scalar_value, stream_pointer
 
+    raw, check = config.raw("BARACUDA_CHECK")
     names: dict[str, Any] = {
+        "RAW": raw,
+        "CHECK": check,
         "KIND": kind,
         "ARGS": cls,
         "SCALAR": scalar_value,
@@ -81,6 +88,7 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     body += [
         "if runner.several and runner.runtime.current_device() != ordinal:",
         "    return runner.on_device(args, workspace, stream)",
+        "if RAW(CHECK) != runner.check: return runner.run(args, workspace, stream)",
         f"stream = {current} if stream is None else POINTER(stream)",
         *locate,
         f"layout = runner.layouts[{package!r}].get(key)",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from . import config, registry
+from . import registry
 from .args import Args, arrays_of
 from .descriptor import Descriptor
 from .device import Device, resolve_device
@@ -51,11 +51,10 @@ class Plan:
         if cls.op:
             registry.register(cls)
 
-    def __init__(self, desc: Descriptor, preference: PlanPreference, device: Device, checked: bool = False) -> None:
+    def __init__(self, desc: Descriptor, preference: PlanPreference, device: Device) -> None:
         self.desc = desc
         self.preference = preference
         self.device = device
-        self.checked = checked
         self._announced = False
         self.kind = getattr(desc, "kind", None) if self.kinds else None
         self._refused = {v.name: refuse_row(type(self), v, desc, device, preference) for v in self.table()}
@@ -77,7 +76,7 @@ class Plan:
         """The plan for a descriptor on a device (see `resolve_device`). Host only; cached."""
         if type(desc) is not cls.descriptor:
             raise InvalidProblemError(f"{cls.__name__} takes {cls.descriptor.__name__}, got {type(desc).__name__}")
-        return _select(cls, desc, preference or DEFAULT, resolve_device(device), bool(config.get("BARACUDA_CHECK")))
+        return _select(cls, desc, preference or DEFAULT, resolve_device(device))
 
     def can_implement(self, args: Args) -> Verdict:
         """Whether `run(args)` works, and with which kernel. Host only, never raises."""
@@ -202,6 +201,11 @@ class Plan:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.desc} on {self.device}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied as what was asked for: where it is loaded it is selected again, on that ordinal."""
+        device = self.device if self.device.fake else str(self.device)
+        return _reselect, (type(self), self.desc, self.preference, device)
+
     # -- hooks a page may override ---------------------------------------------------------------------
 
     @classmethod
@@ -268,8 +272,12 @@ class Vjp:
 
 
 @memo(maxsize=_CACHED_PLANS)
-def _select(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Device, check: bool) -> Plan:
-    return cls(desc, preference, device, check)
+def _select(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Device) -> Plan:
+    return cls(desc, preference, device)
+
+
+def _reselect(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Any) -> Plan:
+    return cls.select(desc, preference, device=device)
 
 
 @memo()

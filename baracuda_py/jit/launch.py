@@ -17,8 +17,8 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, Protocol
 
-from ..core.device import Device
-from ..core.errors import BaracudaError, DeviceMismatchError, NotPreparedError
+from ..core.device import Device, forked, forked_error, mark_used, refuse_forked
+from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
 from .capture import Captured, record
 from .compiler import compile_unit
@@ -144,37 +144,28 @@ def _cuda() -> Cuda:
 
 
 _given: list[Runtime] = []  # every runtime that a plan may hold
-_forked = False
 
 
 def runtime_for(device: Device) -> Runtime:
     """The runtime of a device; a fake one without a recorder cannot load."""
-    if _forked:
-        raise _fork_error()
+    refuse_forked(device.fake)
     if device.fake and _fake is None:
         raise NotPreparedError(f"{device.name} is not a real device: it chooses and compiles, but cannot load or run")
     runtime: Runtime = _fake if device.fake and _fake is not None else _cuda()
     if runtime not in _given:
         _given.append(runtime)
+        mark_used(device.fake)
     return runtime
 
 
-def _fork_error(*_: Any) -> DeviceMismatchError:
-    return DeviceMismatchError(
-        "this process was forked from one that used CUDA, and CUDA does not work in it; start it by spawn or forkserver"
-    )
-
-
 def _refuse(*_: Any) -> Any:
-    raise _fork_error()
+    raise forked_error()
 
 
 def _forget_parent() -> None:
     """In a forked child every runtime of the parent refuses: nothing on the hot path has to ask."""
-    global _forked
-    _forked = _forked or bool(_given)
     for runtime in _given:
-        for name in ("load", "current_stream", "current_device", "use_device", "capturing", "allocate", "capture"):
+        for name in (name for name in vars(Runtime) if not name.startswith("_")):
             setattr(runtime, name, _refuse)
 
 
@@ -203,7 +194,9 @@ class _Buffer:
 
 
 def _launch_error(status: Any) -> BaracudaError:
-    return _fork_error() if _forked else BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
+    if forked(False) or forked(True):
+        return forked_error()
+    return BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
 
 
 class Launch:
