@@ -101,6 +101,7 @@ class Runner:
             self.checked = config.get("BARACUDA_CHECK")
             self.check = held
             self._by_kind.clear()
+            self.plan.run = self.run  # type: ignore[method-assign]
         self._check_form(args)
         run = self._runner(args)
         if run is not Runner.run_any:
