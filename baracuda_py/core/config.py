@@ -154,9 +154,16 @@ def raw(name: str) -> tuple[Callable[[Any], Any], Any]:
 
 
 def table() -> list[Setting]:
-    """Every variable with its value, for `python -m baracuda_py env` and the documentation."""
+    """Every variable with its value or what is wrong with it, for `python -m baracuda_py env` and the documentation."""
+
+    def value(name: str) -> Any:
+        try:
+            return get(name)
+        except InvalidProblemError as error:
+            return f"invalid: {error}"
+
     return [
-        Setting(v.name, get(v.name), bool(os.environ.get(v.name, "").strip()), v.default_text, v.accepts, v.doc)
+        Setting(v.name, value(v.name), bool(os.environ.get(v.name, "").strip()), v.default_text, v.accepts, v.doc)
         for v in _TABLE.values()
     ]
 

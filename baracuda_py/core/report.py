@@ -53,7 +53,7 @@ def render(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         if name == "settings":
             lines.append("settings")
-            lines += [f"  {k:<22} {v['value']!s:<20} {'(set) ' * v['set']}{v['doc']}" for k, v in value.items()]
+            lines += [f"  {k:<24} {v['value']!s:<20} {'(set) ' * v['set']}{v['doc']}" for k, v in value.items()]
         elif isinstance(value, dict):
             lines += [name, *(f"  {k:<26} {v}" for k, v in value.items())]
         elif isinstance(value, list):
