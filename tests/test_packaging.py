@@ -27,12 +27,9 @@ def targets() -> dict[str, Any]:
 
 def tracked() -> set[str]:
     """Names at the top: those git knows, or in an unpacked sdist those that are there."""
-    found = (
-        subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-        if (ROOT / ".git").exists()
-        else None
-    )
-    names = found.stdout.split("\n") if found else [path.name for path in ROOT.iterdir()]
+    names = [path.name for path in ROOT.iterdir()]
+    if (ROOT / ".git").exists():
+        names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split("\n")
     made = {"", "PKG-INFO", ".pytest_cache", ".hypothesis", "__pycache__"}
     return {name.split("/")[0] for name in names} - made
 

@@ -11,6 +11,7 @@ from ..core import config
 from ..core.args import Args, Operand, arrays_of, operands_of
 from ..core.element import ElementKind, cast, decode
 from ..core.errors import InvalidProblemError
+from ..core.intake import count_written
 from ..interop.arrays import to_numpy
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ def run_reference(plan: Plan, args: Args) -> None:
     for spec in arrays_of(type(args)):
         if spec.writes and held[spec.name] is not None:
             _store(spec, plan.desc, held[spec.name], results[spec.name])
+    count_written(args)
 
 
+@np.errstate(all="ignore")  # a GPU does not warn of infinities either, nor of signalling NaNs that it converts
 def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64) -> dict[str, Any]:
     """The reference on stored arrays, floats handed over in `compute`; every in-out is in the result.
 
@@ -49,8 +52,7 @@ def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: An
     wanted = {spec.name: given.pop(spec.name) for spec in arrays_of(plan.args) if spec.role == "out"}
     optional = {s.name for s in arrays_of(plan.args) if s.role == "out" and s.optional}
     extra = {"wanted": {n for n in wanted if wanted[n]}} if optional else {}
-    with np.errstate(all="ignore"):  # a GPU does not warn of infinities either
-        results = dict(plan.reference(desc, **given, **extra))
+    results = dict(plan.reference(desc, **given, **extra))
     for spec in arrays_of(plan.args):
         if spec.role == "inout":
             results.setdefault(spec.name, given[spec.name])

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from . import config
+from .checked import shown, whole
 from .errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
 
 _SMEM = {
@@ -52,7 +55,12 @@ _CUDA = re.compile(r"cuda(:[0-9]{1,4})?")
 
 def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
     """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
-    pair = cc if isinstance(cc, tuple) else (int(cc), round(cc * 10) % 10)
+    if isinstance(cc, (int, float, np.integer, np.floating)) and 0 <= cc < 100:
+        pair = (int(cc), round(float(cc) * 10) % 10)
+    elif isinstance(cc, tuple) and len(cc) == 2:
+        pair = (whole("the major number", cc[0], 0, 99), whole("the minor number", cc[1], 0, 9))
+    else:
+        raise InvalidProblemError(f"a compute capability is a number such as 8.6 or a pair (8, 6), got {shown(cc)}")
     smem = _SMEM.get(pair, 99) * 1024
     return Device("cuda", ordinal, pair, smem, _SMS.get(pair, 100), f"fake sm_{pair[0]}{pair[1]}", fake=True)
 
@@ -168,7 +176,7 @@ def resolve_device(device: Any = None) -> Device:
     elif isinstance(device, str) and _CUDA.fullmatch(device):
         chosen = cuda_device(int(device[5:] or 0))
     else:
-        raise InvalidProblemError(f"device must be None, an ordinal, 'cuda:N', 'cpu' or a Device, got {device!r}")
+        raise InvalidProblemError(f"device must be None, an ordinal, 'cuda:N', 'cpu' or a Device, got {shown(device)}")
     if chosen.kind == "cuda" and not chosen.fake:  # choosing for a fake device needs no driver
         refuse_forked(False)
     if chosen.kind == "cuda" and chosen.cc < (8, 0):

@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..interop.arrays import read, to_numpy
+from ..interop.arrays import Reading, read, read_only, to_numpy
 from .args import Args, Operand, arrays_of, expect_shape, scalars_of
+from .checked import shown
 from .descriptor import Descriptor
 from .device import Device
 from .element import ElementKind
-from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, UnsupportedError
+from .errors import (
+    BaracudaError,
+    DeviceMismatchError,
+    InvalidProblemError,
+    MisalignedOperandError,
+    UnsupportedError,
+)  # fmt: skip
 from .preference import PlanPreference, arch_allowed
 from .sku import BackendKind, KernelSku
-from .tensor import View, dense_strides, shares_memory
+from .tensor import View, addressable, dense_strides, shares_memory
 from .variant import Geometry, Problem, Step, Variant
 
 if TYPE_CHECKING:
@@ -92,6 +99,7 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
     element = got.element if got.element in allowed else allowed[0]
     expect_shape(spec, desc, got.shape, index)
     view = View(got.ptr, got.shape, got.strides, element)
+    check_pointer(where, view)
     if (spec.layout == "inner" and not view.inner_dense) or (spec.layout == "dense" and not view.dense):
         wanted = "be dense (row-major)" if spec.layout == "dense" else "have stride 1 on its last axis"
         raise UnsupportedError(
@@ -99,12 +107,25 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
         )
     if spec.writes:
         if got.readonly:
-            raise InvalidProblemError(f"{where} is read-only and cannot be an output; give a writable array")
+            raise read_only(value, where)
         if _overlaps_itself(view):
             raise InvalidProblemError(
                 f"{where} overlaps itself (strides {view.strides}) and cannot be an output; give a dense array"
             )
     return view
+
+
+def check_pointer(name: str, view: View | Reading) -> None:
+    """Raise unless the pointer of a view with elements is that of an element."""
+    if 0 in view.shape:
+        return
+    if not view.ptr:
+        raise InvalidProblemError(f"{name} has shape {view.shape} but a null pointer; give it memory")
+    size = view.element.itemsize
+    if view.ptr % size:
+        raise MisalignedOperandError(
+            f"{name} is at address {view.ptr:#x}, no multiple of the {size} bytes of {view.element}; copy it"
+        )
 
 
 SCALAR_TAGS = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.I64: 2, ElementKind.I32: 3}
@@ -117,20 +138,25 @@ def host_number(value: Any, spec: Operand) -> int | float | None:
         try:
             view = read(value, spec.name) if not isinstance(value, np.generic) else None
         except InvalidProblemError:
-            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {value!r}") from None
+            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}") from None
         if view is not None and (view.shape not in ((), (1,)) or view.element not in SCALAR_TAGS):
             raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {view.element} of shape {view.shape}")
+        if view is not None:
+            check_pointer(spec.name, view)
         if view is not None and view.device >= 0:
             return None
         value = np.asarray(to_numpy(value) if view is not None else value).item()
         if not isinstance(value, (int, float)):
-            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {value!r}")
+            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}")
     if not spec.integer:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InvalidProblemError(f"{spec.name} must fit a float64, got {shown(value)}") from None
     if isinstance(value, float) and not value.is_integer():
         raise InvalidProblemError(f"{spec.name} must be an integer, got {value!r}")
     if not -(2**63) <= value < 2**64:
-        raise InvalidProblemError(f"{spec.name} must fit 64 bits, got {value!r}")
+        raise InvalidProblemError(f"{spec.name} must fit 64 bits, got {shown(value)}")
     return int(value)
 
 
@@ -235,6 +261,16 @@ def choose(rows: Iterable[Variant], problem: Problem, preference: PlanPreference
     raise UnsupportedError("no row takes this layout (" + layouts + ")\n  " + "\n  ".join(reasons))
 
 
+def dense_view(name: str, shape: tuple[int, ...], kind: ElementKind) -> View:
+    """A dense view of no memory; raises where 64 bits do not address it."""
+    strides = dense_strides(shape)
+    try:
+        addressable(0, shape, strides, kind.itemsize)
+    except InvalidProblemError as error:
+        raise InvalidProblemError(f"{name}: {error}") from None
+    return View(0, shape, strides, kind)
+
+
 def dense_problem(plan: type[Plan], desc: Any, device: Device, optional: bool = False) -> Problem:
     """The problem with dense, aligned operands: what a plan's own SKU describes."""
     views: Views = {}
@@ -243,9 +279,7 @@ def dense_problem(plan: type[Plan], desc: Any, device: Device, optional: bool = 
             views[spec.name] = None
             continue
         kind = spec.elements(desc)[0]
-        shapes = (
-            [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
-        )
-        made = tuple(View(0, shape, dense_strides(shape), kind) for shape in shapes)
+        count = len(getattr(desc, spec.many)) if spec.many else 1
+        made = tuple(dense_view(spec.name, spec.shape(desc, i), kind) for i in range(count))
         views[spec.name] = made if spec.many else made[0]
     return Problem(desc, device, views)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from .checked import shown
 from .errors import InvalidProblemError, UnsupportedError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -163,12 +164,14 @@ def _resolve(x: Any) -> ElementKind:
     elif isinstance(x, (str, type, np.dtype)):
         try:
             kind = _BY_DTYPE.get(np.dtype(x))
-        except TypeError:
+        except MemoryError:
+            raise
+        except Exception:  # names of every alphabet, classes whose own `dtype` raises
             kind = None
     elif hasattr(x, "dtype"):
         return ElementKind.of(x.dtype)
     if kind is None:
-        raise UnsupportedError(f"no element kind for {x!r}; use one of {', '.join(map(str, ElementKind))}")
+        raise UnsupportedError(f"no element kind for {shown(x)}; use one of {', '.join(map(str, ElementKind))}")
     _KNOWN[x] = kind
     return kind
 

@@ -13,8 +13,16 @@ def _rebuild(cls: type[BaracudaError], args: tuple[Any, ...], state: dict[str, A
     return error
 
 
+def _encodable(part: Any) -> Any:
+    """Text that every stream can print: lone surrogates, which a caller's strings may hold, are written as escapes."""
+    return part.encode("utf-8", "backslashreplace").decode() if isinstance(part, str) else part
+
+
 class BaracudaError(Exception):
     """Base of every error this package raises on purpose."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*map(_encodable, parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are normally rebuilt by calling the class with `args` (the message), which fails for

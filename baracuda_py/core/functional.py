@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,12 +17,14 @@ from typing import Any
 from ..interop.arrays import package_name, read
 from . import config
 from .args import Operand, arrays_of, operands_of, scalars_of
-from .descriptor import Descriptor, check_field
+from .checked import check_field, truth
+from .descriptor import Descriptor
 from .device import resolve_device
 from .direct import MISS, Direct, nothing
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .memo import keep
+from .outputs import allocating, handed, make_all, maker, ordinal
 from .plan import Plan
 
 _CAPACITY = 4096
@@ -53,8 +54,10 @@ class Entry:
     """What one distinct call needs: its plan, and a maker per output that it returns."""
 
     plan: Plan
+    package: str  # of the first operand: whose arrays are returned
     names: tuple[str, ...]  # of the outputs returned
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
+    kinds: tuple[ElementKind, ...]  # of the declared outputs
     direct: Direct | None = None
 
 
@@ -142,7 +145,8 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     keys = ", ".join(_key(s) for s in inputs) + "".join(
         f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional))
     )
-    keys += f", ORDINAL({inputs[0].name}{'[0]' if inputs[0].many else ''})" if inputs else ""
+    lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
+    keys += f", ORDINAL({lead})" if inputs else ""
     raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
@@ -150,7 +154,8 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     returns = "{" + ", ".join(f"{s.name!r}: return_{s.name}" for s in optional) + "}"
     passed = ", ".join(f"{s.name}={s.name}" for s in operands_of(plan.args) if s.role != "out")
     outs = [s.name for s in wanted]
-    makers = ", ".join(f"make_{n}" for n in outs)
+    listed = "".join(f"{n}, " for n in outs)
+    handed_over = f"    if entry.package == 'jax': {listed} = HANDED(entry, ({listed}), {lead}, out, stream)"
     result = ", ".join(outs) if outs else ", ".join(s.name for s in inputs if s.role == "inout")
     given = ", ".join([s.name for s in inputs] + [s.name for s in scalars_of(plan.args)])
     direct = [
@@ -166,17 +171,13 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
         f"        key = ({keys}, element, preference, RAW(CHECK))",
         "        entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
-        "    except (AttributeError, IndexError, TypeError): key = entry = None",
+        "    except Exception: key = entry = None",
         f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
-        *([f"    {makers}, = entry.makers"] if outs else []),
-        "    if out is not None: " + (f"{', '.join(outs)}, = GIVEN(entry, out)" if outs else "raise NO_OUT"),
-        "    elif stream is None or entry.plan.device.kind == 'cpu': "
-        + ("; ".join(f"{n} = make_{n}()" for n in outs) or "pass"),
-        "    else:",
-        "        with ON_STREAM(stream): " + ("; ".join(f"{n} = make_{n}()" for n in outs) or "pass"),
+        *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
         f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
         *learn,
+        *([handed_over] if outs and inputs else []),
         f"    return {result}" if len(outs) <= 1 else f"    return RESULT(({result}), entry)",
     ]
     cache: dict[Any, Entry] = {}
@@ -192,6 +193,7 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
         "RAW": raw, "CHECK": check,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
+        "HANDED": _handed,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -204,6 +206,17 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     return function  # type: ignore[no-any-return]
 
 
+def _making(outs: Sequence[str]) -> list[str]:
+    """Lines that make the outputs, or take them as given."""
+    made = "; ".join(f"{n} = make_{n}()" for n in outs)
+    return [
+        f"    {', '.join(f'make_{n}' for n in outs)}, = entry.makers",
+        f"    if out is None and stream is None: {made}",
+        "    else:",
+        f"        with ON_STREAM(entry, stream): {', '.join(outs)}, = GIVEN(entry, out)",
+    ]
+
+
 def _key(spec: Operand) -> str:
     n = spec.name
     each = f"tuple([(a.shape, a.dtype) for a in {n}]), type({n}[0])"
@@ -211,30 +224,10 @@ def _key(spec: Operand) -> str:
     return f"(None if {n} is None else ({one}))" if spec.optional else one
 
 
-def _cupy_ordinal(array: Any) -> int:
-    return array.data.device_id  # type: ignore[no-any-return]
-
-
-_ORDINALS: dict[type, Callable[[Any], int]] = {}
-
-
-def ordinal(array: Any) -> int:
-    """The CUDA ordinal of an array, -1 on the host."""
-    getter = _ORDINALS.get(type(array))
-    if getter is None:
-        package = package_name(type(array))
-        known: dict[str, Callable[[Any], int]] = {
-            "cupy": _cupy_ordinal,
-            "numpy": lambda a: -1,
-            "torch": lambda a: int(a.get_device()),
-        }
-        getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
-    return getter(array)
-
-
 def _entry(
     plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
 ) -> Entry:
+    returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
     readings: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
         name, value = spec.name, arrays.get(spec.name)
@@ -251,13 +244,15 @@ def _entry(
     lead = next(
         (a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None
     )
-    device = resolve_device().ordinal if lead is None else read(lead).device
+    device = resolve_device().ordinal if lead is None else ordinal(lead)
     chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
+    kinds: list[ElementKind] = []
     for spec in arrays_of(plan.args):
         if spec.role != "out":
             continue
+        kinds.append(kind := elements.get(spec.like or spec.name, spec.elements(desc)[0]))
         asked = returns.get(spec.name, True)
         if asked and spec.needs and arrays.get(spec.needs) is None:
             asked = False
@@ -266,68 +261,37 @@ def _entry(
         if not asked:
             makers.append(nothing)
         else:
-            kind = elements.get(spec.like or spec.name, spec.elements(desc)[0])
             shapes_wanted: list[Any] = (
                 [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
                 if spec.many
                 else [shapes[spec.like] if spec.like else spec.shape(desc)]
             )
             many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
-            makers.append(partial(_make_all, many) if spec.many else many[0])
+            makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = Direct(chosen, tuple(makers), type(lead)) if makers and Direct.serves(chosen, lead) else None
-    return Entry(chosen, tuple(names), tuple(makers), direct)
+    return Entry(chosen, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
 
 
-def _make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [make() for make in makers]
+def _on_stream(entry: Entry, stream: Any) -> Any:
+    return allocating(entry.package, entry.plan.device.ordinal, stream)
 
 
-def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
-    """A callable that makes an empty array in the package of `like`."""
-    package = package_name(type(like))
-    shape = tuple(shape)
-    if package == "torch":
-        torch = sys.modules["torch"]
-        dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))
-        place, empty = like.device, torch.empty  # not `like` itself: the entry outlives the array
-        return lambda: empty(shape, dtype=dtype, device=place)
-    if device < 0:
-        import numpy as np
-
-        return lambda: np.empty(shape, kind.carrier)
-    import cupy
-
-    if package == "baracuda_py":
-
-        def refuse() -> Any:
-            raise InvalidProblemError("TensorRef operands need out=: they name no package to allocate from")
-
-        return refuse
-
-    from cupy.cuda.runtime import getDevice
-
-    dtype, array = kind.carrier, cupy.ndarray
-
-    def make() -> Any:
-        if getDevice() == device:
-            return array(shape, dtype)
-        with cupy.cuda.Device(device):
-            return array(shape, dtype)
-
-    return make
-
-
-def _on_stream(stream: Any) -> Any:
-    from ..jit.launch import on_stream
-    from .intake import stream_pointer
-
-    return on_stream(stream_pointer(stream))
+def _handed(entry: Entry, values: Sequence[Any], lead: Any, out: Any, stream: Any) -> list[Any]:
+    """Every output but the caller's own, handed over on the stream that writes it."""
+    own = out.values() if isinstance(out, Mapping) else out if isinstance(out, (list, tuple)) else (out,)
+    with _on_stream(entry, stream):
+        return [
+            value if any(value is one for one in own) else handed(value, kind, lead)
+            for value, kind in zip(values, entry.kinds, strict=True)
+        ]
 
 
 def _given(entry: Entry, out: Any) -> list[Any]:
     """The caller's outputs, in declaration order; a mapping may leave some to be made."""
-    if isinstance(out, Mapping):
+    if out is None:
+        given = {}
+    elif isinstance(out, Mapping):
         unknown = set(out) - set(entry.names)
         if unknown:
             raise InvalidProblemError(f"out= names {sorted(unknown)}; the outputs are {list(entry.names)}")

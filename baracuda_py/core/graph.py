@@ -11,8 +11,8 @@ from ..interop.arrays import package_name
 from ..jit.launch import runtime_for
 from .device import Device, resolve_device
 from .errors import InvalidProblemError, UnsupportedError
-from .functional import ordinal
 from .intake import stream_pointer
+from .outputs import ordinal
 
 
 class Graph:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from . import config
 from .args import Args, Operand, arrays_of, scalars_of
 from .memo import memo
@@ -19,6 +21,8 @@ PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
     "torch": ("{a}.shape", "{a}.stride()", "{a}.dtype", "{a}.data_ptr()", "{a}.get_device()"),
     "ref": ("{a}.shape", "{a}.strides", "{a}.element", "{a}.ptr", "{a}.device"),
 }
+REFUSED = "{a}.requires_grad and GRAD()"  # what only torch's tensors may be; see interop.torch_rules
+LAZY = "{a}.is_neg() or {a}.is_conj()"  # asked for where `Prepared.lazy` says that it may be
 
 
 LAYOUTS = 256  # remembered per plan and package: a server may meet ever new strides
@@ -30,7 +34,8 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
 
     With `prepares`, the same up to the key and the alignment, which go to `runner.remember`.
     """
-    from .intake import raw_stream_getter, scalar_value, stream_pointer
+    from .intake import scalar_value, stream_pointer, torch_names
+    from .tensor import TensorRef
 
     raw, check = config.raw("BARACUDA_CHECK")
     names: dict[str, Any] = {
@@ -40,8 +45,10 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
         "ARGS": cls,
         "SCALAR": scalar_value,
         "SPECS": {s.name: s for s in scalars_of(cls)},
+        "PLAIN": (int, float, np.generic, kind, TensorRef),
+        "OWN": (kind, TensorRef, type(None)),
         "POINTER": stream_pointer,
-        "CURRENT": raw_stream_getter() if package == "torch" else None,
+        **(torch_names() if package == "torch" else {}),
     }
     exec(compile(source(cls, package, prepares), f"<run {cls.__name__} on {package}>", "exec"), names)
     return names["run"]  # type: ignore[no-any-return]
@@ -64,15 +71,12 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
             else f"args.{lead.name}"
         )
         body.append(f"if type({first}) is not KIND: return runner.run(args, workspace, stream)")
-    for spec in arrays:
-        body += _read_list(spec, package) if spec.many else _read_one(spec, package)
-    for spec in scalars_of(cls):
-        n, exact = spec.name, "int" if spec.integer else "float"
-        body += [
-            f"{n} = args.{n}; p_{n} = 0",
-            f"if type({n}) is not {exact}: p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)",
-        ]
-    current = "CURRENT(ordinal)" if package == "torch" else "runner.runtime.current_stream()"
+    reads = [line for s in arrays for line in (_read_list if s.many else _read_one)(s, package)]
+    # A tensor may have no memory of its own and raise; a try block costs nothing while nothing is raised.
+    body += ["try:", *(f"    {line}" for line in reads), "except Exception as error: runner.unreadable(args, error)"]
+    torch, elsewhere = package == "torch", "return runner.run_any(args, workspace, stream)"
+    if torch:
+        body.append("if FORWARD._current_level >= 0: runner.overlap(args)")
     key = ", ".join(f"k_{s.name}" if s.many else f"k_{s.name}, s_{s.name}, e_{s.name}" for s in arrays)
     low = " | ".join([f"p_{s.name}" for s in plain] or ["0"])
     each = "".join(f"*[p & 15 for p in p_{s.name}], " if s.many else f"p_{s.name} & 15, " for s in arrays)
@@ -85,25 +89,46 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     if prepares:
         body += [*locate, f"runner.remember({package!r}, key, alignment, args)"]
         return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
+    for spec in scalars_of(cls):
+        n = spec.name
+        body += [
+            f"{n} = args.{n}; p_{n} = 0",
+            f"if {not_plain(spec)}:",
+            *([] if package == "ref" else [f"    if not isinstance({n}, PLAIN): {elsewhere}"]),
+            f"    p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)",
+        ]
     body += [
         "if runner.several and runner.runtime.current_device() != ordinal:",
         "    return runner.on_device(args, workspace, stream)",
         "if RAW(CHECK) != runner.check: return runner.run(args, workspace, stream)",
-        f"stream = {current} if stream is None else POINTER(stream)",
+        *(["current = CURRENT(ordinal)"] if torch else []),
+        f"stream = {'current' if torch else 'runner.runtime.current_stream()'} if stream is None else POINTER(stream)",
         *locate,
         f"layout = runner.layouts[{package!r}].get(key)",
         "prepared = None if layout is None else layout.by_alignment.get(alignment)",
         f"if prepared is None: return runner.slow({package!r}, key, alignment, args, workspace, stream)",
     ]
+    if torch:
+        body.append(f"if prepared.lazy and ({' or '.join(map(_lazy, arrays))}): runner.overlap(args)")
     body += [f"runner.check_spans(args, ({flat},), layout.spans)"] if lists else _overlap(plain)
     body += [
         "if prepared.workspace:",
-        "    memory = runner.workspace(workspace, prepared.workspace, stream)",
+        f"    if type(workspace) not in OWN: {elsewhere}",
+        f"    memory = runner.workspace(workspace, prepared.workspace, stream, {package!r})",
         f"    prepared.call(({flat}, memory.ptr, 0, 0), {values}, stream)",
         "else:",
         f"    prepared.call(({flat}, 0, 0, 0), {values}, stream)",
     ]
+    if torch:
+        written = "".join(map(_listed, (s for s in arrays if s.writes)))
+        body += [f"INCREMENT(({written}))", "if stream != current: runner.record_stream(args, workspace, stream)"]
     return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def not_plain(spec: Operand) -> str:
+    """The test that sends a scalar operand to the full check: not the number that a launch packs as it is."""
+    n = spec.name
+    return f"type({n}) is not int or not {-(2**63)} <= {n} < {2**64}" if spec.integer else f"type({n}) is not float"
 
 
 @memo()
@@ -129,6 +154,8 @@ def _read_one(spec: Operand, package: str) -> list[str]:
     ]
     if package == "ref":
         read[0] = f"if {device} != ordinal: runner.overlap(args)"
+    if package == "torch":
+        read.insert(1, f"if {REFUSED.format(a=n)}: runner.overlap(args)")
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
     return [
@@ -151,17 +178,36 @@ def _read_list(spec: Operand, package: str) -> list[str]:
     ]
     if package == "ref":
         read[:3] = [f"for a in {n}:", f"    if {device} != ordinal: runner.overlap(args)"]
+    if package == "torch":
+        read.insert(3, f"    if {REFUSED.format(a='a')}: runner.overlap(args)")
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
     return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]
 
 
+def _lazy(spec: Operand) -> str:
+    """Whether a torch operand has its negative or conjugate bit set."""
+    n = spec.name
+    if spec.many:
+        return f"any([{LAZY.format(a='a')} for a in {n} or ()])"
+    return f"{n} is not None and ({LAZY.format(a=n)})" if spec.optional else LAZY.format(a=n)
+
+
+def _listed(spec: Operand) -> str:
+    """An operand's arrays as items of a tuple."""
+    n = spec.name
+    items = f"*{n}" if spec.many else n
+    if not spec.optional:
+        return f"{items}, "
+    return f"*({n} or ()), " if spec.many else f"*(() if {n} is None else ({n},)), "
+
+
 def _overlap(plain: list[Operand]) -> list[str]:
-    """Byte spans of every written operand against every other; the runner looks closer where they meet.
+    """Null pointers, and byte spans of every written operand against every other; the runner looks closer.
 
     An output that is the very view of an input it may replace (in place) is let through.
     """
-    tests = []
+    tests = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in plain]
     for i, a in enumerate(plain):
         for b in plain[i + 1 :]:
             if a.writes or b.writes:
@@ -170,7 +216,5 @@ def _overlap(plain: list[Operand]) -> list[str]:
                 if x in b.inplace or y in a.inplace:
                     test += f" and (p_{x} != p_{y} or s_{x} != s_{y} or k_{x} != k_{y} or e_{x} != e_{y})"
                 tests.append(f"({test})")
-    if not tests:
-        return []
     unpack = ", ".join(f"l_{s.name}, h_{s.name}" for s in plain)
     return [f"{unpack} = layout.spans", f"if {' or '.join(tests)}: runner.overlap(args)"]

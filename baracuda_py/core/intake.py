@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ..interop.arrays import read
+from ..interop.arrays import package_name, read
+from ..interop.torch_rules import external_stream, increment_versions
 from .args import Args, Operand, arrays_of, scalars_of
-from .dispatch import SCALAR_TAGS, host_number
-from .errors import DeviceMismatchError, InvalidProblemError
+from .checked import failure, shown, whole
+from .device import Device
+from .dispatch import SCALAR_TAGS, check_pointer, host_number
+from .element import ElementKind
+from .errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
+from .tensor import TensorRef, View
+
+if TYPE_CHECKING:
+    from ..jit.launch import Runtime
 
 
 def scalar_value(value: Any, spec: Operand, ordinal: int) -> tuple[int, Any]:
@@ -33,17 +42,38 @@ def flatten(cls: type[Args], refs: Args, workspace: int, ordinal: int) -> tuple[
     return (*flat, *(p for p, _ in pairs), workspace, 0, 0), tuple(v for _, v in pairs)
 
 
+def checked_workspace(given: Any, needed: int, device: Device) -> TensorRef:
+    """The caller's workspace as bytes: dense, writable, on the device, 256-byte aligned, large enough."""
+    view = read(given, "workspace")
+    if view.device != device.ordinal:
+        place = "host memory" if view.device < 0 else f"cuda:{view.device}"
+        raise DeviceMismatchError(f"workspace is in {place}, the plan is on {device}; allocate it there")
+    memory = View(view.ptr, view.shape, view.strides, view.element)
+    if view.readonly or not memory.dense:
+        wrong = "is read-only" if view.readonly else f"has gaps (shape {view.shape} strides {view.strides})"
+        raise InvalidProblemError(f"workspace {wrong}; give a dense writable array")
+    if memory.nbytes < needed:
+        raise WorkspaceTooSmallError(needed, memory.nbytes)
+    check_pointer("workspace", view)
+    if view.ptr % 256:
+        raise MisalignedOperandError(f"workspace must be 256-byte aligned, got address {view.ptr:#x}")
+    return TensorRef.of_checked(view.ptr, (memory.nbytes,), (1,), ElementKind.U8, view.device)
+
+
 def stream_pointer(stream: Any) -> int:
     """A stream of any package, or an integer, as a pointer."""
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
-    for name in ("ptr", "cuda_stream"):
-        if hasattr(stream, name):
-            return int(getattr(stream, name))
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
+    if isinstance(stream, int):
+        return whole("stream", stream, 0, 2**64 - 1)
+    try:
+        for name in ("ptr", "cuda_stream"):
+            if hasattr(stream, name):
+                return int(getattr(stream, name))
+        if hasattr(stream, "__cuda_stream__"):
+            return int(stream.__cuda_stream__()[1])
+    except Exception as error:
+        raise InvalidProblemError(f"stream: a {type(stream).__name__} cannot be read ({failure(error)})") from error
     raise InvalidProblemError(
-        f"stream must be a CuPy or torch stream, an object with __cuda_stream__, or an int, got {stream!r}"
+        f"stream must be a CuPy or torch stream, an object with __cuda_stream__, or an int, got {shown(stream)}"
     )
 
 
@@ -53,3 +83,65 @@ def raw_stream_getter() -> Callable[[int], int]:
 
     getter = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return getter or (lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream))
+
+
+def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Callable[[], int]:
+    """What tells the current stream of the arrays' package, as a pointer.
+
+    torch's for tensors, CuPy's for all else; raw pointers and host memory have no say.
+    """
+    packages = {package_name(type(array)) for array in arrays} - {"baracuda_py", "numpy"}
+    if "torch" not in packages:
+        return runtime.current_stream
+    getter = raw_stream_getter()
+    if packages == {"torch"}:
+        return partial(getter, ordinal)
+
+    def agreed() -> int:
+        ours, theirs = runtime.current_stream(), getter(ordinal)
+        if ours != theirs:
+            names = ", ".join(sorted(packages))
+            raise InvalidProblemError(
+                f"operands are of several packages ({names}), and the current streams of CuPy and torch differ "
+                f"({ours:#x}, {theirs:#x}); pass stream= and order what the others write before it"
+            )
+        return ours
+
+    return agreed
+
+
+def record_stream(arrays: Iterable[Any], stream: int, ordinal: int) -> None:
+    """Tell torch's allocator that tensors are in use on a stream, where it is not torch's current one."""
+    tensors = [a for a in arrays if package_name(type(a)) == "torch" and a.get_device() == ordinal]
+    if tensors and stream != raw_stream_getter()(ordinal):
+        known = external_stream(stream, ordinal)
+        for tensor in tensors:
+            tensor.record_stream(known)
+
+
+def torch_written(args: Args) -> list[Any]:
+    """The torch tensors that a call writes."""
+    found: list[Any] = []
+    for spec in arrays_of(type(args)):
+        value = getattr(args, spec.name)
+        if spec.writes and value is not None:
+            found.extend(value if isinstance(value, (list, tuple)) else (value,))
+    return [array for array in found if package_name(type(array)) == "torch"]
+
+
+def count_written(args: Args) -> None:
+    """After a call: raise the version counters of the torch tensors among its outputs."""
+    if tensors := torch_written(args):
+        increment_versions()(tensors)
+
+
+def torch_names() -> dict[str, Any]:
+    """What code generated for torch's tensors calls."""
+    import torch
+
+    return {
+        "CURRENT": raw_stream_getter(),
+        "GRAD": torch.is_grad_enabled,
+        "FORWARD": torch.autograd.forward_ad,
+        "INCREMENT": increment_versions(),
+    }

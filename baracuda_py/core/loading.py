@@ -1,9 +1,7 @@
-"""The steps of a layout made ready: kernels compiled and loaded, calls into a library."""
+"""A step's kernel made ready: its unit compiled or found, loaded once a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..jit.launch import runtime_for
@@ -14,23 +12,6 @@ from .variant import Step, Variant
 
 if TYPE_CHECKING:
     from .plan import Plan
-
-
-class LibraryLaunch:
-    """A library call as a step: pointers and scalars by declaration order, then workspace and stream."""
-
-    def __init__(self, run: Callable[..., None], starts: dict[str, int], nbytes: int) -> None:
-        workspace = starts["@workspace"]
-
-        def call(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
-            arrays = workspace - len(values)
-            run(flat[:arrays], tuple(zip(flat[arrays:workspace], values, strict=True)), flat[workspace], nbytes, stream)
-
-        self.call = call
-
-    def fixed(self, flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
-        """The call with everything but the stream given."""
-        return partial(self.call, flat, values)
 
 
 def load_function(plan: Plan, variant: Variant, step: Step) -> Any:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
+from ..interop.arrays import settled
 from . import registry
-from .args import Args, arrays_of
+from .args import Args, arrays_of, operands_of
+from .checked import shown
 from .descriptor import Descriptor
 from .device import Device, resolve_device
 from .dispatch import Verdict, choose, dense_problem, fit, read_args, refuse_row
@@ -76,7 +78,11 @@ class Plan:
         """The plan for a descriptor on a device (see `resolve_device`). Host only; cached."""
         if type(desc) is not cls.descriptor:
             raise InvalidProblemError(f"{cls.__name__} takes {cls.descriptor.__name__}, got {type(desc).__name__}")
-        return _select(cls, desc, preference or DEFAULT, resolve_device(device))
+        if preference is None:
+            preference = DEFAULT
+        elif not isinstance(preference, PlanPreference):
+            raise InvalidProblemError(f"preference must be a PlanPreference or None, got {shown(preference)}")
+        return _select(cls, desc, preference, resolve_device(device))
 
     def can_implement(self, args: Args) -> Verdict:
         """Whether `run(args)` works, and with which kernel. Host only, never raises."""
@@ -103,9 +109,14 @@ class Plan:
             self.plan_layout(args)
 
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
-        """A callable with everything fixed: one launch a call, on `stream` (default: current at each call)."""
+        """A callable with everything fixed: one launch a call, on `stream` (default: current at each call).
+
+        A workspace that is not given here is made for each stream and thread that calls, and kept; one that is given
+        serves calls that do not run at the same time.
+        """
         if self.device.kind == "cuda":
             return self.runner.bind(args, workspace, stream)
+        args = self._settled(args)
         self.plan_layout(args)
         return lambda: self.run(args)
 
@@ -113,12 +124,24 @@ class Plan:
         """Run on the current stream (or `stream`), asynchronously. Raises the typed error of `can_implement`."""
         from ..backends.numpy import run_reference
 
+        args = self._settled(args)
         variant, geometry, _ = self.plan_layout(args)
         if not self._announced:
             self._announced = True
             self.announce(variant, geometry)
         if geometry.layout != "empty":
             run_reference(self, args)
+
+    def _settled(self, args: Args) -> Args:
+        """Args whose producers have been asked once: what is validated is what is used."""
+        if type(args) is not self.args:
+            return args  # refused with the rest
+        given = {spec.name: getattr(args, spec.name) for spec in operands_of(self.args)}
+        for spec in arrays_of(self.args):
+            value = given[spec.name]
+            many = spec.many and isinstance(value, (list, tuple))
+            given[spec.name] = [settled(v, spec.name) for v in value] if many else settled(value, spec.name)
+        return self.args(**given)
 
     def announce(self, variant: Variant, geometry: Geometry) -> None:
         """Log the SKU of a layout seen for the first time (logger `baracuda_py.sku`, level INFO)."""

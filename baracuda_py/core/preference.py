@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from .checked import Checked, checked, shown
+from .descriptor import choice, flag, integer
+from .errors import InvalidProblemError
 from .sku import ArchSku, BackendKind
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanPreference:
-    """Constraints on the rows a plan may take.
+def _arch(name: str, value: Any) -> ArchSku | None:
+    if value is None or isinstance(value, ArchSku):
+        return value
+    text = str(value).lower().replace("_", "").replace(".", "").removeprefix("sm") if isinstance(value, str) else ""
+    for arch in ArchSku:
+        if text and text in (arch.value, arch.value.removeprefix("sm"), arch.value.removeprefix("sm").rstrip("a")):
+            return arch
+    names = ", ".join(repr(arch.value) for arch in ArchSku)
+    raise InvalidProblemError(f"{name} must be one of {names} (or sm_80, 8.0 …) or None, got {shown(value)}")
 
-    max_workspace_bytes: rows needing more are refused. prefer_backend: only this backend.
-    max_arch: rows of newer designs are refused. deterministic: False lets a faster row that is
-    not run-to-run deterministic (atomics) be taken; True, the default, never does.
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPreference(Checked):
+    """Constraints on the rows a plan may take; checked when made, strings coerced.
+
+    max_workspace_bytes: rows needing more are refused. prefer_backend: only this backend ("bespoke", "cublas", …).
+    max_arch: rows of newer designs are refused ("sm80", "sm_89", "9.0" …). deterministic: False lets a faster row
+    that is not run-to-run deterministic (atomics) be taken; True, the default, never does.
     """
 
-    max_workspace_bytes: int | None = None
-    prefer_backend: BackendKind | None = None
-    max_arch: ArchSku | None = None
-    deterministic: bool = True
+    max_workspace_bytes: int | None = integer(None, minimum=0)
+    prefer_backend: BackendKind | None = choice(BackendKind, None)
+    max_arch: ArchSku | None = checked(_arch, None)
+    deterministic: bool = flag(True)
 
 
 DEFAULT = PlanPreference()

@@ -14,22 +14,19 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from ..interop.arrays import package_name, read
+from ..interop.arrays import package_name, read, read_only
+from ..interop.torch_rules import may_be_lazy
 from ..jit.capture import for_graph
-from ..jit.launch import Launch, Runtime, runtime_for
+from ..jit.launch import Launch, LibraryLaunch, Runtime, runtime_for
 from . import config
 from .args import Args, Operand, arrays_of, operands_of, scalars_of
+from .bound import bound
 from .device import mark_used, refuse_forked
-from .errors import (
-    DeviceMismatchError,
-    InvalidProblemError,
-    MisalignedOperandError,
-    NotPreparedError,
-    WorkspaceTooSmallError,
-)  # fmt: skip
+from .dispatch import host_number
+from .errors import BaracudaError, InvalidProblemError, NotPreparedError  # fmt: skip
 from .hotpath import LAYOUTS, PACKAGES, generated
-from .intake import flatten, raw_stream_getter, stream_pointer
-from .loading import LibraryLaunch, load_function
+from .intake import checked_workspace, count_written, current_stream, flatten, record_stream, stream_pointer
+from .loading import load_function
 from .memo import keep
 from .tensor import TensorRef, View
 from .variant import Geometry, LibraryStep, Step, Variant
@@ -45,11 +42,12 @@ _RAW, _CHECK = config.raw("BARACUDA_CHECK")
 class Prepared:
     """A layout made ready: its steps, and what `run` has to check for it."""
 
-    __slots__ = ("call", "steps", "workspace")
+    __slots__ = ("call", "lazy", "steps", "workspace")
 
-    def __init__(self, steps: list[Any], workspace: int) -> None:
+    def __init__(self, steps: list[Any], workspace: int, lazy: bool) -> None:
         self.steps = steps
         self.workspace = workspace
+        self.lazy = lazy  # whether a torch tensor of this layout may have its negative or conjugate bit set
         self.call: Callable[..., None] = steps[0].call if len(steps) == 1 else self._all
 
     def _all(self, flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
@@ -146,18 +144,47 @@ class Runner:
                 yield value
 
     def run_any(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
-        """Operands of any package, or of several: as TensorRefs through the same generated code."""
-        held, refs = self._refs(args)
-        generated(self.plan.args, "ref", TensorRef)(self, refs, workspace, self.stream_of(args, stream))
-        del held
+        """Operands of any package, or of several: as TensorRefs through the same generated code.
+
+        The stream comes first: a package that orders its arrays after a consumer's stream is told the one launched on.
+        """
+        if self.several and self.runtime.current_device() != self.ordinal:
+            return self.on_device(args, workspace, stream)
+        at = self.stream_of(args, stream)
+        held, refs, memory = self.read_on(at, args, workspace)
+        generated(self.plan.args, "ref", TensorRef)(self, refs, memory, at)
+        count_written(args)
+        self.record_stream(args, workspace, at)
+        if held:
+            self.runtime.keep(at, held)
+
+    def read_on(self, at: int, args: Args, workspace: Any) -> tuple[list[Any], Args, Any]:
+        """The call as TensorRefs, ordered for a stream; first what has to be kept alive until it has passed there."""
+        with self.runtime.on_stream(at):
+            held, refs = self._refs(args)
+            return held, refs, None if workspace is None else _ref(workspace, _WORKSPACE, held)
+
+    def record_stream(self, args: Args, workspace: Any, stream: int) -> None:
+        """See `intake.record_stream`."""
+        record_stream((*self.given(args), workspace), stream, self.ordinal)
+
+    def package(self, args: Args) -> str:
+        """The array package whose allocator serves the call."""
+        return package_name(self._kind(args))
+
+    def given(self, args: Args) -> list[Any]:
+        """All arrays of a call: operands, items of lists, scalars that are no numbers."""
+        scalars = (getattr(args, spec.name) for spec in scalars_of(self.plan.args))
+        return [*self._arrays(args), *(s for s in scalars if not isinstance(s, (int, float)))]
 
     def _refs(self, args: Args) -> tuple[list[Any], Args]:
+        """The same call with TensorRefs, and what has to be kept alive for them: what other packages handed over."""
         self._check_form(args)
         held: list[Any] = []
         given: dict[str, Any] = {}
         for spec in operands_of(self.plan.args):
             value = getattr(args, spec.name)
-            if spec.role == "scalar" or value is None:
+            if value is None or (spec.role == "scalar" and host_number(value, spec) is not None):
                 given[spec.name] = value
             elif isinstance(value, (list, tuple)):
                 given[spec.name] = [_ref(item, spec, held) for item in value]
@@ -181,11 +208,11 @@ class Runner:
     def remember(self, package: str, key: Any, alignment: tuple[int, ...], args: Args) -> None:
         """Prepare a layout under the key that generated code finds it by."""
         with self._lock:
-            prepared, layout = self._prepare(args)
+            prepared, layout = self.ready(args)
             layout = keep(self.layouts[package], key, layout, LAYOUTS)
             keep(layout.by_alignment, alignment, prepared, _ALIGNMENTS)
 
-    def _prepare(self, args: Args) -> tuple[Prepared, Layout]:
+    def ready(self, args: Args) -> tuple[Prepared, Layout]:
         variant, geometry, views = self.plan.plan_layout(args)
         refuse_forked(self.device.fake)
         self.plan.announce(variant, geometry)
@@ -203,7 +230,8 @@ class Runner:
         starts["@null"] = starts["@workspace"] + 2
         steps = [self._step(variant, step, starts, geometry) for step in geometry.steps]
         spans = tuple(b for view in flat_views for b in (view.span if view is not None else (0, 0)))
-        return Prepared(steps, geometry.workspace), Layout(spans)
+        lazy = any(view is not None and may_be_lazy(view.shape, view.strides, view.element) for view in flat_views)
+        return Prepared(steps, geometry.workspace, lazy), Layout(spans)
 
     def _step(self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry) -> Any:
         if isinstance(step, LibraryStep):
@@ -250,90 +278,61 @@ class Runner:
             self, args, workspace, stream
         )
 
+    def unreadable(self, args: Args, error: Exception) -> None:
+        """Reading an array failed: the typed error of the full check if it finds one, else what was raised."""
+        if not isinstance(error, BaracudaError):
+            self.plan.plan_layout(args)
+        raise error
+
     def overlap(self, args: Args) -> None:
-        """Spans met: the full check, which allows identical in-place views and raises on the rest."""
+        """Spans met, or a null pointer: the full check, which allows identical in-place views and absent memory of
+        zero size, and raises on the rest."""
         self.plan.plan_layout(args)
 
     def check_spans(self, args: Args, flat: tuple[int, ...], spans: tuple[int, ...]) -> None:
         """The same for lists of operands: neighbours in address order."""
         lows, highs = spans[::2], spans[1::2]
         ordered = sorted((p + low, p + high) for p, low, high in zip(flat, lows, highs, strict=False) if high > low)
-        if any(high > low for (_, high), (low, _) in itertools.pairwise(ordered)):
+        null = bool(ordered) and ordered[0][0] <= 0
+        if null or any(high > low for (_, high), (low, _) in itertools.pairwise(ordered)):
             self.overlap(args)
 
     def on_device(self, args: Args, workspace: Any, stream: Any) -> None:
         """Another device is current: run on the plan's, then restore."""
+        self.there(self.run, args, workspace, stream)
+
+    def there(self, act: Callable[..., Any], *given: Any) -> Any:
+        """Call with the plan's device current."""
         previous = self.runtime.current_device()
         self.runtime.use_device(self.ordinal)
         try:
-            self.run(args, workspace, stream)
+            return act(*given)
         finally:
             self.runtime.use_device(previous)
 
-    def workspace(self, given: Any, needed: int, stream: int) -> Any:
-        """The caller's workspace, checked, or memory from the pool; under capture from a `graph`'s own alone."""
+    def workspace(self, given: Any, needed: int, stream: int, package: str) -> Any:
+        """The caller's workspace, checked, or memory of the operands' package, ordered on the stream.
+
+        Under capture it is the caller's, or from a `graph`'s own pool.
+        """
         if given is None:
             if self.runtime.capturing(stream) and not for_graph():
                 raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
-            return self.runtime.allocate(needed, stream)
-        view = read(given, "workspace")
-        if view.device != self.ordinal:
-            place = "host memory" if view.device < 0 else f"cuda:{view.device}"
-            raise DeviceMismatchError(f"workspace is in {place}, the plan is on {self.device}; allocate it there")
-        size = view.element.itemsize
-        for extent in view.shape:
-            size *= extent
-        if size < needed:
-            raise WorkspaceTooSmallError(needed, size)
-        if view.ptr % 256:
-            raise MisalignedOperandError(f"workspace must be 256-byte aligned, got address {view.ptr:#x}")
-        return TensorRef(view.ptr, (size,), None, "uint8", None, view.device)
+            return self.runtime.allocate(needed, stream, package)
+        return checked_workspace(given, needed, self.device)
 
     def stream_of(self, args: Args, stream: Any) -> int:
         """The caller's stream as a pointer, or the current one of the operands' package."""
-        if stream is not None:
-            return stream_pointer(stream)
-        if package_name(self._kind(args)) == "torch":
-            return raw_stream_getter()(self.ordinal)
-        return self.runtime.current_stream()
+        return self.current(args)() if stream is None else stream_pointer(stream)
+
+    def current(self, args: Args) -> Callable[[], int]:
+        """What tells the current stream of the operands' package."""
+        return current_stream(self.given(args), self.runtime, self.ordinal)
 
     def bind(self, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
         """Everything fixed; see `Plan.bind`."""
-        held, refs = self._refs(args)
-        prepared, _ = self._prepare(refs)
-        at = None if stream is None else stream_pointer(stream)
-        memory = self.workspace(workspace, prepared.workspace, at or 0) if prepared.workspace else None
-        flat, values = flatten(self.plan.args, refs, 0 if memory is None else memory.ptr, self.ordinal)
-        calls = [step.fixed(flat, values) for step in prepared.steps]
-        current = (
-            partial(self.stream_of, args, None)
-            if package_name(self._kind(args)) == "torch"
-            else self.runtime.current_stream
-        )
-        keep = (args, held, memory, workspace)
-
-        def call(_keep: Any = keep) -> None:
-            where = current() if at is None else at
-            for one in calls:
-                one(where)
-
-        def call_one(_keep: Any = keep) -> None:
-            single(current() if at is None else at)
-
-        def call_there(_keep: Any = keep) -> None:
-            previous = self.runtime.current_device()
-            self.runtime.use_device(self.ordinal)
-            try:
-                call()
-            finally:
-                self.runtime.use_device(previous)
-
-        if self.several:
-            return call_there
-        if len(calls) != 1:
-            return call
-        single = calls[0]
-        return call_one
+        make: Callable[[], Callable[[], None]] = partial(bound, self, args, workspace, stream)
+        return self.there(make) if self.several else make()
 
 
 _runners: weakref.WeakSet[Runner] = weakref.WeakSet()
@@ -351,33 +350,39 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
 
 
+_WORKSPACE = Operand("workspace", "in")
+
+
 def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
     if isinstance(value, TensorRef):
         return value
     view = read(value, spec.name)
-    held.append(view.owner if view.owner is not None else value)
+    if view.owner is not None:
+        held.append(view.owner)
     if spec.writes and view.readonly:
-        raise InvalidProblemError(f"{spec.name} is read-only and cannot be an output; give a writable array")
-    return TensorRef(view.ptr, view.shape, view.strides, view.element, None, view.device)
+        raise read_only(value, spec.name)
+    return TensorRef.of_checked(view.ptr, view.shape, view.strides, view.element, view.device)
 
 
 def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any = None) -> None:
     """BARACUDA_CHECK=1: give the kernels a status word, wait, raise if one was set."""
     if _RAW(_CHECK) != runner.check:
         return runner.run(args, workspace, stream)
-    held, refs = runner._refs(args)
-    at = runner.stream_of(args, stream)
-    prepared, _ = runner._prepare(refs)
-    memory = runner.workspace(workspace, prepared.workspace, at) if prepared.workspace else None
-    flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr, runner.ordinal)
+    if runner.several and runner.runtime.current_device() != runner.ordinal:
+        return runner.on_device(args, workspace, stream)
     import cupy
 
-    with cupy.cuda.Device(runner.device.ordinal):
+    at = runner.stream_of(args, stream)
+    held, refs, given = runner.read_on(at, args, workspace)
+    prepared, _ = runner.ready(refs)
+    memory = runner.workspace(given, prepared.workspace, at, runner.package(args)) if prepared.workspace else None
+    flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr, runner.ordinal)
+    with runner.runtime.on_stream(at):  # the status word is cleared and read where the kernels write it
         status = cupy.zeros(1, cupy.uint32)
-        cupy.cuda.runtime.streamSynchronize(at)
         prepared.call((*flat[:-2], status.data.ptr, 0), values, at)
         cupy.cuda.runtime.streamSynchronize(at)
         found = int(status[0])
+    count_written(args)
     del held
     if found:
         raise InvalidProblemError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .checked import INT64, whole, wholes
 from .element import ElementKind
 from .errors import BufferTooSmallError, InvalidProblemError
 
@@ -103,7 +104,7 @@ class View:
 class TensorRef:
     """Raw device (or host) memory as an operand: pointer, shape, strides in elements, element, bytes owned.
 
-    `nbytes`, when given, is what is owned from `ptr` on, and is checked against the view's reach
+    Checked when made. `nbytes`, when given, is what is owned from `ptr` on, and is checked against the view's reach
     (BufferTooSmallError). `device` is the CUDA ordinal, -1 for host memory.
     """
 
@@ -115,15 +116,49 @@ class TensorRef:
     device: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        object.__setattr__(self, "element", ElementKind.of(self.element))
-        strides = dense_strides(self.shape) if self.strides is None else tuple(self.strides)
-        if len(strides) != len(self.shape):
-            raise InvalidProblemError(f"TensorRef has {len(self.shape)} extents but {len(strides)} strides")
-        object.__setattr__(self, "strides", strides)
-        low, high = View(self.ptr, self.shape, strides, self.element).span  # type: ignore[arg-type]
-        if self.nbytes is not None and (self.nbytes < high or low < 0):
-            raise BufferTooSmallError(high - low, self.nbytes if low == 0 else 0)
+        ptr = whole("ptr", self.ptr, 0, 2**64 - 1)
+        shape = wholes("shape", self.shape)
+        element = ElementKind.of(self.element)
+        strides = dense_strides(shape) if self.strides is None else wholes("strides", self.strides, -INT64, INT64)
+        if len(strides) != len(shape):
+            raise InvalidProblemError(f"TensorRef has {len(shape)} extents but {len(strides)} strides")
+        nbytes = None if self.nbytes is None else whole("nbytes", self.nbytes, 0)
+        low, high = addressable(ptr, shape, strides, element.itemsize)
+        if nbytes is not None and (nbytes < high or low < 0):
+            raise BufferTooSmallError(high - low, nbytes if low == 0 else 0)
+        device = whole("device", self.device, -1, 2**31 - 1)
+        self.__dict__.update(ptr=ptr, shape=shape, strides=strides, element=element, nbytes=nbytes, device=device)
+
+    @classmethod
+    def of_checked(cls, ptr: int, shape: Shape, strides: Shape, element: ElementKind, device: int) -> TensorRef:
+        """One whose parts a reader has checked already."""
+        made = object.__new__(cls)
+        made.__dict__.update(ptr=ptr, shape=shape, strides=strides, element=element, nbytes=None, device=device)
+        return made
+
+
+def addressable(ptr: int, shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
+    """The byte span [low, high) of a view, relative to `ptr`; raises where 64-bit index arithmetic cannot hold it.
+
+    An axis of extent 0 counts as 1, and strides nobody steps along are bounded, too: both are handed on.
+    """
+    count, low, high, widest = itemsize, 0, 0, 0
+    for extent, stride in zip(shape, strides, strict=True):
+        count *= extent or 1
+        reach = (extent - 1) * stride if extent else 0
+        if reach > 0:
+            high += reach
+        else:
+            low += reach
+        widest = max(widest, stride, -stride)
+    low, high = low * itemsize, (high + 1) * itemsize
+    if count > INT64 or widest * itemsize > INT64 or high - low > INT64:
+        raise InvalidProblemError(f"shape {shape} strides {strides} of {itemsize}-byte elements pass 64 bits")
+    if 0 in shape:
+        return 0, 0
+    if ptr and (ptr + low < 0 or ptr + high > 2**64):
+        raise InvalidProblemError(f"shape {shape} strides {strides} at address {ptr:#x} reach out of memory")
+    return low, high
 
 
 def merge_axes(shape: Shape, strides: Iterable[Shape]) -> tuple[Shape, tuple[Shape, ...]]:

@@ -2,20 +2,23 @@
 
 Readers are chosen once per type. CuPy, NumPy and torch are read by their own attributes (0.1–0.6 µs);
 JAX goes through DLPack, which also orders our stream after XLA's; anything else through the CUDA array
-interface or DLPack. `Package` holds what the layers above need of an array library.
+interface or DLPack. Nothing a foreign object says is taken unchecked, and whatever it raises becomes a typed error.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.checked import MAX_AXES, failure, shown, whole, wholes
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
-from ..core.tensor import TensorRef, dense_strides
+from ..core.tensor import TensorRef, addressable, dense_strides
+from . import jax_arrays
+from .torch_rules import refuse
 
 
 class Reading(NamedTuple):
@@ -49,57 +52,117 @@ def _read_cupy(a: Any) -> Reading:
     return Reading(a.data.ptr, a.shape, _elements(a.strides, a.itemsize, a.shape), element, a.data.device_id)
 
 
+def _native(dtype: np.dtype) -> np.dtype:
+    if not dtype.isnative:
+        raise UnsupportedError(
+            f"no element kind for {dtype!r}: its bytes are swapped; convert it by .astype(dtype.newbyteorder('='))"
+        )
+    return dtype
+
+
 def _read_numpy(a: np.ndarray) -> Reading:
-    element = ElementKind.of(a.dtype)
+    element = ElementKind.of(_native(a.dtype))
     strides = _elements(a.strides, a.itemsize, a.shape)
     return Reading(a.__array_interface__["data"][0], a.shape, strides, element, -1, not a.flags.writeable)
 
 
+def _read_subclass(a: np.ndarray) -> Reading:
+    return _read_numpy(np.asarray(a))
+
+
+def _refuse_masked(a: np.ndarray) -> Reading:
+    raise UnsupportedError("the mask of a masked array would be ignored; give a.filled(value), or a.data to drop it")
+
+
+def _refuse_wrapper(a: Any) -> Reading:
+    raise UnsupportedError(
+        f"a {type(a).__name__} is a torch tensor whose operations are intercepted (__torch_dispatch__) and has no plain"
+        " memory; give the tensor it stands for"
+    )
+
+
 def _read_torch(a: Any) -> Reading:
-    if a.is_conj() or a.is_neg():
-        raise InvalidProblemError(
-            "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
-        )
+    if a.is_nested:
+        raise UnsupportedError("a nested torch tensor has no one shape; give its parts, or .to_padded_tensor(value)")
+    if a.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"a torch tensor on device {a.device} has no memory to read; move it to cpu or cuda")
+    refuse(a)
     if a.layout is not sys.modules["torch"].strided:
         raise UnsupportedError(f"torch layout {a.layout} is not supported; call .to_dense()")
     return Reading(a.data_ptr(), tuple(a.shape), a.stride(), ElementKind.of(a.dtype), a.get_device())
 
 
 def _read_jax(a: Any) -> Reading:
-    if all(d.platform == "cpu" for d in a.devices()):
+    if jax_arrays.place(a) == "cpu":
         return _read_numpy(np.asarray(a))._replace(readonly=True, owner=a)
-    return _from_dlpack(a)._replace(readonly=True)
+    import cupy
+
+    memory = jax_arrays.locate(a, cupy.cuda.get_current_stream().ptr)
+    strides = dense_strides(a.shape) if memory.strides is None else memory.strides
+    return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
+
+
+_DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)  # DLDeviceType: CPU, pinned; CUDA, managed
 
 
 def _from_dlpack(a: Any) -> Reading:
-    import cupy
-
+    place = int(a.__dlpack_device__()[0])
+    if place in _DLPACK_HOST:
+        read, package = _read_numpy, np
+    elif place in _DLPACK_CUDA:
+        read, package = _read_cupy, _cupy()
+    else:
+        raise UnsupportedError(f"its memory is on a device of DLPack type {place}; copy it to the host or to CUDA")
     try:
-        held = cupy.from_dlpack(a)
+        held = package.from_dlpack(a)
     except (BufferError, RuntimeError, TypeError) as error:
         raise InvalidProblemError(
             f"{type(a).__name__} refused DLPack ({error}); give a detached, dense device array"
         ) from error
-    return _read_cupy(held)._replace(owner=held)
+    return read(held)._replace(owner=held)
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise InvalidProblemError(f"reading a CUDA array through a protocol needs CuPy ({error})") from None
+    return cupy
 
 
 def _read_cai(a: Any) -> Reading:
     facts = a.__cuda_array_interface__
-    dtype = np.dtype(facts["typestr"])
-    shape = tuple(facts["shape"])
-    strides = facts.get("strides")
-    steps = dense_strides(shape) if strides is None else _elements(tuple(strides), dtype.itemsize, shape)
-    pointer, readonly = facts["data"]
+    if not isinstance(facts, Mapping):
+        raise InvalidProblemError(f"__cuda_array_interface__ must be a dict, got {shown(facts)}")
+    if missing := [key for key in ("shape", "typestr", "data", "version") if key not in facts]:
+        raise InvalidProblemError(f"__cuda_array_interface__ lacks {', '.join(missing)}")
+    if facts.get("mask") is not None:
+        raise UnsupportedError("the mask of its __cuda_array_interface__ would be ignored; fill the masked elements")
+    typestr = facts["typestr"]
+    if not isinstance(typestr, str):
+        raise InvalidProblemError(f"typestr must be a string such as '<f4', got {shown(typestr)}")
+    dtype = _native(np.dtype(typestr))
+    element = ElementKind.of(dtype)
+    shape, strides = wholes("shape", facts["shape"]), facts.get("strides")
+    if strides is not None and len(strides := wholes("strides", strides, -_FAR, _FAR)) != len(shape):
+        raise InvalidProblemError(f"{len(shape)} extents but {len(strides)} strides")
+    steps = dense_strides(shape) if strides is None else _elements(strides, dtype.itemsize, shape)
+    data = facts["data"]
+    if not isinstance(data, tuple) or len(data) != 2 or not isinstance(data[1], (bool, np.bool_)):
+        raise InvalidProblemError(f"data must be a tuple (pointer, read-only), got {shown(data)}")
+    pointer = whole("the pointer", data[0] or 0, 0, 2**64 - 1)
     _order_after(facts.get("stream"))
-    return Reading(pointer, shape, steps, ElementKind.of(dtype), _device_of(pointer), readonly, a)
+    return Reading(pointer, shape, steps, element, _device_of(pointer), bool(data[1]), a)
+
+
+_FAR = 2**63 - 1
 
 
 def _order_after(stream: int | None) -> None:
     """The current stream waits for the producer's (CUDA array interface v3), by event and not by the host."""
     if stream is None:
         return
-    import cupy
-
+    cupy = _cupy()
     current = cupy.cuda.get_current_stream()
     producer = 0 if stream == 1 else stream
     if producer != current.ptr:
@@ -117,80 +180,124 @@ class _Stream:
 
 
 def _device_of(pointer: int) -> int:
-    from cupy.cuda import runtime
-
+    runtime = _cupy().cuda.runtime
     return int(runtime.pointerGetAttributes(pointer).device) if pointer else int(runtime.getDevice())
 
 
-_READERS: dict[type, Callable[[Any], Reading]] = {TensorRef: _read_ref, np.ndarray: _read_numpy}
+_Reader = Callable[[Any], Reading]
+_READERS: dict[type, _Reader] = {TensorRef: _read_ref, np.ndarray: _read_numpy}
 
 
-def _reader(array: Any) -> Callable[[Any], Reading] | None:
-    kind = type(array)
+def _package_reader(kind: type) -> _Reader | None:
+    """The reader for every instance of a package's own type."""
     root = package_name(kind)
-    if issubclass(kind, np.ndarray):  # memmap and the like
-        return _read_numpy
+    if issubclass(kind, np.ndarray):  # memmap, matrix and the like
+        return _refuse_masked if issubclass(kind, np.ma.MaskedArray) else _read_subclass
+    if issubclass(kind, TensorRef):
+        return _read_ref
     if root == "cupy" and hasattr(kind, "data"):
         return _read_cupy
     if root == "torch" and hasattr(kind, "data_ptr"):
-        return _read_torch
+        plain = kind.__torch_dispatch__ is sys.modules["torch"].Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+        return _read_torch if plain else _refuse_wrapper
+    if root == "jax" and jax_arrays.is_traced(kind):
+        return jax_arrays.refuse_traced
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
-    if hasattr(array, "__cuda_array_interface__"):
-        return _read_cai
-    if hasattr(array, "__dlpack__"):
-        return _from_dlpack
     return None
 
 
+def _registered(kind: type) -> _Reader | None:
+    reader = _package_reader(kind)
+    if reader is not None:
+        _READERS[kind] = reader
+    return reader
+
+
 def package_name(kind: type) -> str:
-    """The array package a type belongs to: cupy, torch, jax, numpy, or its module's root."""
-    root = kind.__module__.partition(".")[0]
-    return {"jaxlib": "jax", "_cupy": "cupy"}.get(root, root)
+    """The array package that a type or a base of it belongs to: cupy, torch, jax, numpy; else its module's root."""
+    for base in (kind, *kind.__mro__):
+        module = base.__module__
+        root = module.partition(".")[0] if isinstance(module, str) else ""
+        root = {"jaxlib": "jax", "_cupy": "cupy"}.get(root, root)
+        if root in ("cupy", "torch", "jax", "numpy"):
+            return root
+    module = kind.__module__
+    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def read(array: Any, name: str = "array") -> Reading:
     """Read any array; the error names the operand."""
     kind = type(array)
-    reader = _READERS.get(kind)
-    if reader is None:
-        reader = _reader(array)
-        if reader is None:
-            raise InvalidProblemError(
-                f"{name} must be an array (CuPy, torch, JAX, NumPy, TensorRef …), got {kind.__name__}"
-            )
-        _READERS[kind] = reader
     try:
-        return reader(array)
+        reader = _READERS.get(kind) or _registered(kind)
+        if reader is None:  # by protocol, which one instance may have and the next may not
+            if hasattr(array, "__cuda_array_interface__"):
+                reader = _read_cai
+            elif hasattr(array, "__dlpack__"):
+                reader = _from_dlpack
+        if reader is not None:
+            return _within_limits(reader(array))
     except BaracudaError as error:
-        raise type(error)(f"{name}: {error}") from None
+        error.args = (f"{name}: {error}",)
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise InvalidProblemError(f"{name}: a {kind.__name__} cannot be read ({failure(error)})") from error
+    raise InvalidProblemError(f"{name} must be an array (CuPy, torch, JAX, NumPy, TensorRef …), got {kind.__name__}")
+
+
+def _within_limits(got: Reading) -> Reading:
+    if len(got.shape) > MAX_AXES:
+        raise InvalidProblemError(f"{len(got.shape)} axes, at most {MAX_AXES} are taken")
+    addressable(got.ptr, got.shape, got.strides, got.element.itemsize)
+    return got
+
+
+def settled(array: Any, name: str) -> Any:
+    """An array of the host that is only read through a protocol, as a NumPy array: a producer is asked once."""
+    if array is None or type(array) in _READERS or _registered(type(array)) is not None:
+        return array
+    owner = read(array, name).owner
+    return owner if isinstance(owner, np.ndarray) else array
+
+
+def read_only(array: Any, name: str) -> InvalidProblemError:
+    """The error for an array that must be written and cannot be."""
+    if package_name(type(array)) == "jax":
+        return InvalidProblemError(
+            f"{name} would be written, and JAX arrays are immutable; give a CuPy or NumPy array (cupy.array(a) and "
+            "numpy.array(a) copy one, jax.dlpack.from_dlpack hands it back)"
+        )
+    return InvalidProblemError(f"{name} is read-only and cannot be an output; give a writable array")
 
 
 def to_numpy(array: Any) -> np.ndarray:
     """A host array as a NumPy array over the same memory (for the NumPy backend)."""
     if isinstance(array, np.ndarray):
-        return array
+        return array if type(array) is np.ndarray else np.asarray(array)
     if isinstance(array, TensorRef):
-        import ctypes
-
-        view = read(array)
-        element = view.element
-        if 0 in view.shape:
-            return np.empty(view.shape, element.carrier)
-        low = (
-            min(0, sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if s < 0)) * element.itemsize
-        )
-        high = sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if s > 0) * element.itemsize
-        raw = (ctypes.c_char * (high - low + element.itemsize)).from_address(view.ptr + low)
-        flat = np.frombuffer(raw, element.carrier)
-        steps = tuple(s * element.itemsize for s in view.strides)
-        return np.ndarray(view.shape, element.carrier, flat, -low, steps)
+        return _ref_to_numpy(array)
     if package_name(type(array)) == "torch":
-        torch = sys.modules["torch"]
-        plain = array.detach()
-        return (
-            plain.view(torch.int16).numpy().view(ElementKind.BF16.dtype)
-            if plain.dtype is torch.bfloat16
-            else plain.numpy()
-        )
+        plain, torch = array.detach(), sys.modules["torch"]
+        kind = ElementKind.of(plain.dtype)
+        if kind.dtype.isbuiltin == 1:
+            return plain.numpy()  # type: ignore[no-any-return]
+        carried = torch.int16 if kind.itemsize == 2 else torch.uint8  # NumPy has no bfloat16 and fp8 of its own
+        return plain.view(carried).numpy().view(kind.dtype)  # type: ignore[no-any-return]
     return np.asarray(array)
+
+
+def _ref_to_numpy(ref: TensorRef) -> np.ndarray:
+    import ctypes
+
+    view = _read_ref(ref)
+    element = view.element
+    dtype = element.dtype if element.bits >= 8 else element.carrier
+    if 0 in view.shape:
+        return np.empty(view.shape, dtype)
+    low, high = addressable(view.ptr, view.shape, view.strides, element.itemsize)
+    raw = (ctypes.c_char * (high - low)).from_address(view.ptr + low)
+    flat = np.frombuffer(raw, dtype)
+    return np.ndarray(view.shape, dtype, flat, -low, tuple(s * element.itemsize for s in view.strides))

@@ -7,19 +7,21 @@ of `testing.recording`), so the packed bytes and geometry are testable without a
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any, Protocol
 
 from ..core.device import Device, forked, forked_error, mark_used, refuse_forked
 from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
+from ..interop.torch_rules import memory as torch_memory
 from .capture import Captured, record
 from .compiler import compile_unit
 from .source import Unit
@@ -39,7 +41,9 @@ class Runtime(Protocol):
     def device_count(self) -> int: ...
     def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]: ...
     def capturing(self, stream: int) -> bool: ...
-    def allocate(self, nbytes: int, stream: int) -> Any: ...
+    def allocate(self, nbytes: int, stream: int, package: str) -> Any: ...
+    def on_stream(self, stream: int) -> Any: ...
+    def keep(self, stream: int, owners: Any) -> None: ...
     def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured: ...
 
 
@@ -55,6 +59,8 @@ class Cuda:
         self._runtime = runtime
         self._modules: dict[tuple[int, bytes], Any] = {}  # by device and image; a handle must not outlive its module
         self._handles: set[int] = set()
+        self._in_use: deque[tuple[Any, Any]] = deque()  # (event, what is in use until it), oldest first
+        self._driver = driver
         self.launch = driver.cuLaunchKernel
         self.current_stream = _current_stream_getter(cupy)
         self.current_device = runtime.getDevice
@@ -88,12 +94,43 @@ class Cuda:
     def capturing(self, stream: int) -> bool:
         return bool(self._runtime.streamIsCapturing(stream))
 
-    def allocate(self, nbytes: int, stream: int) -> Any:
-        """Memory from CuPy's pool, ordered on `stream`; `.ptr` is its address."""
-        if stream == self.current_stream():
+    def allocate(self, nbytes: int, stream: int, package: str) -> Any:
+        """Memory of torch's allocator for torch, else of CuPy's, ordered on `stream`; `.ptr` is its address."""
+        if package == "torch":
+            return torch_memory(nbytes, stream, self.current_device())
+        with self.on_stream(stream):
             return self._cupy.cuda.alloc(nbytes)
-        with on_stream(stream):
-            return self._cupy.cuda.alloc(nbytes)
+
+    def on_stream(self, stream: int) -> Any:
+        """A context in which CuPy's current stream is `stream`: its pool, and what packages hand over, follow it."""
+        return contextlib.nullcontext() if stream == self.current_stream() else external_stream(stream)
+
+    def keep(self, stream: int, owners: Any) -> None:
+        """Hold `owners` until the work now on `stream` is done; what is done is let go at the next call.
+
+        Under capture nothing may be asked of an event: whoever replays the graph holds what it reads.
+        """
+        if self.capturing(stream):
+            return
+        with self._relaxed():
+            while self._in_use:
+                oldest = self._in_use.popleft()
+                if not oldest[0].done:
+                    self._in_use.appendleft(oldest)
+                    break
+            event = self._cupy.cuda.Event(disable_timing=True)
+            event.record(external_stream(stream))
+        self._in_use.append((event, owners))
+
+    @contextlib.contextmanager
+    def _relaxed(self) -> Iterator[None]:
+        """Asking an event would void a capture that another stream has under way, unless this thread is relaxed."""
+        exchange, mode = self._driver.cuThreadExchangeStreamCaptureMode, self._driver.CUstreamCaptureMode
+        previous = exchange(mode.CU_STREAM_CAPTURE_MODE_RELAXED)[1]
+        try:
+            yield
+        finally:
+            exchange(previous)
 
     def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured:
         """`function`, warmed up and captured as a graph."""
@@ -108,11 +145,20 @@ class _ExternalStream:
         return 0, self.pointer
 
 
-def on_stream(stream: int) -> Any:
-    """A context in which CuPy's current stream is `stream` (its pool then orders memory on it)."""
+def external_stream(stream: int) -> Any:
+    """A stream's pointer as CuPy's object."""
     import cupy
 
     return cupy.cuda.Stream.from_external(_ExternalStream(stream))
+
+
+@contextlib.contextmanager
+def on_stream(stream: int, device: int) -> Iterator[None]:
+    """A context in which a device's current stream for CuPy is `stream` (its pool then orders memory on it)."""
+    import cupy
+
+    with cupy.cuda.Device(device), external_stream(stream):
+        yield
 
 
 def _current_stream_getter(cupy: Any) -> Callable[[], int]:
@@ -243,6 +289,23 @@ class Launch:
 
         self.call = call
         self.fixed = fixed
+
+
+class LibraryLaunch:
+    """A library call as a step: pointers and scalars by declaration order, then workspace and stream."""
+
+    def __init__(self, run: Callable[..., None], starts: dict[str, int], nbytes: int) -> None:
+        workspace = starts["@workspace"]
+
+        def call(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
+            arrays = workspace - len(values)
+            run(flat[:arrays], tuple(zip(flat[arrays:workspace], values, strict=True)), flat[workspace], nbytes, stream)
+
+        self.call = call
+
+    def fixed(self, flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
+        """The call with everything but the stream given."""
+        return partial(self.call, flat, values)
 
 
 Fill = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]

@@ -223,13 +223,12 @@ class Products:
             "compute": str(y.element.acc),
         }  # fmt: skip
         size = y.element.itemsize
-        pieces = [(0, a.cols)]
-        if y.element is y.element.acc:
-            pieces = [(at, min(_PIECE, a.cols - at)) for at in range(0, a.cols, _PIECE)]
-        shifts = [(at * a.strides[1] * size, at * b.strides[0] * size, k) for at, k in pieces]
+        length = _PIECE if y.element is y.element.acc else max(a.cols, 1)
 
         def prepare(device: Device) -> Callable[..., None]:
             start, scratch = self._used, self.scratch
+            pieces = [(at, min(length, a.cols - at)) for at in range(0, a.cols, length)] or [(0, 0)]
+            shifts = [(at * a.strides[1] * size, at * b.strides[0] * size, k) for at, k in pieces]
             gemms = {
                 k: cublas.prepare(cublas.GemmProblem(**problem, k=k, max_workspace=scratch), device)
                 for k in {k for _, k in pieces}

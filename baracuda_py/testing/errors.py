@@ -10,7 +10,14 @@ import numpy as np
 
 from ..core.args import Operand, arrays_of, scalars_of
 from ..core.element import ElementKind
-from ..core.errors import BaracudaError, DeviceMismatchError, InvalidProblemError, UnsupportedError
+from ..core.errors import (
+    BaracudaError,
+    DeviceMismatchError,
+    InvalidProblemError,
+    MisalignedOperandError,
+    UnsupportedError,
+)  # fmt: skip
+from ..core.tensor import TensorRef
 from .draw import Case
 from .layouts import aligned_bytes
 from .operands import Operands
@@ -83,6 +90,9 @@ def _one_wrong(
         yield "wrong dtype", wrap(np.zeros(array.shape, kind.dtype)), (InvalidProblemError, UnsupportedError)
     if array.size:
         yield "another device", other(np.array(array)), (DeviceMismatchError,)
+        yield "null pointer", _null(array, -1 if host else 0), invalid
+    if array.size and array.itemsize > 1:
+        yield "misaligned", wrap(_misaligned(array)), (MisalignedOperandError,)
     if spec.layout != "any" and array.ndim and array.shape[-1] > 1 and array.size:
         wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
         yield "stride 2 where the last axis must be dense", wrap(wide[..., ::2]), (UnsupportedError,)
@@ -101,6 +111,21 @@ def _one_wrong(
         strides[axis] = 0
         folded = np.lib.stride_tricks.as_strided(np.zeros(array.shape, array.dtype), array.shape, strides)
         yield "overlapping itself", wrap(folded), (InvalidProblemError, UnsupportedError)
+
+
+def _misaligned(array: np.ndarray) -> np.ndarray:
+    """A dense array of the same shape one byte off."""
+    return np.ndarray(array.shape, array.dtype, aligned_bytes(array.nbytes + array.itemsize).data, 1)
+
+
+def _null(array: np.ndarray, device: int) -> Any:
+    """The same shape at address 0: on a device as a CuPy array, so that a prepared layout meets it."""
+    if device < 0:
+        return TensorRef(0, array.shape, None, ElementKind.of(array.dtype), device=device)
+    import cupy
+
+    memory = cupy.cuda.UnownedMemory(0, array.nbytes, array, device)
+    return cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
 def _overlaps(ready: Operands, spec: Operand, wrap: Wrap) -> Iterator[Wrong]:

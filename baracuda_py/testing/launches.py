@@ -210,6 +210,7 @@ def check_launch_errors(plan: type[Plan], draw: Draw) -> None:
     with recording() as record:
         if not any(isinstance(step, Step) for step in chosen.plan_layout(ready.args(pointer_view))[1].steps):
             return
+        chosen.prepare(ready.args(pointer_view))  # so that the code for layouts already known meets the wrong calls
         check_wrong(chosen, ready, pointer_view, lambda a: a, host=False)
         if record.launches:
             raise AssertionError(f"{ready}: a refused call launched {record.launches[0].function.symbol}")

@@ -87,6 +87,8 @@ class Record:
     loads: list[Function] = field(default_factory=list)
     allocations: list[Memory] = field(default_factory=list)
     capturing: bool = False
+    streams: list[int] = field(default_factory=list)  # of the allocations
+    kept: list[tuple[int, Any]] = field(default_factory=list)  # (stream, what is in use there)
 
 
 class Recorder:
@@ -95,6 +97,7 @@ class Recorder:
     def __init__(self) -> None:
         self.record = Record()
         self.device = 0
+        self._local = threading.local()
 
     def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> Function:
         """A handle for a kernel that its unit names."""
@@ -122,8 +125,22 @@ class Recorder:
         return lambda *call: None
 
     def current_stream(self) -> int:
-        """The same made-up stream on every thread."""
-        return STREAM
+        """A made-up stream, the same on every thread, or that of `on_stream`."""
+        return getattr(self._local, "stream", STREAM)
+
+    @contextlib.contextmanager
+    def on_stream(self, stream: int) -> Iterator[None]:
+        """Make a stream current in this thread."""
+        previous = self.current_stream()
+        self._local.stream = stream
+        try:
+            yield
+        finally:
+            self._local.stream = previous
+
+    def keep(self, stream: int, owners: Any) -> None:
+        """Kept with the record."""
+        self.record.kept.append((stream, owners))
 
     def current_device(self) -> int:
         """The device last used."""
@@ -141,11 +158,12 @@ class Recorder:
         """What the record says."""
         return self.record.capturing
 
-    def allocate(self, nbytes: int, stream: int) -> Memory:
+    def allocate(self, nbytes: int, stream: int, package: str) -> Memory:
         """Poisoned host memory, kept with the record."""
         memory = Memory(aligned_bytes(nbytes))
         memory.bytes[:] = 0xFF
         self.record.allocations.append(memory)
+        self.record.streams.append(stream)
         return memory
 
     def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frame_toys import AxpyPlan
-from test_runner import array, call, plan
+from frame_toys import AxpyDescriptor, AxpyPlan
+from test_runner import H, array, call, plan
 
+from baracuda_py.core import PlanPreference, hotpath, memo
 from baracuda_py.core import direct as direct_module
-from baracuda_py.core import hotpath, memo
 from baracuda_py.core import runner as runner_module
 from baracuda_py.core.functional import functional
-from baracuda_py.testing import recording
+from baracuda_py.testing import pointer_view, recording
 
 
 def layouts(chosen: Any) -> dict[Any, Any]:
@@ -37,14 +37,14 @@ def test_layouts_of_a_plan() -> None:
 
 
 def test_alignments_of_a_layout() -> None:
-    chosen = plan(3)
+    chosen = AxpyPlan(AxpyDescriptor(shape=(3,), element="float16"), PlanPreference(), H)
 
     def at(offset: int) -> np.ndarray:
-        return array(32, dtype="int8")[offset : offset + 12].view("V4").view(np.float32)
+        return array(16, dtype="float16")[offset : offset + 3]
 
     with recording() as record:
-        for i, j in itertools.product(range(16), repeat=2):
-            chosen.run(call(at(i), at(j)))
+        for i, j, k in itertools.product(range(8), repeat=3):
+            chosen.run(call(at(i), at(j), bias=pointer_view(at(k))))
             record.allocations.clear()
             record.launches.clear()
         (layout,) = layouts(chosen).values()

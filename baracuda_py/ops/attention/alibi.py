@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step, Ulp,
     Variant, View, Vjp, element, extent, extents, functional, operand, output,
 )  # fmt: skip
+from ...core.checked import whole
 from ...core.errors import InvalidProblemError
 from ...schedules.map import divider
 
@@ -27,12 +28,11 @@ def alibi_slopes(num_heads: int, dtype: Any = np.float32) -> np.ndarray:
 
     For other head counts, as their code does: those of the power of two below, then every second one of twice as many.
     """
-    if isinstance(num_heads, bool) or not isinstance(num_heads, (int, np.integer)) or num_heads < 0:
-        raise InvalidProblemError(f"num_heads must be an integer >= 0, got {num_heads!r}")
-    whole = 1 << max(int(num_heads).bit_length() - 1, 0)
-    powers = np.arange(1, whole + 1) / whole
-    between = np.arange(1, 2 * whole, 2) / (2 * whole)
-    return np.exp2(-8.0 * np.concatenate([powers, between])[:num_heads]).astype(dtype)
+    heads, element = whole("num_heads", num_heads, 0, 2**20), ElementKind.of(dtype)
+    power = 1 << max(heads.bit_length() - 1, 0)
+    powers = np.arange(1, power + 1) / power
+    between = np.arange(1, 2 * power, 2) / (2 * power)
+    return np.exp2(-8.0 * np.concatenate([powers, between])[:heads]).astype(element.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import unrounded
 from ...schedules.attention import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
-from .layouts import is_swapped, swap, swapped_call
+from .layouts import is_swapped, shape_of, swap, swapped_call
 from .score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
 
 SCORES = "batch_size num_heads query_len key_len"
@@ -160,7 +160,7 @@ def flash_sdpa(
     if not is_swapped(layout):
         return _call(q, k, v, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
     names = ("y", "lse") if return_lse else ("y",)
-    shapes = {"y": (*q.shape[:3], v.shape[3])}
+    shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     operands = [*(swap(a) for a in (q, k, v)), mask, slopes, sinks]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
 

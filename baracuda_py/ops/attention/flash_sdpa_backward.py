@@ -16,7 +16,7 @@ from ...schedules.attention_backward import DENSE, ROWS
 from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
-from .layouts import is_swapped, swap, swapped_call
+from .layouts import is_swapped, shape_of, swap, swapped_call
 from .score_terms import batches, biases, distance, finite, give_forward, grouped, kept, restored, scores
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
@@ -173,7 +173,7 @@ def flash_sdpa_backward(
             raise InvalidProblemError(f"{name} is wanted but {what}")
     if not is_swapped(layout):
         return _call(q, k, v, y, lse, dy, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
-    shapes = {name: tuple(x.shape) for name, (flag, x) in swapped.items() if flag}
+    shapes = {name: shape_of(x, name[1:]) for name, (flag, x) in swapped.items() if flag}
     names = (*shapes, *(name for name, flag in others.items() if flag))
     operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), mask, slopes, sinks]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)

@@ -22,8 +22,9 @@ def _lifted(array: Any, rank: int, name: str) -> Any:
     """An array of `rank` axes as one of a batch of one, over the same memory."""
     if array is None:
         return None
-    if len(array.shape) != rank:
-        raise InvalidProblemError(f"{name} must have {rank} axes, as q has, got shape {tuple(array.shape)}")
+    shape = read(array, name).shape
+    if len(shape) != rank:
+        raise InvalidProblemError(f"{name} must have {rank} axes, as q has, got shape {shape}")
     if isinstance(array, TensorRef):
         strides = (0, 0, *(array.strides or ()))
         return TensorRef(array.ptr, (1, 1, *array.shape), strides, array.element, array.nbytes, array.device)
@@ -33,11 +34,11 @@ def _lifted(array: Any, rank: int, name: str) -> Any:
 def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bool = False,
            stats: bool = False) -> Callable[..., Any]:  # fmt: skip
     def entry(q: Any, k: Any, v: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
-        kind = read(q, "q").element
+        kind, shape = (lead := read(q, "q")).element, lead.shape
         if kind not in elements:
             raise UnsupportedError(f"{name} takes {' or '.join(map(str, elements))}, got {kind}")
         facts = {"is_causal": causal, "return_lse": stats, "stream": stream, "preference": preference}
-        if len(q.shape) != 2:
+        if len(shape) != 2:
             return flash_sdpa(q, k, v, out=out, **facts)
         names = ("y", "lse") if stats else ("y",)
         given = named_outputs(out, names)

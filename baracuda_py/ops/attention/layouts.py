@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from ...core import TensorRef
+from ...core.checked import failure, shown
 from ...core.errors import InvalidProblemError
-from ...core.functional import maker
-from ...interop.arrays import read
+from ...core.outputs import allocating, handed, maker, ordinal
+from ...interop.arrays import package_name, read
 
 LAYOUTS = ("bhsd", "bshd")
 PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [page, cell, heads, d]
@@ -17,8 +17,8 @@ PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [pa
 
 def is_swapped(layout: str, layouts: Sequence[str] = LAYOUTS) -> bool:
     """Whether the caller's arrays have the second of the layouts: heads after the sequence."""
-    if layout not in layouts:
-        raise InvalidProblemError(f"layout must be one of {list(layouts)}, got {layout!r}")
+    if not isinstance(layout, str) or layout not in layouts:
+        raise InvalidProblemError(f"layout must be one of {list(layouts)}, got {shown(layout)}")
     return layout == layouts[1]
 
 
@@ -29,7 +29,21 @@ def swap(array: Any) -> Any:
     if isinstance(array, TensorRef):
         (a, b, c, d), (p, q, r, s) = array.shape, array.strides or ()
         return TensorRef(array.ptr, (a, c, b, d), (p, r, q, s), array.element, array.nbytes, array.device)
-    return array.swapaxes(1, 2)
+    try:
+        return array.swapaxes(1, 2)
+    except Exception as error:
+        shape_of(array, "an operand of layout=")
+        raise InvalidProblemError(
+            f"layout= takes arrays that have views of themselves, got a {type(array).__name__} ({failure(error)})"
+        ) from error
+
+
+def shape_of(array: Any, name: str) -> tuple[int, ...]:
+    """The four extents of an operand."""
+    shape = read(array, name).shape
+    if len(shape) != 4:
+        raise InvalidProblemError(f"{name} must have four axes, got shape {shape}")
+    return shape
 
 
 def swapped_call(
@@ -40,14 +54,17 @@ def swapped_call(
 
     `names` are the outputs asked for, in order; `shapes` those to swap, with their shapes in the caller's layout.
     """
-    given = named_outputs(out, names)
-    with _current(operands[0], stream):
-        for name, shape in shapes.items():
-            if given.get(name) is None:
-                like = read(operands[0])
-                given[name] = maker(operands[0], shape, like.element, like.device)()
-        views = {name: swap(array) if name in shapes else array for name, array in given.items() if array is not None}
-        result = function(*operands, **facts, out=views, stream=stream, preference=preference)
+    given, lead = named_outputs(out, names), operands[0]
+    made = [name for name in shapes if given.get(name) is None]
+    if made:
+        kind, place = read(lead, "q").element, (package_name(type(lead)), ordinal(lead))
+        with allocating(*place, stream):
+            given.update({name: maker(lead, shapes[name], kind, place[1])() for name in made})
+    views = {name: swap(array) if name in shapes else array for name, array in given.items() if array is not None}
+    result = function(*operands, **facts, out=views, stream=stream, preference=preference)
+    if made:
+        with allocating(*place, stream):
+            given.update({name: handed(given[name], kind, lead) for name in made})
     results = dict(zip(names, result if len(names) > 1 else (result,), strict=True))
     values = tuple(given[name] if name in shapes else value for name, value in results.items())
     return values[0] if len(values) == 1 else values
@@ -61,13 +78,3 @@ def named_outputs(out: Any, names: Sequence[str]) -> dict[str, Any]:
     if len(values) != len(names):
         raise InvalidProblemError(f"out= must give {len(names)} arrays, got {len(values)}")
     return dict(zip(names, values, strict=True))
-
-
-def _current(like: Any, stream: Any) -> Any:
-    """Outputs come from the pool of the stream they are written on."""
-    if stream is None or read(like).device < 0:
-        return nullcontext()
-    from ...core.intake import stream_pointer
-    from ...jit.launch import on_stream
-
-    return on_stream(stream_pointer(stream))

@@ -16,7 +16,7 @@ from ...core.element import cast, unrounded
 from ...core.errors import InvalidProblemError
 from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
-from .layouts import is_swapped, swap, swapped_call
+from .layouts import is_swapped, shape_of, swap, swapped_call
 from .sdpa import SdpaDescriptor, factors, products_of, row_kernels, row_step, rows_of, sdpa_case
 from .sdpa import reference as forward
 from .score_terms import batches, grouped
@@ -227,13 +227,13 @@ def sdpa_backward(
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv, "dmask": return_dmask}
     facts = {
         "scale": scale, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
-        "mask_shape": tuple(mask_shape), "mask_element": mask_element,
+        "mask_shape": tuple(mask_shape) if isinstance(mask_shape, list) else mask_shape, "mask_element": mask_element,
         **{f"return_{name}": flag for name, flag in flags.items()},
     }  # fmt: skip
     if not is_swapped(layout):
         return _call(q, k, v, attn, dy, **facts, out=out, stream=stream, preference=preference)
     names = tuple(name for name, flag in flags.items() if flag)
-    shapes = {name: tuple(x.shape) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
+    shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
     operands = [swap(q), swap(k), swap(v), attn, swap(dy)]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
 

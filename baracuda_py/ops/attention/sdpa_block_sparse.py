@@ -13,7 +13,7 @@ from ...core.element import unrounded
 from ...schedules.block_sparse import MMA_ROW, SIMT_ROW
 from .flash_sdpa import attention_case
 from .flash_sdpa import reference as attention
-from .layouts import is_swapped, swap, swapped_call
+from .layouts import is_swapped, shape_of, swap, swapped_call
 from .score_terms import AttentionDescriptor
 
 
@@ -135,7 +135,7 @@ def sdpa_block_sparse(
     if not is_swapped(layout):
         return _call(q, k, v, pattern, **facts, out=out, stream=stream, preference=preference)
     names = ("y", "lse") if return_lse else ("y",)
-    shapes = {"y": (*q.shape[:3], v.shape[3])}
+    shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     operands = [swap(q), swap(k), swap(v), pattern]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
 

@@ -11,7 +11,7 @@ from ...core import Args, Array, ElementKind, OpCategory, Plan, functional, oper
 from ...core.element import unrounded
 from ...schedules.block_sparse_backward import MMA_ROW, SIMT_ROW
 from .flash_sdpa_backward import reference as gradients
-from .layouts import is_swapped, swap, swapped_call
+from .layouts import is_swapped, shape_of, swap, swapped_call
 from .score_terms import finite, give_forward
 from .sdpa_block_sparse import PATTERN, SdpaBlockSparseDescriptor, block_sparse_case, random_pattern, seen
 from .sdpa_block_sparse import reference as forward
@@ -101,7 +101,7 @@ def sdpa_block_sparse_backward(
     facts |= {f"return_{name}": flag for name, flag in flags.items()}
     if not is_swapped(layout):
         return _call(q, k, v, pattern, y, lse, dy, **facts, out=out, stream=stream, preference=preference)
-    shapes = {name: tuple(x.shape) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
+    shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
     operands = [swap(q), swap(k), swap(v), pattern, swap(y), lse, swap(dy)]
     return swapped_call(_call, operands, facts, tuple(shapes), shapes, out, stream, preference)
 

@@ -13,9 +13,11 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp, Variant, Vjp,
     choice, element, extents, functional, operand, output,
 )  # fmt: skip
+from ...core.checked import shown
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
+from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary_kinds import FORWARD, UnaryKind, unary_bound
 
@@ -116,12 +118,15 @@ def halves(x: Array, order: str = "gate_first") -> tuple[Array, Array]:
     order: "gate_first" as language models pack them (LLaMA's gate_up projection), or "gate_last" as
     torch.nn.functional.glu does, where glu(x) = first · sigmoid(second).
     """
-    if order not in ("gate_first", "gate_last"):
-        raise InvalidProblemError(f'order must be "gate_first" or "gate_last", got {order!r}')
-    width = x.shape[-1] if len(x.shape) else 0
-    if width % 2 or not len(x.shape):
-        raise InvalidProblemError(f"x must have an even last axis to be split in halves, got shape {tuple(x.shape)}")
-    first, second = x[..., : width // 2], x[..., width // 2 :]
+    if not isinstance(order, str) or order not in ("gate_first", "gate_last"):
+        raise InvalidProblemError(f'order must be "gate_first" or "gate_last", got {shown(order)}')
+    shape = read(x, "x").shape
+    if not shape or shape[-1] % 2:
+        raise InvalidProblemError(f"x must have an even last axis to be split in halves, got shape {shape}")
+    try:
+        first, second = x[..., : shape[-1] // 2], x[..., shape[-1] // 2 :]
+    except Exception as error:
+        raise InvalidProblemError(f"x must be an array that can be sliced, got {type(x).__name__}") from error
     return (first, second) if order == "gate_first" else (second, first)
 
 

@@ -1,0 +1,124 @@
+"""Values that come from outside: integers told from lookalikes, dataclasses whose fields check themselves.
+
+Whatever a caller's object does when it is looked at (an attribute, `__index__`, `__repr__` that raises), the caller
+gets this package's typed error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterable, Mapping, Set
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from .errors import BaracudaError, InvalidProblemError
+from .memo import memo
+
+MISSING = dataclasses.MISSING
+Check = Callable[[str, Any], Any]
+
+MAX_AXES = 32  # what NumPy's iterators, and so the reference, take
+INT64 = 2**63 - 1
+_SHOWN = 200  # characters of a value that a message quotes
+
+
+def shown(value: Any) -> str:
+    """`repr(value)` for a message: never raises, cut where it is long."""
+    try:
+        text = repr(value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        kind = type(value).__name__
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"a {kind} ({failure(error)})"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def failure(error: BaseException) -> str:
+    """An exception of somebody else's code as text for a message."""
+    try:
+        text = " ".join(str(error).split())
+    except MemoryError:
+        raise
+    except Exception:
+        text = ""
+    name = type(error).__name__
+    return f"{name}: {text[:_SHOWN]}" if text else name
+
+
+def whole(name: str, value: Any, minimum: int = -INT64 - 1, maximum: int = INT64) -> int:
+    """An integer of any package in [minimum, maximum]; bools and floats are none."""
+    if type(value) is int and minimum <= value <= maximum:
+        return value
+    try:
+        number = operator.index(value)
+    except MemoryError:
+        raise
+    except Exception:
+        raise InvalidProblemError(f"{name} must be an integer, got {shown(value)}") from None
+    if minimum <= number <= maximum and not isinstance(value, (bool, np.bool_)):
+        return number
+    if maximum != INT64:
+        span = f"in [{minimum}, {maximum}]"
+    else:
+        span = "of 64 bits" if number > INT64 or minimum < -INT64 else f">= {minimum}"
+    raise InvalidProblemError(f"{name} must be an integer {span}, got {shown(value)}")
+
+
+def truth(name: str, value: Any) -> bool:
+    """True or False, NumPy's included; numbers and strings are neither."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
+
+
+def wholes(name: str, value: Any, minimum: int = 0, maximum: int = INT64, what: str = "sizes") -> tuple[int, ...]:
+    """A tuple of at most 32 integers from any ordered iterable."""
+    if type(value) is not tuple and (
+        not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray, Mapping, Set))
+    ):
+        raise InvalidProblemError(f"{name} must be a tuple of {what}, got {shown(value)}")
+    items = tuple(islice(value, MAX_AXES + 1))
+    if len(items) > MAX_AXES:
+        raise InvalidProblemError(f"{name} must have at most {MAX_AXES} axes, got more: {shown(items)}")
+    return tuple([whole(name, item, minimum, maximum) for item in items])
+
+
+class Checked:
+    """Base of frozen dataclasses whose fields, made by `checked`, carry their own check."""
+
+    def __post_init__(self) -> None:
+        for name, check in checks(type(self)):
+            value = getattr(self, name)
+            accepted = _accept(check, name, value)
+            if accepted is not value:
+                object.__setattr__(self, name, accepted)
+
+
+def checked(check: Check, default: Any = MISSING) -> Any:
+    """A dataclass field; `check(name, value)` returns the value to hold or raises."""
+    return dataclasses.field(default=default, metadata={"check": check})
+
+
+@memo()
+def checks(cls: type[Any]) -> tuple[tuple[str, Check], ...]:
+    """The fields of a `Checked` class with their checks."""
+    return tuple((f.name, f.metadata["check"]) for f in dataclasses.fields(cls) if "check" in f.metadata)
+
+
+def check_field(cls: type[Any], name: str, value: Any) -> Any:
+    """A value as the class's field would hold it; raises what the field's own check raises."""
+    check = dict(checks(cls)).get(name)
+    return value if check is None else _accept(check, name, value)
+
+
+def _accept(check: Check, name: str, value: Any) -> Any:
+    try:
+        return check(name, value)
+    except (BaracudaError, MemoryError):
+        raise
+    except Exception as error:
+        raise InvalidProblemError(f"{name} cannot be {shown(value)}: {failure(error)}") from error

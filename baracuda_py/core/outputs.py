@@ -1,0 +1,109 @@
+"""Where a call's outputs come from: the first operand's package, device and stream."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ..interop import jax_arrays, torch_rules
+from ..interop.arrays import package_name, read
+from .dispatch import dense_view
+from .element import ElementKind
+from .errors import InvalidProblemError
+from .intake import stream_pointer
+
+
+def _cupy_ordinal(array: Any) -> int:
+    return array.data.device_id  # type: ignore[no-any-return]
+
+
+def _jax_ordinal(array: Any) -> int:
+    """Without the array's memory, whose reading would order a stream; stand-ins are refused later, by name."""
+    if isinstance(array, sys.modules["jax"].core.Tracer) or array.is_deleted():
+        return -1
+    device = next(iter(array.devices()))
+    return -1 if device.platform == "cpu" else int(device.local_hardware_id)
+
+
+_ORDINALS: dict[type, Callable[[Any], int]] = {}
+
+
+def ordinal(array: Any) -> int:
+    """The CUDA ordinal of an array, -1 on the host."""
+    getter = _ORDINALS.get(type(array))
+    if getter is None:
+        package = package_name(type(array))
+        known: dict[str, Callable[[Any], int]] = {
+            "cupy": _cupy_ordinal,
+            "numpy": lambda a: -1,
+            "torch": lambda a: int(a.get_device()),
+            "jax": _jax_ordinal,
+        }
+        getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
+    return getter(array)
+
+
+def make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The arrays of a list output."""
+    return [make() for make in makers]
+
+
+def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
+    """A callable that makes an empty array in the package of `like`; for JAX, a buffer for `handed`."""
+    package = package_name(type(like))
+    shape = dense_view("output", tuple(shape), kind).shape
+    if package == "torch":
+        torch = sys.modules["torch"]
+        dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))
+        place, empty = like.device, torch.empty  # not `like` itself: the entry outlives the array
+        return lambda: empty(shape, dtype=dtype, device=place)
+    if package == "jax" and device < 0:
+        return partial(jax_arrays.empty, shape, kind)
+    if device < 0:
+        import numpy as np
+
+        return lambda: np.empty(shape, kind.carrier)
+    import cupy
+
+    if package == "baracuda_py":
+
+        def refuse() -> Any:
+            raise InvalidProblemError("TensorRef operands need out=: they name no package to allocate from")
+
+        return refuse
+
+    from cupy.cuda.runtime import getDevice
+
+    dtype, array = kind.carrier, cupy.ndarray
+
+    def make() -> Any:
+        if getDevice() == device:
+            return array(shape, dtype)
+        with cupy.cuda.Device(device):
+            return array(shape, dtype)
+
+    return make
+
+
+def allocating(package: str, device: int, stream: Any) -> Any:
+    """A context in which a package's outputs come from the memory of the stream they are written on."""
+    from ..jit.launch import on_stream
+
+    if stream is None or device < 0:
+        return contextlib.nullcontext()
+    at = stream_pointer(stream)
+    return torch_rules.on_stream(at, device) if package == "torch" else on_stream(at, device)
+
+
+def handed(value: Any, kind: ElementKind, like: Any) -> Any:
+    """An output that the layer made, as the caller gets it: JAX's arrays are made of written buffers."""
+    if package_name(type(like)) != "jax" or value is None:
+        return value
+    return (
+        [jax_arrays.array(v, kind, like) for v in value]
+        if isinstance(value, list)
+        else jax_arrays.array(value, kind, like)
+    )

@@ -1,0 +1,129 @@
+"""JAX arrays: read by the header of their DLPack capsule, whatever the dtype, and made from buffers without a copy.
+
+The capsule of a device array is asked for with a stream, which then waits for XLA's. NumPy and CuPy export neither
+bfloat16 nor float8; such a buffer is exported as the unsigned integers it holds and its header told what they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.element import ElementKind
+from ..core.errors import InvalidProblemError, UnsupportedError
+
+
+class _Header(ctypes.Structure):
+    """`DLTensor` of dlpack.h, which an unversioned capsule points to."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_CODES = {  # DLDataTypeCode of what NumPy and CuPy do not export
+    ElementKind.BF16: 4, ElementKind.BOOL: 6, ElementKind.FP8E4M3: 10, ElementKind.FP8E5M2: 12, ElementKind.E8M0: 14,
+}  # fmt: skip
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def _header(capsule: Any) -> _Header:
+    return _Header.from_address(_pointer(capsule, b"dltensor"))
+
+
+class Memory(NamedTuple):
+    """Where an array lies. Strides are in elements, None where dense; the capsule keeps the memory."""
+
+    ptr: int
+    strides: tuple[int, ...] | None
+    device: int
+    capsule: Any
+
+
+def locate(array: Any, stream: int | None) -> Memory:
+    """The memory of a JAX array; `stream` (CUDA's pointer, None on the host) waits until the array is there."""
+    capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream or 1)  # 1: the default stream
+    header = _header(capsule)
+    strides = tuple(header.strides[i] for i in range(header.ndim)) if header.strides else None
+    return Memory((header.data or 0) + header.byte_offset, strides, header.device_id, capsule)
+
+
+def place(array: Any) -> str:
+    """The platform of a concrete array on one device, "cpu" or CUDA's; raises where it is neither."""
+    if array.is_deleted():
+        raise InvalidProblemError("the JAX array has been deleted or donated")
+    devices = array.devices()
+    if len(devices) != 1:
+        raise UnsupportedError(
+            f"the JAX array is spread over {len(devices)} devices; give one device's part, array.addressable_data(i)"
+        )
+    platform = str(next(iter(devices)).platform)
+    if platform not in ("cpu", "gpu", "cuda"):
+        raise UnsupportedError(f"the JAX array is on {platform}; move it to a CUDA device or the CPU")
+    return platform
+
+
+def is_traced(kind: type) -> bool:
+    """Whether arrays of this type are stand-ins inside jit, grad or vmap."""
+    return issubclass(kind, sys.modules["jax"].core.Tracer)
+
+
+def refuse_traced(array: Any) -> Any:
+    """The reader of stand-ins: they have no memory."""
+    raise UnsupportedError(
+        f"it is traced by a JAX transformation ({type(array).__name__}: jit, grad, vmap …) and has no values yet; call "
+        "outside of the transformation, or through jax.pure_callback"
+    )
+
+
+def empty(shape: Sequence[int], kind: ElementKind) -> Any:
+    """A host buffer that XLA takes without a copy: on a boundary of 64 bytes."""
+    count = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    raw = np.empty(count + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + count].view(kind.carrier).reshape(tuple(shape))
+
+
+class _Export:
+    """A NumPy or CuPy buffer as a DLPack producer of its real element."""
+
+    def __init__(self, buffer: Any, kind: ElementKind) -> None:
+        self.code = _CODES.get(kind)
+        self.buffer = buffer if self.code is None else buffer.view(f"uint{kind.bits}")
+
+    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
+        capsule = self.buffer.__dlpack__() if stream is None else self.buffer.__dlpack__(stream=stream)
+        if self.code is not None:
+            _header(capsule).code = self.code
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return tuple(int(part) for part in self.buffer.__dlpack_device__())  # type: ignore[return-value]
+
+
+def array(buffer: Any, kind: ElementKind, like: Any) -> Any:
+    """A JAX array over a buffer nobody else writes, on the device of `like`.
+
+    As everywhere in JAX, 64-bit elements become 32-bit ones unless jax_enable_x64 is set. To be called with CuPy's
+    current stream the one that the buffer is written on.
+    """
+    jax = sys.modules["jax"]
+    if 0 in buffer.shape:
+        made = jax.numpy.zeros(buffer.shape, kind.dtype if kind.bits >= 8 else kind.carrier)
+    else:
+        made = jax.dlpack.from_dlpack(_Export(buffer, kind))
+    return made if made.devices() == like.devices() else jax.device_put(made, next(iter(like.devices())))

@@ -1,0 +1,87 @@
+"""What torch keeps of a tensor besides its memory, and what a kernel that gets only a pointer must not pass over.
+
+A negative or conjugate bit says that the values are not those in memory. Autograd records no kernel of ours, so a
+tensor that needs its record is refused, and a tensor that was written has its version counter raised: backward through
+a value saved before then raises, as after torch's own `out=`. torch gives a dead tensor's memory to the next one in the
+order of the stream it was made on; a tensor used on another stream must have that stream recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from ..core.element import ElementKind
+from ..core.errors import InvalidProblemError, UnsupportedError
+
+
+def refuse(tensor: Any) -> None:
+    """Raise where the tensor's memory is not all there is to it: lazy bits, a gradient or a tangent wanted."""
+    torch = sys.modules["torch"]
+    if tensor.is_conj() or tensor.is_neg():
+        raise InvalidProblemError(
+            "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise UnsupportedError(
+            "the torch tensor requires grad, and autograd would not see this call; give its .detach(), "
+            "or call under torch.no_grad()"
+        )
+    if (
+        torch.autograd.forward_ad._current_level >= 0
+        and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+    ):
+        raise UnsupportedError("the torch tensor has a forward-mode tangent, which would be lost; give its .detach()")
+
+
+def may_be_lazy(shape: tuple[int, ...], strides: tuple[int, ...], element: ElementKind) -> bool:
+    """Whether a tensor of this layout may have its negative or conjugate bit set: asking each tensor costs 0.1 µs.
+
+    The conjugate bit is of complex tensors, the negative bit of what `.imag` makes of a conjugate one: a view that
+    steps over every second real number, as do all views of it (short of `as_strided`, which names its own strides).
+    """
+    steps = (stride for extent, stride in zip(shape, strides, strict=True) if extent > 1)
+    return element.is_complex or (element.is_float and not any(step % 2 for step in steps))
+
+
+@cache
+def increment_versions() -> Callable[[Sequence[Any]], None]:
+    """What raises the version counters of written tensors: `torch.autograd.graph.increment_version`, twice as fast."""
+    import torch
+
+    quick = torch._C._increment_version
+    try:
+        quick((torch.empty(0),))
+    except TypeError:  # torch 2.4 takes one at a time
+        return lambda tensors: [quick(tensor) for tensor in tensors] and None
+    return quick  # type: ignore[no-any-return]
+
+
+def external_stream(stream: int, ordinal: int) -> Any:
+    """A stream's pointer as torch's object."""
+    cuda = sys.modules["torch"].cuda
+    return cuda.ExternalStream(stream, device=ordinal) if stream else cuda.default_stream(ordinal)
+
+
+def on_stream(stream: int, ordinal: int) -> Any:
+    """A context in which torch's current stream is `stream`: its allocator then orders memory on it."""
+    return sys.modules["torch"].cuda.stream(external_stream(stream, ordinal))
+
+
+class Memory:
+    """Bytes of torch's allocator as workspace; `.ptr` is their address."""
+
+    __slots__ = ("owner", "ptr")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.ptr: int = owner.data_ptr()
+
+
+def memory(nbytes: int, stream: int, ordinal: int) -> Memory:
+    """Bytes of torch's allocator, ordered on `stream`."""
+    torch = sys.modules["torch"]
+    with on_stream(stream, ordinal):
+        return Memory(torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", ordinal)))
