@@ -88,9 +88,9 @@ def raw_stream_getter() -> Callable[[int], int]:
 def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Callable[[], int]:
     """What tells the current stream of the arrays' package, as a pointer.
 
-    torch's for tensors, CuPy's for all else; raw pointers and host memory have no say.
+    torch's for its CUDA tensors, CuPy's for all else; raw pointers and host memory have no say.
     """
-    packages = {package_name(type(array)) for array in arrays} - {"baracuda_py", "numpy"}
+    packages = {package_name(type(array)) for array in arrays if _has_stream(array)}
     if "torch" not in packages:
         return runtime.current_stream
     getter = raw_stream_getter()
@@ -108,6 +108,15 @@ def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Cal
         return ours
 
     return agreed
+
+
+def _has_stream(array: Any) -> bool:
+    """Whether the array's package has a say; what cannot even be asked is refused when it is read."""
+    package = package_name(type(array))
+    try:
+        return bool(array.get_device() >= 0) if package == "torch" else package not in ("baracuda_py", "numpy")
+    except Exception:
+        return False
 
 
 def record_stream(arrays: Iterable[Any], stream: int, ordinal: int) -> None:

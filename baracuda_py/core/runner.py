@@ -331,6 +331,7 @@ class Runner:
 
     def bind(self, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
         """Everything fixed; see `Plan.bind`."""
+        self._check_form(args)
         make: Callable[[], Callable[[], None]] = partial(bound, self, args, workspace, stream)
         return self.there(make) if self.several else make()
 
