@@ -75,6 +75,7 @@ def _try(path: Path, flags: int) -> int | None:
     except (BlockingIOError, FileNotFoundError):
         pass
     except BaseException:
+        _held.discard(handle)
         os.close(handle)
         raise
     os.close(handle)
@@ -83,6 +84,8 @@ def _try(path: Path, flags: int) -> int | None:
 
 def _release(path: Path, handle: int) -> None:
     """Deleted while held: those that wait see another file under the name, or none."""
+    if handle not in _held:  # the parent's, in a child that was forked meanwhile
+        return
     with contextlib.suppress(OSError):
         os.unlink(path)
     _held.discard(handle)

@@ -165,10 +165,8 @@ def test_a_forked_child_holds_no_lock_of_its_parent(tmp_path: Path) -> None:
     with exclusive(path):
         child = os.fork()
         if child == 0:
-            try:
-                time.sleep(30)
-            finally:
-                os._exit(0)
+            time.sleep(30)
+            os._exit(0)
     try:
         start = time.monotonic()
         with exclusive(path):
@@ -176,6 +174,53 @@ def test_a_forked_child_holds_no_lock_of_its_parent(tmp_path: Path) -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_child_forked_under_a_lock_does_not_end_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    child = 0
+    with exclusive(path):
+        child = os.fork()
+        if child:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert path.exists()
+            (handle,) = lock._held
+            assert os.path.samestat(os.fstat(handle), path.stat())
+    if not child:  # has left the context, which is its parent's
+        os._exit(0)
+    assert not path.exists()
+
+
+STRESS = """
+import os, random
+WAIT
+from baracuda_py.jit.cache import make_key
+cache, rng = Cache(pathlib.Path(PATH)), random.Random(os.getpid())
+found = 0
+for step in range(100):
+    n = rng.randrange(6)
+    image = bytes([n]) * (1000 + 500 * n)
+    with cache.claim(make_key((str(n),))):
+        made = cache.lookup(make_key((str(n),)))
+        found += made is not None
+        made = made or cache.store(make_key((str(n),)), "s", Cubin(None, image, {}, 0.1, cached=False), {})
+    assert made.image == image
+    if rng.random() < 0.1:
+        cache.clear()
+print(found, len(cache._memory))
+"""
+
+
+def test_processes_that_store_read_evict_and_clear(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wins, every image is the right one, nothing is reported damaged, nothing is left behind."""
+    monkeypatch.setenv("BARACUDA_CACHE_MAX_BYTES", "9000")
+    made = processes(4, STRESS.replace("PATH", repr(str(cache.dir))))
+    for process in made:
+        go(process)
+    said = [process.communicate(timeout=100)[0].split() for process in made]
+    assert [process.returncode for process in made] == [0] * 4
+    assert all(int(found) > 0 and kept == "0" for found, kept in said), said
+    assert not list(cache.dir.rglob("*.lock")) and not list(cache.dir.rglob("*.tmp"))
 
 
 def test_clear_beside_a_compile(
