@@ -23,7 +23,11 @@ from .core.errors import BaracudaError, CompileError
 
 class _Parser(argparse.ArgumentParser):
     def print_help(self, file: Any = None) -> None:
-        print(self.format_help(), end="", file=file)  # the inherited one says nothing of what could not be written
+        """As inherited, which says nothing of output that could not be written."""
+        if file is None:
+            print(self.format_help(), end="")
+        else:
+            super().print_help(file)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -31,7 +31,7 @@ def distrust(folder: Path) -> str | None:
             found = os.lstat(place)
         except OSError:  # nothing there, or nothing we may look at: using it will fail and tell
             return None
-        if found.st_uid not in (0, os.geteuid()):
+        if found.st_uid not in (0, os.geteuid()) and not (rest and found.st_uid == _hidden_root()):
             return f"{place} belongs to user {found.st_uid}"
         if stat.S_ISLNK(found.st_mode):
             links += 1
@@ -53,6 +53,21 @@ def distrust(folder: Path) -> str | None:
 def _parts(path: str | os.PathLike[str]) -> list[str]:
     """The components of a path, the last one first."""
     return [part for part in reversed(os.fspath(path).split("/")) if part not in ("", ".")]
+
+
+@functools.cache
+def _hidden_root() -> int | None:
+    """The user that root's files belong to in a user namespace without root, such as Apptainer and bubblewrap make.
+
+    Others' files belong to the same one there. It may own what stands above our folder: what lies in it is ours.
+    """
+    try:
+        spans = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+        if any(first == 0 and count for first, _, count in spans):
+            return None
+        return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _shared(found: os.stat_result) -> bool:

@@ -144,6 +144,29 @@ def test_a_group_of_the_users_own_is_nobody_else(tmp_path: Path, monkeypatch: py
     assert "others may write" in (distrust(tmp_path) or "")
 
 
+def test_a_namespace_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There root's folders, and other users', belong to nobody: above ours that is no reason, for ours it is."""
+    above, ours = tmp_path / "above", tmp_path / "above" / "ours"
+    ours.mkdir(parents=True)
+    real = os.lstat
+
+    def lstat(path: str | Path) -> os.stat_result:
+        found = list(real(path))
+        found[4] = os.geteuid() if str(path) == str(owned) else 65534
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    owned = ours
+    assert "/ belongs to user 65534" in (distrust(ours) or "")
+    monkeypatch.setattr(storage, "_hidden_root", lambda: 65534)
+    assert distrust(ours) is None
+    above.chmod(0o777)
+    assert "others may write" in (distrust(ours) or "")
+    above.chmod(0o755)
+    owned = above
+    assert f"{ours} belongs to user 65534" in (distrust(ours) or "")
+
+
 def test_links_in_the_path_are_followed_where_they_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, open_ = tmp_path / "real", tmp_path / "open"
     real.mkdir(mode=0o700)

@@ -180,6 +180,7 @@ def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDL
             if found.returncode:
                 errors = [line for line in found.stderr.splitlines() if "error" in line]
                 raise EmulationError("\n".join([" ".join(command), *errors[:5]]))
+            made.chmod(0o700)  # whatever the umask says
             os.replace(made, library)
     return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL if code is None else ctypes.RTLD_LOCAL)
 
