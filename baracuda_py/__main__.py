@@ -78,7 +78,7 @@ def _command(argv: list[str] | None) -> int:
         description="Fused ML ops as plans over raw CUDA.",
         epilog="exit status: 0, 1 on failure, 2 on wrong use",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
@@ -88,7 +88,9 @@ def _command(argv: list[str] | None) -> int:
     command("env", _env, "what is installed, what is loaded, driver, GPU, NVRTC, headers, cache").add_argument(
         "--json", action="store_true"
     )
-    command("ops", _ops, "every op with its rows, elements and guarantees").add_argument("--json", action="store_true")
+    ops = command("ops", _ops, "every op, or those named, with rows and elements; one op with all that it takes")
+    ops.add_argument("names", nargs="*", metavar="NAME", help="a family (norm), an op (rms_norm) or a kind (silu)")
+    ops.add_argument("--json", action="store_true")
     explain = command("explain", _explain, "the dispatch table of an op for a problem, with each row's verdict")
     explain.add_argument("op", help="a plan or op name, such as RMSNormPlan or rms_norm")
     explain.add_argument("fields", nargs="*", metavar="field=value", help="descriptor fields: batch_shape=8,128")
@@ -102,6 +104,9 @@ def _command(argv: list[str] | None) -> int:
     action.add_argument("--stats", action="store_true", help="where it is, how many entries, how large")
     action.add_argument("--clear", action="store_true", help="remove every entry")
     options, rest = parser.parse_known_args(argv)
+    if options.command is None and not rest:
+        parser.print_help(sys.stderr)
+        parser.exit(2, f"{parser.prog}: error: a command is missing\n")
     if rest and options.command == "explain" and not any(item.startswith("-") for item in rest):
         options.fields += rest  # fields after an option, which argparse leaves over
     elif rest:
@@ -118,12 +123,15 @@ def _env(options: argparse.Namespace) -> int:
 
 
 def _ops(options: argparse.Namespace) -> int:
-    from .core.report import operations
+    from .core import registry
+    from .core.report import describe, operations
 
-    rows = operations()
+    rows = operations(options.names)
     if options.json:
         print(json.dumps(rows, indent=1))
         return 0
+    if len(rows) == 1:
+        print(describe(registry.plan(rows[0]["plan"])))
     for row in rows:
         kinds = f"  {len(row['kinds'])} kinds" if row["kinds"] else ""
         print(f"{row['family']:<16} {row['plan']:<32} {row['direction']:<9} {' '.join(row['elements'])}{kinds}")

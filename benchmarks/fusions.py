@@ -53,7 +53,7 @@ def rope() -> Sides:
         bc.rope(q, out=q)
         bc.rope(k, out=k)
 
-    return "RoPE of packed q and k", 2 * P.layers, lambda: bc.rope(q, x2=k, return_y2=True, out=(q, k)), separate
+    return "RoPE of packed q and k", 2 * P.layers, lambda: bc.rope(q, x2=k, out=(q, k)), separate
 
 
 def swiglu() -> Sides:

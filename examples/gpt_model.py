@@ -140,7 +140,7 @@ class Decoder:
         p = self.preset
         qkv = bc.matmul(x, self.weights[f"qkv{i}"])
         q, k, v = self._heads(qkv, shape)
-        bc.rope(q, x2=k, return_y2=True, out=(q, k))
+        bc.rope(q, x2=k, out=(q, k))
         y = self.xp.empty((*shape, p.heads, p.head_dim), qkv.dtype)
         _, lse = bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})
         saved[f"sdpa{i}"] = (q, k, v, y, lse)

@@ -90,7 +90,7 @@ def plain(model: Decoder, sequence: Sequence, prompt: bytes, count: int) -> Deco
         lengths = bc.add(position, model.one)
 
         def attend(i: int, q: Any, k: Any, v: Any) -> Any:
-            bc.rope(q, position, x2=k, return_y2=True, out=(q, k))
+            bc.rope(q, position, x2=k, out=(q, k))
             bc.paged_kv_append(k[:, :, 0], v[:, :, 0], *layers[i], table, position)
             return bc.batch_paged_decode(q[:, :, 0], *layers[i], page_table=table, lengths=lengths)
 
@@ -129,7 +129,7 @@ class Verifier:
             heads, d = q.shape[1] * self.nodes, q.shape[3]
             queries, y = xp.empty(q.shape, q.dtype), xp.empty((2, *q.shape), q.dtype)
             lse = xp.empty((2, *q.shape[:3]), np.float32)
-            bc.rope(q, positions, x2=k, return_y2=True, out=(queries, k))
+            bc.rope(q, positions, x2=k, out=(queries, k))
             # all nodes see the whole context: their queries are so many more heads of one query, which share its reads
             rows, state = queries.reshape(1, heads, d), (y[0].reshape(1, heads, d), lse[0].reshape(1, heads))
             bc.batch_paged_decode(rows, *layers[i], page_table=table, lengths=context, return_lse=True, out=state)

@@ -21,8 +21,8 @@ FRAME = {
     "core.element": ["ElementKind"],
     "core.errors": [
         "BaracudaError", "BufferTooSmallError", "CaptureError", "CompileError", "DeviceMismatchError",
-        "InvalidProblemError", "MisalignedOperandError", "NotPreparedError", "UnsupportedError",
-        "WorkspaceTooSmallError",
+        "InvalidProblemError", "MisalignedOperandError", "NotPreparedError", "UnknownKeywordError",
+        "UnsupportedError", "WorkspaceTooSmallError",
     ],
     "core.error_bound": ["Exact", "Forward", "Relative", "Ulp"],
     "core.plan": ["Plan"],
@@ -38,6 +38,7 @@ FRAME = {
 HOST = {  # functions of the host that belong to an op
     "ops.attention.alibi": ["alibi_slopes"],
     "ops.attention.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
+    "ops.gated.gated_activation": ["halves"],
 }
 
 

@@ -33,9 +33,11 @@ def integer(default: Any = MISSING, minimum: int | None = None, maximum: int | N
 
 
 def extents(default: Any = MISSING) -> Any:
-    """A tuple of sizes (an int stands for a 1-tuple)."""
+    """A tuple of sizes (an int stands for a 1-tuple). None passes when it is the default."""
 
-    def check(name: str, value: Any) -> tuple[int, ...]:
+    def check(name: str, value: Any) -> tuple[int, ...] | None:
+        if value is None and default is None:
+            return None
         return wholes(name, (value,) if isinstance(value, (int, np.integer)) else value)
 
     return checked(check, default)

@@ -34,6 +34,10 @@ class InvalidProblemError(BaracudaError, ValueError):
     """A wrong shape, dtype or value, or a missing operand: the problem makes no sense on any device."""
 
 
+class UnknownKeywordError(InvalidProblemError, TypeError):
+    """A keyword that a function, descriptor or Args class does not take; Python's TypeError, naming the one meant."""
+
+
 class UnsupportedError(BaracudaError):
     """An element, layout or feature that no row of the dispatch table takes; `table` says why, row by row."""
 

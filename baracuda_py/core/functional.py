@@ -23,6 +23,7 @@ from .device import resolve_device
 from .direct import MISS, Direct, nothing
 from .element import ElementKind
 from .errors import InvalidProblemError
+from .keywords import entry, unexpected
 from .memo import keep
 from .outputs import allocating, handed, make_all, maker, ordinal
 from .plan import Plan
@@ -125,8 +126,15 @@ def _width(dim: str, facts: Mapping[str, Any]) -> int | None:
     return None if bound is None else len(bound)
 
 
-def functional(plan: type[Plan], name: str | None = None, doc: str | None = None, **fixed: Any) -> Callable[..., Any]:
-    """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind)."""
+def functional(
+    plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
+    returns: Sequence[str] = (), **fixed: Any,
+) -> Callable[..., Any]:  # fmt: skip
+    """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
+
+    `layouts` gives it a `layout=`: its `names`, the first being the plan's own, and `call`, which serves the others.
+    `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
+    """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
     inputs = [s for s in arrays_of(plan.args) if s.reads]
@@ -140,8 +148,9 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     }
     keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults]
     keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
-    keywords += [f"return_{s.name}={backward}" for s in optional]
-    keywords += ["element=UNSET", "out=None", "stream=None", "preference=None"]
+    keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
+    keywords += [f"layout={layouts.names[0]!r}"] if layouts else []
+    keywords += ["element=UNSET", "out=None", "stream=None", "preference=None", "**unknown"]
     keys = ", ".join(_key(s) for s in inputs) + "".join(
         f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional))
     )
@@ -165,8 +174,17 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     ]
     arrays = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in arrays_of(plan.args)) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
+    every = (*defaults, *scalars, *(f"return_{s.name}" for s in optional), "element", "out", "stream", "preference")
+    facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
+    turned = (
+        f"    if layout != {layouts.names[0]!r}: return LAYOUTS.call({name}, layout, {gather}, {facts})"
+        if layouts
+        else ""
+    )
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
+        f"    if unknown: raise UNEXPECTED({name}, unknown)",
+        *([turned] if layouts else []),
         "    try:",
         f"        key = ({keys}, element, preference, RAW(CHECK))",
         "        entry = CACHE.get(key)",
@@ -193,7 +211,7 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
         "RAW": raw, "CHECK": check,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
-        "HANDED": _handed,
+        "HANDED": _handed, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -201,9 +219,7 @@ def functional(plan: type[Plan], name: str | None = None, doc: str | None = None
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    function.plan = plan
-    function.fixed = fixed
-    return function  # type: ignore[no-any-return]
+    return entry(plan, **fixed)(function)  # type: ignore[no-any-return]
 
 
 def _making(outs: Sequence[str]) -> list[str]:

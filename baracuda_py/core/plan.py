@@ -15,6 +15,7 @@ from .descriptor import Descriptor
 from .device import Device, resolve_device
 from .dispatch import Verdict, choose, dense_problem, fit, read_args, refuse_row
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
+from .keywords import name_keywords
 from .memo import memo
 from .preference import DEFAULT, PlanPreference
 from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
@@ -50,6 +51,9 @@ class Plan:
 
     def __init_subclass__(cls, **facts: Any) -> None:
         super().__init_subclass__(**facts)
+        for declared in (getattr(cls, "descriptor", None), getattr(cls, "args", None)):
+            if declared is not None:
+                name_keywords(declared)
         if cls.op:
             registry.register(cls)
 

@@ -7,6 +7,7 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 from .errors import InvalidProblemError
+from .keywords import near
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -33,4 +34,29 @@ def plan(name: str) -> type[Plan]:
     for key, cls in known.items():
         if name in (key, cls.op, cls.op.partition(".")[2]):
             return cls
-    raise InvalidProblemError(f"no op {name!r}; known: {', '.join(cls.op for cls in known.values())}")
+    raise InvalidProblemError(
+        f"no op {name!r}{_meant(name)}; known: {', '.join(dict.fromkeys(cls.op for cls in known.values()))}"
+    )
+
+
+def family(name: str) -> list[type[Plan]]:
+    """The plans of a family (`norm`), or of one op as `plan` finds it; or of a kind (`silu`)."""
+    found = [cls for cls in plans().values() if name == cls.op.partition(".")[0] or name in _kinds(cls)]
+    return found or [plan(name)]
+
+
+def _kinds(cls: type[Plan]) -> list[str]:
+    return [kind.value for kind in cls.kinds or ()]
+
+
+def _meant(name: str) -> str:
+    """The ops, families and kinds that a name may be a slip of, for an error."""
+    of_kind = [f"{cls.op} kind={name}" for cls in plans().values() if name in _kinds(cls)]
+    if of_kind:
+        return f"; did you mean {' or '.join(of_kind)}?"
+    words: dict[str, str] = {}
+    for key, cls in plans().items():
+        group, _, short = cls.op.partition(".")
+        words |= {word.lower(): word for word in (key, cls.op, short, group, *_kinds(cls))}
+    found = [words[word] for word in near(name.lower(), words)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""

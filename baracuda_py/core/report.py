@@ -8,14 +8,15 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
+import inspect
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import config, registry
-from .args import arrays_of
+from .args import Operand, arrays_of, operands_of
 from .element import ElementKind
 from .plan import Plan
 from .variant import Variant
@@ -138,9 +139,38 @@ def _loaded() -> list[str]:
         return []
 
 
-def operations() -> list[dict[str, Any]]:
-    """One object per plan: names, direction, kinds, elements, and its rows with their guarantees."""
-    return [_operation(plan) for plan in registry.plans().values()]
+def operations(names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """One object per plan, all or those of families and ops: names, direction, kinds, elements, rows, guarantees."""
+    chosen = [plan for name in names for plan in registry.family(name)] if names else registry.plans().values()
+    return [_operation(plan) for plan in dict.fromkeys(chosen)]
+
+
+def describe(plan: type[Plan]) -> str:
+    """What one op is and takes, as text: its docstring, kinds, descriptor fields and operands."""
+    lines = [f"{plan.op}  {plan.__name__} ({plan.descriptor.__name__}, {plan.args.__name__}), {plan.direction}"]
+    lines += [f"  {line}".rstrip() for line in inspect.getdoc(plan).splitlines()]  # type: ignore[union-attr]
+    if plan.kinds:
+        lines += ["kinds", f"  {' '.join(kind.value for kind in plan.kinds)}"]
+    lines.append("fields of the problem")
+    for field in dataclasses.fields(plan.descriptor):
+        default = "" if field.default is dataclasses.MISSING else f" = {field.default}"
+        lines.append(f"  {field.name}{default}")
+    lines.append("operands")
+    roles = {"in": "input", "out": "output", "inout": "in place", "scalar": "number"}
+    lines += [f"  {spec.name:<16} {roles[spec.role]:<8} {_operand(spec)}" for spec in operands_of(plan.args)]
+    if plan.value_policy:
+        lines += ["values", f"  {plan.value_policy}"]
+    return "\n".join(lines)
+
+
+def _operand(spec: Operand) -> str:
+    """The shape and element of one operand, and what else may be said of it."""
+    if spec.role == "scalar":
+        return f"{'integer' if spec.integer else 'float'}, or a 0-d array on the device"
+    shape = f"a list, of shapes {spec.many}" if spec.many else f"[{', '.join(spec.dims)}]"
+    rule = spec.element if isinstance(spec.element, tuple) else (spec.element,)
+    more = {"optional": spec.optional, "broadcasts": spec.broadcast, f"goes with {spec.needs}": spec.needs}
+    return ", ".join([shape, " or ".join(map(str, rule)), *(word for word, holds in more.items() if holds)])
 
 
 def _operation(plan: type[Plan]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ...core import (
     integer, number, operand, output,
 )  # fmt: skip
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.decoding import Walk, mma_row, row
 from .flash_decoding import attend
 from .grouped_heads import GroupedHeads
@@ -178,11 +179,13 @@ def draw_case(draw: Any) -> dict[str, Any]:
 _call = functional(BatchPagedDecodePlan)
 
 
+@entry(BatchPagedDecodePlan)
 def batch_paged_decode(
     q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
     kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None, max_cache_len: int | None = None,
     window_left: int | None = None, softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages.
 
@@ -191,6 +194,8 @@ def batch_paged_decode(
     kv_last_page_len [batch] (flashinfer.BatchDecodeWithPagedKVCacheWrapper), all int32 or int64 on the device.
     window_left: only the last token and as many before it are seen; softcap: s = softcap tanh(s / softcap).
     """
+    if unknown:
+        raise unexpected(batch_paged_decode, unknown)
     if is_swapped(layout, PAGE_LAYOUTS):
         k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
@@ -198,7 +203,3 @@ def batch_paged_decode(
         max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, return_lse=return_lse, out=out,
         stream=stream, preference=preference,
     )  # fmt: skip
-
-
-batch_paged_decode.plan = BatchPagedDecodePlan  # type: ignore[attr-defined]
-batch_paged_decode.fixed = {}  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, OpCategory, Scalar, element, functional, operand, scalar
 from ...core.element import FP8, unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.attention import HALVES
 from ...schedules.decoding import Walk, mma_row
 from .batch_paged_decode import (
@@ -89,6 +90,7 @@ class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
 _call = functional(BatchPagedDecodeFp8Plan)
 
 
+@entry(BatchPagedDecodeFp8Plan)
 def batch_paged_decode_fp8(
     q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
     kv_indptr: Any = None, kv_last_page_len: Any = None, k_scale: Any = 1.0, v_scale: Any = 1.0,
@@ -96,12 +98,15 @@ def batch_paged_decode_fp8(
     scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None,
     softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None,
     preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
     """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2.
 
     A key is its element times k_scale, a value times v_scale: numbers, or 0-d arrays on the device; k_head_scale and
     v_head_scale [kv_heads], float32, are further factors.
     """
+    if unknown:
+        raise unexpected(batch_paged_decode_fp8, unknown)
     if is_swapped(layout, PAGE_LAYOUTS):
         k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
@@ -109,7 +114,3 @@ def batch_paged_decode_fp8(
         aux_element=cache_element, k_scale=k_scale, v_scale=v_scale, scale=scale, max_cache_len=max_cache_len,
         window_left=window_left, softcap=softcap, return_lse=return_lse, out=out, stream=stream, preference=preference,
     )  # fmt: skip
-
-
-batch_paged_decode_fp8.plan = BatchPagedDecodeFp8Plan  # type: ignore[attr-defined]
-batch_paged_decode_fp8.fixed = {}  # type: ignore[attr-defined]

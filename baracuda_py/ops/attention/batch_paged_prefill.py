@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, OpCategory, Plan, Problem, choice, extent, functional, integer, operand, output
+from ...core import Args, Array, OpCategory, Plan, Problem, extent, functional, integer, operand, output
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import paged_form
 from .flash_sdpa import reference as dense
@@ -24,7 +25,6 @@ from .page_tables import (
     table_params,
 )  # fmt: skip
 from .ragged import RaggedDescriptor, heads_first, infer_batch, ragged_case, random_bounds, settled, wrong_bounds
-from .score_terms import ALIGNMENTS
 
 
 def _values(p: Problem) -> Mapping[str, Any]:
@@ -47,7 +47,6 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
     max_pages: int = extent(0)
     num_indices: int = extent(0)
     max_cache_len: int = integer(None, minimum=0)
-    causal_alignment: str = choice(ALIGNMENTS, "bottom_right")
 
     def validate(self) -> None:
         super().validate()
@@ -169,20 +168,26 @@ class BatchPagedPrefillPlan(Plan):
 _call = functional(BatchPagedPrefillPlan)
 
 
+@entry(BatchPagedPrefillPlan)
 def batch_paged_prefill(
     q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, *, page_table: Any = None, lengths: Any = None,
     kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
     window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
     layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v of packed queries [total_q, heads, d] over the tokens of each sequence's pages.
+    """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's).
 
+    q is [total_q, heads, d]. Query i of a sequence stands at position i + tokens - queries: causal it sees the tokens
+    up to there, and windows count from there. causal_alignment="top_left": at i.
     layout "hnd": the caches are [pages, kv_heads, page_size, d]; "nhd": [pages, page_size, kv_heads, d], read without a
     copy. qo_indptr holds batch + 1 bounds of the queries. Give page_table [batch, max_pages] and lengths [batch], or
     FlashInfer's kv_indices, kv_indptr [batch + 1] and kv_last_page_len [batch], all int32 or int64 on the device. With
     return_lse also log Σ exp, [heads, total_q].
     """
+    if unknown:
+        raise unexpected(batch_paged_prefill, unknown)
     if is_swapped(layout, PAGE_LAYOUTS):
         k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
@@ -191,7 +196,3 @@ def batch_paged_prefill(
         max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len, return_lse=return_lse, out=out, stream=stream,
         preference=preference,
     )  # fmt: skip
-
-
-batch_paged_prefill.plan = BatchPagedPrefillPlan  # type: ignore[attr-defined]
-batch_paged_prefill.fixed = {}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""batch_ragged_prefill: `flash_sdpa_varlen` by FlashInfer's names, causality aligned to the last key.
+"""batch_ragged_prefill: `flash_sdpa_varlen` by FlashInfer's names.
 
 flashinfer.BatchPrefillWithRaggedKVCacheWrapper; its log-sum-exp is of base 2, this one natural.
 """
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import Args, Array, OpCategory, Plan, choice, functional, operand, output
+from ...core import Args, Array, OpCategory, Plan, functional, operand, output
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import packed_form
 from .flash_sdpa_varlen import reference as varlen
 from .ragged import INDEX, Packed, PackedDescriptor, ragged_case, random_bounds
-from .score_terms import ALIGNMENTS
 
 BOUNDS = ("qo_indptr", "kv_indptr")
 _FORM = packed_form(BOUNDS)
@@ -23,9 +23,7 @@ _FORM = packed_form(BOUNDS)
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRaggedPrefillDescriptor(PackedDescriptor):
-    """As `FlashSdpaVarlenDescriptor`, but that the last query of a sequence stands at its last key by default."""
-
-    causal_alignment: str = choice(ALIGNMENTS, "bottom_right")
+    """As `FlashSdpaVarlenDescriptor`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,7 +52,7 @@ def reference(
 
 
 class BatchRaggedPrefillPlan(Packed, Plan):
-    """`FlashSdpaVarlenPlan` with the names and the alignment of FlashInfer's ragged prefill."""
+    """`FlashSdpaVarlenPlan` with the names of FlashInfer's ragged prefill."""
 
     op = "attention.batch_ragged_prefill"
     category = OpCategory.ATTENTION
@@ -72,23 +70,25 @@ class BatchRaggedPrefillPlan(Packed, Plan):
 _call = functional(BatchRaggedPrefillPlan)
 
 
+@entry(BatchRaggedPrefillPlan)
 def batch_ragged_prefill(
     q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, *, scale: float | None = None, is_causal: bool = False,
     causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
     max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Any = None,
     stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v within each sequence; with return_lse also log Σ exp, [heads, total_q].
+    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's).
 
     q is [total_q, heads, d], k and v [total_k, kv_heads, d]; qo_indptr and kv_indptr hold batch + 1 bounds on the
-    device, int32 or int64. Causal, a sequence's last query sees all of its keys.
+    device, int32 or int64. Query i of a sequence stands at key position i + keys - queries: causal it sees the keys up
+    to there, and windows count from there. causal_alignment="top_left": at i. With return_lse also log Σ exp, [heads,
+    total_q].
     """
+    if unknown:
+        raise unexpected(batch_ragged_prefill, unknown)
     return _call(
         q, k, v, qo_indptr, kv_indptr, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
         window_left=window_left, window_right=window_right, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
         return_lse=return_lse, out=out, stream=stream, preference=preference,
     )  # fmt: skip
-
-
-batch_ragged_prefill.plan = BatchRaggedPrefillPlan  # type: ignore[attr-defined]
-batch_ragged_prefill.fixed = {}  # type: ignore[attr-defined]

@@ -27,6 +27,7 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.decoding import Walk, mma_row, row
 from .grouped_heads import GroupedHeads
 from .layouts import is_swapped, swap
@@ -157,23 +158,23 @@ class FlashDecodingPlan(Plan):
 _call = functional(FlashDecodingPlan)
 
 
+@entry(FlashDecodingPlan)
 def flash_decoding(
     q: Any, k: Any, v: Any, lengths: Any, *, scale: float | None = None, layout: str = "bhsd", return_lse: bool = False,
     return_weights: bool = False, return_mean_weights: bool = False, out: Any = None, stream: Any = None,
     preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the first lengths[b] cells of each cache.
 
     layout "bhsd": the caches are [batch, kv_heads, cells, d]; "bshd": [batch, cells, kv_heads, d], read without a copy.
     return_weights: also the softmax's weights [batch, heads, cells]; return_mean_weights: their mean [batch, cells].
     """
+    if unknown:
+        raise unexpected(flash_decoding, unknown)
     if is_swapped(layout):
         k, v = swap(k), swap(v)
     return _call(
         q, k, v, lengths, scale=scale, return_lse=return_lse, return_weights=return_weights,
         return_mean_weights=return_mean_weights, out=out, stream=stream, preference=preference,
     )  # fmt: skip
-
-
-flash_decoding.plan = FlashDecodingPlan  # type: ignore[attr-defined]
-flash_decoding.fixed = {}  # type: ignore[attr-defined]

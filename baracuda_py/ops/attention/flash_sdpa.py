@@ -21,6 +21,7 @@ from ...core import (
     scalar,
 )  # fmt: skip
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.attention import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
 from .layouts import is_swapped, shape_of, swap, swapped_call
 from .score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
@@ -137,13 +138,15 @@ def terms_case(draw: Any) -> dict[str, Any]:
 _call = functional(FlashSdpaPlan)
 
 
+@entry(FlashSdpaPlan)
 def flash_sdpa(
     q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "top_left", window_left: int | None = None,
     window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0,
     layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """softmax(s) v with s = scale · q kᵀ and its terms; with return_lse also log Σ exp(s), [batch, heads, queries].
+    """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default.
 
     layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], no array is copied.
     mask broadcasts to [batch, heads, queries, keys] in either layout: bool (True is seen) or added to the scores.
@@ -151,7 +154,10 @@ def flash_sdpa(
     keys from window_left before to window_right after it. softcap: s = softcap tanh(s / softcap), on tensor cores by
     the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
     logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset).
+    With return_lse also log Σ exp(s), [batch, heads, queries].
     """
+    if unknown:
+        raise unexpected(flash_sdpa, unknown)
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
         "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
@@ -163,7 +169,3 @@ def flash_sdpa(
     shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     operands = [*(swap(a) for a in (q, k, v)), mask, slopes, sinks]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
-
-
-flash_sdpa.plan = FlashSdpaPlan  # type: ignore[attr-defined]
-flash_sdpa.fixed = {}  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import numpy as np
 from ...core import Args, Array, OpCategory, Plan, Scalar, functional, operand, output, scalar
 from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from ...schedules.attention_backward import DENSE, ROWS
 from ...schedules.attention_backward_simt import simt_row
@@ -147,6 +148,7 @@ class FlashSdpaBackwardPlan(Plan):
 _call = functional(FlashSdpaBackwardPlan)
 
 
+@entry(FlashSdpaBackwardPlan)
 def flash_sdpa_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
@@ -154,12 +156,16 @@ def flash_sdpa_backward(
     seed: Any = 0, offset: Any = 0, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
     return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa` with the same facts, seed and offset.
+    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default.
 
-    Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask, dslopes and dsinks have the shapes of
-    what they are the gradients of, summed where that broadcasts. A boolean mask has none.
+    Facts, seed and offset are the forward's. Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask,
+    dslopes and dsinks have the shapes of what they are the gradients of, summed where that broadcasts. A boolean mask
+    has none.
     """
+    if unknown:
+        raise unexpected(flash_sdpa_backward, unknown)
     swapped = {"dq": (return_dq, q), "dk": (return_dk, k), "dv": (return_dv, v)}
     others = {"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks}
     facts = {
@@ -177,7 +183,3 @@ def flash_sdpa_backward(
     names = (*shapes, *(name for name, flag in others.items() if flag))
     operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), mask, slopes, sinks]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
-
-
-flash_sdpa_backward.plan = FlashSdpaBackwardPlan  # type: ignore[attr-defined]
-flash_sdpa_backward.fixed = {}  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core import Args, Array, OpCategory, Plan, Vjp, functional, operand, output
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.attention import simt_row, sm80_row, sm89_row, sm90a_row
 from ...schedules.attention_ragged import packed_form
 from .flash_sdpa import reference as dense
@@ -60,7 +61,7 @@ _FORM = packed_form(BOUNDS)
 
 
 class FlashSdpaVarlenPlan(Packed, Plan):
-    """`FlashSdpaPlan` of each of the packed sequences; rows of no sequence get zeros and lse -inf.
+    """`FlashSdpaPlan`, "bottom_right", of each of the packed sequences; rows of no sequence get zeros and lse -inf.
 
     A sequence's results are bit for bit those of `FlashSdpaPlan` on it alone.
     """
@@ -82,23 +83,26 @@ class FlashSdpaVarlenPlan(Packed, Plan):
 _call = functional(FlashSdpaVarlenPlan)
 
 
+@entry(FlashSdpaVarlenPlan)
 def flash_sdpa_varlen(
     q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, *, max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False,
-    causal_alignment: str = "top_left", window_left: int | None = None, window_right: int | None = None,
+    causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v within each sequence; with return_lse also log Σ exp, [heads, total_q].
+    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's).
 
     q is [total_q, heads, d], k and v [total_k, kv_heads, d]; cu_seqlens_q and cu_seqlens_k hold batch + 1 bounds on the
-    device, int32 or int64, never read by the host. max_seqlen_q and max_seqlen_k only serve checks.
+    device, int32 or int64, never read by the host. max_seqlen_q and max_seqlen_k only serve checks. Query i of a
+    sequence stands at key position i + keys - queries: causal it sees the keys up to there (with more queries than keys
+    the first see none and give zeros and lse -inf), and windows count from there. causal_alignment="top_left": at i.
+    With return_lse also log Σ exp, [heads, total_q].
     """
+    if unknown:
+        raise unexpected(flash_sdpa_varlen, unknown)
     return _call(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, scale=scale,
         is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left, window_right=window_right,
         return_lse=return_lse, out=out, stream=stream, preference=preference,
     )  # fmt: skip
-
-
-flash_sdpa_varlen.plan = FlashSdpaVarlenPlan  # type: ignore[attr-defined]
-flash_sdpa_varlen.fixed = {}  # type: ignore[attr-defined]

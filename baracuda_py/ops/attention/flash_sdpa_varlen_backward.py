@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core import Args, Array, OpCategory, Plan, functional, operand, output
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.attention_backward import tensor_core_rows
 from ...schedules.attention_backward_simt import simt_row
 from ...schedules.attention_ragged import packed_arrangement
@@ -95,21 +96,24 @@ class FlashSdpaVarlenBackwardPlan(Plan):
 _call = functional(FlashSdpaVarlenBackwardPlan)
 
 
+@entry(FlashSdpaVarlenBackwardPlan)
 def flash_sdpa_varlen_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, *,
     max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None,
-    is_causal: bool = False, causal_alignment: str = "top_left", window_left: int | None = None,
+    is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
     window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
     out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv), those asked for, packed as q, k and v are; the rest as for `flash_sdpa_varlen`."""
+    """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's).
+
+    Packed as q, k and v are; every attribute as in the forward call.
+    """
+    if unknown:
+        raise unexpected(flash_sdpa_varlen_backward, unknown)
     return _call(
         q, k, v, y, lse, dy, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
         scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,
         window_right=window_right, return_dq=return_dq, return_dk=return_dk, return_dv=return_dv, out=out,
         stream=stream, preference=preference,
     )  # fmt: skip
-
-
-flash_sdpa_varlen_backward.plan = FlashSdpaVarlenBackwardPlan  # type: ignore[attr-defined]
-flash_sdpa_varlen_backward.fixed = {}  # type: ignore[attr-defined]

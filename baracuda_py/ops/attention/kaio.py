@@ -12,6 +12,7 @@ from typing import Any
 
 from ...core import ElementKind, TensorRef
 from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from ...schedules.attention import HALVES
 from .flash_sdpa import FlashSdpaPlan, flash_sdpa
@@ -33,7 +34,11 @@ def _lifted(array: Any, rank: int, name: str) -> Any:
 
 def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bool = False,
            stats: bool = False) -> Callable[..., Any]:  # fmt: skip
-    def entry(q: Any, k: Any, v: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+    def function(
+        q: Any, k: Any, v: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    ) -> Any:
+        if unknown:
+            raise unexpected(function, unknown)
         kind, shape = (lead := read(q, "q")).element, lead.shape
         if kind not in elements:
             raise UnsupportedError(f"{name} takes {' or '.join(map(str, elements))}, got {kind}")
@@ -48,11 +53,9 @@ def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bo
         results = [given[n] if n in given else a[0, 0] for n, a in zip(names, made if stats else (made,), strict=True)]
         return tuple(results) if stats else results[0]
 
-    entry.__name__ = entry.__qualname__ = name
-    entry.__doc__ = doc
-    entry.plan = FlashSdpaPlan  # type: ignore[attr-defined]
-    entry.fixed = {"is_causal": causal}  # type: ignore[attr-defined]
-    return entry
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return entry(FlashSdpaPlan, is_causal=causal)(function)
 
 
 _SEEN = ", query i seeing the keys j ≤ i"

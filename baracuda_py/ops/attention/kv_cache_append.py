@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import FP8, INDICES
 from ...schedules.map import divider
+from .layouts import Layouts, check_heads
 
 ELEMENTS = (*FLOATS, ElementKind.I8, ElementKind.U8, *FP8)
 THREADS = 256
@@ -118,7 +119,11 @@ _KERNEL = Kernel(
 
 
 class KvCacheAppendPlan(Plan):
-    """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
+    """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise.
+
+    k_new, v_new [batch, heads, new_len, d], caches [batch, heads, max_cache_len, d]; the functional layer takes layout
+    "bshd", [batch, rows, heads, d], too.
+    """
 
     op = "attention.kv_cache_append"
     category = OpCategory.ATTENTION
@@ -151,9 +156,13 @@ class KvCacheAppendPlan(Plan):
         return None
 
     @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        check_heads(shapes, "k_new", "k_cache")
+
+    @classmethod
     def bytes(cls, desc: Any) -> int:
         rows = desc.batch_size * desc.num_heads * desc.new_len
         return 2 * rows * (desc.d_k + desc.d_v) * desc.element.itemsize + 8 * desc.batch_size
 
 
-kv_cache_append = functional(KvCacheAppendPlan)
+kv_cache_append = functional(KvCacheAppendPlan, layouts=Layouts(inputs=("k_new", "v_new", "k_cache", "v_cache")))

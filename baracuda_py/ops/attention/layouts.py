@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...core import TensorRef
+from ...core.args import arrays_of
 from ...core.checked import failure, shown
 from ...core.errors import InvalidProblemError
 from ...core.outputs import allocating, handed, maker, ordinal
@@ -16,16 +18,17 @@ PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [pa
 
 
 def is_swapped(layout: str, layouts: Sequence[str] = LAYOUTS) -> bool:
-    """Whether the caller's arrays have the second of the layouts: heads after the sequence."""
-    if not isinstance(layout, str) or layout not in layouts:
+    """Whether the caller's arrays have the second of the layouts, whatever the case: heads after the sequence."""
+    name = layout.lower() if isinstance(layout, str) else layout
+    if not isinstance(name, str) or name not in layouts:
         raise InvalidProblemError(f"layout must be one of {list(layouts)}, got {shown(layout)}")
-    return layout == layouts[1]
+    return bool(name == layouts[1])
 
 
 def swap(array: Any) -> Any:
-    """Axes 1 and 2 exchanged, over the same memory."""
-    if array is None:
-        return None
+    """Axes 1 and 2 exchanged, over the same memory; what has not four axes stays, for the plan to judge."""
+    if len(getattr(array, "shape", ())) != 4:
+        return array
     if isinstance(array, TensorRef):
         (a, b, c, d), (p, q, r, s) = array.shape, array.strides or ()
         return TensorRef(array.ptr, (a, c, b, d), (p, r, q, s), array.element, array.nbytes, array.device)
@@ -44,6 +47,47 @@ def shape_of(array: Any, name: str) -> tuple[int, ...]:
     if len(shape) != 4:
         raise InvalidProblemError(f"{name} must have four axes, got shape {shape}")
     return shape
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """The `layout=` of a generated function: the plan's own and another, in which axes 1 and 2 are exchanged.
+
+    inputs: the operands that have four axes in that order. outputs: those of the results, each with the input whose
+    shape it has.
+    """
+
+    names: tuple[str, str] = LAYOUTS
+    inputs: tuple[str, ...] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    def call(self, function: Any, layout: Any, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
+        """Call `function` with views of the caller's arrays; updated operands are returned as they were given."""
+        if not is_swapped(layout, self.names):
+            return function(**arrays, **facts)
+        views = {name: swap(array) if name in self.inputs else array for name, array in arrays.items()}
+        specs = arrays_of(function.plan.args)
+        if not self.outputs:
+            function(**views, **facts)
+            updated = tuple(arrays[spec.name] for spec in specs if spec.role == "inout")
+            return updated[0] if len(updated) == 1 else updated
+        outputs = [s for s in specs if s.role == "out" and facts.get(f"return_{s.name}", True)]
+        names = [s.name for s in outputs if not (s.needs and arrays[s.needs] is None)]
+        shapes = {name: read(arrays[self.outputs[name]], self.outputs[name]).shape for name in names}
+        operands = [views[s.name] for optional in (False, True) for s in specs if s.reads and s.optional is optional]
+        rest = dict(facts)
+        out, stream, preference = (rest.pop(name) for name in ("out", "stream", "preference"))
+        return swapped_call(function, operands, rest, names, shapes, out, stream, preference)
+
+
+def check_heads(shapes: Mapping[str, Any], new: str, cache: str, layouts: Sequence[str] = LAYOUTS) -> None:
+    """Functional layer: refuse a cache with other heads than what is appended, as one of another layout has."""
+    rows, whole = (tuple(shapes[name]) for name in (new, cache))
+    if len(rows) > 1 and len(whole) == 4 and rows[1] != whole[1]:
+        raise InvalidProblemError(
+            f"{cache} of shape {whole} has {whole[1]} heads, {new} of shape {rows} has {rows[1]}: heads are on axis 1 "
+            f"of a cache by the default layout={layouts[0]!r}, on axis 2 by layout={layouts[1]!r}"
+        )
 
 
 def swapped_call(

@@ -18,6 +18,7 @@ from ...core import (
 )  # fmt: skip
 from ...schedules.map import divider
 from .kv_cache_append import ELEMENTS, reach, word_bytes
+from .layouts import PAGE_LAYOUTS, Layouts, check_heads
 from .page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
 
 THREADS = 128
@@ -134,7 +135,8 @@ _KERNEL = Kernel(
 class PagedKvAppendPlan(Plan):
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise.
 
-    page is the slot-th page that the table names for the sequence (flashinfer.append_paged_kv_cache).
+    page is the slot-th page that the table names for the sequence (flashinfer.append_paged_kv_cache). The functional
+    layer takes caches of layout "nhd", [num_pages, page_size, num_heads, d], too.
     """
 
     op = "attention.paged_kv_append"
@@ -188,8 +190,12 @@ class PagedKvAppendPlan(Plan):
         return None if bad is None else f"token {bad} has no place: {cls.value_policy}"
 
     @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        check_heads(shapes, "k_new", "k_cache", PAGE_LAYOUTS)
+
+    @classmethod
     def bytes(cls, desc: Any) -> int:
         return 2 * desc.num_tokens * desc.num_heads * (desc.d_k + desc.d_v) * desc.element.itemsize
 
 
-paged_kv_append = functional(PagedKvAppendPlan)
+paged_kv_append = functional(PagedKvAppendPlan, layouts=Layouts(PAGE_LAYOUTS, inputs=("k_cache", "v_cache")))

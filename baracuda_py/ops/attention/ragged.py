@@ -27,7 +27,8 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say.
 
     `max_seqlen_q` is the length the caller promises (None: total_q); only estimates and checked runs use it. Causality,
-    window, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence.
+    window, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence, but that by default the
+    last query of a sequence stands at its last key ("bottom_right", as FlashAttention has packed sequences).
     """
 
     batch_size: int = extent()
@@ -38,7 +39,7 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     max_seqlen_q: int = integer(None, minimum=0)
     scale: float = number(None)
     is_causal: bool = flag(False)
-    causal_alignment: str = choice(ALIGNMENTS, "top_left")
+    causal_alignment: str = choice(ALIGNMENTS, "bottom_right")
     window_left: int = integer(None, minimum=0)
     window_right: int = integer(None, minimum=0)
     num_kv_heads: int = integer(None, minimum=0)

@@ -14,83 +14,31 @@ from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
-    Scalar, Step, Variant, View, Vjp, choice, element, extent, functional, integer, number, operand, output, scalar,
+    Scalar, Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    scalar,
 )  # fmt: skip
-from ...core.element import INDICES
-from ...core.errors import InvalidProblemError
+from .layouts import Layouts
+from .rotary import (
+    Rotary, angles, check_angles, check_tokens, frequencies_operand, positions_operand, rotate, settle_angles,
+    table_operand, TABLES,
+)  # fmt: skip
 
 X = "batch_size num_heads seq_len head_dim"
 X2 = "batch_size num_heads2 seq_len head_dim"
-FREQUENCIES = (ElementKind.F32, ElementKind.F64)
 THREADS = 128
 LANES = 2  # heads a block has in work at a time; twice as many in small problems (decoding: 7.5 us against 8.7)
 HEADS = 16  # a block takes; it makes their rows' angles once
 TABLE = 128  # pairs whose frequencies travel in the parameters: rotary_dim up to 256
 
 
-def random_frequencies(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    """Radians per position, as large and as small as usual ones."""
-    return rng.uniform(1e-5, 1, shape)
-
-
-def positions_operand() -> Any:
-    """Of each row, or of each place in the sequence."""
-    return operand("batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000))
-
-
-def frequencies_operand() -> Any:
-    """Radians per position of each pair."""
-    return operand("num_frequencies", element=FREQUENCIES, optional=True, values=random_frequencies)
-
-
-def table_operand() -> Any:
-    """Cosines or sines of each row's pairs; of any size, since a table may hold a scale of its own."""
-    return operand("batch_size seq_len num_frequencies", element="table_elements", optional=True, broadcast=True)
-
-
-class Rotary:
-    """What the descriptors of rotated tensors share: `head_dim` columns, of which `rotary_dim` turn."""
-
-    element: ElementKind
-    head_dim: int
-    rotary_dim: int | None
-    base: float
-    pairing: str
-    batch_size: int
-    seq_len: int
-
-    def validate(self) -> None:
-        """Whole pairs."""
-        if self.rotary % 2 or self.rotary > self.head_dim:
-            raise InvalidProblemError(
-                f"rotary_dim must be even and at most head_dim, got {self.rotary} for head_dim {self.head_dim}"
-            )
-
-    @property
-    def rotary(self) -> int:
-        """Columns that are rotated."""
-        return self.head_dim if self.rotary_dim is None else self.rotary_dim
-
-    @property
-    def num_frequencies(self) -> int:
-        """Pairs, each with an angle of its own."""
-        return self.rotary // 2
-
-    @property
-    def table_elements(self) -> tuple[ElementKind, ...]:
-        """What cosines and sines may be given in."""
-        return (self.element.acc,) if self.element is self.element.acc else (self.element.acc, self.element)
-
-
 @dataclass(frozen=True, kw_only=True)
 class RopeDescriptor(Rotary, Descriptor):
     """x is [batch_size, num_heads, seq_len, head_dim], x2 the same with num_heads2 heads.
 
-    rotary_dim is even and at most head_dim (None: all of it). inv_freq[j] = base^(-2j / rotary_dim).
+    rotary_dim is even and at most head_dim (None: all of it). inv_freq[j] = base^(-2j / rotary_dim). table_shape: that
+    of cos and sin, of which axes may be 1; None is [batch_size, seq_len, pairs].
     """
 
     batch_size: int = extent()
@@ -101,6 +49,7 @@ class RopeDescriptor(Rotary, Descriptor):
     rotary_dim: int | None = integer(None, minimum=0)
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
+    table_shape: tuple[int, ...] = extents(None)
     element: ElementKind = element()
 
 
@@ -108,9 +57,10 @@ class RopeDescriptor(Rotary, Descriptor):
 class RopeArgs(Args):
     """`positions` is [seq_len] or [batch_size, seq_len] (absent: 0 … seq_len - 1); `offset` is added to each.
 
-    `inv_freq` replaces the frequencies that `base` gives. `cos` and `sin`, [seq_len, pairs] or [batch_size, seq_len,
-    pairs], replace all of these; they are in the accumulator's element or in x's. Either way they are multiplied by
-    `scale`. `x2`, turned by the same angles, goes to `y2`.
+    `inv_freq` replaces the frequencies that `base` gives. `cos` and `sin`, [seq_len, pairs] or [batch_size or 1,
+    seq_len, pairs], replace all of these; they are in the accumulator's element or in x's. They may have a column for
+    each rotated column, a pair's two being equal (only one is read), and an axis of 1 for heads before seq_len: Hugging
+    Face's. Either way they are multiplied by `scale`. `x2`, turned by the same angles, goes to `y2`.
     """
 
     x: Array = operand(X)
@@ -123,53 +73,6 @@ class RopeArgs(Args):
     y2: Array | None = output(X2, optional=True, needs="x2", inplace=("x2",))
     offset: Scalar = scalar(0, integer=True)
     scale: Scalar = scalar(1.0)
-
-
-def check_angles(views: Mapping[str, Any]) -> None:
-    """Tables come together, and instead of positions and frequencies."""
-    if (views["cos"] is None) != (views["sin"] is None):
-        raise InvalidProblemError("cos and sin go together: give both or neither")
-    both = [name for name in ("positions", "inv_freq") if views["cos"] is not None and views[name] is not None]
-    if both:
-        raise InvalidProblemError(f"cos and sin replace {' and '.join(both)}; give the ones or the others")
-
-
-def settle_angles(desc: Rotary, arrays: dict[str, Any]) -> None:
-    """For tests: of random operands those that may come together; tables where the sequence is odd."""
-    tables = arrays["cos"] is not None and arrays["sin"] is not None and desc.seq_len % 2 == 1
-    arrays.update(dict.fromkeys(("positions", "inv_freq") if tables else ("cos", "sin")))
-
-
-def angles(
-    desc: Rotary, dtype: Any, *, positions: Any, inv_freq: Any, cos: Any, sin: Any, scale: Any, offset: Any = 0
-) -> tuple[Any, Any]:
-    """cos and sin in `dtype`, broadcastable to [batch, heads, seq_len, pairs]; the angle stays in float64 or wider."""
-    factor = np.dtype(dtype).type(scale)
-    if cos is not None:
-        shape = (desc.batch_size, desc.seq_len, desc.num_frequencies)
-        return tuple(np.broadcast_to(a.astype(dtype), shape)[:, None] * factor for a in (cos, sin))  # type: ignore[return-value]
-    wide = np.result_type(dtype, np.float64)
-    if inv_freq is None:
-        inv_freq = wide.type(desc.base) ** (-np.arange(0, desc.rotary, 2).astype(wide) / wide.type(max(desc.rotary, 1)))
-    places = np.arange(desc.seq_len) if positions is None else np.asarray(positions)
-    places = np.atleast_2d(places.astype(np.int64) + np.int64(offset))[:, None, :, None]
-    with np.errstate(invalid="ignore"):
-        angle = places.astype(wide) * inv_freq.astype(wide)
-        return np.cos(angle).astype(dtype) * factor, np.sin(angle).astype(dtype) * factor
-
-
-def rotate(desc: Rotary, x: Any, cos: Any, sin: Any) -> Any:
-    """x with every pair turned; columns from rotary_dim on are copied."""
-    y = x.copy()
-    if desc.pairing == "half":
-        first, second = slice(0, desc.rotary // 2), slice(desc.rotary // 2, desc.rotary)
-    else:
-        first, second = slice(0, desc.rotary, 2), slice(1, desc.rotary, 2)
-    a, b = x[..., first], x[..., second]
-    with np.errstate(invalid="ignore"):
-        y[..., first] = a * cos - b * sin
-        y[..., second] = b * cos + a * sin
-    return y
 
 
 def reference(desc: RopeDescriptor, *, x: Any, x2: Any, wanted: set[str], **turn: Any) -> Mapping[str, Any]:
@@ -269,8 +172,7 @@ def rotation(
     table, fractions = turns(desc.base, desc.rotary) if p.inv_freq is None else ((), ())
     doubles = desc.acc is ElementKind.F64
     positions = None if p.positions is None else p.positions.broadcast_to((desc.batch_size, desc.seq_len))
-    whole = (desc.batch_size, desc.seq_len, desc.num_frequencies)
-    tables = [] if p.cos is None else [v.broadcast_to(whole) for v in (p.cos, p.sin)]
+    tables = [] if p.cos is None else [v.broadcast_to(desc.table_shape) for v in (p.cos, p.sin)]
     return {
         "rows": rows, "units": units, "rotary_units": rotary_units, "copy_units": copy_units,
         "seq_len": max(desc.seq_len, 1), "head_counts": heads, "group_heads": group, "tiles": tiles,
@@ -279,7 +181,7 @@ def rotation(
         "head_dim": desc.head_dim, "rotary_dim": desc.rotary, "turns": () if doubles else fractions,
         "strides": [list(v.strides) for v in views],
         "position_strides": [0, 0] if positions is None else list(positions.strides),
-        "table_strides": [list(v.strides) for v in tables],
+        "table_strides": [[v.strides[0], v.strides[-2], v.strides[-1] * desc.table_step] for v in tables],
         "inv_freq_stride": 0 if p.inv_freq is None else p.inv_freq.strides[0], "table_pairs": min(half, TABLE),
         "base": desc.base, "table": table if doubles else (),
         "positions_wide": positions is not None and positions.element is ElementKind.I64,
@@ -316,10 +218,12 @@ def random_case(draw: Any, descriptor: type[RopeDescriptor]) -> RopeDescriptor:
     """A descriptor for tests: whole and partial rotation, vector and odd head sizes."""
     head_dim = draw.sizes(2, 6, 20, 64, 80, 127, 128)
     partial = 2 * draw.integer(0, head_dim // 2) if draw.flag() or head_dim % 2 else None
+    seq_len, rotary = draw.integer(0, 17), head_dim if partial is None else partial
+    tables = (None, (seq_len, rotary), (1, 1, seq_len, rotary), (1, 1, seq_len, rotary // 2))
     return descriptor(
-        batch_size=draw.integer(0, 3), num_heads=draw.integer(0, 5), seq_len=draw.integer(0, 17), head_dim=head_dim,
+        batch_size=draw.integer(0, 3), num_heads=draw.integer(0, 5), seq_len=seq_len, head_dim=head_dim,
         num_heads2=draw.integer(0, 3), rotary_dim=partial, pairing=draw.choice(("half", "interleaved")),
-        base=draw.sizes(10000, 500, 1000000), element=draw.element,
+        base=draw.sizes(10000, 500, 1000000), table_shape=draw.choice(tables), element=draw.element,
     )  # fmt: skip
 
 
@@ -328,7 +232,8 @@ class RopePlan(Plan):
 
     x, y [batch, heads, seq_len, head_dim], any strides; x2, y2 the same with heads of their own. The pair (a, b)
     becomes scale · (a cos t - b sin t, b cos t + a sin t) (Su et al. 2021); columns beyond rotary_dim are copied.
-    inv_freq float32 or float64; see `rope_frequencies` for models of extended context, and `RopeArgs` for tables.
+    inv_freq float32 or float64; see `rope_frequencies` for models of extended context, and `RopeArgs` for tables. The
+    functional layer takes arrays of layout "bshd", [batch, seq_len, heads, head_dim], too; given x2 it returns (y, y2).
     """
 
     op = "attention.rope"
@@ -361,10 +266,13 @@ class RopePlan(Plan):
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         if "x2" in shapes and len(shapes["x2"]) == 4:
             facts["num_heads2"] = shapes["x2"][1]
+        check_tokens(shapes, "x", ("x2",), facts)
 
     @classmethod
     def flops(cls, desc: Any) -> int:
         return 3 * desc.batch_size * desc.num_heads * desc.seq_len * desc.rotary
 
 
-rope = functional(RopePlan)
+rope = functional(
+    RopePlan, layouts=Layouts(inputs=("x", "x2", *TABLES), outputs={"y": "x", "y2": "x2"}), returns=("y2",)
+)

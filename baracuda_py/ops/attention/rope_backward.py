@@ -9,10 +9,9 @@ from typing import Any
 from ...core import (
     Args, Array, Guarantee, OpCategory, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
-from .rope import (
-    X2, RopeDescriptor, RopePlan, X, angles, frequencies_operand, geometry, kernels, positions_operand, random_case,
-    rotate, table_operand,
-)  # fmt: skip
+from .layouts import Layouts
+from .rope import X2, RopeDescriptor, RopePlan, X, geometry, kernels, random_case
+from .rotary import TABLES, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +72,13 @@ class RopeBackwardPlan(Plan):
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         if "dy2" in shapes and len(shapes["dy2"]) == 4:
             facts["num_heads2"] = shapes["dy2"][1]
+        check_tokens(shapes, "dy", ("dy2",), facts)
 
     @classmethod
     def flops(cls, desc: Any) -> int:
         return 3 * desc.batch_size * desc.num_heads * desc.seq_len * desc.rotary
 
 
-rope_backward = functional(RopeBackwardPlan)
+rope_backward = functional(
+    RopeBackwardPlan, layouts=Layouts(inputs=("dy", "dy2", *TABLES), outputs={"dx": "dy", "dx2": "dy2"})
+)

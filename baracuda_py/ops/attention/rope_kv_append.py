@@ -13,13 +13,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Scalar,
-    Variant, choice, element, extent, functional, inout, integer, number, operand, output, scalar,
+    Variant, choice, element, extent, extents, functional, inout, integer, number, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import INDICES
 from . import kv_cache_append
-from .rope import (
-    RopePlan, Rotary, angles, frequencies_operand, is_wide, kernels, positions_operand, rotate, rotation,
-    rotation_geometry, rotation_params, table_operand,
+from .layouts import Layouts, check_heads
+from .rope import RopePlan, is_wide, kernels, rotation, rotation_geometry, rotation_params
+from .rotary import (
+    TABLES, Rotary, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand,
 )  # fmt: skip
 
 NAMES = ("q", "y", "k_new", "k_cache", "v_new", "v_cache")  # what stands for x, y, x2, y2, x3 and y3
@@ -29,7 +30,7 @@ NAMES = ("q", "y", "k_new", "k_cache", "v_new", "v_cache")  # what stands for x,
 class RopeKvAppendDescriptor(Rotary, Descriptor):
     """new_len rows of num_heads queries and num_kv_heads keys (d_k columns) and values (d_v columns).
 
-    The caches have max_cache_len rows; rotary_dim, pairing and base are those of `RopeDescriptor`.
+    The caches have max_cache_len rows; rotary_dim, pairing, base and table_shape are those of `RopeDescriptor`.
     """
 
     batch_size: int = extent()
@@ -42,6 +43,7 @@ class RopeKvAppendDescriptor(Rotary, Descriptor):
     rotary_dim: int | None = integer(None, minimum=0)
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
+    table_shape: tuple[int, ...] = extents(None)
     element: ElementKind = element()
 
     @property
@@ -120,7 +122,8 @@ class RopeKvAppendPlan(Plan):
 
     q, y [batch, heads, new_len, d_k], k_new [batch, kv_heads, new_len, d_k], v_new [batch, kv_heads, new_len, d_v],
     caches [batch, kv_heads, max_cache_len, …], any strides; cache_offsets [batch] on the device, so that a captured
-    graph appends wherever they point. Bits are those of `rope` and `kv_cache_append`.
+    graph appends wherever they point. Bits are those of `rope` and `kv_cache_append`. The functional layer takes all
+    arrays of layout "bshd", [batch, rows, heads, d], too.
     """
 
     op = "attention.rope_kv_append"
@@ -143,17 +146,24 @@ class RopeKvAppendPlan(Plan):
     def case(draw: Any) -> RopeKvAppendDescriptor:
         d_k = draw.sizes(2, 6, 20, 64, 80, 127, 128)
         new_len = draw.integer(0, 9)
+        rotary = 2 * draw.integer(0, d_k // 2) if draw.flag() or d_k % 2 else None
+        columns = d_k if rotary is None else rotary
         return RopeKvAppendDescriptor(
             batch_size=draw.integer(0, 3), num_heads=draw.integer(0, 5), num_kv_heads=draw.integer(0, 3),
             new_len=new_len, max_cache_len=new_len + draw.integer(0, 12), d_k=d_k,
             d_v=draw.choice((d_k, 0, 1, 24, 64, 192)),
-            rotary_dim=2 * draw.integer(0, d_k // 2) if draw.flag() or d_k % 2 else None,
-            pairing=draw.choice(("half", "interleaved")), base=draw.sizes(10000, 500, 1000000), element=draw.element,
+            rotary_dim=rotary, pairing=draw.choice(("half", "interleaved")), base=draw.sizes(10000, 500, 1000000),
+            table_shape=draw.choice((None, (new_len, columns), (1, 1, new_len, columns))), element=draw.element,
         )  # fmt: skip
 
     check = RopePlan.check
     complete = RopePlan.complete
     check_values = kv_cache_append.KvCacheAppendPlan.check_values
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        check_tokens(shapes, "q", ("k_new", "v_new"), facts)
+        check_heads(shapes, "k_new", "k_cache")
 
     @classmethod
     def bytes(cls, desc: Any) -> int:
@@ -166,4 +176,6 @@ class RopeKvAppendPlan(Plan):
         return 3 * desc.batch_size * (desc.num_heads + desc.num_kv_heads) * desc.new_len * desc.rotary
 
 
-rope_kv_append = functional(RopeKvAppendPlan)
+rope_kv_append = functional(
+    RopeKvAppendPlan, layouts=Layouts(inputs=("q", "k_new", "v_new", "k_cache", "v_cache", *TABLES), outputs={"y": "q"})
+)

@@ -23,6 +23,7 @@ from ...core import (
 from ...core.args import broadcasts_to
 from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
 from ...schedules.attention import HALVES, SINGLES
 from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products, refuse_library
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
@@ -280,18 +281,23 @@ def sdpa_case(draw: Any) -> dict[str, Any]:
 _call = functional(SdpaPlan)
 
 
+@entry(SdpaPlan)
 def sdpa(
     q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None, is_causal: bool = False,
     causal_alignment: str = "top_left", softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0,
     scores_stage: str = "raw", layout: str = "bhsd", return_attn: bool = False, return_scores: bool = False,
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """softmax(softcap(scale · q kᵀ) + mask) v; with return_attn the weights, too, before dropout.
+    """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default.
 
+    With return_attn the weights, too, before dropout.
     q [batch, heads, queries, d] or, layout "bshd", [batch, queries, heads, d]; mask and what is returned beside y are
     [batch, heads, queries, keys] (lse [batch, heads, queries]) in either, the mask in any shape that broadcasts to it.
     Order of results: y, attn, scores, lse, as asked for.
     """
+    if unknown:
+        raise unexpected(sdpa, unknown)
     flags = {"attn": return_attn, "scores": return_scores, "lse": return_lse}
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "softcap": softcap,
@@ -303,7 +309,3 @@ def sdpa(
     names = ("y", *(name for name, flag in flags.items() if flag))
     shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     return swapped_call(_call, [swap(q), swap(k), swap(v), mask], facts, names, shapes, out, stream, preference)
-
-
-sdpa.plan = SdpaPlan  # type: ignore[attr-defined]
-sdpa.fixed = {}  # type: ignore[attr-defined]

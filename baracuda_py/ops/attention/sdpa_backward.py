@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast, unrounded
 from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
 from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
 from .layouts import is_swapped, shape_of, swap, swapped_call
@@ -213,17 +214,21 @@ class SdpaBackwardPlan(Plan):
 _call = functional(SdpaBackwardPlan)
 
 
+@entry(SdpaBackwardPlan)
 def sdpa_backward(
     q: Any, k: Any, v: Any, attn: Any, dy: Any, *, scale: float | None = None, softcap: float = 0.0,
     dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0, mask_shape: Any = (), mask_element: Any = None,
     layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
     return_dmask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there.
 
     The mask itself is in `attn` already, causal or given. dmask needs its shape, and its element where that is float32
     beside 16-bit operands: it is summed over the axes along which the mask was broadcast.
     """
+    if unknown:
+        raise unexpected(sdpa_backward, unknown)
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv, "dmask": return_dmask}
     facts = {
         "scale": scale, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
@@ -236,7 +241,3 @@ def sdpa_backward(
     shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
     operands = [swap(q), swap(k), swap(v), attn, swap(dy)]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
-
-
-sdpa_backward.plan = SdpaBackwardPlan  # type: ignore[attr-defined]
-sdpa_backward.fixed = {}  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core import Args, Array, ElementKind, OpCategory, Plan, Vjp, extent, functional, operand, output
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.block_sparse import MMA_ROW, SIMT_ROW
 from .flash_sdpa import attention_case
 from .flash_sdpa import reference as attention
@@ -118,16 +119,21 @@ def block_sparse_case(draw: Any) -> dict[str, Any]:
 _call = functional(SdpaBlockSparsePlan)
 
 
+@entry(SdpaBlockSparsePlan)
 def sdpa_block_sparse(
     q: Any, k: Any, v: Any, pattern: Any, *, query_block: int = 64, key_block: int = 64, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set; with return_lse also log Σ exp.
+    """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default.
 
+    With return_lse also log Σ exp.
     q [batch, heads, queries, d_k], k and v [batch, kv_heads, keys, d_k and d_v], layout "bshd": heads and sequence
     exchanged. pattern, bool or uint8 [batch or 1, heads or 1, ⌈queries / query_block⌉, ⌈keys / key_block⌉] in either.
     """
+    if unknown:
+        raise unexpected(sdpa_block_sparse, unknown)
     facts = {
         "query_block": query_block, "key_block": key_block, "scale": scale, "is_causal": is_causal,
         "causal_alignment": causal_alignment, "return_lse": return_lse,
@@ -138,7 +144,3 @@ def sdpa_block_sparse(
     shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     operands = [swap(q), swap(k), swap(v), pattern]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
-
-
-sdpa_block_sparse.plan = SdpaBlockSparsePlan  # type: ignore[attr-defined]
-sdpa_block_sparse.fixed = {}  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core import Args, Array, ElementKind, OpCategory, Plan, functional, operand, output
 from ...core.element import unrounded
+from ...core.keywords import entry, unexpected
 from ...schedules.block_sparse_backward import MMA_ROW, SIMT_ROW
 from .flash_sdpa_backward import reference as gradients
 from .layouts import is_swapped, shape_of, swap, swapped_call
@@ -86,13 +87,20 @@ class SdpaBlockSparseBackwardPlan(Plan):
 _call = functional(SdpaBlockSparseBackwardPlan)
 
 
+@entry(SdpaBlockSparseBackwardPlan)
 def sdpa_block_sparse_backward(
     q: Any, k: Any, v: Any, pattern: Any, y: Any, lse: Any, dy: Any, *, query_block: int = 64, key_block: int = 64,
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd",
     return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
     preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv), those asked for; arrays as for `sdpa_block_sparse`, lse [batch, heads, queries] in any layout."""
+    """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default.
+
+    Arrays as there, lse [batch, heads, queries] in any layout.
+    """
+    if unknown:
+        raise unexpected(sdpa_block_sparse_backward, unknown)
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
     facts = {
         "query_block": query_block, "key_block": key_block, "scale": scale, "is_causal": is_causal,
@@ -104,7 +112,3 @@ def sdpa_block_sparse_backward(
     shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
     operands = [swap(q), swap(k), swap(v), pattern, swap(y), lse, swap(dy)]
     return swapped_call(_call, operands, facts, tuple(shapes), shapes, out, stream, preference)
-
-
-sdpa_block_sparse_backward.plan = SdpaBlockSparseBackwardPlan  # type: ignore[attr-defined]
-sdpa_block_sparse_backward.fixed = {}  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import SIGNED
 from ...core.element import cast as cast_values
+from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
 
 INTEGERS = (*SIGNED, ElementKind.U8)
@@ -83,11 +84,12 @@ class AffinePlan(Plan):
 _affine = functional(AffinePlan, "affine")
 
 
+@entry(AffinePlan)
 def affine(
-    x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Any = None, stream: Any = None, preference: Any = None
-) -> Any:
+    x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
     """alpha x + beta; see `AffinePlan`."""
+    if unknown:
+        raise unexpected(affine, unknown)
     return _affine(x, alpha=alpha, beta=beta, out=out, stream=stream, preference=preference)
-
-
-affine.plan = AffinePlan  # type: ignore[attr-defined]

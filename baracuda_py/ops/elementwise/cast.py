@@ -15,6 +15,7 @@ from ...core import (
 from ...core import element as element_field
 from ...core.element import INTS
 from ...core.element import cast as cast_values
+from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
 
 ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL)
@@ -113,9 +114,11 @@ class CastPlan(Plan):
 _cast = functional(CastPlan, "cast")
 
 
-def cast(x: Array, to_element: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+@entry(CastPlan)
+def cast(
+    x: Array, to_element: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
     """x as `to_element` (any dtype-like), rounded once; see `CastPlan`."""
+    if unknown:
+        raise unexpected(cast, unknown)
     return _cast(x, to_element=ElementKind.of(to_element), out=out, stream=stream, preference=preference)
-
-
-cast.plan = CastPlan  # type: ignore[attr-defined]

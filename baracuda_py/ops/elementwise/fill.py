@@ -13,6 +13,7 @@ from ...core import (
     Scalar, Variant, element, extents, functional, inout, scalar,
 )  # fmt: skip
 from ...core.element import INTS
+from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
 
 ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL)
@@ -77,9 +78,9 @@ class FillPlan(Plan):
 _fill = functional(FillPlan, "fill")
 
 
-def fill(x: Array, value: Scalar, *, stream: Any = None, preference: Any = None) -> Any:
+@entry(FillPlan)
+def fill(x: Array, value: Scalar, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """x with every element set to `value`, in place; see `FillPlan`."""
+    if unknown:
+        raise unexpected(fill, unknown)
     return _fill(x, value=value, stream=stream, preference=preference)
-
-
-fill.plan = FillPlan  # type: ignore[attr-defined]

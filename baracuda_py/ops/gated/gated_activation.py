@@ -17,6 +17,7 @@ from ...core.checked import shown
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary_kinds import FORWARD, UnaryKind, unary_bound
@@ -130,15 +131,16 @@ def halves(x: Array, order: str = "gate_first") -> tuple[Array, Array]:
     return (first, second) if order == "gate_first" else (second, first)
 
 
+@entry(GatedActivationPlan)
 def gated_activation_packed(
-    x: Array, *, kind: Any, order: str = "gate_first", out: Any = None, stream: Any = None, preference: Any = None
-) -> Any:
+    x: Array, *, kind: Any, order: str = "gate_first", out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
     """y[..., F] from x[..., 2F], its halves gate and up in the given `order` (see `halves`); nothing is copied."""
+    if unknown:
+        raise unexpected(gated_activation_packed, unknown)
     gate, up = halves(x, order)
     return gated_activation(gate, up, kind=kind, out=out, stream=stream, preference=preference)
-
-
-gated_activation_packed.plan = GatedActivationPlan  # type: ignore[attr-defined]
 
 
 def _function(kind: GatedActivationKind) -> Any:

@@ -17,7 +17,7 @@ from baracuda_py.ops.attention.flash_sdpa_varlen_backward import (
 from test_flash_sdpa_varlen import LENGTHS, bounds, make
 
 GRADS = ("dq", "dk", "dv")
-MASKS = ({}, {"is_causal": True, "causal_alignment": "bottom_right", "scale": -0.7}, {"window_left": 3, "scale": 0.4})
+MASKS = ({}, {"is_causal": True, "causal_alignment": "top_left", "scale": -0.7}, {"window_left": 3, "scale": 0.4})
 
 
 def problem(seed, facts, cu=None):

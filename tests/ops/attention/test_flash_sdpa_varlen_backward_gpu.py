@@ -28,9 +28,10 @@ def problem(cu_q, cu_k, *sizes, facts, **more):
 
 
 def one_by_one(q, k, v, y, lse, dy, cu_q, cu_k, preference, facts):
-    """flash_sdpa_backward of each sequence, zeros where there is nothing to sum."""
+    """flash_sdpa_backward of each sequence, last query at last key by default; zeros where there is nothing to sum."""
     import cupy as cp
 
+    facts = {"causal_alignment": "bottom_right"} | facts
     grads = [cp.zeros_like(x) for x in (q, k, v)]
     ends_q, ends_k = cu_q.get(), cu_k.get()
     for b in range(len(ends_q) - 1):

@@ -165,7 +165,7 @@ def test_base_in_the_configuration():
         (8, {"scaling": {"rope_type": "linear", "factor": -2}}, "factor must be a number > 0"),
         (8, {"scaling": {"rope_type": "linear", "factor": 2, "beta_fast": 3}}, "knows no beta_fast"),
         (8, {"scaling": {"rope_type": "dynamic", "factor": 2}}, "needs max_position_embeddings"),
-        (8, {"scaling": {**LLAMA3, "high_freq_factor": 1.0}}, "high_freq_factor"),
+        (8, {"scaling": {**LLAMA3, "high_freq_factor": 0.5}}, "high_freq_factor"),
         (8, {"scaling": {**PHI3, "original_max_position_embeddings": 4096, "factor": 2}}, "short_factor must be 4"),
     ],
 )
@@ -175,5 +175,5 @@ def test_refusals(dim, options, message):
 
 
 def test_every_scheme_is_tested():
-    """The table has the schemes above and no other."""
-    assert set(SCHEMES) == {"default", "linear", "ntk", "dynamic", "yarn", "longrope", "llama3"}
+    """The table has the schemes above, one of `test_rope_checkpoints.py`, and no other."""
+    assert set(SCHEMES) == {"default", "linear", "ntk", "dynamic", "yarn", "longrope", "llama3", "proportional"}

@@ -1,0 +1,40 @@
+"""The README's Python runs as it stands: with CuPy or without, and the functional call comes first."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_there_is_one_and_the_function_comes_first() -> None:
+    assert BLOCKS
+    assert 0 < BLOCKS[0].index("bc.rms_norm(") < BLOCKS[0].index("bc.RMSNormPlan")
+
+
+@pytest.mark.parametrize("cupy", ["as installed", "missing", "broken"])
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_it_runs(block: str, cupy: str, tmp_path: Path) -> None:
+    """In a process and a folder of its own, and what follows checks the numbers."""
+    if cupy != "as installed":
+        error = "ModuleNotFoundError" if cupy == "missing" else "RuntimeError"
+        (tmp_path / "cupy.py").write_text(f"raise {error}('not here')\n")
+    check = (
+        "got, rows = (a if xp is np else a.get() for a in (y, x))\n"
+        "want = rows / np.sqrt((rows.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-6)\n"
+        "np.testing.assert_allclose(got, want, rtol=1e-5)\n"
+        "assert verdict and str(verdict.sku).startswith('norm.rms_norm/')\n"
+    )
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    done = subprocess.run(
+        [sys.executable, "-c", block + check], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("norm.rms_norm/")
