@@ -1,22 +1,83 @@
-"""`python -m baracuda_py`: env · ops · explain · warm · cache."""
+"""`python -m baracuda_py`: env · ops · explain · warm · cache.
+
+Exit status: 0; 1 where something failed, which one line on stderr tells; 2 where the command line was not understood;
+130 after Ctrl-C. A reader that closes the pipe early (`| head`) is no failure.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import io
 import json
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 from .core.errors import BaracudaError, CompileError
 
 
+class _Parser(argparse.ArgumentParser):
+    def print_help(self, file: Any = None) -> None:
+        """As inherited, which says nothing of output that could not be written."""
+        if file is None:
+            print(self.format_help(), end="")
+        else:
+            super().print_help(file)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command; bad use ends in one line on stderr and a non-zero exit."""
-    parser = argparse.ArgumentParser(prog="python -m baracuda_py", description="Fused ML ops as plans over raw CUDA.")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that are no text in the stream's encoding are shown escaped
+            stream.reconfigure(errors="backslashreplace")
+    if sys.stdout is None:
+        return _failed("standard output is closed")
+    try:
+        try:
+            return _command(argv)
+        finally:
+            sys.stdout.flush()  # what does not fit is told here, not by the interpreter at exit
+    except BaracudaError as error:
+        return _failed(str(error))
+    except BrokenPipeError:
+        _discard(sys.stdout)
+        return 0
+    except OSError as error:
+        _discard(sys.stdout)
+        return _failed(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+    except KeyboardInterrupt:
+        _failed("interrupted")
+        return 130
+
+
+def _failed(message: str) -> int:
+    if sys.stderr is not None:
+        try:
+            print(f"error: {message}", file=sys.stderr, flush=True)
+        except OSError:
+            _discard(sys.stderr)
+    return 1
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere: the interpreter writes it at exit, and would fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _command(argv: list[str] | None) -> int:
+    parser = _Parser(
+        prog="python -m baracuda_py",
+        description="Fused ML ops as plans over raw CUDA.",
+        epilog="exit status: 0, 1 on failure, 2 on wrong use",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
@@ -50,14 +111,7 @@ def main(argv: list[str] | None = None) -> int:
         options.fields += rest  # fields after an option, which argparse leaves over
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    try:
-        return int(options.run(options))
-    except BaracudaError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+    return int(options.run(options))
 
 
 def _env(options: argparse.Namespace) -> int:
@@ -92,7 +146,7 @@ def _explain(options: argparse.Namespace) -> int:
 
     plan = registry.plan(options.op)
     device = options.device
-    if device is not None and device.replace(".", "", 1).isdigit() and "." in device:
+    if device is not None and re.fullmatch(r"[0-9]{1,2}\.[0-9]", device):
         device = fake_device(float(device))
     fields = {}
     for item in options.fields:
@@ -123,7 +177,7 @@ def _count(text: str) -> int:
 def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
 
 

@@ -177,3 +177,114 @@ def test_warm_names_kernels_that_spill(capsys: pytest.CaptureFixture[str], monke
     status, out, _ = call(capsys, "warm", "global_norm", "--arch", "sm_90a")
     assert status == 0
     assert "spills: bc_k for sm_90a, 16 bytes out, 24 bytes in" in out and "registers up to 255" in out
+
+
+# --- places and arguments that are not as they should be: one line and a status, never a traceback
+
+
+def shell(command: str, cwd: str | Path = ROOT, **environ: str) -> tuple[int, str, str]:
+    """Status, stdout and stderr of a bash command in which `cli` is the command line; no traceback in either."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("BARACUDA_")}
+    done = subprocess.run(
+        ["bash", "-c", f'set -o pipefail; cli() {{ "{sys.executable}" -m baracuda_py "$@"; }}; {command}'],
+        env=variables | {"PYTHONPATH": str(ROOT)} | environ, cwd=cwd, capture_output=True, timeout=120,
+    )  # fmt: skip
+    out, err = done.stdout.decode(errors="backslashreplace"), done.stderr.decode(errors="backslashreplace")
+    assert "Traceback" not in out + err and "Exception ignored" not in err, err
+    return done.returncode, out, err
+
+
+@pytest.mark.parametrize("command", ["env", "ops --json", " ".join(RMS_NORM), "--help"])
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_output_to_a_full_device(command: str, buffered: str) -> None:
+    status, _, err = shell(f"cli {command} > /dev/full", PYTHONUNBUFFERED=buffered)
+    assert (status, err) == (1, "error: No space left on device\n")
+
+
+def test_messages_to_a_full_device() -> None:
+    assert shell("cli explain no_such_op 2> /dev/full") == (1, "", "")
+    assert shell("cli env --nope 2> /dev/full") == (2, "", "")
+    assert shell("cli ops > /dev/full 2> /dev/full") == (1, "", "")
+
+
+def test_a_pipe_that_closes_and_no_output_at_all() -> None:
+    status, out, err = shell("cli ops | head -n 1")
+    assert (status, out.count("\n"), err) == (0, 1, "")
+    assert shell("cli ops | true")[::2] == (0, "")
+    assert shell("cli env >&-") == (1, "", "error: standard output is closed\n")
+    assert shell("cli explain no_such_op 2>&-") == (1, "", "")
+    assert shell("cli explain no_such_op >&- 2>&-") == (1, "", "")
+
+
+def test_a_working_folder_that_was_deleted(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    there = f"mkdir {gone} && cd {gone} && rmdir {gone}"
+    explain = " ".join((*RMS_NORM, "--device", "9.0"))
+    status, out, err = shell(f"{there} && cli env && cli {explain} && cli cache --stats", HOME=str(tmp_path))
+    assert (status, err) == (0, "") and "taken" in out and "0 entries" in out
+    status, out, err = shell(f"{there} && cli cache --stats", BARACUDA_CACHE_DIR="relative")
+    assert (status, out) == (1, "") and err.startswith("error: BARACUDA_CACHE_DIR: got 'relative'; it takes a direct")
+
+
+@pytest.mark.parametrize("name", ["BARACUDA_CACHE_DIR", "BARACUDA_NVRTC", "BARACUDA_CUDA_HOME"])
+def test_a_user_that_does_not_exist(name: str, tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), name: "~no_such_user/x"}
+    command = "cache --stats" if name == "BARACUDA_CACHE_DIR" else "warm global_norm"
+    status, _, err = shell(f"cli {command}", **environ)
+    assert status == 1 and err.startswith(f"error: {name}: got '~no_such_user/x'; it takes ") and err.count("\n") == 1
+    status, out, err = shell("cli env", **environ)
+    assert (status, err) == (0, "") and f"invalid: {name}: got '~no_such_user/x'" in out, "the report comes out"
+    status, out, _ = shell("cli env --json", **environ)
+    assert status == 0 and json.loads(out)["settings"][name]["value"].startswith("invalid: ")
+
+
+BAD = os.fsdecode(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("explain", BAD), ("explain", "rms_norm", BAD), ("explain", "rms_norm", f"{BAD}=1"), ("warm", BAD),
+        ("explain", "rms_norm", f"batch_shape={BAD}"), (*RMS_NORM, "--device", BAD), ("warm", "--arch", BAD),
+        (*RMS_NORM[:4], f"element={BAD}"), ("cache", f"--{BAD}"), (BAD,), ("warm", "--jobs", BAD),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_no_text(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]) -> None:
+    try:
+        status = main(list(argv))
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr()
+    assert status == (2 if argv[0] == BAD or argv[1] in (f"--{BAD}", "--jobs") else 1)
+    assert not said.out and "error: " in said.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_path_that_is_no_text(tmp_path: Path, encoding: str) -> None:
+    environ = {"BARACUDA_CACHE_DIR": os.fsdecode(os.fsencode(tmp_path) + b"/\xff"), "PYTHONIOENCODING": encoding}
+    status, out, err = shell("cli cache --stats; cli env --json; cli explain $'\\xff'", **environ)
+    assert status == 1 and err.startswith("error: no op '\\udcff'") and "\\udcff: 0 entries" in out
+
+
+@pytest.mark.parametrize(
+    "device", ["².5", "9" * 400 + ".0", "cuda:²", "cuda:" + "9" * 5000, "cuda:", "9.", ".0", "-1.0", "nan", "1e1.0"]
+)
+def test_devices_that_are_none(capsys: pytest.CaptureFixture[str], device: str) -> None:
+    status, out, err = call(capsys, *RMS_NORM, f"--device={device}")
+    assert status == 1 and not out and err.startswith("error: ") and "device" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["(" * 3000, "-" * 100_000 + "1", "[" * 100_000, "1e999"])
+def test_values_that_are_none(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    for field in ("normalized_shape", "eps", "element"):
+        rest = [argument for argument in RMS_NORM if not argument.startswith(f"{field}=")]
+        status, out, err = call(capsys, *rest, f"{field}={text}")
+        assert status == 1 and not out and err.startswith("error: ")
+
+
+def test_ctrl_c(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("baracuda_py.core.report.operations", interrupt)
+    assert call(capsys, "ops") == (130, "", "error: interrupted\n")

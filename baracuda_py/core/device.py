@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -48,6 +50,7 @@ class Device:
 
 
 CPU = Device("cpu")
+_CUDA = re.compile(r"cuda(:[0-9]{1,4})?")
 
 
 def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
@@ -62,12 +65,47 @@ def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
     return Device("cuda", ordinal, pair, smem, _SMS.get(pair, 100), f"fake sm_{pair[0]}{pair[1]}", fake=True)
 
 
+_used: set[bool] = set()  # what this process uses: False the CUDA driver, True the runtime of fake devices
+_lost: set[bool] = set()  # what its parent used before the fork that made it: neither works any more
+_NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED; of cuInit itself in a child whose parent called it
+
+
+def mark_used(fake: bool) -> None:
+    """Note that children forked from now on cannot use the driver (or fake devices)."""
+    _used.add(fake)
+
+
+def forked(fake: bool) -> bool:
+    """Whether this process was forked from one that used the driver (or fake devices)."""
+    return fake in _lost
+
+
+def refuse_forked(fake: bool) -> None:
+    """DeviceMismatchError in such a child."""
+    if forked(fake):
+        raise forked_error()
+
+
+def forked_error() -> DeviceMismatchError:
+    """What a forked child is told."""
+    return DeviceMismatchError(
+        "this process was forked from one that used CUDA, and CUDA does not work in it; start it by spawn or forkserver"
+    )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _lost.update(_used))
+
+
 _INSTALL = 'pip install "baracuda_py[cu12]" (or [cu13], by your driver)'
 
 
 @cache
 def driver_device_count() -> int:
-    """Devices the driver reports, without CuPy and without creating a context; 0 with no driver."""
+    """Devices the driver reports, without CuPy and without creating a context; 0 with no driver.
+
+    From then on a forked child cannot use CUDA; where a parent did this in any other way, the driver tells it here.
+    """
     import ctypes
 
     for name in ("libcuda.so.1", "nvcuda.dll"):
@@ -76,14 +114,20 @@ def driver_device_count() -> int:
         except OSError:
             continue
         count = ctypes.c_int(0)
-        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
-            return count.value
+        status = driver.cuInit(0)
+        if status == _NOT_INITIALIZED:
+            raise forked_error()
+        if status == 0:
+            mark_used(False)
+            if driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+                return count.value
     return 0
 
 
 @cache
 def cuda_device(ordinal: int) -> Device:
     """The CUDA device `ordinal`; raises when it, or CuPy, is not there."""
+    refuse_forked(False)
     count = driver_device_count()
     if count == 0:
         raise DeviceMismatchError(
@@ -120,6 +164,7 @@ def resolve_device(device: Any = None) -> Device:
     elif device is None:
         if config.get("BARACUDA_BACKEND") == "numpy" or driver_device_count() == 0:
             return CPU
+        refuse_forked(False)
         cuda_device(0)
         from cupy.cuda import runtime
 
@@ -128,10 +173,12 @@ def resolve_device(device: Any = None) -> Device:
         return CPU
     elif isinstance(device, int) and not isinstance(device, bool):
         chosen = cuda_device(device)
-    elif isinstance(device, str) and (device == "cuda" or (device[:5] == "cuda:" and device[5:].isdigit())):
+    elif isinstance(device, str) and _CUDA.fullmatch(device):
         chosen = cuda_device(int(device[5:] or 0))
     else:
         raise InvalidProblemError(f"device must be None, an ordinal, 'cuda:N', 'cpu' or a Device, got {shown(device)}")
+    if chosen.kind == "cuda" and not chosen.fake:  # choosing for a fake device needs no driver
+        refuse_forked(False)
     if chosen.kind == "cuda" and chosen.cc < (8, 0):
         raise UnsupportedError(
             f"{chosen.name} has compute capability {chosen.cc[0]}.{chosen.cc[1]}; 8.0 or newer is needed"

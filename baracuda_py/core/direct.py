@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..interop.arrays import package_name
+from . import config
 from .args import Args, Operand, arrays_of, scalars_of
-from .hotpath import LAZY, PACKAGES, REFUSED, layout_key, not_plain
-from .memo import memo
+from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, layout_key, not_plain
+from .memo import keep, memo
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -37,11 +38,11 @@ class Direct:
 
     @staticmethod
     def serves(plan: Plan, lead: Any) -> bool:
-        """Plans on a GPU with plain inputs and outputs, on CuPy or torch arrays."""
+        """Unchecked plans on a GPU with plain inputs and outputs, on CuPy or torch arrays."""
         specs = arrays_of(plan.args)
         plain = all(s.role in ("in", "out") and not s.many for s in specs)
         fast = package_name(type(lead)) in ("cupy", "torch") and plan.device.kind == "cuda"
-        return plain and fast and not plan.checked and not plan.device.fake
+        return plain and fast and not plan.device.fake and not config.get("BARACUDA_CHECK")
 
     def learn(self, arrays: Mapping[str, Any]) -> None:
         """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
@@ -51,10 +52,9 @@ class Direct:
         prepared = None if layout is None or any(alignment) else layout.by_alignment.get(())
         if prepared is None or prepared.workspace:
             return
-        if len(self.prepared) >= 256:
-            self.prepared.clear()
         reads = [i for i, spec in enumerate(specs) if spec.reads]
-        self.prepared[tuple(full[3 * i + 1] for i in reads)] = prepared  # (shape, strides, dtype) of each in turn
+        strides = tuple(full[3 * i + 1] for i in reads)  # (shape, strides, dtype) of each in turn
+        keep(self.prepared, strides, prepared, LAYOUTS)
 
 
 @memo()

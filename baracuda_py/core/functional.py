@@ -10,11 +10,13 @@ afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ..interop.arrays import package_name, read
+from . import config
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .checked import check_field, truth
 from .descriptor import Descriptor
@@ -23,10 +25,22 @@ from .direct import MISS, Direct, nothing
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .keywords import entry, unexpected
+from .memo import keep
 from .outputs import allocating, handed, make_all, maker, ordinal
 from .plan import Plan
 
 _CAPACITY = 4096
+_caches: list[dict[Any, Entry]] = []  # one a function
+
+
+def _forget_parent() -> None:
+    """In a forked child: entries of CUDA plans make outputs first, which fails in CuPy; a new one is refused by us."""
+    for cache in _caches:
+        cache.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 class _Unset:
@@ -143,6 +157,7 @@ def functional(
     )
     lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
     keys += f", ORDINAL({lead})" if inputs else ""
+    raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
     attributes = "{" + ", ".join(f"{f!r}: {f}" for f in defaults) + ", 'element': element}"
@@ -173,7 +188,7 @@ def functional(
         f"    if unknown: raise UNEXPECTED({name}, unknown)",
         *([turned] if layouts else []),
         "    try:",
-        f"        key = ({keys}, element, preference)",
+        f"        key = ({keys}, element, preference, RAW(CHECK))",
         "        entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
         "    except Exception: key = entry = None",
@@ -186,18 +201,16 @@ def functional(
         f"    return {result}" if len(outs) <= 1 else f"    return RESULT(({result}), entry)",
     ]
     cache: dict[Any, Entry] = {}
+    _caches.append(cache)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
         entry = _entry(
             plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference
         )
-        if len(cache) >= _CAPACITY:
-            cache.clear()
-        if key is not None:
-            cache[key] = entry
-        return entry
+        return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
+        "RAW": raw, "CHECK": check,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "LAYOUTS": layouts, "UNEXPECTED": unexpected,

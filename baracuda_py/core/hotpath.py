@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from . import config
 from .args import Args, Operand, arrays_of, scalars_of
 from .memo import memo
 
@@ -24,6 +25,9 @@ REFUSED = "{a}.requires_grad and GRAD()"  # what only torch's tensors may be; se
 LAZY = "{a}.is_neg() or {a}.is_conj()"  # asked for where `Prepared.lazy` says that it may be
 
 
+LAYOUTS = 256  # remembered per plan and package: a server may meet ever new strides
+
+
 @memo()
 def generated(cls: type[Args], package: str, kind: type, prepares: bool = False) -> Callable[..., None]:
     """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`.
@@ -33,7 +37,10 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
     from .intake import scalar_value, stream_pointer, torch_names
     from .tensor import TensorRef
 
+    raw, check = config.raw("BARACUDA_CHECK")
     names: dict[str, Any] = {
+        "RAW": raw,
+        "CHECK": check,
         "KIND": kind,
         "ARGS": cls,
         "SCALAR": scalar_value,
@@ -93,6 +100,7 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     body += [
         "if runner.several and runner.runtime.current_device() != ordinal:",
         "    return runner.on_device(args, workspace, stream)",
+        "if RAW(CHECK) != runner.check: return runner.run(args, workspace, stream)",
         *(["current = CURRENT(ordinal)"] if torch else []),
         f"stream = {'current' if torch else 'runner.runtime.current_stream()'} if stream is None else POINTER(stream)",
         *locate,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ..interop.arrays import settled
-from . import config, registry
+from . import registry
 from .args import Args, arrays_of, operands_of
 from .checked import shown
 from .descriptor import Descriptor
@@ -57,11 +57,10 @@ class Plan:
         if cls.op:
             registry.register(cls)
 
-    def __init__(self, desc: Descriptor, preference: PlanPreference, device: Device, checked: bool = False) -> None:
+    def __init__(self, desc: Descriptor, preference: PlanPreference, device: Device) -> None:
         self.desc = desc
         self.preference = preference
         self.device = device
-        self.checked = checked
         self._announced = False
         self.kind = getattr(desc, "kind", None) if self.kinds else None
         self._refused = {v.name: refuse_row(type(self), v, desc, device, preference) for v in self.table()}
@@ -87,7 +86,7 @@ class Plan:
             preference = DEFAULT
         elif not isinstance(preference, PlanPreference):
             raise InvalidProblemError(f"preference must be a PlanPreference or None, got {shown(preference)}")
-        return _select(cls, desc, preference, resolve_device(device), bool(config.get("BARACUDA_CHECK")))
+        return _select(cls, desc, preference, resolve_device(device))
 
     def can_implement(self, args: Args) -> Verdict:
         """Whether `run(args)` works, and with which kernel. Host only, never raises."""
@@ -229,6 +228,11 @@ class Plan:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.desc} on {self.device}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied as what was asked for: where it is loaded it is selected again, on that ordinal."""
+        device = self.device if self.device.fake else str(self.device)
+        return _reselect, (type(self), self.desc, self.preference, device)
+
     # -- hooks a page may override ---------------------------------------------------------------------
 
     @classmethod
@@ -295,8 +299,12 @@ class Vjp:
 
 
 @memo(maxsize=_CACHED_PLANS)
-def _select(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Device, check: bool) -> Plan:
-    return cls(desc, preference, device, check)
+def _select(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Device) -> Plan:
+    return cls(desc, preference, device)
+
+
+def _reselect(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Any) -> Plan:
+    return cls.select(desc, preference, device=device)
 
 
 @memo()

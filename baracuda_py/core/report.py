@@ -54,7 +54,7 @@ def render(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         if name == "settings":
             lines.append("settings")
-            lines += [f"  {k:<22} {v['value']!s:<20} {'(set) ' * v['set']}{v['doc']}" for k, v in value.items()]
+            lines += [f"  {k:<24} {v['value']!s:<20} {'(set) ' * v['set']}{v['doc']}" for k, v in value.items()]
         elif isinstance(value, dict):
             lines += [name, *(f"  {k:<26} {v}" for k, v in value.items())]
         elif isinstance(value, list):
@@ -126,7 +126,8 @@ def _cache() -> str:
     from ..jit import cache
 
     found = cache.stats()
-    return f"{found.dir}: {found.entries} entries, {found.bytes / 1e6:.1f} MB"
+    why = cache.default_cache().refusal()
+    return f"{found.dir}: " + (f"not used: {why}" if why else f"{found.entries} entries, {found.bytes / 1e6:.1f} MB")
 
 
 def _loaded() -> list[str]:

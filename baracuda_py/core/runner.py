@@ -7,27 +7,36 @@ and raises the typed error or is prepared once. Nothing is memoised on array ide
 from __future__ import annotations
 
 import itertools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..interop.arrays import package_name, read, read_only
 from ..interop.torch_rules import may_be_lazy
 from ..jit.capture import for_graph
 from ..jit.launch import Launch, LibraryLaunch, Runtime, runtime_for
+from . import config
 from .args import Args, Operand, arrays_of, operands_of, scalars_of
 from .bound import bound
-from .device import Device
+from .device import mark_used, refuse_forked
 from .dispatch import host_number
 from .errors import BaracudaError, InvalidProblemError, NotPreparedError  # fmt: skip
-from .hotpath import PACKAGES, generated
+from .hotpath import LAYOUTS, PACKAGES, generated
 from .intake import checked_workspace, count_written, current_stream, flatten, record_stream, stream_pointer
+from .loading import load_function
+from .memo import keep
 from .tensor import TensorRef, View
 from .variant import Geometry, LibraryStep, Step, Variant
 
 if TYPE_CHECKING:
     from .plan import Plan
+
+
+_ALIGNMENTS = 64  # remembered per layout, of 16 to the power of operands
+_RAW, _CHECK = config.raw("BARACUDA_CHECK")
 
 
 class Prepared:
@@ -65,8 +74,12 @@ class Runner:
         self.ordinal = plan.device.ordinal
         self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
         self.first = next(o for o in arrays_of(plan.args) if not o.optional)
+        self.check: Any = None  # what BARACUDA_CHECK held when last read, and what it meant
+        self.checked = False
         self._by_kind: dict[type, Callable[..., None]] = {}
         self._lock = threading.Lock()
+        mark_used(self.device.fake)
+        _runners.add(self)
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -79,7 +92,14 @@ class Runner:
         return self.runtime.device_count() > 1
 
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
-        """The first run, or one of another package: from now on `plan.run` is the code generated for it."""
+        """The first run, one of another package, or the first after a change of BARACUDA_CHECK: from now on `plan.run`
+        is the code generated for it."""
+        held = _RAW(_CHECK)
+        if held != self.check:
+            self.checked = config.get("BARACUDA_CHECK")
+            self.check = held
+            self._by_kind.clear()
+            self.plan.run = self.run  # type: ignore[method-assign]
         self._check_form(args)
         run = self._runner(args)
         if run is not Runner.run_any:
@@ -102,7 +122,7 @@ class Runner:
         run = self._by_kind.get(kind)
         if run is None:
             package = package_name(kind)
-            if self.plan.checked:
+            if self.checked:
                 run = _run_checked
             elif package in ("cupy", "torch"):
                 run = generated(self.plan.args, package, kind)
@@ -189,10 +209,12 @@ class Runner:
         """Prepare a layout under the key that generated code finds it by."""
         with self._lock:
             prepared, layout = self.ready(args)
-            self.layouts[package].setdefault(key, layout).by_alignment[alignment] = prepared
+            layout = keep(self.layouts[package], key, layout, LAYOUTS)
+            keep(layout.by_alignment, alignment, prepared, _ALIGNMENTS)
 
     def ready(self, args: Args) -> tuple[Prepared, Layout]:
         variant, geometry, views = self.plan.plan_layout(args)
+        refuse_forked(self.device.fake)
         self.plan.announce(variant, geometry)
         flat_views: list[View | None] = []
         starts: dict[str, int] = {}
@@ -314,36 +336,19 @@ class Runner:
         return self.there(make) if self.several else make()
 
 
-def load_function(plan: Plan, variant: Variant, step: Step) -> Any:
-    """Compile (or find) the unit of a step and load its kernel on the plan's device."""
-    kernel = variant.kernel(step.kernel)
-    element = plan.desc.element
-    instance = variant.instance(
-        plan.op, element, plan.kind, kernel, {a: step.axes[a] for a in kernel.axes_for(element)}
-    )
-    return _load(
-        plan.op, variant, element, plan.kind, kernel.name, tuple(instance.axes.items()), plan.device, step.smem
-    )
+_runners: weakref.WeakSet[Runner] = weakref.WeakSet()
 
 
-@cache
-def _load(
-    op: str,
-    variant: Variant,
-    element: Any,
-    kind: Any,
-    name: str,
-    axes: tuple[tuple[str, Any], ...],
-    device: Device,
-    smem: int,
-) -> Any:
-    kernel = variant.kernel(name)
-    chosen = dict(axes)
-    unit, _ = variant.unit(op, element, kind, kernel, {a: chosen[a] for a in kernel.split})
-    symbol = variant.instance(op, element, kind, kernel, chosen).symbol
-    if symbol not in unit.symbols:
-        raise BaracudaError(f"{symbol} is not an instance of its unit: its geometry chose {chosen}")
-    return runtime_for(device).load(device, unit, symbol, smem)
+def _forget_parent() -> None:
+    """In a forked child: the runtime that plans hold is asked for again, and refused; no lock stays held."""
+    for runner in list(_runners):
+        for name in ("runtime", "several"):
+            vars(runner).pop(name, None)
+        runner._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 _WORKSPACE = Operand("workspace", "in")
@@ -362,6 +367,8 @@ def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
 
 def _run_checked(runner: Runner, args: Args, workspace: Any = None, stream: Any = None) -> None:
     """BARACUDA_CHECK=1: give the kernels a status word, wait, raise if one was set."""
+    if _RAW(_CHECK) != runner.check:
+        return runner.run(args, workspace, stream)
     if runner.several and runner.runtime.current_device() != runner.ordinal:
         return runner.on_device(args, workspace, stream)
     import cupy

@@ -1,32 +1,40 @@
 """Compiled kernels on disk, shared by every process of a user.
 
-An entry is `<dir>/v1/<key[:2]>/<key>` + `.cu` (the flattened source, to read), `.<digest>.cubin` and `.json`. Every
-file appears whole by one rename; the `.json` comes last and names the cubin by digest, so that processes racing
-on one key cannot mix their files, and a torn or damaged entry is seen on reading and made again.
+An entry is `<dir>/v2/<key[:2]>/<key>.cubin`, with `.cu` (the flattened source, to read) beside it. The `.cubin` holds
+the image, what is known of it as JSON, and a digest of both and of the key; tools that read cubins do not mind what
+stands behind the image. It appears whole by one rename, so processes that race on one key cannot mix their files, and
+a torn or damaged entry is seen on reading and made again. The bytes that were verified are the bytes that are loaded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import re
-import tempfile
+import struct
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from baracuda_py.core import config
+from baracuda_py.jit import lock
 from baracuda_py.jit.cubin import Cubin, KernelInfo
+from baracuda_py.jit.storage import distrust, make_folder, private_folder, read_file, write_file
 
-FORMAT = "1"  # part of every key and of the folder's name: raise it when an entry's meaning changes
+FORMAT = "2"  # part of every key and of the folder's name: raise it when an entry's meaning changes
 _STALE_SECONDS = 3600  # a temporary file older than this belongs to no living writer
+_TOUCH_SECONDS = 60  # a use is noted once in so long
+_FILLED_TO = 0.75  # of the cap, after entries had to go
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+_VERSION = re.compile(r"v\d+")
+_FOOTER = struct.Struct("<Q32s8s")  # bytes of JSON, digest, mark
+_MARK = b"baracuda"
 
 log = logging.getLogger("baracuda_py.jit")
 
@@ -56,50 +64,68 @@ class Cache:
         self.root = directory / f"v{FORMAT}"
         self._memory: dict[str, Cubin] = {}  # entries that could not be written
         self._memo: dict[str, tuple[int, int, Fingerprint]] | None = None
-        self._said_unwritable = False
+        self._room = -1  # bytes that may be written before the folder is measured again
+        self._said = False
 
-    def lookup(self, key: str) -> Cubin | None:
-        """The entry, verified against its digest; None where it is missing or damaged."""
+    def lookup(self, key: str, quiet: bool = False) -> Cubin | None:
+        """The entry, verified against its digest; None where it is missing or damaged (told, unless `quiet`)."""
         if key in self._memory:
             return self._memory[key]
-        meta_path = self._path(key, "json")
-        try:
-            meta = json.loads(meta_path.read_bytes())
-            path = self._path(key, f"{meta['sha256'][:16]}.cubin")
-            image = path.read_bytes()
-            if hashlib.sha256(image).hexdigest() != meta["sha256"]:
-                raise ValueError("the cubin does not match its digest")
-            kernels = {name: KernelInfo(**info) for name, info in meta["kernels"].items()}
-            return Cubin(path, image, kernels, float(meta["seconds"]), cached=True)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if _absent(error) and not meta_path.exists():
-                return None
-            log.warning("cache entry %s is damaged (%s: %s); building it again", meta_path, type(error).__name__, error)
+        path = self._path(key, "cubin")
+        if not self._trusted(path.parent):
             return None
+        try:
+            data, found = read_file(path)
+            cubin = _unpack(key, path, data)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            level = logging.DEBUG if quiet else logging.WARNING
+            log.log(level, "cache entry %s is damaged (%s: %s); building it again", path, type(error).__name__, error)
+            return None
+        if time.time() - found.st_mtime > _TOUCH_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return cubin
 
     def store(self, key: str, source: str, cubin: Cubin, facts: dict[str, Any]) -> Cubin:
         """Publish an entry and return it with its path; kept in memory where the disk takes no more."""
-        digest = hashlib.sha256(cubin.image).hexdigest()
-        kernels = {name: asdict(info) for name, info in cubin.kernels.items()}
-        meta = {"sha256": digest, "seconds": cubin.seconds, "kernels": kernels, **facts}
-        path = self._path(key, f"{digest[:16]}.cubin")
+        cap = config.get("BARACUDA_CACHE_MAX_BYTES")
+        path, data = self._path(key, "cubin"), _pack(key, cubin, facts)
         try:
-            publish(self._path(key, "cu"), source.encode(), durable=False)
-            publish(path, cubin.image)
-            publish(self._path(key, "json"), json.dumps(meta, indent=1).encode())
+            self._make(path.parent)
+            write_file(self._path(key, "cu"), source.encode(), durable=False)
+            write_file(path, data)
         except OSError as error:
-            self._say_unwritable(error)
+            self._say(f"cannot be written ({error})")
             self._memory[key] = Cubin(None, cubin.image, cubin.kernels, cubin.seconds, cached=True)
             return cubin
+        self._keep_cap(cap, len(source) + len(data))
         return Cubin(path, cubin.image, cubin.kernels, cubin.seconds, cached=False)
+
+    @contextlib.contextmanager
+    def claim(self, key: str) -> Iterator[None]:
+        """While the context lasts, other processes that claim `key` wait, where the folder and its system allow it."""
+        with contextlib.ExitStack() as stack:
+            if self._usable(self.root / key[:2]):
+                stack.enter_context(lock.exclusive(self._path(key, "lock")))
+            yield
+
+    def folder(self, name: str) -> Path:
+        """A folder for files of another kind beside the kernels; one of this process where the cache is not trusted."""
+        folder = self.dir / name if self._usable(self.dir / name) else private_folder() / name
+        make_folder(folder)
+        return folder
 
     def save_failure(self, key: str, source: str, text: str) -> Path | None:
         """Keep the source that did not compile, beside its log, for the error to point to."""
-        for folder in (self.root / "failed", Path(tempfile.gettempdir(), "baracuda_py-failed")):
+        for ours in (True, False):
             with contextlib.suppress(OSError):
-                publish(folder / f"{key}.log", text.encode(), durable=False)
-                publish(folder / f"{key}.cu", source.encode(), durable=False)
-                return folder / f"{key}.cu"
+                folder = self.root / "failed" if ours else private_folder(kept=True)
+                if not ours or self._usable(folder):
+                    write_file(folder / f"{key}.log", text.encode(), durable=False)
+                    write_file(folder / f"{key}.cu", source.encode(), durable=False)
+                    return folder / f"{key}.cu"
         return None
 
     def fingerprint(self, path: Path) -> Fingerprint:
@@ -117,57 +143,118 @@ class Cache:
         return made
 
     def stats(self) -> CacheStats:
-        """Entries and bytes; 0 where nothing was ever written."""
+        """Entries and bytes, those of earlier formats included; 0 where nothing was ever written."""
         files = list(self._files())
-        entries = sum(path.suffix == ".json" and path.parent != self.root for path, _ in files)
-        return CacheStats(self.dir, entries, sum(size for _, size in files))
+        return CacheStats(self.dir, sum(p.suffix == ".cubin" for p, _ in files), sum(s.st_size for _, s in files))
 
     def clear(self) -> CacheStats:
         """Delete every entry and return what was there. Files that other processes are writing now are left."""
         before, removed = self.stats(), 0
-        for path, size in self._files():
-            if path.suffix == ".tmp" and time.time() - _mtime(path) < _STALE_SECONDS:
-                continue
-            with contextlib.suppress(OSError):
-                path.unlink()
-                removed += size
+        for path, found in self._files():
+            if not _busy(path, found):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    removed += found.st_size
         self._memory.clear()
         self._memo = None
+        self._room = -1
         return CacheStats(self.dir, before.entries, removed)
+
+    def refusal(self, folder: Path | None = None) -> str | None:
+        """Why the cache (or one of its folders) is neither read nor written: another user could put kernels there."""
+        return distrust(self.root) or (distrust(folder) if folder else None)
 
     def _path(self, key: str, suffix: str) -> Path:
         return self.root / key[:2] / f"{key}.{suffix}"
 
-    def _files(self) -> Iterator[tuple[Path, int]]:
-        for folder, _, names in os.walk(self.root):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    yield (path := Path(folder, name)), path.stat().st_size
+    def _trusted(self, folder: Path | None = None) -> bool:
+        why = self.refusal(folder)
+        if why is not None:
+            self._say(f"is not used, since another user could put kernels there: {why}")
+        return why is None
 
-    def _say_unwritable(self, error: OSError) -> None:
-        level = logging.DEBUG if self._said_unwritable else logging.WARNING
-        self._said_unwritable = True
+    def _make(self, folder: Path) -> None:
+        """Make a folder of the cache; OSError where that cannot be, or where it is not ours alone."""
+        for made in (False, True):
+            why = self.refusal(folder)
+            if why is not None:
+                raise PermissionError(why)
+            if not made:
+                make_folder(folder)
+
+    def _usable(self, folder: Path) -> bool:
+        try:
+            self._make(folder)
+        except OSError:
+            return False
+        return True
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        if not self._trusted():
+            return
+        with contextlib.suppress(OSError):
+            for version in sorted(name for name in os.listdir(self.dir) if _VERSION.fullmatch(name)):
+                for folder, _, names in os.walk(self.dir / version):
+                    for name in names:
+                        with contextlib.suppress(OSError):
+                            yield (path := Path(folder, name)), path.lstat()
+
+    def _keep_cap(self, cap: int, written: int) -> None:
+        """Where the cap may be passed: sweep what nobody finished, then drop what was not used for longest."""
+        self._room -= written
+        if self._room >= 0:
+            return
+        entries: dict[str, list[tuple[Path, os.stat_result]]] = {}
+        total = 0
+        for path, found in self._files():
+            if _stale(path, found):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            elif path.suffix not in (".tmp", ".lock") and path.name != "files.json":
+                entries.setdefault(os.path.join(path.parent, path.name.partition(".")[0]), []).append((path, found))
+                total += found.st_size
+        if 0 < cap < total:
+            for files in sorted(entries.values(), key=lambda files: max(found.st_mtime for _, found in files)):
+                if total <= cap * _FILLED_TO:
+                    break
+                for path, found in files:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+                    total -= found.st_size
+            log.info("the kernel cache %s passed its cap of %d bytes; %d are left", self.dir, cap, total)
+        # Other processes write, too: measured again long before the cap, and without a cap for the sweep's sake.
+        self._room = max(cap - total, 0) // 8 if cap else 1 << 30
+
+    def _say(self, what: str) -> None:
+        level = logging.DEBUG if self._said else logging.WARNING
+        self._said = True
         log.log(
-            level, "cannot write the kernel cache %s (%s); kernels are kept in memory and compiled again by the next "
-            "process. Set BARACUDA_CACHE_DIR to a writable directory", self.dir, error,
+            level, "the kernel cache %s %s; kernels are kept in memory and compiled again by the next process. Set "
+            "BARACUDA_CACHE_DIR to a folder that you own and that only you may write (chmod 700)", self.dir, what,
         )  # fmt: skip
 
     def _load_memo(self) -> dict[str, tuple[int, int, Fingerprint]]:
         try:
-            rows = json.loads((self.root / "files.json").read_bytes())
-            return {path: (size, mtime, Fingerprint(sha, tuple(inc))) for path, (size, mtime, sha, inc) in rows.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
+            rows = json.loads(read_file(self.root / "files.json")[0]) if self._trusted() else {}
+            return {_of(str, path): _row(row) for path, row in rows.items()}
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             return {}
 
     def _save_memo(self, memo: dict[str, tuple[int, int, Fingerprint]]) -> None:
         rows = {path: (size, mtime, fp.digest, fp.includes) for path, (size, mtime, fp) in memo.items()}
         with contextlib.suppress(OSError):  # only speed is lost, and store() speaks up
-            publish(self.root / "files.json", json.dumps(rows).encode(), durable=False)
+            self._make(self.root)
+            write_file(self.root / "files.json", json.dumps(rows).encode(), durable=False)
 
 
 def default_cache() -> Cache:
     """The cache that BARACUDA_CACHE_DIR names now; one object a directory."""
     directory = config.get("BARACUDA_CACHE_DIR")
+    if directory is None:  # without a home
+        try:
+            directory = private_folder()
+        except OSError:
+            directory = Path(os.devnull, "no place to write")  # so kernels are kept in memory
     cache = _caches.get(directory)
     if cache is None:
         config.apply_log_level()
@@ -198,21 +285,57 @@ def make_key(parts: Iterable[str]) -> str:
     return state.hexdigest()
 
 
-def publish(path: Path, data: bytes, durable: bool = True) -> None:
-    """Write a file that other processes see whole or not at all; `durable` also outlives a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f"{path.name[:16]}-", suffix=".tmp", dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+def _pack(key: str, cubin: Cubin, facts: dict[str, Any]) -> bytes:
+    kernels = {name: asdict(info) for name, info in cubin.kernels.items()}
+    meta = json.dumps({"seconds": float(cubin.seconds), "kernels": kernels, **facts}).encode()
+    return cubin.image + meta + _FOOTER.pack(len(meta), _digest(key, cubin.image, meta), _MARK)
+
+
+def _unpack(key: str, path: Path, data: bytes) -> Cubin:
+    """An entry's bytes as a Cubin; ValueError where anything about them is not as `_pack` writes it."""
+    size = len(data) - _FOOTER.size
+    if size < 0:
+        raise ValueError("it is cut off")
+    length, digest, mark = _FOOTER.unpack_from(data, size)
+    if mark != _MARK or length > size:
+        raise ValueError("it does not end as entries do")
+    image, text = data[: size - length], data[size - length : size]
+    if digest != _digest(key, image, text):
+        raise ValueError("it does not match its digest")
+    meta = _of(dict, json.loads(text))
+    kernels = {name: _info(info) for name, info in _of(dict, meta.get("kernels")).items()}
+    seconds = _of(float, meta.get("seconds"))
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"it says that compiling took {seconds} s")
+    return Cubin(path, image, kernels, seconds, cached=True)
+
+
+def _digest(key: str, image: bytes, meta: bytes) -> bytes:
+    state = hashlib.sha256(f"{key} {len(image)} ".encode())
+    state.update(image)
+    state.update(meta)
+    return state.digest()
+
+
+def _of(kind: type, value: Any) -> Any:
+    """`value`, which JSON gave, where it is exactly of that type."""
+    if type(value) is not kind:
+        raise ValueError(f"{kind.__name__} expected, got {type(value).__name__}")
+    return value
+
+
+def _info(value: Any) -> KernelInfo:
+    facts = _of(dict, value)
+    found = {f.name: _of(bool if f.name == "serialised" else int, facts.get(f.name)) for f in fields(KernelInfo)}
+    if not all(0 <= number < 1 << 31 for number in found.values()):
+        raise ValueError(f"no kernel has {found}")
+    return KernelInfo(**found)
+
+
+def _row(row: Any) -> tuple[int, int, Fingerprint]:
+    size, mtime, digest, includes = _of(list, row)
+    names = tuple(_of(str, name) for name in _of(list, includes))
+    return _of(int, size), _of(int, mtime), Fingerprint(_of(str, digest), names)
 
 
 def _fingerprint(path: Path) -> Fingerprint:
@@ -226,12 +349,18 @@ def _fingerprint(path: Path) -> Fingerprint:
     return Fingerprint(state.hexdigest(), tuple(names))
 
 
-def _absent(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR)
+def _busy(path: Path, found: os.stat_result) -> bool:
+    """Whether another process may be writing the file or hold it; a lock that nobody holds is deleted here."""
+    if path.suffix == ".lock":
+        lock.remove_stale(path)
+        return True
+    return path.suffix == ".tmp" and time.time() - found.st_mtime < _STALE_SECONDS
 
 
-def _mtime(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return time.time()
+def _stale(path: Path, found: os.stat_result) -> bool:
+    """Whether its writer must have died: a temporary file, a lock, or a source whose cubin never came."""
+    if time.time() - found.st_mtime < _STALE_SECONDS or path.parent.name == "failed":
+        return False
+    if path.suffix == ".cu":
+        return not path.with_suffix(".cubin").exists()
+    return path.suffix in (".tmp", ".lock") and not _busy(path, found)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from baracuda_py.core import config
@@ -48,31 +49,50 @@ def options(unit: Unit, target: str) -> tuple[str, ...]:
 def compile_unit(unit: Unit, target: str, cache: Cache | None = None) -> Cubin:
     """The cubin of a unit for a target such as "sm_80" or "sm_90a", from the cache or compiled now.
 
-    Threads that ask for the same one at the same time share one compile. Raises CompileError, with the log
-    and the path of the saved source.
+    Threads, and processes that share the cache, compile a unit once that they ask for at the same time. Raises
+    CompileError, with the log and the path of the saved source.
     """
     if not _TARGET.fullmatch(target):
         raise InvalidProblemError(f"target: got {target!r}; it takes sm_80, sm_89, sm_90a and the like")
     cache = cache or default_cache()
     text = source.flatten(unit.text, f"{unit.name}.cu")
     key = cache_key(unit, target, text, cache)
+    place, mine = (cache.dir, key), Future[Cubin]()
+    while True:
+        try:
+            with _lock:
+                future = _in_flight.setdefault(place, mine)
+            if future is mine:
+                cubin = _found_or_made(unit, target, text, key, cache)
+                _end(place, mine)
+                mine.set_result(cubin)
+                return cubin
+        except BaseException as error:
+            _end(place, mine)
+            # What does not compile does so for all. Whatever else ended it (Ctrl-C, memory) is this thread's own:
+            # those that wait are let go, and one of them compiles.
+            if isinstance(error, CompileError):
+                mine.set_exception(error)
+            else:
+                mine.cancel()
+            raise
+        with contextlib.suppress(CancelledError):
+            return future.result()
+
+
+def _end(place: tuple[Path, str], mine: Future[Cubin]) -> None:
     with _lock:
-        future = _in_flight.get((cache.dir, key))
-        mine = future is None
-        if future is None:
-            future = _in_flight[cache.dir, key] = Future()
-    if not mine:
-        return future.result()
-    try:
-        cubin = cache.lookup(key) or _compile(unit, target, text, key, cache)
-        future.set_result(cubin)
-        return cubin
-    except BaseException as error:
-        future.set_exception(error)
-        raise
-    finally:
-        with _lock:
-            _in_flight.pop((cache.dir, key), None)
+        if _in_flight.get(place) is mine:
+            del _in_flight[place]
+
+
+def _found_or_made(unit: Unit, target: str, text: str, key: str, cache: Cache) -> Cubin:
+    found = cache.lookup(key)
+    if found is not None:
+        return found
+    _check_allowed(unit, target, cache)
+    with cache.claim(key):  # another process may have made it while this one waited
+        return cache.lookup(key, quiet=True) or _compile(unit, target, text, key, cache)
 
 
 def compile_many(
@@ -107,13 +127,16 @@ def cache_key(unit: Unit, target: str, text: str, cache: Cache) -> str:
     return make_key((text, *options(unit, target), *(cache.fingerprint(path).digest for path in files)))
 
 
-def _compile(unit: Unit, target: str, text: str, key: str, cache: Cache) -> Cubin:
+def _check_allowed(unit: Unit, target: str, cache: Cache) -> None:
     mode = config.get("BARACUDA_JIT")
     if mode != "on":
         raise CompileError(
             f"{unit.name} for {target} is not in the kernel cache {cache.dir}, and BARACUDA_JIT={mode} forbids "
             "compiling; warm the cache with BARACUDA_JIT=on, or point BARACUDA_CACHE_DIR at one that holds it"
         )
+
+
+def _compile(unit: Unit, target: str, text: str, key: str, cache: Cache) -> Cubin:
     compiler = nvrtc.load()
     _check_target(unit, target, compiler)
     includes = tuple(f"--include-path={folder}" for folder in toolkit.include_dirs())

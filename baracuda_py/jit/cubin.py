@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,36 +25,13 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class Cubin:
-    """A compiled unit. `path` is None where the cache could not be written; `load_path()` serves both cases."""
+    """A compiled unit. `image` is what is loaded; `path` is the cache's file, None where it could not be written."""
 
     path: Path | None
     image: bytes
     kernels: Mapping[str, KernelInfo]
     seconds: float
     cached: bool
-
-    @contextlib.contextmanager
-    def load_path(self) -> Iterator[Path]:
-        """A file holding the image while the context lasts, for `cupy.RawModule(path=)`.
-
-        Without a cached file it is a private temporary one, named by its content because CuPy remembers
-        modules by path. OSError where no temporary directory can be written either: then load `image`
-        with `cupy.cuda.function.Module().load`.
-        """
-        if self.path is not None and self.path.is_file():
-            yield self.path
-            return
-        with contextlib.ExitStack() as stack:
-            path = Path(stack.enter_context(_temporary_folder()), f"{hashlib.sha256(self.image).hexdigest()}.cubin")
-            path.write_bytes(self.image)
-            yield path
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="baracuda-")
-    except OSError:
-        return tempfile.TemporaryDirectory(prefix="baracuda-", dir="/dev/shm")
 
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")

@@ -1,7 +1,7 @@
 """Loading and launching: what touches the driver.
 
-`Cuda` is the real thing: cubins through `cupy.RawModule(path=)`, launches through the public driver
-binding with one packed parameter struct. A fake device gets whatever `install_fake` put here (the recorder
+`Cuda` is the real thing: cubins through `cupy.cuda.Module`, launches through the public driver binding with one packed
+parameter struct. A fake device gets whatever `install_fake` put here (the recorder
 of `testing.recording`), so the packed bytes and geometry are testable without a GPU.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import struct
 from collections import deque
@@ -17,13 +18,15 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any, Protocol
 
-from ..core.device import Device
-from ..core.errors import BaracudaError, DeviceMismatchError, NotPreparedError
+from ..core.device import Device, forked, forked_error, mark_used, refuse_forked
+from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
 from ..interop.torch_rules import memory as torch_memory
 from .capture import Captured, record
 from .compiler import compile_unit
 from .source import Unit
+
+_MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 class Runtime(Protocol):
@@ -54,7 +57,7 @@ class Cuda:
 
         self._cupy = cupy
         self._runtime = runtime
-        self._kept: list[Any] = []  # kernels own their modules; a handle must not outlive them
+        self._modules: dict[tuple[int, bytes], Any] = {}  # by device and image; a handle must not outlive its module
         self._handles: set[int] = set()
         self._in_use: deque[tuple[Any, Any]] = deque()  # (event, what is in use until it), oldest first
         self._driver = driver
@@ -65,15 +68,22 @@ class Cuda:
         self.device_count = runtime.getDeviceCount
 
     def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> int:
-        """The driver's function handle: compiled or found, on the device, allowed its dynamic shared memory."""
+        """The driver's function handle: compiled or found, on the device, allowed its dynamic shared memory.
+
+        The image goes to the driver as bytes, those that the cache verified: a file could change in between.
+        """
         cubin = compile_unit(unit, device.target)
-        with self._cupy.cuda.Device(device.ordinal), cubin.load_path() as path:
-            kernel = self._cupy.RawModule(path=str(path)).get_function(symbol)
+        cuda, place = self._cupy.cuda, (device.ordinal, hashlib.sha256(cubin.image).digest())
+        with cuda.Device(device.ordinal):
+            module = self._modules.get(place)
+            if module is None:
+                module = cuda.Module()
+                module.load(cubin.image)
+                module = self._modules.setdefault(place, module)
+            handle = int(module.get_function(symbol).ptr)
             static = cubin.kernels[symbol].static_smem
             if smem + static > 48 * 1024:  # then all a block may have: another layout may need more on the same handle
-                kernel.max_dynamic_shared_size_bytes = device.smem - static
-            self._kept.append(kernel)
-            handle = int(kernel.kernel.ptr)
+                cuda.driver.funcSetAttribute(handle, _MAX_DYNAMIC_SMEM, device.smem - static)
             self._handles.add(handle)
             return handle
 
@@ -180,37 +190,28 @@ def _cuda() -> Cuda:
 
 
 _given: list[Runtime] = []  # every runtime that a plan may hold
-_forked = False
 
 
 def runtime_for(device: Device) -> Runtime:
     """The runtime of a device; a fake one without a recorder cannot load."""
-    if _forked:
-        raise _fork_error()
+    refuse_forked(device.fake)
     if device.fake and _fake is None:
         raise NotPreparedError(f"{device.name} is not a real device: it chooses and compiles, but cannot load or run")
     runtime: Runtime = _fake if device.fake and _fake is not None else _cuda()
     if runtime not in _given:
         _given.append(runtime)
+        mark_used(device.fake)
     return runtime
 
 
-def _fork_error(*_: Any) -> DeviceMismatchError:
-    return DeviceMismatchError(
-        "this process was forked from one that used CUDA, and CUDA does not work in it; start it by spawn or forkserver"
-    )
-
-
 def _refuse(*_: Any) -> Any:
-    raise _fork_error()
+    raise forked_error()
 
 
 def _forget_parent() -> None:
     """In a forked child every runtime of the parent refuses: nothing on the hot path has to ask."""
-    global _forked
-    _forked = _forked or bool(_given)
     for runtime in _given:
-        for name in ("load", "current_stream", "current_device", "use_device", "capturing", "allocate", "capture"):
+        for name in (name for name in vars(Runtime) if not name.startswith("_")):
             setattr(runtime, name, _refuse)
 
 
@@ -239,7 +240,9 @@ class _Buffer:
 
 
 def _launch_error(status: Any) -> BaracudaError:
-    return _fork_error() if _forked else BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
+    if forked(False) or forked(True):
+        return forked_error()
+    return BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
 
 
 class Launch:

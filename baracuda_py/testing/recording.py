@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.device import Device
+from ..core.device import Device, forked
 from ..core.params import Params
 from ..jit.capture import Captured, graph_memory
 from ..jit.launch import install_fake
@@ -110,7 +110,9 @@ class Recorder:
 
     def launch(self, function: Function, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
                params: int, extra: int) -> tuple[int]:  # fmt: skip
-        """Read the struct behind `params` and keep it."""
+        """Read the struct behind `params` and keep it; refused in a forked child, as by the driver."""
+        if forked(fake=True):
+            return (3,)
         address = ctypes.c_void_p.from_address(params).value
         image = ctypes.string_at(address, function.size)  # type: ignore[arg-type]
         self.record.launches.append(

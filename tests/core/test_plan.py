@@ -44,13 +44,6 @@ def test_equal_requests_are_one_plan() -> None:
     assert len({id(p) for p in [*different, AxpyPlan.select(DESC, device=H)]}) == 5
 
 
-def test_a_checked_plan_is_not_the_unchecked_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = AxpyPlan.select(DESC, device="cpu")
-    monkeypatch.setenv("BARACUDA_CHECK", "1")
-    checked = AxpyPlan.select(DESC, device="cpu")
-    assert checked is not plain and checked.checked and not plain.checked
-
-
 def test_a_descriptor_of_another_op_is_refused() -> None:
     with pytest.raises(InvalidProblemError, match="AxpyPlan takes AxpyDescriptor, got UpdateDescriptor"):
         AxpyPlan.select(UpdateDescriptor(shapes=(), element="float32"), device="cpu")

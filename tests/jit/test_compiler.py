@@ -28,7 +28,7 @@ def test_compiles_once_then_reads(compiler: Nvrtc, cache: Cache, demo: Unit, com
     first, second = compile_unit(demo, TARGET), compile_unit(demo, TARGET)
     assert compiles == ["demo.scale.cu"]
     assert first.image.startswith(b"\x7fELF") and (first.cached, second.cached) == (False, True)
-    assert first.path == second.path and first.path is not None and first.path.read_bytes() == first.image
+    assert first.path == second.path and first.path is not None and first.path.read_bytes().startswith(first.image)
     assert cache.stats().entries == 1
 
 

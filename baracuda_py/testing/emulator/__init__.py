@@ -166,8 +166,7 @@ def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDL
     command = [os.environ.get("CXX") or shutil.which("g++") or "c++", level, *_FLAGS]
     sources = sorted(path for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py"))
     facts = [key.encode(), _machine(command[0]), *map(str.encode, command), *(path.read_bytes() for path in sources)]
-    folder = default_cache().dir / "emulator"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = default_cache().folder("emulator")
     digest = hashlib.sha256(b"\0".join(facts)).hexdigest()
     library = folder / f"{digest[:32]}.so"
     if not library.exists():
@@ -181,6 +180,7 @@ def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDL
             if found.returncode:
                 errors = [line for line in found.stderr.splitlines() if "error" in line]
                 raise EmulationError("\n".join([" ".join(command), *errors[:5]]))
+            made.chmod(0o700)  # whatever the umask says
             os.replace(made, library)
     return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL if code is None else ctypes.RTLD_LOCAL)
 

@@ -1,0 +1,81 @@
+"""Loading on a stand-in for CuPy: the driver gets the bytes that were verified, each image once a device."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from baracuda_py.core.device import Device
+from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, launch
+
+INFO = KernelInfo(registers=24, spill_stores=0, spill_loads=0, stack=0, static_smem=1024)
+DEVICE = Device("cuda", 0, (9, 0), 227 * 1024, 132)
+UNIT = Unit("u", "", symbols=("a", "b"))
+
+
+class Module:
+    loaded: ClassVar[list[tuple[int, bytes]]] = []
+
+    def load(self, image: bytes) -> None:
+        Module.loaded.append((Stub.current, image))
+
+    def get_function(self, name: str) -> Any:
+        return types.SimpleNamespace(ptr={"a": 11, "b": 12}[name])
+
+
+class Stub:
+    """`cupy.cuda`, of what loading asks."""
+
+    current = 0
+    attributes: ClassVar[list[tuple[int, int, int]]] = []
+    Module = Module
+    driver = types.SimpleNamespace(funcSetAttribute=lambda *call: Stub.attributes.append(call))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def Device(ordinal: int) -> Iterator[None]:
+        previous, Stub.current = Stub.current, ordinal
+        yield
+        Stub.current = previous
+
+
+@pytest.fixture
+def cuda(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> launch.Cuda:
+    """The real loader on the stand-in; what it compiles is in the cache, and the file is changed as soon as read."""
+    made = launch.Cuda.__new__(launch.Cuda)
+    made._cupy, made._modules, made._handles = types.SimpleNamespace(cuda=Stub), {}, set()
+    Module.loaded.clear()
+    Stub.attributes.clear()
+
+    def compile_unit(unit: Unit, target: str) -> Cubin:
+        cache.store("k", "s", Cubin(None, b"image", {"a": INFO, "b": INFO}, 0.1, cached=False), {})
+        found = Cache(cache.dir).lookup("k")
+        assert found is not None and found.path is not None
+        found.path.write_bytes(b"another image, put there between check and load")
+        return found
+
+    monkeypatch.setattr(launch, "compile_unit", compile_unit)
+    return made
+
+
+def test_the_bytes_that_were_verified_are_loaded(cuda: launch.Cuda) -> None:
+    assert cuda.load(DEVICE, UNIT, "a", 0) == 11 and cuda.load(DEVICE, UNIT, "b", 0) == 12
+    assert Module.loaded == [(0, b"image")], "the second kernel is in the module of the first"
+    assert cuda.load(Device("cuda", 1, (9, 0), 227 * 1024), UNIT, "a", 0) == 11
+    assert Module.loaded == [(0, b"image"), (1, b"image")] and cuda._handles == {11, 12}
+
+
+def test_a_kernel_may_take_all_a_block_has(cuda: launch.Cuda) -> None:
+    cuda.load(DEVICE, UNIT, "a", 47 * 1024)
+    assert not Stub.attributes
+    cuda.load(DEVICE, UNIT, "a", 47 * 1024 + 1)
+    assert Stub.attributes == [(11, 8, 226 * 1024)]
+
+
+def test_the_attribute_is_the_one_the_driver_means() -> None:
+    driver = pytest.importorskip("cupy_backends.cuda.api.driver")
+    assert launch._MAX_DYNAMIC_SMEM == driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
