@@ -164,7 +164,7 @@ def _order_after(stream: int | None) -> None:
         return
     cupy = _cupy()
     current = cupy.cuda.get_current_stream()
-    producer = 0 if stream == 1 else stream
+    producer = 0 if stream == 1 else whole("the stream", stream, 0, 2**64 - 1)
     if producer != current.ptr:
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.Stream.from_external(_Stream(producer)))

@@ -56,7 +56,7 @@ class Cai:
         ({"data": 4096}, "data must be a tuple"), ({"data": (4096,)}, "data must be a tuple"),
         ({"data": (4096, "no")}, "data must be a tuple"), ({"data": (-4096, False)}, "pointer"),
         ({"data": (2**64, False)}, "pointer"), ({"data": ("4096", False)}, "pointer"), ({"data": None}, "data must be"),
-        ({"data": (2**64 - 8, False)}, "out of memory"),
+        ({"data": (2**64 - 8, False)}, "out of memory"), ({"stream": -1}, "stream"), ({"stream": "x"}, "stream"),
     ],
 )  # fmt: skip
 def test_a_broken_cuda_array_interface_is_refused_by_name(changes: Any, says: str, monkeypatch: Any) -> None:
