@@ -162,9 +162,9 @@ def _order_after(stream: int | None) -> None:
     """The current stream waits for the producer's (CUDA array interface v3), by event and not by the host."""
     if stream is None:
         return
+    producer = 0 if stream == 1 else whole("the stream", stream, 0, 2**64 - 1)
     cupy = _cupy()
     current = cupy.cuda.get_current_stream()
-    producer = 0 if stream == 1 else whole("the stream", stream, 0, 2**64 - 1)
     if producer != current.ptr:
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.Stream.from_external(_Stream(producer)))
