@@ -18,7 +18,7 @@ from ..core.errors import InvalidProblemError, UnsupportedError
 
 
 def refuse(tensor: Any) -> None:
-    """Raise where the tensor's memory is not all there is to it: transformed, lazy bits, a gradient or tangent wanted."""
+    """Raise where memory is not all there is to the tensor: transformed, lazy bits, a gradient or tangent wanted."""
     torch = sys.modules["torch"]
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         raise UnsupportedError(
