@@ -70,6 +70,8 @@ def whole(name: str, value: Any, minimum: int = -INT64 - 1, maximum: int = INT64
 
 def truth(name: str, value: Any) -> bool:
     """True or False, NumPy's included; numbers and strings are neither."""
+    if value is True or value is False:
+        return value is True
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")

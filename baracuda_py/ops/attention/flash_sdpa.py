@@ -20,6 +20,7 @@ from ...core import (
     output,
     scalar,
 )  # fmt: skip
+from ...core.checked import truth
 from ...core.element import unrounded
 from ...core.keywords import entry, unexpected
 from ...schedules.attention import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
@@ -165,7 +166,7 @@ def flash_sdpa(
     }  # fmt: skip
     if not is_swapped(layout):
         return _call(q, k, v, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
-    names = ("y", "lse") if return_lse else ("y",)
+    names = ("y", "lse") if truth("return_lse", return_lse) else ("y",)
     shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     operands = [*(swap(a) for a in (q, k, v)), mask, slopes, sinks]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Args, Array, OpCategory, Plan, Scalar, functional, operand, output, scalar
+from ...core.checked import truth
 from ...core.element import unrounded
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
@@ -17,7 +18,7 @@ from ...schedules.attention_backward import DENSE, ROWS
 from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
-from .layouts import is_swapped, shape_of, swap, swapped_call
+from .layouts import asked, is_swapped, shape_of, swap, swapped_call
 from .score_terms import batches, biases, distance, finite, give_forward, grouped, kept, restored, scores
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
@@ -167,7 +168,7 @@ def flash_sdpa_backward(
     if unknown:
         raise unexpected(flash_sdpa_backward, unknown)
     swapped = {"dq": (return_dq, q), "dk": (return_dk, k), "dv": (return_dv, v)}
-    others = {"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks}
+    others = asked({"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks})
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
         "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
@@ -179,7 +180,7 @@ def flash_sdpa_backward(
             raise InvalidProblemError(f"{name} is wanted but {what}")
     if not is_swapped(layout):
         return _call(q, k, v, y, lse, dy, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
-    shapes = {name: shape_of(x, name[1:]) for name, (flag, x) in swapped.items() if flag}
+    shapes = {name: shape_of(x, name[1:]) for name, (flag, x) in swapped.items() if truth(f"return_{name}", flag)}
     names = (*shapes, *(name for name, flag in others.items() if flag))
     operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), mask, slopes, sinks]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core import TensorRef
 from ...core.args import arrays_of
-from ...core.checked import failure, shown
+from ...core.checked import failure, shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.outputs import allocating, handed, maker, ordinal
 from ...interop.arrays import package_name, read
@@ -27,7 +27,10 @@ def is_swapped(layout: str, layouts: Sequence[str] = LAYOUTS) -> bool:
 
 def swap(array: Any) -> Any:
     """Axes 1 and 2 exchanged, over the same memory; what has not four axes stays, for the plan to judge."""
-    if len(getattr(array, "shape", ())) != 4:
+    try:
+        if len(array.shape) != 4:
+            return array
+    except Exception:
         return array
     if isinstance(array, TensorRef):
         (a, b, c, d), (p, q, r, s) = array.shape, array.strides or ()
@@ -39,6 +42,11 @@ def swap(array: Any) -> Any:
         raise InvalidProblemError(
             f"layout= takes arrays that have views of themselves, got a {type(array).__name__} ({failure(error)})"
         ) from error
+
+
+def asked(flags: Mapping[str, Any]) -> dict[str, bool]:
+    """Which results are wanted, by name, each flag being True or False."""
+    return {name: truth(f"return_{name}", flag) for name, flag in flags.items()}
 
 
 def shape_of(array: Any, name: str) -> tuple[int, ...]:
@@ -71,7 +79,7 @@ class Layouts:
             function(**views, **facts)
             updated = tuple(arrays[spec.name] for spec in specs if spec.role == "inout")
             return updated[0] if len(updated) == 1 else updated
-        outputs = [s for s in specs if s.role == "out" and facts.get(f"return_{s.name}", True)]
+        outputs = [s for s in specs if s.role == "out" and truth(name := f"return_{s.name}", facts.get(name, True))]
         names = [s.name for s in outputs if not (s.needs and arrays[s.needs] is None)]
         shapes = {name: read(arrays[self.outputs[name]], self.outputs[name]).shape for name in names}
         operands = [views[s.name] for optional in (False, True) for s in specs if s.reads and s.optional is optional]

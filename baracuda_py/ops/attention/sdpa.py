@@ -29,7 +29,7 @@ from ...schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Products
 from ...schedules.row_groups import LONG, group_kernels, group_of, launch
 from ...schedules.score_terms import dropout
 from .flash_sdpa import attention_case
-from .layouts import is_swapped, shape_of, swap, swapped_call
+from .layouts import asked, is_swapped, shape_of, swap, swapped_call
 from .score_terms import AttentionDescriptor, batches, grouped, kept, restored, visible
 
 STAGES = ("raw", "softcap", "mask")
@@ -306,6 +306,7 @@ def sdpa(
     }  # fmt: skip
     if not is_swapped(layout):
         return _call(q, k, v, mask, **facts, out=out, stream=stream, preference=preference)
+    flags = asked(flags)
     names = ("y", *(name for name, flag in flags.items() if flag))
     shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     return swapped_call(_call, [swap(q), swap(k), swap(v), mask], facts, names, shapes, out, stream, preference)

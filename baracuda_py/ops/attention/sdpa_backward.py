@@ -17,7 +17,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import View
 from ...schedules.products import NOWHERE, Heads, Products, refuse_library
-from .layouts import is_swapped, shape_of, swap, swapped_call
+from .layouts import asked, is_swapped, shape_of, swap, swapped_call
 from .sdpa import SdpaDescriptor, factors, products_of, row_kernels, row_step, rows_of, sdpa_case
 from .sdpa import reference as forward
 from .score_terms import batches, grouped
@@ -237,6 +237,7 @@ def sdpa_backward(
     }  # fmt: skip
     if not is_swapped(layout):
         return _call(q, k, v, attn, dy, **facts, out=out, stream=stream, preference=preference)
+    flags = asked(flags)
     names = tuple(name for name, flag in flags.items() if flag)
     shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
     operands = [swap(q), swap(k), swap(v), attn, swap(dy)]

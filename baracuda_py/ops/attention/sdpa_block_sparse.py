@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core import Args, Array, ElementKind, OpCategory, Plan, Vjp, extent, functional, operand, output
+from ...core.checked import truth
 from ...core.element import unrounded
 from ...core.keywords import entry, unexpected
 from ...schedules.block_sparse import MMA_ROW, SIMT_ROW
@@ -140,7 +141,7 @@ def sdpa_block_sparse(
     }  # fmt: skip
     if not is_swapped(layout):
         return _call(q, k, v, pattern, **facts, out=out, stream=stream, preference=preference)
-    names = ("y", "lse") if return_lse else ("y",)
+    names = ("y", "lse") if truth("return_lse", return_lse) else ("y",)
     shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
     operands = [swap(q), swap(k), swap(v), pattern]
     return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)

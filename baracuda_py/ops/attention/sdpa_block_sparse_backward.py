@@ -12,7 +12,7 @@ from ...core.element import unrounded
 from ...core.keywords import entry, unexpected
 from ...schedules.block_sparse_backward import MMA_ROW, SIMT_ROW
 from .flash_sdpa_backward import reference as gradients
-from .layouts import is_swapped, shape_of, swap, swapped_call
+from .layouts import asked, is_swapped, shape_of, swap, swapped_call
 from .score_terms import finite, give_forward
 from .sdpa_block_sparse import PATTERN, SdpaBlockSparseDescriptor, block_sparse_case, random_pattern, seen
 from .sdpa_block_sparse import reference as forward
@@ -109,6 +109,7 @@ def sdpa_block_sparse_backward(
     facts |= {f"return_{name}": flag for name, flag in flags.items()}
     if not is_swapped(layout):
         return _call(q, k, v, pattern, y, lse, dy, **facts, out=out, stream=stream, preference=preference)
+    flags = asked(flags)
     shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
     operands = [swap(q), swap(k), swap(v), pattern, swap(y), lse, swap(dy)]
     return swapped_call(_call, operands, facts, tuple(shapes), shapes, out, stream, preference)
