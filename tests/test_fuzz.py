@@ -40,7 +40,7 @@ from baracuda_py.testing.operands import Operands, operands
 PLANS = registry.plans()
 FUNCTIONS = {n: f for n in bc.__all__ if inspect.isfunction(f := getattr(bc, n)) and hasattr(f, "plan")}
 DESCRIPTOR_CASES, HOST_CASES, CUDA_CASES, FUNCTION_CASES = 120, 150, 150, 75
-SECONDS = 5.0  # no case takes a tenth of it
+SECONDS = 10.0  # no case takes a tenth of it
 FAKE = fake_tensor()
 
 

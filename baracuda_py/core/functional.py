@@ -255,7 +255,11 @@ def _entry(
             what = "a list of arrays" if spec.many else "an array (CuPy, torch, JAX, NumPy, TensorRef …)"
             raise InvalidProblemError(f"{name} must be {what}, got {type(value).__name__}")
         if value is not None:
-            readings[name] = [read(v, name) for v in value] if isinstance(value, (list, tuple)) else read(value, name)
+            readings[name] = (
+                [read(v, f"{name}[{i}]") for i, v in enumerate(value)]
+                if isinstance(value, (list, tuple))
+                else read(value, name)
+            )
     shapes = {n: [r.shape for r in v] if isinstance(v, list) else v.shape for n, v in readings.items()}
     elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items() if v != []}
     desc = solve(plan, shapes, elements, given)

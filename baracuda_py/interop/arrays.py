@@ -165,12 +165,11 @@ def _order_after(stream: int | None) -> None:
     """
     if stream is None:
         return
+    producer = 0 if stream == 1 else whole("the stream", stream, 0, 2**64 - 1)
     cupy = _cupy()
     current, capturing = cupy.cuda.get_current_stream(), cupy.cuda.runtime.streamIsCapturing
-    producer = 0 if stream == 1 else stream
-    inside, captured = (
-        bool(at and capturing(at)) for at in (producer, current.ptr)
-    )  # 0 never is, and may not be asked
+    # Stream 0 never is captured, and may not be asked while another stream is.
+    inside, captured = (bool(at and capturing(at)) for at in (producer, current.ptr))
     if producer != current.ptr and inside >= captured:
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.Stream.from_external(_Stream(producer)))

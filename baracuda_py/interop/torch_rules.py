@@ -18,8 +18,13 @@ from ..core.errors import InvalidProblemError, UnsupportedError
 
 
 def refuse(tensor: Any) -> None:
-    """Raise where the tensor's memory is not all there is to it: lazy bits, a gradient or a tangent wanted."""
+    """Raise where memory is not all there is to the tensor: transformed, lazy bits, a gradient or tangent wanted."""
     torch = sys.modules["torch"]
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise UnsupportedError(
+            "the torch tensor belongs to a transformation (torch.func.vmap, grad, jvp …) and has no memory of its own; "
+            "call outside of the transformation"
+        )
     if tensor.is_conj() or tensor.is_neg():
         raise InvalidProblemError(
             "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"

@@ -187,8 +187,8 @@ def test_owners_are_let_go_in_order_when_their_events_have_passed(monkeypatch: p
 
 
 @pytest.mark.parametrize(("producer", "captured", "waits"), [
-    (5, (), True), (5, (7,), False), (5, (5, 7), True), (7, (), False), (7, (7,), False), (1, (), True), (1, (7,), False),
-    (None, (), False),
+    (5, (), True), (5, (7,), False), (5, (5, 7), True), (7, (), False), (7, (7,), False), (1, (), True),
+    (1, (7,), False), (None, (), False),
 ])  # fmt: skip
 def test_the_current_stream_waits_for_a_producer_unless_it_is_captured(
     producer: Any, captured: Any, waits: bool, monkeypatch: pytest.MonkeyPatch
