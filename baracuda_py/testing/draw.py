@@ -245,7 +245,7 @@ def everywhere(
         return np.where(rng.random(shape) < 0.1, rng.choice(ends, shape), values)
     word = np.dtype(f"u{element.itemsize}")
     largest = cast(np.array(element.limits.max), element).view(word)
-    named = np.array([*points, element.limits.max, 2.0**element.limits.min_exponent])
+    named = np.array([0.0, *points, element.limits.max, 2.0**element.limits.min_exponent])
     near = np.minimum(cast(np.abs(named), element).view(word), largest).astype(np.int64)
     steps = rng.integers(-3, 4, shape) * rng.choice((1, 16), shape)
     codes = np.clip(rng.choice(near, shape) + steps, 0, int(largest)).astype(word)

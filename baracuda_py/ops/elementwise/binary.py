@@ -123,9 +123,9 @@ def _geometry(p: Problem) -> Geometry | str:
 class BinaryPlan(Plan):
     """y = f(a, b) for the kinds of `BinaryKind` (torch.add, torch.maximum, …), a and b broadcast.
 
-    maximum and minimum propagate NaN, fmax and fmin drop it; for all four +0 is above -0 (IEEE 754-2019). floor_divide and remainder round the quotient down
-    (remainder has b's sign, as in Python), fmod rounds it to zero. Integers wrap; with b = 0 their floor_divide,
-    remainder and fmod are 0, as in NumPy.
+    maximum and minimum propagate NaN, fmax and fmin drop it; for all four +0 is above -0 (IEEE 754-2019). floor_divide
+    and remainder round the quotient down (remainder has b's sign, as in Python), fmod rounds it to zero. Integers wrap;
+    with b = 0 their floor_divide, remainder and fmod are 0, as in NumPy.
     """
 
     op = "elementwise.binary"
