@@ -60,7 +60,7 @@ def norm_case(draw: Any) -> tuple[Any, Any]:
 
 
 def range_scale(h: Any, axes: tuple[int, ...], eps: float) -> Any:
-    """References: powers of two, one a row, by which a row and the root of eps are at most about 1: squares that fit."""
+    """References: powers of two, one a row, that bring the row's largest element, or the root of eps, near 1."""
     top = np.max(np.abs(h), axis=axes, keepdims=True, initial=h.dtype.type(math.sqrt(eps)))
     limits = np.finfo(h.dtype)
     exponent = np.clip(-np.frexp(np.where(np.isfinite(top), top, 1))[1], limits.minexp, limits.maxexp - 1)

@@ -29,7 +29,8 @@ def call(
     """What a call writes, by operand: for tests that know the values by another way than the reference.
 
     given: operands and scalars by name, floats in any dtype; those left out are None, or the scalar's default.
-    wanted: the outputs to be written; one that is given, too, tells its element. place: "numpy", "gpu", or "emulator", where no library's row can be taken.
+    wanted: the outputs to be written; one that is given, too, tells its element.
+    place: "numpy", "gpu", or "emulator", where no library's row can be taken.
     """
     scalars = {spec.name: default_of(plan, spec) for spec in scalars_of(plan.args)}
     scalars |= {name: given[name] for name in scalars.keys() & given.keys()}

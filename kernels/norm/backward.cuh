@@ -37,6 +37,20 @@ template <bool CENTER, class A> BARACUDA_D A normalized(A x, const RowState<A>& 
   return x * s.rstd;
 }
 
+// The state for a chunk of which `left` columns exist: xhat of the others, whose dy is 0, is 0 however large the mean is.
+template <bool CENTER, bool WIDE, class A, int N, class L>
+BARACUDA_D RowState<A> state_of(Vec<A, N>& x, RowState<A> s, L left) {
+  if constexpr (CENTER) {
+    if (left <= 0) s.rstd = 0;
+    if constexpr (!WIDE) {
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        if (k >= left) x[k] = s.mean;
+    }
+  }
+  return s;
+}
+
 // mean(g) and mean(g * xhat).
 template <class A> struct Factors {
   A shift, slope;
@@ -201,12 +215,14 @@ BARACUDA_D void pipe(const P& p) {
         const int i = r * CHUNKS + c, k = KEEP ? i : 0;
         dy[k] = slot(stage, 0, i);
         x[k] = slot(stage, 1, i);
-        const V from = widen_chunk<T>(dy[k]), at = widen_chunk<T>(x[k]);
+        const V from = widen_chunk<T>(dy[k]);
+        V at = widen_chunk<T>(x[k]);
+        const RowState<A> here = state_of<CENTER, WIDE>(at, s[r], left_at(c));
         V weight;
         if constexpr (KEEP) weight = w[c];
         else weight = weights(c);
-        sums = SumPair::apply(sums, chunk_sums<CENTER>(from, at, weight, s[r]));
-        add_columns<CENTER>(dw[c], db[CENTER ? c : 0], from, at, s[r]);
+        sums = SumPair::apply(sums, chunk_sums<CENTER>(from, at, weight, here));
+        add_columns<CENTER>(dw[c], db[CENTER ? c : 0], from, at, here);
       }
       f[r] = factors(lanes_reduce<SumPair, LANES>(sums, reinterpret_cast<Pair<A>*>(boards) + turn * WARPS), inverse);
       turn ^= 1;
@@ -297,8 +313,9 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
       }
     };
     Pair<double> total{0, 0};
-    each([&](i64, i64, const V& from, const V& at_x, const V& weight) {
-      const Pair<A> sums = chunk_sums<CENTER>(from, at_x, weight, s);
+    each([&](i64, i64 left, const V& from, V at_x, const V& weight) {
+      const RowState<A> here = state_of<CENTER, WIDE>(at_x, s, left);
+      const Pair<A> sums = chunk_sums<CENTER>(from, at_x, weight, here);
       total = SumPair::apply(total, Pair<double>{double(sums.a), double(sums.b)});
     });
     total = block_reduce<SumPair, THREADS>(total);
@@ -341,7 +358,11 @@ template <class T, int THREADS, bool CENTER, bool WIDE, class P> BARACUDA_D void
       s[i] = row_state<CENTER, A>(p, row, live);
     }
 #pragma unroll
-    for (int i = 0; i < BATCH; ++i) add_columns<CENTER>(dw, db, widen_chunk<T>(dy[i]), widen_chunk<T>(x[i]), s[i]);
+    for (int i = 0; i < BATCH; ++i) {
+      V at = widen_chunk<T>(x[i]);
+      const RowState<A> here = state_of<CENTER, WIDE>(at, s[i], left);
+      add_columns<CENTER>(dw, db, widen_chunk<T>(dy[i]), at, here);
+    }
   }
   if (p.want & want_weight) store(static_cast<A*>(p.dweight_sums) + blockIdx.y * p.pitch + col, dw);
   if (CENTER && (p.want & want_bias)) store(static_cast<A*>(p.dbias_sums) + blockIdx.y * p.pitch + col, db);

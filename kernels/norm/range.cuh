@@ -6,6 +6,8 @@
 // sums is that of a lane's chunks, then the lanes' tree.
 #include "sums.cuh"
 
+#include <baracuda/opaque.cuh>
+
 namespace baracuda::norm {
 
 enum Operand { X, RESIDUAL, WEIGHT, BIAS, Y, H };  // their places in the row parameters
@@ -33,14 +35,14 @@ template <bool WIDE, class P> BARACUDA_D i64 column(const P& p, int n, i64 col) 
   return p.inner_rank <= 1 ? col * p.inner[n][0] : general_offset(col, p.inner_rank, p.inner_shape, p.inner[n]);
 }
 
+template <int LANES> constexpr int board_size = LANES > warp_size ? LANES / warp_size : 1;
+
 // One row by LANES lanes, those of a warp's other groups beside it with live = false. Not inlined, and element by element:
 // it should cost the kernels no register.
 template <class T, class W, int LANES, bool CENTER, bool WIDE, class P>
-static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bool live) {
+static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bool live, double* board) {
   using A = acc_t<T>;
-  constexpr int VEC = vec_elems<T>, WARPS = LANES > warp_size ? LANES / warp_size : 1;
-  __shared__ __align__(16) unsigned char memory[2 * WARPS * sizeof(Pair<double>)];  // used in turn
-  double* const board = reinterpret_cast<double*>(memory);
+  constexpr int VEC = vec_elems<T>;
   const double count = static_cast<double>(p.cols);
   const RowAt<WIDE> at(p, live ? row : 0);
   const bool stored = p.residual != nullptr && p.h != nullptr;  // over x, perhaps
@@ -67,7 +69,7 @@ static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bo
 
   double sum = 0, mean = 0, low = 0;
   each([&](i64, double z) { sum += CENTER ? z : z * z; });
-  double variance = lanes_reduce<Sum, LANES>(sum, board + 2 * WARPS) / count;
+  double variance = lanes_reduce<Sum, LANES>(sum, board + 2 * board_size<LANES>) / count;
   if constexpr (CENTER) {
     mean = variance;
     Pair<double> dev{0, 0};
@@ -105,11 +107,14 @@ static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bo
 template <class T, class W, int LANES, int ROWS, bool CENTER, bool WIDE, class P>
 BARACUDA_D void rescue(const P& p, u32 lost, i64 first, int step, int lane) {
   if constexpr (leaves_range<T>) {
+    __shared__ __align__(16) double board[4 * board_size<LANES>];  // a pair a warp, twice: used in turn
     if (LANES > warp_size ? lost == 0 : !__any_sync(full_warp, lost)) return;
+    // Not to be known as this kernel's in the function, which would then declare it once more.
+    double* const shared = reinterpret_cast<double*>(forgotten(reinterpret_cast<u64>(board)));
 #pragma unroll 1
     for (int r = 0; r < ROWS; ++r) {
       const i64 row = first + i64(r) * step;
-      rescue_row<T, W, LANES, CENTER, WIDE>(p, row, lane, (lost >> r & 1) && row < p.rows);
+      rescue_row<T, W, LANES, CENTER, WIDE>(p, row, lane, (lost >> r & 1) && row < p.rows, shared);
     }
   }
 }

@@ -152,8 +152,9 @@ def random_case(draw: Any, descriptor: type[AlibiDescriptor]) -> AlibiDescriptor
 class AlibiPlan(Plan):
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi).
 
-    scores, y [batch, heads, queries, keys], any strides; slopes [heads] or [batch, heads], float32 (float64
-    for float64) or of the scores' element: `alibi_slopes(heads)`. Product and sum are rounded once to the accumulator, and once to the element.
+    scores, y [batch, heads, queries, keys], any strides; slopes [heads] or [batch, heads], float32 (float64 for
+    float64) or of the scores' element: `alibi_slopes(heads)`. Product and sum are rounded once to the accumulator, and
+    once to the element.
     """
 
     op = "attention.alibi"

@@ -148,13 +148,14 @@ MEND_KERNEL = Kernel("mend", "sdpa_mend<{T}>", MEND, unit="mend")
 
 
 def mend(products: Products, to: str, weights: Heads, values: str, facts: Mapping[str, Any]) -> None:
-    """Output `to` = weights · values where it came out NaN: again, without what is hidden; a weight of 0 spreads NaN."""
+    """Output `to` = weights · values again where it came out NaN, without what is hidden: 0 times NaN is NaN."""
     desc, y, x = products.p.desc, products.operand(to), products.operand(values)
     batch, heads, rows, cols = y.view.shape
     chunks = batch * heads * rows * -(-cols * y.view.element.itemsize // 16)
     if chunks:
         params = {
-            "mask": NOWHERE.slot, "mask_stride": [0] * 4, "shift": 0, "alpha": 1.0, "causal": 0, "mask_kind": 0, "by_zero": 0,
+            "mask": NOWHERE.slot, "mask_stride": [0] * 4, "mask_kind": 0, "shift": 0, "causal": 0, "by_zero": 0,
+            "alpha": 1.0,
             "y": y.place.slot, "weights": weights.place.slot, "values": x.place.slot,
             "stride": [y.strides, weights.strides, x.strides], "rows": batch * heads * rows, "num_heads": heads,
             "query_len": rows, "key_len": desc.key_len, "cols": cols, "group": desc.group, "wide": int(y.wide),

@@ -173,8 +173,8 @@ class SdpaBackwardPlan(Plan):
     """The gradients of `SdpaPlan` with respect to q, k, v and an added mask; heads that share a key head are summed.
 
     A weight of 0, as of a hidden key, has no part in any gradient of the queries, keys and mask, be the key or value
-    infinite or NaN. Every sum has a fixed order; there are no atomics. The weights, scores and lse that the forward returns carry no
-    gradient. With a softcap the scores are computed again.
+    infinite or NaN. Every sum has a fixed order; there are no atomics. The weights, scores and lse that the forward
+    returns carry no gradient. With a softcap the scores are computed again.
     """
 
     op = "attention.sdpa_backward"

@@ -243,7 +243,7 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
 
 
 class CrossEntropyLossPlan(Plan):
-    """Cross entropy of logits against class indices, with its statistics, the weight sum and the gradient on request."""
+    """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 
     op = "loss.cross_entropy"
     category = OpCategory.LOSS

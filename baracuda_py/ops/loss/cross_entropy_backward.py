@@ -63,9 +63,10 @@ def reference(
 
 
 PARAMS = Params(
-    "CrossEntropyBackwardParams", dloss="ptr", logits="ptr", targets="ptr", stats="ptr", weight="ptr", total_weight="ptr",
-    dlogits="ptr", prepared="workspace", status="status", smoothing="f64", parts="i64", segments="i64", ignore="i64",
-    weight_step="i64", wide_targets="i32", mean="i32", wide_weight="i32", **group_params(2, 2),
+    "CrossEntropyBackwardParams", dloss="ptr", logits="ptr", targets="ptr", stats="ptr", weight="ptr",
+    total_weight="ptr", dlogits="ptr", prepared="workspace", status="status", smoothing="f64", parts="i64",
+    segments="i64", ignore="i64", weight_step="i64", wide_targets="i32", mean="i32", wide_weight="i32",
+    **group_params(2, 2),
 )  # fmt: skip
 
 

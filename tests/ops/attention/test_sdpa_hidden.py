@@ -79,7 +79,12 @@ def _truth(fields: dict[str, Any], given: dict[str, Any], seen: np.ndarray) -> d
     }  # fmt: skip
 
 
-FILLS = ((True, np.nan), (False, np.inf), (False, np.nan), (True, -np.inf))  # whether the mask is boolean, what is hidden
+FILLS = (
+    (True, np.nan),
+    (False, np.inf),
+    (False, np.nan),
+    (True, -np.inf),
+)  # whether the mask is boolean, what is hidden
 CASES = [
     pytest.param(name, element, *FILLS[(2 * i + j + k) % 4], id=f"{name}-{element}-{k}")
     for i, name in enumerate(TERMS) for j, element in enumerate(BOUND) for k in (0, 2)

@@ -159,7 +159,13 @@ def test_gpu_bits_do_not_depend_on_the_layout(classes: int) -> None:
     import cupy
 
     x, _, gx, gt = _gpu_problem(9, classes, "float16")
-    options = {"reduction": "none", "label_smoothing": 0.1, "return_lse": True, "return_stats": True, "return_dlogits": True}
+    options = {
+        "reduction": "none",
+        "label_smoothing": 0.1,
+        "return_lse": True,
+        "return_stats": True,
+        "return_dlogits": True,
+    }
     results = cross_entropy(gx, gt, **options)
     alone = cross_entropy(gx[4:5], gt[4:5], **options)
     shifted = cupy.empty((9, classes + 1), "float16")[:, 1:]

@@ -37,7 +37,9 @@ def truth(op: str, h: np.ndarray, eps: float) -> tuple[Any, Any, Any]:
     x = h.astype(np.longdouble)
     with np.errstate(all="ignore"):
         mean = x.mean(axis=1, keepdims=True) if op == "layer_norm" else np.zeros((len(x), 1), x.dtype)
-        mean = np.where(x.max(axis=1, keepdims=True) == x.min(axis=1, keepdims=True), x[:, :1] * (op != "rms_norm"), mean)
+        mean = np.where(
+            x.max(axis=1, keepdims=True) == x.min(axis=1, keepdims=True), x[:, :1] * (op != "rms_norm"), mean
+        )
         rstd = 1 / np.sqrt(np.square(x - mean).mean(axis=1, keepdims=True) + np.longdouble(eps))
         return (x - mean) * rstd, mean[:, 0], rstd
 

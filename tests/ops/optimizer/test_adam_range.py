@@ -87,6 +87,17 @@ def test_sixteen_bit_copies_follow(place: str) -> None:
     """params_copy is the new parameter, whatever it is."""
     desc = AdamStepDescriptor(shapes=((3,),), eps=0.0, weight_decay=0.0, element="float32")
     zeros = np.zeros(3, np.float32)
-    got = call(AdamStepPlan, desc, (), place, params=[np.ones(3)], grads=[np.array([1e-30, 0.0, 1.0])],
-               exp_avg=[zeros], exp_avg_sq=[zeros], params_copy=[zeros.astype(ml_dtypes.bfloat16)], lr=0.25, step=1)
-    np.testing.assert_array_equal(got["params_copy"][0].astype(np.float32), np.array([-np.inf, np.nan, 0.75]))  # fmt: skip
+    got = call(
+        AdamStepPlan,
+        desc,
+        (),
+        place,
+        params=[np.ones(3)],
+        grads=[np.array([1e-30, 0.0, 1.0])],
+        exp_avg=[zeros],
+        exp_avg_sq=[zeros],
+        params_copy=[zeros.astype(ml_dtypes.bfloat16)],
+        lr=0.25,
+        step=1,
+    )
+    np.testing.assert_array_equal(got["params_copy"][0].astype(np.float32), [-np.inf, np.nan, 0.75])
