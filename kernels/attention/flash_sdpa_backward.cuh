@@ -78,7 +78,7 @@ BARACUDA_D bool is_far(float lse) { return __float_as_uint(lse) == 0x80000000u; 
 // A score, of `unit` natural ones, above a row's base, not above 0, and again in that unit.
 BARACUDA_D float lowered(float x, float base, float unit) {
   const float above = math::minimum(x * unit - base, 0.0f);
-  return above == 0.0f ? 0.0f : above / unit;
+  return above == 0.0f ? 0.0f : above * math::fast_rcp(unit);
 }
 // Those of a tile of queries.
 template <int QUERIES, class P, class Tile> struct FarRows {
@@ -115,9 +115,10 @@ template <int QUERIES, class P, class Tile> struct FarRows {
       const float2 found = stats[i0 / 2 + 4 * n].lse;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        if (!is_far(e ? found.y : found.x)) continue;
-        const float base = replay_base(lse[8 * n + e]);
-        x[n][e] = lowered(x[n][e], base, unit), x[n][2 + e] = lowered(x[n][2 + e], base, unit);
+        const bool far = is_far(e ? found.y : found.x);
+        const float base = far ? replay_base(lse[8 * n + e]) : 0.0f;
+        x[n][e] = far ? lowered(x[n][e], base, unit) : x[n][e];
+        x[n][2 + e] = far ? lowered(x[n][2 + e], base, unit) : x[n][2 + e];
       }
     }
   }
