@@ -70,9 +70,8 @@ BARACUDA_D float* stats_of(void* stats, i64 row) { return static_cast<float*>(st
 // The exponent's lse of rows past the last query, which no row has: their weights vanish.
 BARACUDA_D float no_row() { return numeric<float>::max(); }
 
-// A far row has an lse so large that score and lse in powers of 2, each rounded by itself, would make more than 1 of a weight
-// in 16 bits. Its base is 0, and its scores are lowered before they are weighed; without such rows nothing is but looked for.
-constexpr float far_powers = 0x1p10f;
+// Far rows, as attention.cuh has them: their base here is 0, and their scores are lowered before they are weighed. Where there are
+// none they are but looked for.
 BARACUDA_D float far_row() { return -0.0f; }  // which no other row has
 BARACUDA_D bool is_far(float lse) { return __float_as_uint(lse) == 0x80000000u; }
 // A score, of `unit` natural ones, above a row's base, not above 0, and again in that unit.
@@ -119,6 +118,28 @@ template <int QUERIES, class P, class Tile> struct FarRows {
         const float base = far ? replay_base(lse[8 * n + e]) : 0.0f;
         x[n][e] = far ? lowered(x[n][e], base, unit) : x[n][e];
         x[n][2 + e] = far ? lowered(x[n][2 + e], base, unit) : x[n][2 + e];
+      }
+    }
+  }
+  // Weights on their way to ds: 0 for a key that has all of its row.
+  template <class T, int N> BARACUDA_D void spare(float (&p)[N][4]) const {
+    if (!any) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[n][e] = is_whole<T>(p[n][e]) ? 0.0f : p[n][e];
+    }
+  }
+  // The same of fragments x, what is made of such weights; p: the weights, `unit` of T being 1. Of the 32 queries from 8 `from`.
+  template <class T> BARACUDA_D void spare(u32 (&x)[4][4], const u32 (&p)[4][4], int from, float unit = 1.0f) const {
+    if (!any) return;
+    const u32 whole = pack_pair<T>(unit, unit);
+#pragma unroll
+    for (int n = from / 2; n < from / 2 + 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const u32 other = p[n][e] ^ whole;
+        x[n][e] &= (other & 0xffffu ? 0xffffu : 0) | (other & 0xffff0000u ? 0xffff0000u : 0);
       }
     }
   }
@@ -338,7 +359,7 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
     if (c == 0 && i < p.padded) {
       const float none = numeric<float>::infinity();
       const float powers = lse[n] * log2_e<float>;
-      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers ? powers + 0.0f : far_row();  // no -0 but that
+      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();  // no -0 but that
       float* const stats = stats_of(p.stats, head * p.padded + i);
       stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = rows[n] >= 0 ? sum : 0.0f;
     }

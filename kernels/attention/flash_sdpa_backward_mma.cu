@@ -189,9 +189,10 @@ BARACUDA_D void flash_gradients(const P& p) {
           far.lower(s[m], i0, scale);
           weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
           if constexpr (CUTS) keep(s[m], i0, seen[m]);
+          to_fragments<T>(p16[m], s[m]);
+          far.template spare<T>(s[m]);
           differ(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
           if constexpr (CUTS) keep(ds[m], i0, seen[m]);
-          to_fragments<T>(p16[m], s[m]);
           to_fragments<T>(ds16[m], ds[m]);
         }
 #pragma unroll

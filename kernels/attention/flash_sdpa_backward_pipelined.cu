@@ -346,6 +346,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
             if (terms.capped()) weigh_and_differ<T, true>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
             else weigh_and_differ<T, false>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
           }
+          far.template spare<T>(ds16, p16, from);
           if (cut) {
             const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
             hide(p16, from, key0, mask);

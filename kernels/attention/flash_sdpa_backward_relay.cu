@@ -259,6 +259,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
         if (terms.capped()) weigh_apart<T, true>(x16, w16, s, stat, far, terms, static_cast<float>(ahead));
         else weigh_apart<T, false>(x16, w16, s, stat, far, terms, static_cast<float>(ahead));
       }
+      far.template spare<T>(w16, x16, 0, weight_unit), far.template spare<T>(w16, x16, 4, weight_unit);
       if (cut) {
         const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
         hide(x16, 0, key0, mask), hide(x16, 4, key0, mask);

@@ -69,6 +69,15 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
 BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
+// The weight of a score, so far above its row's base, and the one that ds is made of: see is_far_base.
+template <class A> BARACUDA_D A replayed(A& of_ds, A above, A score, A base, bool drops) {
+  constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);  // what rounding of sums may take from a score
+  const bool whole = above >= -room * (A(1) + math::abs(score) + math::abs(base));
+  const A found = replayed_weight(above);
+  of_ds = whole && (drops || is_far_base(base)) ? A(0) : found;
+  return found;
+}
+
 // The weights of pairs of one head. scale is what a product is multiplied by on its way to a score, and a score's gradient
 // on its way to those of q and k.
 template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> {
@@ -79,8 +88,7 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
   // Of query i and key j, whose product is x, in a row with that base. `of_ds`: the one that ds is made of; `through`: what the
-  // score's gradient is multiplied by. A key that has all of its row's weight has no ds, whatever dropout left of it; that weight
-  // times dy v less delta, of a y that was rounded, would say so only nearly.
+  // score's gradient is multiplied by.
   BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
@@ -90,11 +98,7 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
       through = A(1);
       return of_ds = A(-0.0);
     }
-    constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);  // what rounding of sums may take from a score
-    const bool all = this->drops() && above >= -room * (A(1) + math::abs(x * this->out) + math::abs(base));
-    const A found = replayed_weight(above);
-    of_ds = all ? A(0) : found;
-    return found;
+    return replayed(of_ds, above, x * this->out, base, this->drops());
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {
@@ -105,7 +109,7 @@ template <class A, class P> struct Pairs<0, A, P> {
   BARACUDA_D void enter(u32, u32) {}
   BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, A base) const {
     through = A(1);
-    return of_ds = replayed_weight(x * scale - base);
+    return replayed(of_ds, x * scale - base, x * scale, base, false);
   }
   BARACUDA_D bool drops() const { return false; }
   BARACUDA_D bool kept(int, int) const { return true; }

@@ -201,13 +201,10 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     float& from = s[FROM + n][e];
     from = CAPPED ? to * math::fma(-from, from, 1.0f) : to;
   });
-  if (terms.drops()) {
-    each([&](float& to, int n, int e) {
-      float& from = s[FROM + n][e];  // of a key that has all of its row's weight ds is 0, whatever dropout left of it
-      from = is_whole<T>(to) ? 0.0f : from;
-      to = kept >> (4 * (FROM + n) + e) & 1 ? to : 0.0f;
-    });
+  if (terms.drops() || far.any) {
+    each([&](float& to, int n, int e) { s[FROM + n][e] = is_whole<T>(to) ? 0.0f : s[FROM + n][e]; });
   }
+  if (terms.drops()) each([&](float& to, int n, int e) { to = kept >> (4 * (FROM + n) + e) & 1 ? to : 0.0f; });
 #pragma unroll
   for (int n = 0; n < M; ++n) {
     p16[(FROM + n) / 2][n % 2 * 2] = pack_pair<T>(x[n][0], x[n][1]);

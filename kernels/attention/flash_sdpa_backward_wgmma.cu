@@ -161,6 +161,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       far.lower(s, i0, scale);
       weigh(s, stat, i0, key0, mask, c);
       to_fragments<T>(p16, s);
+      far.template spare<T>(s);
     }
     if constexpr (SPLIT == 1) {
       hold(p16);

@@ -88,7 +88,11 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
 #pragma unroll
         for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) s[0][n][e] = is_far(stat[e / 2].x) ? lowered(s[0][n][e], base[e / 2], scale) : s[0][n][e];
+          for (int e = 0; e < 4; ++e) {
+            if (!is_far(stat[e / 2].x)) continue;
+            s[0][n][e] = lowered(s[0][n][e], base[e / 2], scale);
+            if (is_whole<T>(exp2_fast(s[0][n][e] * c))) ds[0][n][e] = stat[e / 2].y;  // has no ds
+          }
         }
       }
 #pragma unroll

@@ -232,7 +232,12 @@ template <class A> BARACUDA_D A replay_base(A lse) {
 }
 // The weight of a score that lies so far above its row's base.
 template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math::minimum(above, A(0)) * log2_e<A>); }
-// Whether that is 1 as an element of T, of 16 bits. Then all others of its row are 0, and ds is.
+// A key that has all of its row's weight has no ds, since all others are 0, whatever dropout left of it. That weight times dy v
+// less delta, of a y that was rounded, would say so only nearly; so it is said where that shows: under dropout, and in far rows,
+// whose lse has so many powers of 2 that rounding score and lse in that unit makes more than 1 of a weight in 16 bits.
+template <class A> constexpr A far_powers = A(0x1p10);
+template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
+// Whether a weight is 1 as an element of T, of 16 bits.
 template <class T> BARACUDA_D bool is_whole(float weight) { return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f); }
 
 // ---- global to shared memory ----------------------------------------------------------------------------------------
