@@ -189,7 +189,7 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     });
   }
   if (terms.masked()) biases.template add_to<FROM>(x);
-  far.lower(x, i0 + 8 * FROM, terms.natural);
+  far.lower(x, i0 + 8 * FROM, terms.unit());
 #pragma unroll
   for (int n = 0; n < M; ++n) {
     const float2 lse = far.stats[i0 / 2 + 4 * (FROM + n) + lane_id() % 4].lse;
@@ -269,7 +269,7 @@ BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)
         x[0][e] = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), x[0][e]);
       }
     }
-    far.lower(x, 8 * n, terms.natural);
+    far.lower(x, 8 * n, terms.unit());
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       p[e] = exp2_fast(math::fma(x[0][e], terms.c, log2_weight_unit - (e % 2 ? lse.y : lse.x)));
@@ -302,7 +302,7 @@ BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const floa
         x[n][e] = math::fma(-terms.slope, distance, x[n][e]);
       });
     }
-    far.lower(x, 8 * first, terms.natural);
+    far.lower(x, 8 * first, terms.unit());
     float ds[PART][4];
     each([&](int n, int e) {
       const Stats stats = of[4 * (first + n)];

@@ -44,7 +44,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     natural = FAST ? static_cast<A>(unit) : A(1);
     if constexpr (FAST) c = p.unit_log2, inner = p.inner;
     else c = log2_e<A>, inner = static_cast<A>(p.scale / unit);
-    if (masked()) c = log2_e<A>, natural = A(1);
+    if (masked()) c = log2_e<A>;
     units = FAST ? static_cast<A>(1 / unit) : A(1);
     out = static_cast<A>(unit);
     again = static_cast<A>(p.restored);
@@ -70,6 +70,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D bool sloped() const { return p.slopes != nullptr; }
   BARACUDA_D bool masked() const { return LEVEL == 2 && p.mask != nullptr; }
   BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
+  BARACUDA_D A unit() const { return masked() ? A(1) : natural; }  // of what c takes to a power of 2, after masks
   BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink * c - sink * c); }
 
   // Everything between q k and the window. whole: the tile of all threads lies within queries and keys.

@@ -1,4 +1,4 @@
-"""Attention's rows run one after the other, on the emulator or on a GPU, and attention written out to compare them with."""
+"""Attention's rows on the emulator or on a GPU, and attention written out to compare them with."""
 
 from __future__ import annotations
 
@@ -65,18 +65,19 @@ class Straight(NamedTuple):
 
 
 def straight(
-    q: Any, k: Any, v: Any, dy: Any, scale: float, bias: Any = 0.0, seen: Any = True, keep: Any = 1.0
+    q: Any, k: Any, v: Any, dy: Any, scale: float, bias: Any = 0.0, seen: Any = True, acc: Any = np.longdouble
 ) -> Straight:
-    """[..., rows, d] of as many heads, in more than float64; keep: what dropout multiplies weights by."""
+    """[..., rows, d] of as many heads, in more than float64, the scores as `acc` holds them: a bias may absorb q k."""
     q, k, v, dy = (np.asarray(x).astype(np.longdouble) for x in (q, k, v, dy))
-    s = np.where(seen, scale * (q @ k.swapaxes(-1, -2)) + np.asarray(bias).astype(np.longdouble), -np.inf)
+    s = (scale * (q @ k.swapaxes(-1, -2)) + np.asarray(bias).astype(np.longdouble)).astype(acc).astype(np.longdouble)
+    s = np.where(seen, s, -np.inf)
     top = s.max(axis=-1, keepdims=True)
     p = np.exp(s - np.where(top == -np.inf, 0, top))
     total = p.sum(axis=-1, keepdims=True)
     p = p / np.where(total == 0, 1, total)
-    dp = (dy @ v.swapaxes(-1, -2)) * keep
+    dp = dy @ v.swapaxes(-1, -2)
     ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
-    made = (p * keep @ v, p, scale * (ds @ k), scale * (ds.swapaxes(-1, -2) @ q), (p * keep).swapaxes(-1, -2) @ dy)
+    made = (p @ v, p, scale * (ds @ k), scale * (ds.swapaxes(-1, -2) @ q), p.swapaxes(-1, -2) @ dy)
     return Straight(*(x.astype(np.float64) for x in made))
 
 
