@@ -1,4 +1,4 @@
-"""Weights made again of a saved lse: rows of the lowest number as padded batches have them, huge scores, single keys."""
+"""Weights made again of a saved lse: rows of the lowest number, as padded batches have, huge scores, single keys."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def inputs(element: str, shape: tuple[int, int, int], keys: int, d: int, seed: i
     return dict(zip(names, made, strict=True))
 
 
-# ---- padded batches ---------------------------------------------------------------------------------------------------
+# ---- padded batches ------------------------------------------------------------------------------------------------
 
 PADDED = [
     # the mask's element, what hides, whether causality is in the mask, whether padded queries have a gradient
@@ -110,13 +110,13 @@ def test_key_padding_as_a_boolean_mask(row: str, n: int, where: str) -> None:
         assert np.abs(got - want).max() <= close * np.abs(want).max(), name
 
 
-# ---- huge scores ------------------------------------------------------------------------------------------------------
+# ---- huge scores ---------------------------------------------------------------------------------------------------
 
 SIZES = [1e9, 1e10, 1e20, 1e30]
 
 
 def dominated(element: str, size: float, by_scale: bool, n: int, d: int) -> tuple[dict[str, Any], float, np.ndarray]:
-    """Operands whose scores are about `size` times normal numbers, so that each query has one key; the scale, and it."""
+    """Operands whose scores are about `size` times normal numbers; the scale, and the one key that each query has."""
     made = inputs(element, (1, 1, n), n, d, seed=int(np.log10(size)))
     scale = size * d**-0.5 if by_scale else d**-0.5
     if not by_scale:
@@ -228,7 +228,7 @@ def test_decoding_of_huge_scores(element: str, size: float, where: str) -> None:
     np.testing.assert_allclose(got["lse"], scores.max(), rtol=1e-5)
 
 
-# ---- one key a row ----------------------------------------------------------------------------------------------------
+# ---- one key a row -------------------------------------------------------------------------------------------------
 
 
 def one_key(name: str, n: int) -> tuple[dict[str, Any], dict[str, Any], slice]:
@@ -276,7 +276,7 @@ def test_the_same_in_numpy(element: str) -> None:
     assert (call(FlashSdpaBackwardPlan, desc, wide, frozenset({"dq"}))["dq"] == 0).all()
 
 
-# ---- NumPy ------------------------------------------------------------------------------------------------------------
+# ---- NumPy ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lowest", [F32_LOWEST, BF16_LOWEST, -1e9])

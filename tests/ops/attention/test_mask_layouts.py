@@ -1,5 +1,7 @@
-"""Masks of every layout class, forward and backward, on every row: which axes broadcast, whole and partial tiles, whether
-rows are whole 16-byte pieces, what elements they have."""
+"""Masks of every layout class, forward and backward, on every row.
+
+Which axes broadcast, whole and partial tiles, whether rows are whole 16-byte pieces, what elements they have.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from baracuda_py import ArchSku, FlashSdpaBackwardPlan, FlashSdpaPlan, PlanPrefe
 from baracuda_py.testing import emulate, emulated_device, operands
 from baracuda_py.testing.layouts import Placement, lay_out
 from baracuda_py.testing.operands import Operands
-from terms_cases import terms_case
+from terms_cases import BROADCASTS, terms_case
 
 # Of 80 queries or keys the last tile is partial, of 128 it is whole; rows of 131 elements are no whole 16-byte pieces.
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -87,9 +89,7 @@ def test_pairs_of_layouts(chosen: Chosen) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", FACTORS["kind"])
-@pytest.mark.parametrize(
-    "axes", list(itertools.product((False, True), repeat=4)), ids=lambda a: "".join("01"[x] for x in a)
-)
+@pytest.mark.parametrize("axes", BROADCASTS, ids=lambda axes: "".join("01"[x] for x in axes))
 @pytest.mark.parametrize("plan", FACTORS["plan"], ids=lambda p: p.__name__)
 def test_all_layouts(plan: Any, axes: tuple[bool, ...], kind: str) -> None:
     from baracuda_py.testing.gpu import wrong_plan
