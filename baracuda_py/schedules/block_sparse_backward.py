@@ -30,7 +30,7 @@ def _form(cuts: str) -> Arrangement:
 
 
 WHOLE, CUT = _form("false"), _form("true")
-_DQ = dict.fromkeys(("q", "k", "v", "dy", "dq"), "ptr") | {"stats": "workspace", "stride": "i64[5][3]"}
+_DQ = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq"), "ptr") | {"stats": "workspace", "stride": "i64[5][3]"}
 _DQ |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded", "chunk"), "i64")
 _DQ |= {"scale": "f64"} | dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
 DQ = Params("SdpaBlockSparseDqParams", **_DQ, **block_sparse.FIELDS)

@@ -113,9 +113,10 @@ class Truth:
         return None
 
 
-def wrong_plan(case: Case, plans: Iterable[Plan]) -> str | None:
-    """What the first of some plans for one case gets wrong, dense operands and all outputs poisoned, or None."""
-    ready, truth = OnDevice(operands(case)), Truth(case)
+def wrong_plan(case: Case | Operands, plans: Iterable[Plan]) -> str | None:
+    """What the first of some plans for one case gets wrong, or None; a case's operands are dense, outputs poisoned."""
+    laid = case if isinstance(case, Operands) else operands(case)
+    ready, truth = OnDevice(laid), Truth(laid.case)
     args = ready.args()
     for plan in plans:
         ready.refill()

@@ -33,11 +33,11 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       const int r = thread_row() + 8 * i;
-      const A own = r < at.rows ? lse[r] : -numeric<A>::infinity();
+      const A base = r < at.rows ? replay_base(lse[r]) : A(0);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         A through;
-        weight[i][j] = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, own);
+        pairs.weight(weight[i][j], through, s[i][j], i0 + 8 * i, j0 + 16 * j, base);
         if (r >= at.rows || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
         if (p.distance) weight[i][j] = at_distance(p, weight[i][j], i0 + 8 * i, j0 + 16 * j);
       }

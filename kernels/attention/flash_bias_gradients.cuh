@@ -151,6 +151,7 @@ template <class T, int ROWS, class P> BARACUDA_D void flash_bias_sum(const P& p)
 }
 
 template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
+  using namespace attention;
   using A = acc_t<T>;
   constexpr int THREADS = 1024, AHEAD = 4;  // rows a thread has in flight
   const i64 rows = p.query_len, h = blockIdx.x, heads = gridDim.x;
@@ -164,13 +165,12 @@ template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
 #pragma unroll
       for (int n = 0; n < AHEAD; ++n) {
         const i64 i = first + n * THREADS;
-        x[n] = i < rows ? lse[i] : -numeric<A>::infinity();
+        x[n] = i < rows ? replay_base(lse[i]) : A(0);
         d[n] = i < rows ? delta[i] : A(0);
       }
 #pragma unroll
       for (int n = 0; n < AHEAD; ++n) {
-        const A weight = x[n] == -numeric<A>::infinity() ? A(0) : math::exp(sink - x[n]);
-        sum = math::fma(-weight, d[n], sum);
+        sum = math::fma(-replayed_weight(sink - x[n]), d[n], sum);
       }
     }
   }

@@ -56,11 +56,11 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
     more = next.find(p, share, step);
     terms.enter(at.b, at.h);
     const int i0 = at.q0 + r0, j0 = at.k0 + c0;
-    float lse[2], delta[2];
+    float base[2], delta[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const bool there = r0 + 8 * half < at.rows;
-      lse[half] = there ? static_cast<const float*>(p.lse)[at.row(p) + r0 + 8 * half] : -numeric<float>::infinity();
+      base[half] = there ? replay_base(static_cast<const float*>(p.lse)[at.row(p) + r0 + 8 * half]) : 0.0f;
       delta[half] = there ? static_cast<const float*>(p.delta)[at.row(p) + r0 + 8 * half] : 0.0f;
     }
 #pragma unroll 1
@@ -79,10 +79,10 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
         each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); });
       };
       terms.add_to(scores, i0, j0, at.whole());
-      const bool masked = terms.masked();
+      const bool masked = terms.masked(), drops = terms.drops();
       each(x, [&](float& s, int n, int e) {
-        const float found = weight_under(lse[e / 2], math::fma(s, terms.natural, -lse[e / 2]));
-        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f : found;
+        const float found = replayed_weight(s - base[e / 2]);
+        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f : is_whole<T>(found) && (drops || is_far_base(base[e / 2])) ? 0.0f : found;
         s = 0.0f;
       });
       if (at.cut() || at.rows < ROWS) {

@@ -7,8 +7,8 @@
 // sum's order follows from (element, D) and the length alone: neither the batch nor alignment changes a bit. f32 and f64;
 // 16-bit elements take flash_decoding_mma.
 //
-// parts[(b, h, split)][d_v] is sum_j 2^(s_j c - base) v_j with c = |scale| log2(e), base = max(s) c rounded;
-// stats[(b, h, split)] = {max(s), sum_j 2^(s_j c - base)}.
+// parts[(b, h, split)][d_v] is sum_j 2^((s_j - max(s)) c) v_j with c = |scale| log2(e);
+// stats[(b, h, split)] = {max(s), sum_j 2^((s_j - max(s)) c)}.
 #include "attention/flash_decoding_weights.cuh"
 
 namespace baracuda {
@@ -161,10 +161,10 @@ BARACUDA_D void flash_decoding_split(const P& p) {
       }
     }
     top = warp_reduce<Max>(top);
-    const A base = base_of(top, c);
+    const A base = base_of(top);
 #pragma unroll
     for (int n = 0; n < split_keys / warp_size; ++n) {
-      x[n] = exp2_fast(math::fma(x[n], c, -base));
+      x[n] = exp2_fast((x[n] - base) * c);
       sum += x[n];
       weights[h * split_keys + lane + warp_size * n] = x[n];
     }
@@ -249,13 +249,13 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   A top = -numeric<A>::infinity();
   for (i64 n = threadIdx.x; n < splits; n += threads) top = math::maximum(top, stats[2 * n]);
   top = block_reduce<Max, threads>(top);
-  const A base = base_of(top, c);
+  const A base = base_of(top);
   A acc[wide], sum = A(0);
 #pragma unroll
   for (int j = 0; j < wide; ++j) acc[j] = A(0);
 #pragma unroll(sizeof(A) == 8 ? 2 : 4)
   for (i64 n = warp; n < splits; n += warps) {
-    const A weight = exp2_fast(stats[2 * n] * c - base);  // 0 where a split's maximum is -inf
+    const A weight = exp2_fast((stats[2 * n] - base) * c);  // 0 where a split's maximum is -inf
     sum = math::fma(weight, stats[2 * n + 1], sum);
 #pragma unroll
     for (int j = 0; j < wide; ++j) {
@@ -285,8 +285,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
     }
   }
   if (p.lse != nullptr && threadIdx.x == 0) {
-    const A rest = math::fma(top, c, -base);  // what rounding took from base
-    const A lse = math::fma(top, static_cast<A>(p.scale), math::fma(rest, A(-0.6931471805599453), math::log(total)));
+    const A lse = math::fma(top, static_cast<A>(p.scale), math::log(total));
     static_cast<A*>(p.lse)[head] = total == A(0) ? -numeric<A>::infinity() : lse;
   }
 }

@@ -23,8 +23,9 @@ template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
   return inside;
 }
 
-// What weights are taken under: the maximum scaled, and 0 while it is -inf.
-template <class A> BARACUDA_D A base_of(A top, A c) { return top == -numeric<A>::infinity() ? A(0) : top * c; }
+// What weights are taken under, 2^((s - base) c): the maximum, and 0 while it is -inf. The difference keeps what is left of the
+// largest scores, whose products with c would each be rounded.
+template <class A> BARACUDA_D A base_of(A top) { return top == -numeric<A>::infinity() ? A(0) : top; }
 
 // Keys and values as they are: scores are |scale| times the product with sign q, outputs are not scaled.
 struct Unscaled {

@@ -25,9 +25,9 @@ template <class Cache, class P> BARACUDA_D i64 keys_of(const P& p, i64 length) {
 struct Fold {
   float top, old, next;
   BARACUDA_D Fold(float old_top, float next_top, float c) : top(fmaxf(old_top, next_top)) {
-    const float base = base_of(top, c);
-    old = exp2_fast(old_top * c - base);
-    next = exp2_fast(next_top * c - base);
+    const float base = base_of(top);
+    old = exp2_fast((old_top - base) * c);
+    next = exp2_fast((next_top - base) * c);
   }
   BARACUDA_D float add(float x, float y) const { return math::fma(y, next, x * old); }
   BARACUDA_D float4 add(const float4& x, const float4& y) const {
@@ -77,7 +77,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   const double scale = cache.scale(p, kv);
   const float c = static_cast<float>(scale * 1.4426950408889634), value_scale = cache.value_scale(p, kv);
   const float top = warp_reduce<Max>(stat.x);
-  const float base = base_of(top, c);
+  const float base = base_of(top);
   T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + h * p.y_stride[1];
 #pragma unroll 1
   for (int column = 0; column < pitch; column += 4 * warp_size) {
@@ -101,7 +101,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
         four = both.add(four, x[n][j]);
       }
       if (part >= live) continue;
-      const float weight = exp2_fast(now.x * c - base);  // 0 where its maximum is -inf
+      const float weight = exp2_fast((now.x - base) * c);  // 0 where its maximum is -inf
       sum = math::fma(weight, now.y, sum);
       acc.x = math::fma(weight, four.x, acc.x), acc.y = math::fma(weight, four.y, acc.y);
       acc.z = math::fma(weight, four.z, acc.z), acc.w = math::fma(weight, four.w, acc.w);
@@ -122,9 +122,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
       if (column == 0 && threadIdx.x == 0) static_cast<float2*>(p.finals)[head] = float2{top, total};
     }
     if (column == 0 && p.lse != nullptr && threadIdx.x == 0) {
-      const float rest = math::fma(top, c, -base);  // what rounding took from base
-      const float lse =
-          math::fma(top, static_cast<float>(scale), math::fma(rest, -0.6931471805599453f, math::log(total)));
+      const float lse = math::fma(top, static_cast<float>(scale), math::log(total));
       static_cast<float*>(p.lse)[head] = total == 0.0f ? -numeric<float>::infinity() : lse;
     }
   }

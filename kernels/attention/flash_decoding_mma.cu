@@ -12,8 +12,8 @@
 // and changes no bit: the order of sums follows from (element, D) and the length, not from the batch, the cache's size or
 // alignment.
 //
-// parts[(b, h, part)][d_v to a multiple of 4] is sum_j 2^(s_j c - base) v_j over a part's keys (one split or four), with
-// c = |scale| log2(e), base = max(s) c rounded; stats[(b, h, part)] = {max(s), sum_j 2^(s_j c - base)}.
+// parts[(b, h, part)][d_v to a multiple of 4] is sum_j 2^((s_j - max(s)) c) v_j over a part's keys (one split or four), with
+// c = |scale| log2(e); stats[(b, h, part)] = {max(s), sum_j 2^((s_j - max(s)) c)}.
 //
 // Keys and values stream through a ring of STAGES units a warp, filled by cp.async: a unit is PAGES pages of 16 rows by
 // 128 bytes, 64 columns. Eight lanes copy a page's row, so that a quarter of a warp asks for one line. Piece c of 16 bytes
@@ -362,15 +362,15 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
 #pragma unroll
       for (int h = 0; h < 2 * EIGHTS; ++h) {
         const int eight = h / 2, e = h % 2;
-        const float now = fmaxf(high[eight][e], top[eight][e]), base = base_of(now, c);
-        factor[eight][e] = exp2_fast(top[eight][e] * c - base);  // of what was summed under the old maximum
+        const float now = fmaxf(high[eight][e], top[eight][e]), base = base_of(now);
+        factor[eight][e] = exp2_fast((top[eight][e] - base) * c);  // of what was summed under the old maximum
         moved |= now != top[eight][e];
         top[eight][e] = now;
         float part = 0.0f;
 #pragma unroll
         for (int n = 0; n < 2 * SUBS; ++n) {
           float& x = s[n / 2][eight][n % 2 * 2 + e];
-          x = exp2_fast(math::fma(x, c, -base));
+          x = exp2_fast((x - base) * c);
           part += x;
         }
         sum[eight][e] = math::fma(sum[eight][e], factor[eight][e], part);
@@ -432,7 +432,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
       for (int e = 0; e < 2; ++e) {
         const int line = 2 * t + e;
         if (line >= lines) break;
-        const float factor = exp2_fast(top[eight][e] * c - base_of(most_of(line), c));
+        const float factor = exp2_fast((top[eight][e] - base_of(most_of(line))) * c);
         if (g == 0) sum_of[warp * HEADS + 8 * eight + line] = sum[eight][e] * factor;
         float* const out = outs + (warp * lines0 + line) * PITCH;
 #pragma unroll

@@ -1,7 +1,7 @@
 #pragma once
-// flash_decoding_weights    weights[b, h, j] = 2^(s_j c - base) / sum and their mean over heads, 0 from lengths[b] on
+// flash_decoding_weights    weights[b, h, j] = 2^((s_j - max(s)) c) / sum and their mean over heads, 0 from lengths[b] on
 //
-// The scores s are where flash_decoding left them, {max(s), sum} of every head in `finals`; base = max(s) c rounded. A
+// The scores s are where flash_decoding left them, {max(s), sum} of every head in `finals`. A
 // block takes 128 keys: warp w has heads w, w + 8, …, a lane four keys. A mean adds a warp's heads in order, then the
 // warps in order: it depends on the number of heads alone.
 #include "attention/flash_decoding.cuh"
@@ -37,11 +37,11 @@ template <class A, class Cache, class P> BARACUDA_D void flash_decoding_weights(
 #pragma unroll
     for (int m = 0; m < AT_ONCE; ++m) {
       const int h = head + m * warps;
-      const A base = base_of(last[m][0], c), factor = last[m][1] == A(0) ? A(0) : A(1) / last[m][1];
+      const A base = base_of(last[m][0]), factor = last[m][1] == A(0) ? A(0) : A(1) / last[m][1];
       A* const at = Scores<A>(p, b, h).at + first;
 #pragma unroll
       for (int n = 0; n < EACH; ++n) {
-        const A weight = n * warp_size < left ? exp2_fast(math::fma(x[m][n], c, -base)) * factor : A(0);
+        const A weight = n * warp_size < left ? exp2_fast((x[m][n] - base) * c) * factor : A(0);
         mean[n] += weight;
         if (p.weights != nullptr && h < p.num_heads && n * warp_size < room) at[n * warp_size] = weight;
       }

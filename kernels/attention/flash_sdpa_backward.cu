@@ -57,12 +57,12 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   Pairs<TERMS, A, P> pairs(p);
   pairs.enter(work.b, work.h);
 
-  A acc[R][D / 16], lse[R], delta[R];
+  A acc[R][D / 16], base[R], delta[R];
   clear(acc);
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const int r = thread_row() + 8 * i;
-    lse[i] = r < rows ? static_cast<const A*>(p.lse)[work.stat + r] : -numeric<A>::infinity();
+    base[i] = r < rows ? replay_base(static_cast<const A*>(p.lse)[work.stat + r]) : A(0);
     delta[i] = r < rows ? static_cast<const A*>(p.delta)[work.stat + r] : A(0);
   }
   const int last = span.end(rows);
@@ -96,8 +96,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
           A& score = scores[score_index<A>(i, j)];
           if (pass == 0) {
             const int at = thread_col() + 16 * j;
-            A through;
-            const A weight = pairs.weight(through, s[i][j], i0 + 8 * i, j0 + 16 * j, lse[i]);
+            A weight, through;
+            pairs.weight(weight, through, s[i][j], i0 + 8 * i, j0 + 16 * j, base[i]);
             const bool seen = at >= from + 8 * i && at < end && !(hidden >> (4 * i + j) & 1);
             score = seen ? weight * through : A(-0.0);
           } else {
@@ -169,7 +169,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         for (int j = 0; j < 4; ++j) {
           const int at = thread_col() + 16 * j;
           const i64 row = row0 + q0 + at;
-          const A lse = at < left ? static_cast<const A*>(p.lse)[row] : -numeric<A>::infinity();
+          const A base = at < left ? replay_base(static_cast<const A*>(p.lse)[row]) : A(0);
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
           const int limit = at < left ? min(rows, past + at) : 0;
 #pragma unroll
@@ -178,10 +178,10 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
             A& score = scores[score_index<A>(i, j)];
             const int key = thread_row() + 8 * i;
             if (pass == 0) {
-              A through;
-              const A x = pairs.weight(through, s[i][j], i0 + at, j0 + 8 * i, lse);
+              A of_ds, through;
+              const A x = pairs.weight(of_ds, through, s[i][j], i0 + at, j0 + 8 * i, base);
               const bool seen = key < limit && key >= from + at && !(hidden >> (4 * i + j) & 1);
-              score = seen ? x * through : A(-0.0);
+              score = seen ? of_ds * through : A(-0.0);
               weight = is_hidden(score) || (pairs.drops() && !pairs.kept(i0 + at, j0 + 8 * i)) ? A(-0.0) : x;
             } else {
               if (pairs.drops()) s[i][j] *= is_hidden(weight) ? A(0) : pairs.again;

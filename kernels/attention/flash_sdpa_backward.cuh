@@ -61,7 +61,7 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
   return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
 }
 
-// Of two queries: lse log2(e), and delta, the sum of y dy.
+// Of two queries: lse log2(e), or far_row(), and delta, the sum of y dy.
 struct alignas(16) Stats {
   float2 lse, delta;
 };
@@ -69,6 +69,81 @@ struct alignas(16) Stats {
 BARACUDA_D float* stats_of(void* stats, i64 row) { return static_cast<float*>(stats) + row / 2 * 4 + row % 2; }
 // The exponent's lse of rows past the last query, which no row has: their weights vanish.
 BARACUDA_D float no_row() { return numeric<float>::max(); }
+
+// Far rows, as attention.cuh has them: their base here is 0, and their scores are lowered before they are weighed. Where there are
+// none they are but looked for.
+BARACUDA_D float far_row() { return -0.0f; }  // which no other row has
+BARACUDA_D bool is_far(float lse) { return __float_as_uint(lse) == 0x80000000u; }
+// A score, of `unit` natural ones, above a row's base, not above 0, and again in that unit.
+BARACUDA_D float lowered(float x, float base, float unit) {
+  const float above = math::minimum(x * unit - base, 0.0f);
+  return above == 0.0f ? 0.0f : above * math::fast_rcp(unit);
+}
+// Those of a tile of queries.
+template <int QUERIES, class P, class Tile> struct FarRows {
+  const P& p;
+  const Tile& key;
+  const Walk& step;
+  const Stats* stats;  // of the tile
+  bool any;
+
+  BARACUDA_D FarRows(const P& p, const Tile& key, const Walk& step, const Stats* stats, bool any)
+      : p(p), key(key), step(step), stats(stats), any(any) {}
+  BARACUDA_D FarRows(const P& p, const Tile& key, const Walk& step, const Stats* stats)
+      : FarRows(p, key, step, stats, found(stats)) {}
+  static BARACUDA_D bool found(const Stats* stats) {  // a warp asks
+    bool some = false;
+#pragma unroll
+    for (int n = 0; n < QUERIES / 2; n += warp_size) {
+      const int pair = n + lane_id();
+      if (QUERIES / 2 - n < warp_size && pair >= QUERIES / 2) break;
+      const float2 lse = stats[pair].lse;
+      some |= is_far(lse.x) || is_far(lse.y);
+    }
+    return __any_sync(all_lanes, some);
+  }
+  // Scores of a warp's 16 keys (transposed) by 8 M queries from the tile's i0.
+  template <int M> BARACUDA_D void lower(float (&x)[M][4], int i0, float unit) const {
+    if (!any) return;
+    i0 += lane_id() % 4 * 2;
+    const u32 h = key.kv * p.group + step.head;
+    const i64 row = key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
+    const float* const lse = static_cast<const float*>(p.lse) + (static_cast<i64>(key.b) * p.num_heads + h) * p.query_len + row;
+#pragma unroll
+    for (int n = 0; n < M; ++n) {
+      const float2 found = stats[i0 / 2 + 4 * n].lse;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const bool far = is_far(e ? found.y : found.x);
+        const float base = far ? replay_base(lse[8 * n + e]) : 0.0f;
+        x[n][e] = far ? lowered(x[n][e], base, unit) : x[n][e];
+        x[n][2 + e] = far ? lowered(x[n][2 + e], base, unit) : x[n][2 + e];
+      }
+    }
+  }
+  // Weights on their way to ds: 0 for a key that has all of its row.
+  template <class T, int N> BARACUDA_D void spare(float (&p)[N][4]) const {
+    if (!any) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[n][e] = is_whole<T>(p[n][e]) ? 0.0f : p[n][e];
+    }
+  }
+  // The same of fragments x, what is made of such weights; p: the weights, `unit` of T being 1. Of the 32 queries from 8 `from`.
+  template <class T> BARACUDA_D void spare(u32 (&x)[4][4], const u32 (&p)[4][4], int from, float unit = 1.0f) const {
+    if (!any) return;
+    const u32 whole = pack_pair<T>(unit, unit);
+#pragma unroll
+    for (int n = from / 2; n < from / 2 + 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const u32 other = p[n][e] ^ whole;
+        x[n][e] &= (other & 0xffffu ? 0xffffu : 0) | (other & 0xffff0000u ? 0xffff0000u : 0);
+      }
+    }
+  }
+};
 
 // What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
 struct Mask {
@@ -283,7 +358,8 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
     const i64 i = first + n * ROWS;
     if (c == 0 && i < p.padded) {
       const float none = numeric<float>::infinity();
-      const float found = lse[n] == -none ? none : lse[n] * log2_e<float>;
+      const float powers = lse[n] * log2_e<float>;
+      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();  // no -0 but that
       float* const stats = stats_of(p.stats, head * p.padded + i);
       stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = rows[n] >= 0 ? sum : 0.0f;
     }

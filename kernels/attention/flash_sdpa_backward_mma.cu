@@ -149,6 +149,8 @@ BARACUDA_D void flash_gradients(const P& p) {
 
     const u32 here = stage * TILE * SIZE;
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+    const Stats* const stat = stats + stage * (QUERIES / 2);
+    const FarRows<QUERIES, P, KeyTile> far(p, block, now, stat);
     u64 seen[MT][2];
     bool busy = true;
     if constexpr (CUTS) {
@@ -176,20 +178,21 @@ BARACUDA_D void flash_gradients(const P& p) {
       u32 p16[MT][SLAB / 16][4], ds16[MT][SLAB / 16][4];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
-        const Stats* const stat = stats + stage * (QUERIES / 2);
         if constexpr (TERMS != 0) {
           const int i = now.at * QUERIES + i0 + lane % 4 * 2, j = static_cast<int>(k0) + key0 + 16 * m + lane / 4;
           const Direct<decltype(terms)> biases{terms, i, j};
           const u32 kept = terms.drops() ? terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j)) : 0;
           const float ahead = static_cast<float>(i + terms.shift - j);
-          weigh<T>(s[m], p16[m], kept, stat, i0, key0 + 16 * m, mask, terms, biases, ahead);
+          weigh<T>(s[m], p16[m], kept, far, i0, key0 + 16 * m, mask, terms, biases, ahead);
           differ<T>(ds[m], ds16[m], s[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
         } else {
+          far.lower(s[m], i0, scale);
           weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
           if constexpr (CUTS) keep(s[m], i0, seen[m]);
+          to_fragments<T>(p16[m], s[m]);
+          far.template spare<T>(s[m]);
           differ(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
           if constexpr (CUTS) keep(ds[m], i0, seen[m]);
-          to_fragments<T>(p16[m], s[m]);
           to_fragments<T>(ds16[m], ds[m]);
         }
 #pragma unroll

@@ -306,10 +306,11 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       // What is looked up of the step after while its scores are made.
       const Stats* stat = stats;                      // of the thread's first two queries
       Stats early[2];                                 // the same and the next
-      bool cut = false, more = true;  // whether anything is masked, whether there is such a step
+      bool cut = false, some_far = false, more = true;  // whether anything is masked, any row far, whether there is such a step
       const auto look_up = [&](Round<STAGES> store) {
         stat = stats + (store.place() * (QUERIES / 2) + quad);
         early[0] = stat[0], early[1] = stat[4];
+        some_far = FarRows<QUERIES, P, KeyTile>::found(stat - quad);
         cut = now.at < block.clear[0] || now.at > block.clear[1];
       };
 
@@ -335,14 +336,17 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
         const bool ds_read = ds_free[fresh.place()].over(fresh.emptied());
         auto to = mine_of_ds;
         to.address = static_cast<u32>(forgotten(static_cast<int>(to.address)));  // or its rows' addresses are kept, and spill
+        const FarRows<QUERIES, P, KeyTile> far(p, block, now, stat - quad, some_far);
+        if constexpr (TERMS == 0) far.lower(s, 0, scale);
         const auto weigh = [&](int from) {
           if constexpr (TERMS == 0) {
             weigh_and_differ<T>(p16, ds16, s, ds, from, early, stat, c);
           } else {
             const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - j;
-            if (terms.capped()) weigh_and_differ<T, true>(p16, ds16, s, ds, from, stat, terms, static_cast<float>(ahead));
-            else weigh_and_differ<T, false>(p16, ds16, s, ds, from, stat, terms, static_cast<float>(ahead));
+            if (terms.capped()) weigh_and_differ<T, true>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
+            else weigh_and_differ<T, false>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
           }
+          far.template spare<T>(ds16, p16, from);
           if (cut) {
             const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
             hide(p16, from, key0, mask);

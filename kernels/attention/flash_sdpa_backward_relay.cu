@@ -239,8 +239,10 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     }
     uint4* const sent = weights + threadIdx.x % 128;
     if (weighs) {
+      const FarRows<QUERIES, P, Tile> far(p, block, now, stat - quad);
       u32 w16[QUERIES / 16][4];
       if constexpr (TERMS == 0) {
+        far.lower(s, 0, static_cast<float>(p.scale));
 #pragma unroll
         for (int n = 0; n < QUERIES / 8; ++n) {
           const float2 lse = stat[4 * n].lse;
@@ -254,9 +256,10 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
         }
       } else {
         const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - j;
-        if (terms.capped()) weigh_apart<T, true>(x16, w16, s, stat, terms, static_cast<float>(ahead));
-        else weigh_apart<T, false>(x16, w16, s, stat, terms, static_cast<float>(ahead));
+        if (terms.capped()) weigh_apart<T, true>(x16, w16, s, stat, far, terms, static_cast<float>(ahead));
+        else weigh_apart<T, false>(x16, w16, s, stat, far, terms, static_cast<float>(ahead));
       }
+      far.template spare<T>(w16, x16, 0, weight_unit), far.template spare<T>(w16, x16, 4, weight_unit);
       if (cut) {
         const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
         hide(x16, 0, key0, mask), hide(x16, 4, key0, mask);

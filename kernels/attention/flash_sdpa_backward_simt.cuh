@@ -1,6 +1,6 @@
 #pragma once
 // flash_sdpa_backward_simt.cuh    what the multiply-add kernels of the backward share: products by staged chunks, the
-//   weight of a pair, p = 2^((score - lse) log2(e)), and flash_delta, delta[i] = dy[i] y[i].
+//   weight of a pair, exp(score - lse), and flash_delta, delta[i] = dy[i] y[i].
 //
 // A pair is hidden where mask or window say so; its weight is -0, which exp2 never gives, so that it adds nothing even if
 // dy v is infinite or NaN.
@@ -69,9 +69,13 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
 BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
-// exp(x), 0 in a row whose sum is 0.
-template <class A> BARACUDA_D A weight_under(A lse, A x) {
-  return lse == -numeric<A>::infinity() ? A(0) : exp2_fast(x * log2_e<A>);
+// The weight of a score, so far above its row's base, and the one that ds is made of: see is_far_base.
+template <class A> BARACUDA_D A replayed(A& of_ds, A above, A score, A base, bool drops) {
+  constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);  // what rounding of sums may take from a score
+  const bool whole = above >= -room * (A(1) + math::abs(score) + math::abs(base));
+  const A found = replayed_weight(above);
+  of_ds = whole && (drops || is_far_base(base)) ? A(0) : found;
+  return found;
 }
 
 // The weights of pairs of one head. scale is what a product is multiplied by on its way to a score, and a score's gradient
@@ -83,17 +87,18 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
   BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
-  // Of query i and key j, whose product is x; `through` is what the score's gradient is multiplied by.
-  BARACUDA_D A weight(A& through, A x, int i, int j, A lse) const {
+  // Of query i and key j, whose product is x, in a row with that base. `of_ds`: the one that ds is made of; `through`: what the
+  // score's gradient is multiplied by.
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
-    x = this->above(lse, x, i, j);
-    if (x == -numeric<A>::infinity() && this->hides(i, j)) {
+    const A above = this->above(base, x, i, j);
+    if (above == -numeric<A>::infinity() && this->hides(i, j)) {
       through = A(1);
-      return A(-0.0);
+      return of_ds = A(-0.0);
     }
-    return weight_under(lse, x);
+    return replayed(of_ds, above, x * this->out, base, this->drops());
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {
@@ -102,9 +107,9 @@ template <class A, class P> struct Pairs<0, A, P> {
 
   BARACUDA_D explicit Pairs(const P& p) : scale(static_cast<A>(p.signed_scale)) {}
   BARACUDA_D void enter(u32, u32) {}
-  BARACUDA_D A weight(A& through, A x, int, int, A lse) const {
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, A base) const {
     through = A(1);
-    return weight_under(lse, math::fma(x, scale, -lse));
+    return replayed(of_ds, x * scale - base, x * scale, base, false);
   }
   BARACUDA_D bool drops() const { return false; }
   BARACUDA_D bool kept(int, int) const { return true; }

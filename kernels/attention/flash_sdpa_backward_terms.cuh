@@ -21,7 +21,7 @@ template <class Terms> struct Direct {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float bias = terms.template bias_as<decltype(kind)>(i + 8 * (FROM + n) + e % 2, j + e / 2 * 8);
-          x[n][e] = math::fma(bias, terms.units, x[n][e]);
+          x[n][e] = math::fma(x[n][e], terms.out, bias);
         }
       }
     });
@@ -30,7 +30,8 @@ template <class Terms> struct Direct {
 
 // A mask's elements for a warp's ROWS queries by 16 keys in shared memory: those of 4 bytes as they are, those of 2 too, bool
 // as bf16 of 0 and -inf. Where rows of the mask are whole 16-byte pieces they are copied a step ahead (fetch), and only bool
-// has then to be put in place; else put loads elements. A mask of one row for all queries and heads of a block is put once.
+// has then to be put in place; else put loads elements. A mask of one row for all queries and heads of a block is put once,
+// and then serves tiles of other queries: a copy reads that row whichever queries exist.
 //
 // A line of 128 bytes is eight pieces, of four rows or of two, which trade places so that neither ldmatrix nor the lanes
 // that read floats meet in a bank.
@@ -77,7 +78,7 @@ template <class Terms, int ROWS> struct Staged {
 
   template <int FROM, int M> BARACUDA_D void add_to(float (&x)[M][4]) const {
     const int kind = terms.p.mask_kind, g = lane_id() / 4, t = lane_id() % 4;
-    const float units = terms.units;
+    const float out = terms.out;
     if (kind == 3) {
       const int own = at<4>(2 * t, g / 4) + g % 4 * 4;
 #pragma unroll
@@ -85,7 +86,7 @@ template <class Terms, int ROWS> struct Staged {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int trade = e % 2 * 64 + e / 2 * 32 + (FROM + n) % 2 * 16;
-          x[n][e] = math::fma(*reinterpret_cast<const float*>(tile + (FROM + n) * 512 + (own ^ trade)), units, x[n][e]);
+          x[n][e] = math::fma(x[n][e], out, *reinterpret_cast<const float*>(tile + (FROM + n) * 512 + (own ^ trade)));
         }
       }
       return;
@@ -98,7 +99,7 @@ template <class Terms, int ROWS> struct Staged {
 #pragma unroll
       for (int n = 0; n < M; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) x[n][e] = math::fma(pick(pair[n / 2][n % 2 * 2 + e / 2], e % 2), units, x[n][e]);
+        for (int e = 0; e < 4; ++e) x[n][e] = math::fma(x[n][e], out, pick(pair[n / 2][n % 2 * 2 + e / 2], e % 2));
       }
     };
     if (kind == 1) {
@@ -119,10 +120,11 @@ template <class Terms, int ROWS> struct Staged {
     const i64 pitch = terms.p.mask_pitch[2];
     const int col = min(j + piece * (16 / SIZE), terms.key_len - 16 / SIZE);
     const char* from = terms.mask + (i + l) * pitch + static_cast<i64>(col) * SIZE;
+    const int rows = pitch == 0 ? ROWS : terms.query_len - i;  // that exist
 #pragma unroll
     for (int row = 0; row < ROWS; row += 32 / SIZE, from += 32 / SIZE * pitch) {
       char* const to = SIZE == 1 ? tile + RAW + (row + l) * 16 : tile + at<SIZE>(row + l, piece);
-      cp_async_16(to, from, i + row + l < terms.query_len);
+      cp_async_16(to, from, row + l < rows);
     }
   }
   template <class M> BARACUDA_D void put_as(int i, int j) {
@@ -166,8 +168,8 @@ template <class T, int N> BARACUDA_D bool any_odd(const u32 (&a)[N][4]) {
 
 // Scores of 16 keys (transposed) by 8 M queries, 8 FROM after the thread's first, to weights: s times what the soft cap
 // lets through, p16 those that dropout leaves. ahead: i + shift - j of the thread's first score.
-template <class T, bool CAPPED, int FROM, int M, int N, class Terms, class Biases>
-BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Stats* stats, int i0, int key0,
+template <class T, bool CAPPED, int FROM, int M, int N, class Terms, class Biases, class Far>
+BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Far& far, int i0, int key0,
                            const Mask& mask, const Terms& terms, const Biases& biases, float ahead) {
   float x[M][4];
   const auto each = [&](const auto& f) {
@@ -187,9 +189,10 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     });
   }
   if (terms.masked()) biases.template add_to<FROM>(x);
+  far.lower(x, i0 + 8 * FROM, terms.unit());
 #pragma unroll
   for (int n = 0; n < M; ++n) {
-    const float2 lse = stats[i0 / 2 + 4 * (FROM + n) + lane_id() % 4].lse;
+    const float2 lse = far.stats[i0 / 2 + 4 * (FROM + n) + lane_id() % 4].lse;
 #pragma unroll
     for (int e = 0; e < 4; ++e) x[n][e] = exp2_fast(math::fma(x[n][e], terms.c, e % 2 ? -lse.y : -lse.x));
   }
@@ -198,6 +201,9 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     float& from = s[FROM + n][e];
     from = CAPPED ? to * math::fma(-from, from, 1.0f) : to;
   });
+  if (terms.drops() || far.any) {
+    each([&](float& to, int n, int e) { s[FROM + n][e] = is_whole<T>(to) ? 0.0f : s[FROM + n][e]; });
+  }
   if (terms.drops()) each([&](float& to, int n, int e) { to = kept >> (4 * (FROM + n) + e) & 1 ? to : 0.0f; });
 #pragma unroll
   for (int n = 0; n < M; ++n) {
@@ -206,14 +212,14 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
   }
 }
 // All of them, 8 N queries from i0. kept: bits of dropout (terms.cuh).
-template <class T, int N, class Terms, class Biases>
-BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Stats* stats, int i0, int key0,
+template <class T, int N, class Terms, class Biases, class Far>
+BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Far& far, int i0, int key0,
                       const Mask& mask, const Terms& terms, const Biases& biases, float ahead) {
   if (terms.capped()) {  // in parts: tanh must be kept beside the weight
-    weigh_some<T, true, 0, min(N, 4)>(s, p16, kept, stats, i0, key0, mask, terms, biases, ahead);
-    if constexpr (N > 4) weigh_some<T, true, 4, N - 4>(s, p16, kept, stats, i0, key0, mask, terms, biases, ahead);
+    weigh_some<T, true, 0, min(N, 4)>(s, p16, kept, far, i0, key0, mask, terms, biases, ahead);
+    if constexpr (N > 4) weigh_some<T, true, 4, N - 4>(s, p16, kept, far, i0, key0, mask, terms, biases, ahead);
   } else {
-    weigh_some<T, false, 0, N>(s, p16, kept, stats, i0, key0, mask, terms, biases, ahead);
+    weigh_some<T, false, 0, N>(s, p16, kept, far, i0, key0, mask, terms, biases, ahead);
   }
 }
 // dy v to ds = s (kept dy v again - delta), also as fragments. The thread's first score is that of query i and key j.
@@ -248,31 +254,36 @@ BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s
 constexpr float weight_unit = 256.0f, log2_weight_unit = 8.0f;
 
 // Weights of 64 queries under a soft cap and ALiBi, in that unit: p16 for dv, and w16, times what the soft cap lets through,
-// for ds. of and ahead: as weigh_and_differ has them.
-template <class T, bool CAPPED, class Terms>
-BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)[8][4], const Stats* of, const Terms& terms,
-                            float ahead) {
+// for ds. of, far and ahead: as weigh_and_differ has them.
+template <class T, bool CAPPED, class Terms, class Far>
+BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)[8][4], const Stats* of, const Far& far,
+                            const Terms& terms, float ahead) {
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
     const float2 lse = of[4 * n].lse;
-    float p[4], w[4];
+    float t[4], x[1][4], p[4], w[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const float t = CAPPED ? terms.squash(s[n][e]) : s[n][e];
-      float x = t;
-      if (terms.sloped()) x = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), x);
-      p[e] = exp2_fast(math::fma(x, terms.c, log2_weight_unit - (e % 2 ? lse.y : lse.x)));
-      w[e] = CAPPED ? p[e] * math::fma(-t, t, 1.0f) : p[e];
+      x[0][e] = t[e] = CAPPED ? terms.squash(s[n][e]) : s[n][e];
+      if (terms.sloped()) {
+        x[0][e] = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(8 * n + e % 2 - e / 2 * 8)), x[0][e]);
+      }
+    }
+    far.lower(x, 8 * n, terms.unit());
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      p[e] = exp2_fast(math::fma(x[0][e], terms.c, log2_weight_unit - (e % 2 ? lse.y : lse.x)));
+      w[e] = CAPPED ? p[e] * math::fma(-t[e], t[e], 1.0f) : p[e];
     }
     put_pairs<T>(p16, n, p), put_pairs<f16>(w16, n, w);
   }
 }
 
-// weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first
-// two queries; ahead: i + shift - j of its first score.
-template <class T, bool CAPPED, class Terms>
+// weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first two queries; far: of the tile; ahead:
+// i + shift - j of its first score.
+template <class T, bool CAPPED, class Terms, class Far>
 BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
-                                 int from, const Stats* of, const Terms& terms, float ahead) {
+                                 int from, const Stats* of, const Far& far, const Terms& terms, float ahead) {
   constexpr int PART = 2;  // at a time
 #pragma unroll
   for (int first = from; first < from + 4; first += PART) {
@@ -291,6 +302,7 @@ BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const floa
         x[n][e] = math::fma(-terms.slope, distance, x[n][e]);
       });
     }
+    far.lower(x, 8 * first, terms.unit());
     float ds[PART][4];
     each([&](int n, int e) {
       const Stats stats = of[4 * (first + n)];

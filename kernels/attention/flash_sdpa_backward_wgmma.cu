@@ -138,6 +138,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     Walk next = now;
     next.step(p.group);
     const Stats* const stat = stats + stage * (QUERIES / 2);
+    const FarRows<QUERIES, P, KeyTile> far(p, block, now, stat);
     const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
     T* const ds_tile = scores + set * SCORES;
     [[maybe_unused]] T* const p_tile = ds_tile + KEYS * QUERIES;
@@ -155,10 +156,12 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     wgmma_wait<1>();
     hold(s);
     if constexpr (TERMS != 0) {
-      weigh<T>(s, p16, kept, stat, i0, key0, mask, terms, biases, static_cast<float>(i + terms.shift - j));
+      weigh<T>(s, p16, kept, far, i0, key0, mask, terms, biases, static_cast<float>(i + terms.shift - j));
     } else {
+      far.lower(s, i0, scale);
       weigh(s, stat, i0, key0, mask, c);
       to_fragments<T>(p16, s);
+      far.template spare<T>(s);
     }
     if constexpr (SPLIT == 1) {
       hold(p16);

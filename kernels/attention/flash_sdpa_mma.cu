@@ -72,8 +72,9 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   Rows<T, DV, MT, KEYS, TERMS == 2> r;
   typename decltype(r)::Found found;
   if constexpr (TERMS != 0) r.begin_with(terms);
-  // Whether values are searched for what 0 times is not 0. Else what is suspicious at the end is done again so.
-  bool careful = TERMS != 2;
+  // Whether all is done again with care, because something was suspicious: weights by differences of scores, and with TERMS 2
+  // values searched for what 0 times is not 0, as without they always are.
+  bool careful = false;
 
   // A tile of keys: `begin` before the scores, `middle` before the values are read.
   int stage = 0;
@@ -96,7 +97,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     if (k0 + KEYS < last) load_keys(k0 + KEYS, 0);
     cp_async_commit();
   };
-  const auto odd = [&] { return careful && can_hide && has_odd<VALUES / 2, THREADS>(values + stage * VALUES); };
+  const auto odd = [&] { return (TERMS != 2 || careful) && can_hide && has_odd<VALUES / 2, THREADS>(values + stage * VALUES); };
   const auto clear = [&] {
     __syncthreads();
     clear_odd<VALUES / 2, THREADS>(values + stage * VALUES);
@@ -112,12 +113,15 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       score<T, D, MT, KEYS>(r.s, query, key, at);
       middle(k0);
       bool cut = span.template cuts<KEYS>(k0);
-      if constexpr (TERMS == 1) r.template add_apart<true>(terms, i0, k0);
+      if constexpr (TERMS == 1) {
+        if (!careful) r.template add_apart<true>(terms, i0, k0);
+        else r.add(terms, i0, k0);
+      }
       if constexpr (TERMS == 2) r.add(terms, i0, k0);
       if constexpr (TERMS == 2) r.add_mask(terms, i0, k0, careful);
       if (cut) r.mask(left, from, past);
       if constexpr (TERMS == 2) cut |= terms.masked();
-      if (TERMS == 2 && careful) r.template weigh<Scores::exact>(c);
+      if (careful) r.template weigh<Scores::exact>(c);
       else r.template weigh<TERMS == 1 ? Scores::apart : Scores::plain>(c);
       if constexpr (TERMS == 2) {
         r.sift(found, terms, i0, k0);
@@ -140,12 +144,13 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       middle(k0);
       if (odd()) clear();
     }
-    if (careful || !__syncthreads_or(r.suspicious())) break;
+    if (careful || !__syncthreads_or(TERMS == 2 ? r.suspicious() : r.astray())) break;
     careful = true;
     k0 = forgotten(span.template first<KEYS>());  // or the first tile's dropout would be computed before
     stage = 0;
     r.clear();
     if constexpr (TERMS != 0) r.begin_with(terms, true);
+    source.template begin<KEYS>(k0, [] { __syncthreads(); });
     load_keys(k0, 0);
     if (STAGES == 2) load_values(k0, 0);
     cp_async_commit();
@@ -154,7 +159,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   cp_async_wait<0>();
   if (none) __syncthreads();  // the copies of q, by other threads, must not meet the outputs
   float* const lse = p.lse == nullptr || col0 != 0 ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  const float unit = TERMS == 2 && careful ? terms.natural : ln_2<float>;
+  const float unit = careful ? terms.natural : ln_2<float>;
   r.template finish<tile::Rows<DV>>(mine, 0, lse, rows - row0, terms.again, unit);
   __syncwarp();
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0) + col0;

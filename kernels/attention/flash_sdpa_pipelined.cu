@@ -306,7 +306,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         return r < rows && c < cols ? to_acc(x.row(r)[c]) : 0.0f;
       };
       r.clear();
-      if constexpr (TERMS != 0) r.begin_with(terms);
+      if constexpr (TERMS != 0) r.begin_with(terms, true);
 #pragma unroll 1
       for (k0 = start; k0 >= first; k0 -= KEYS) {
         r.each([](float& x, int, int) { x = 0.0f; });
@@ -328,7 +328,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         r.each([&](float& x, int, int) { x *= static_cast<float>(p.sign); });
         if constexpr (TERMS != 0) r.add(terms, i0, k0);
         r.mask(key_len - k0, low - k0 + row0, high - k0 + row0);
-        r.weigh(c);
+        r.template weigh<Scores::exact>(c);
         r.rescale();
         r.pack();
         u32 weights[KEYS / 16][4];  // in local memory
@@ -352,9 +352,9 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     };
     // Sums and lse are made beside the last product where no scores are: head_dim 256, 1024 tokens, causal, H100: 459 TFLOP/s
     // instead of 437. wait() waits for it there.
-    const auto put = [&](const auto& wait) {
+    const auto put = [&](const auto& wait, float unit = ln_2<float>) {
       float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-      const auto put_lse = [&] { r.put_lse(lse, item.rows - row0); };
+      const auto put_lse = [&] { r.put_lse(lse, item.rows - row0, unit); };
       float factors[1][2];
       if constexpr (!AHEAD) {
         r.close(factors, terms.again);
@@ -419,12 +419,12 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       });
     }
     for (; k0 >= first; k0 -= KEYS) pass_by();
-    if (__any_sync(all_lanes, r.overflown() || (item.bounded && r.suspicious()))) {
+    if (__any_sync(all_lanes, r.astray() || (item.bounded && r.suspicious()))) {
       float kept[AHEAD ? KEYS / 8 : 1][4];  // the next scores, in local memory
 #pragma unroll
       for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(kept[n], r.s[0][n], sizeof(kept[n]));
       walk_with_care();
-      put([] {});
+      put([] {}, terms.natural);
 #pragma unroll
       for (int n = 0; AHEAD && n < KEYS / 8; ++n) {
         const float(&x)[4] = *opaque(&kept[n]);

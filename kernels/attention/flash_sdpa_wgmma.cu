@@ -93,7 +93,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const auto cut = [&](int k0) {
     if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
   };
-  bool careful = false;  // all is done again with care, because something was suspicious
+  bool careful = false;  // all is done again with care, because something was suspicious or astray
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
     if (TERMS == 2 ? !careful : !span.bounded || !span.template cuts<KEYS>(k0)) return;
     if (!has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
@@ -272,10 +272,11 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     }
   } else if (first < last) {
     with_kind_of<TERMS, WIDE>(p, walk);
-    if (__syncthreads_or(r.overflown())) {  // again, a tile after the other
+    careful = __syncthreads_or(r.astray());
+    if (careful) {  // again, a tile after the other
       const typename Where::template Keys<P, 0> any(p, work);
       r.clear();
-      if constexpr (TERMS != 0) r.begin_with(terms);
+      if constexpr (TERMS != 0) r.begin_with(terms, true);
 #pragma unroll 1
       for (int k0 = start; k0 >= first; k0 -= KEYS) {
         tile::copy_panels<KEYS, D, THREADS>(keys, any.template keys<T>().from(k0), key_len - k0, p.d_k, WIDE);
@@ -288,7 +289,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         hold(r.s[0]);
         if constexpr (TERMS != 0) r.add(terms, i0, k0);
         cut(k0);
-        r.weigh(c);
+        r.template weigh<Scores::exact>(c);
         r.rescale();
         r.pack();
         settle(k0, 0);
@@ -302,7 +303,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
   float factors[1][2];
   r.close(factors, terms.again);
-  const auto put_lse = [&] { r.put_lse(lse, rows - row0, TERMS == 2 && careful ? terms.natural : ln_2<float>); };
+  const auto put_lse = [&] { r.put_lse(lse, rows - row0, careful ? terms.natural : ln_2<float>); };
   if (wide) {
     __syncthreads();  // none read or copy queries any more
     T* const stage = queries + forgotten(static_cast<int>(threadIdx.x)) / warp_size * (16 * 64);  // or it takes a register early

@@ -43,14 +43,16 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
   }
   cp_async_commit();
 
-  float2 stat[2];  // of rows g and g + 8: lse log2(e) and delta
+  float2 stat[2];  // of rows g and g + 8: lse log2(e), or far_row(), and delta
+  float base[2];   // of those that are far
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = row0 + 8 * half + lane_id() / 4;
-    stat[half] = float2{numeric<float>::infinity(), 0.0f};
+    stat[half] = float2{numeric<float>::infinity(), 0.0f}, base[half] = 0.0f;
     if (r >= rows) continue;
     const float* const from = stats_of(p.stats, (work.b * p.num_heads + work.h) * p.padded + q0 + r);
     stat[half] = float2{from[0], from[2]};
+    if (is_far(from[0])) base[half] = replay_base(static_cast<const float*>(p.lse)[work.stat + r]);
   }
   T* const mine = queries + row0 * D;
   const tile::Reader<D, false> query(mine), grad(grads + row0 * D), key(keys);
@@ -82,6 +84,17 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
       float s[1][KEYS / 8][4], ds[1][KEYS / 8][4];
       score<T, D, 1, KEYS>(s, query, key_row, 0);
       score<T, D, 1, KEYS>(ds, grad, value_row, 0);
+      if (is_far(stat[0].x) || is_far(stat[1].x)) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            if (!is_far(stat[e / 2].x)) continue;
+            s[0][n][e] = lowered(s[0][n][e], base[e / 2], scale);
+            if (is_whole<T>(exp2_fast(s[0][n][e] * c))) ds[0][n][e] = stat[e / 2].y;  // has no ds
+          }
+        }
+      }
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll

@@ -47,13 +47,18 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
     tile::copy<KEYS, D, THREADS>(values + stage * TILE, v + k0 * p.stride[2][2], p.stride[2][2], key_len - k0, p.d_v,
                                  p.wide & 4);
   };
-  int k0 = visit(span.template first<KEYS>());
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
-  if (k0 < last) {
-    load_keys(k0, 0);
-    if (STAGES == 2) load_values(k0, 0);
-  }
-  cp_async_commit();
+  const auto begin = [&] {
+    search = {};
+    const int k0 = visit(span.template first<KEYS>());
+    if (k0 < last) {
+      load_keys(k0, 0);
+      if (STAGES == 2) load_values(k0, 0);
+    }
+    cp_async_commit();
+    return k0;
+  };
+  int k0 = begin();
 
   T* const mine = queries + row0 * D;
   if (p.sign != 1.0) {
@@ -66,81 +71,89 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   const tile::Reader<D, true> key(keys);
   Rows<T, D, MT, KEYS> r;
 
+  bool careful = false;  // all is done again by differences of scores: see Rows::astray
+  for (;;) {
 #pragma unroll 1
-  for (int stage = 0; k0 < last; stage ^= STAGES - 1) {
-    const int next = visit(k0 + KEYS);
-    cp_async_wait<0>();
-    __syncthreads();  // this tile is there, and all are done with the one before
-    if (STAGES == 1) {
-      load_values(k0, 0);
-    } else if (next < last) {
-      load_keys(next, stage ^ 1);
-      load_values(next, stage ^ 1);
-    }
-    cp_async_commit();
-
-    const u32 at = stage * TILE * static_cast<u32>(sizeof(T));
-    const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
-    u64 bits[MT][2];
-    bool busy = k0 < own;
-    if constexpr (BORDERS == Borders::between_warps) {
-      busy = busy && !pattern.hides(q0 + row0, k0);
-    } else if constexpr (CUTS) {
-      u64 any = 0;
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = 16 * m + 8 * half + lane_id() / 4;
-          bits[m][half] = pattern.template keys_of<KEYS>(q0 + row0 + row, k0);
-          bits[m][half] &= low_bits(min(left, past + row)) & ~low_bits(from + row);
-          any |= bits[m][half];
-        }
-      }
-      busy = __any_sync(full_warp, any != 0);
-    }
-    const auto middle = [&] {
-      if (STAGES == 2) return;
+    for (int stage = 0; k0 < last; stage ^= STAGES - 1) {
+      const int next = visit(k0 + KEYS);
       cp_async_wait<0>();
-      __syncthreads();  // the values are there, and all are done with the keys
-      if (next < last) load_keys(next, 0);
-      cp_async_commit();
-    };
-    const bool limited = span.template cuts<KEYS>(k0);
-    T* const here = values + stage * TILE;
-    const auto odd = [&] { return (CUTS || (span.bounded && limited)) && has_odd<TILE / 2, THREADS>(here); };
-    const auto clear = [&] {
-      __syncthreads();
-      clear_odd<TILE / 2, THREADS>(here);
-      __syncthreads();
-    };
-    if (busy) {
-      score<T, D, MT, KEYS>(r.s, query, key, at);
-      middle();
-      if constexpr (CUTS) r.hide(bits);
-      else if (limited) r.mask(left, from, past);
-      r.weigh(c);
-      r.rescale();
-      r.pack();
-      if (odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
-        r.template add_odd<tile::Rows<D>>(here, left, [&](int row, int j) {
-          if constexpr (CUTS) return j >= from + row && j < past + row && !pattern.hides(q0 + row0 + row, k0 + j);
-          else return j >= from + row && j < past + row;
-        });
-        clear();
+      __syncthreads();  // this tile is there, and all are done with the one before
+      if (STAGES == 1) {
+        load_values(k0, 0);
+      } else if (next < last) {
+        load_keys(next, stage ^ 1);
+        load_values(next, stage ^ 1);
       }
-      multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
-    } else {  // only other warps see any of the tile; they meet these at the barriers
-      middle();
-      if (odd()) clear();
+      cp_async_commit();
+
+      const u32 at = stage * TILE * static_cast<u32>(sizeof(T));
+      const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
+      u64 bits[MT][2];
+      bool busy = k0 < own;
+      if constexpr (BORDERS == Borders::between_warps) {
+        busy = busy && !pattern.hides(q0 + row0, k0);
+      } else if constexpr (CUTS) {
+        u64 any = 0;
+#pragma unroll
+        for (int m = 0; m < MT; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int row = 16 * m + 8 * half + lane_id() / 4;
+            bits[m][half] = pattern.template keys_of<KEYS>(q0 + row0 + row, k0);
+            bits[m][half] &= low_bits(min(left, past + row)) & ~low_bits(from + row);
+            any |= bits[m][half];
+          }
+        }
+        busy = __any_sync(full_warp, any != 0);
+      }
+      const auto middle = [&] {
+        if (STAGES == 2) return;
+        cp_async_wait<0>();
+        __syncthreads();  // the values are there, and all are done with the keys
+        if (next < last) load_keys(next, 0);
+        cp_async_commit();
+      };
+      const bool limited = span.template cuts<KEYS>(k0);
+      T* const here = values + stage * TILE;
+      const auto odd = [&] { return (CUTS || (span.bounded && limited)) && has_odd<TILE / 2, THREADS>(here); };
+      const auto clear = [&] {
+        __syncthreads();
+        clear_odd<TILE / 2, THREADS>(here);
+        __syncthreads();
+      };
+      if (busy) {
+        score<T, D, MT, KEYS>(r.s, query, key, at);
+        middle();
+        if constexpr (CUTS) r.hide(bits);
+        else if (limited) r.mask(left, from, past);
+        if (careful) r.template weigh<Scores::exact>(c);
+        else r.weigh(c);
+        r.rescale();
+        r.pack();
+        if (odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
+          r.template add_odd<tile::Rows<D>>(here, left, [&](int row, int j) {
+            if constexpr (CUTS) return j >= from + row && j < past + row && !pattern.hides(q0 + row0 + row, k0 + j);
+            else return j >= from + row && j < past + row;
+          });
+          clear();
+        }
+        multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
+      } else {  // only other warps see any of the tile; they meet these at the barriers
+        middle();
+        if (odd()) clear();
+      }
+      k0 = next;
     }
-    k0 = next;
+    if (careful || !__syncthreads_or(r.astray())) break;
+    careful = true;
+    r.clear();
+    k0 = begin();
   }
 
   cp_async_wait<0>();
   __syncthreads();  // where no tile was visited the copies of q, by other threads, must not meet the outputs
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0);
+  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, 1.0f, careful ? static_cast<float>(p.scale) : ln_2<float>);
   __syncwarp();
   T* const y = work.outputs<T>(p.y, p.stride[3], row0);
   tile::copy_out<16 * MT, D, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v, p.wide & 8);

@@ -19,7 +19,9 @@ from ...schedules.attention_backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
 from .flash_sdpa import reference as forward
 from .layouts import asked, is_swapped, shape_of, swap, swapped_call
-from .score_terms import batches, biases, distance, finite, give_forward, grouped, kept, restored, scores
+from .score_terms import (
+    batches, biases, distance, finite, give_forward, grouped, kept, replayed, restored, scores, shared,
+)  # fmt: skip
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -63,26 +65,25 @@ def reference(
     desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
     slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product."""
+    """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product.
+
+    The weights are what `replayed` makes of the lse.
+    """
     inputs = {"q": q, "k": k, "v": v, "mask": mask, "slopes": slopes, "sinks": sinks}
     grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
             made = scores(desc, b, q[b], k[b], mask, slopes, store)
-            p, unseen = made.s, lse[b] == -np.inf
-            p -= np.where(unseen, 0, lse[b])[..., None]
-            np.exp(p, out=p)
-            if unseen.any():
-                p[unseen] = 0
+            p = replayed(made.s, lse[b][..., None], desc.acc)
             if made.seen is not None:
                 np.copyto(p, 0, where=~made.seen)  # whatever the lse is
             keep, rows = kept(desc, b, seed, offset), grouped(dy[b], desc)
             again = q.dtype.type(restored(desc))
             delta = (dy[b] * y[b]).sum(axis=-1)
             if "dsinks" in wanted:
-                weight = np.where(unseen, 0, np.exp(sinks[:, None] - lse[b]))
-                grads["dsinks"] -= (weight * delta).sum(axis=(0, 2))
+                logits = np.broadcast_to(sinks[:, None], lse[b].shape).astype(lse.dtype)
+                grads["dsinks"] -= (replayed(logits, lse[b], desc.acc) * delta).sum(axis=(0, 2))
             if "dv" in wanted:
                 dropped = store(p if keep is None else p * keep)
                 grads["dv"][b] = (grouped(dropped, desc).swapaxes(-1, -2) @ rows) * again
@@ -92,7 +93,7 @@ def reference(
             if keep is not None:
                 ds *= keep * again
             ds -= delta[..., None]
-            ds *= p
+            ds *= shared(desc, p, lse[b][..., None])
             if made.seen is not None:
                 np.copyto(ds, 0, where=~made.seen)
             if "dmask" in wanted:

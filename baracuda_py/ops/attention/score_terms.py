@@ -195,6 +195,37 @@ def restored(desc: Any) -> float:
     return dropout(desc.dropout_p)[1]
 
 
+def replayed(s: np.ndarray, lse: np.ndarray, acc: ElementKind) -> np.ndarray:
+    """The weights exp(s - lse) of scores, in their place, of a saved lse in `acc`, [..., 1]; 0 where it is -inf.
+
+    Both are rounded, so that what should be 0 may lie above it, the larger they are the further: no weight is above 1.
+    From where neighbouring numbers of `acc` are 2 apart, a score that may have been rounded to below its row's lse
+    counts as that lse (`replay_base` in attention.cuh).
+    """
+    coarse, room = (2.0**53, 2.0**-48) if acc is ElementKind.F64 else (2.0**24, 2.0**-19)
+    size, most = np.abs(lse), np.finfo(lse.dtype).max
+    base = np.where((size >= coarse) & (size <= most), np.maximum(lse - size * lse.dtype.type(room), -most), lse)
+    s -= np.where(lse == -np.inf, np.inf, base)
+    np.minimum(s, 0, out=s)
+    return np.exp(s, out=s)
+
+
+def shared(desc: Any, p: np.ndarray, lse: np.ndarray) -> np.ndarray:
+    """Replayed weights as ds = p (dy v - delta) takes them: 0 for a key that has all of its row.
+
+    Its ds is 0 whatever dropout left of it, which dy v less dy y, of a y that was rounded, would say only nearly; so it
+    is said where that shows, under dropout and in rows whose lse is far from 0 (`is_far_base` in attention.cuh).
+    """
+    far = np.abs(lse) >= 2.0**10 * np.log(2)
+    if not (desc.dropout_p or far.any()):
+        return p
+    if desc.element.itemsize == 2:
+        nearly: Any = 2.0**-12 if desc.element is ElementKind.F16 else 2.0**-9
+    else:
+        nearly = (2.0**-49 if desc.element is ElementKind.F64 else 2.0**-20) * (1 + 2 * np.abs(lse))
+    return np.where((p >= 1 - nearly) & (bool(desc.dropout_p) | far), 0, p)
+
+
 def weighted(desc: Any, p: np.ndarray, v: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
     """p v. A hidden key adds nothing, be its v infinite or NaN."""
     odd = None if seen is None or np.isfinite(v).all() else ~np.isfinite(v)

@@ -216,6 +216,30 @@ BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 template <class A> constexpr A log2_e = static_cast<A>(1.4426950408889634);
 template <class A> constexpr A ln_2 = static_cast<A>(0.6931471805599453);
 
+// ---- weights made again of a saved lse ------------------------------------------------------------------------------
+
+// A weight is exp(score - lse), and never above 1. Score and lse are both rounded: their difference may come out above 0, and
+// the larger they are the further. So what is above 0 is 0; and from `coarse` on, where neighbouring numbers are 2 and more
+// apart, a score that rounding may have left below the lse of its row counts as that lse. The highest key of a row so keeps a
+// weight of 1, and of a row of one number, as masks of the lowest one make them, each key has 1, as exp(score - lse) says.
+template <class A> constexpr A coarse = static_cast<A>(sizeof(A) == 8 ? 0x1p53 : 0x1p24);
+// What is taken from a row's scores, for its lse: infinite where it has seen no key, so that all weights vanish.
+template <class A> BARACUDA_D A replay_base(A lse) {
+  constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-48 : 0x1p-19);  // 16 to 32 units in the last place
+  const A size = math::abs(lse), most = numeric<A>::max();
+  if (lse == -numeric<A>::infinity()) return -lse;
+  return size >= coarse<A> && size <= most ? math::maximum(math::fma(size, -room, lse), -most) : lse;
+}
+// The weight of a score that lies so far above its row's base.
+template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math::minimum(above, A(0)) * log2_e<A>); }
+// A key that has all of its row's weight has no ds, since all others are 0, whatever dropout left of it. That weight times dy v
+// less delta, of a y that was rounded, would say so only nearly; so it is said where that shows: under dropout, and in far rows,
+// whose lse has so many powers of 2 that rounding score and lse in that unit makes more than 1 of a weight in 16 bits.
+template <class A> constexpr A far_powers = A(0x1p10);
+template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
+// Whether a weight is 1 as an element of T, of 16 bits.
+template <class T> BARACUDA_D bool is_whole(float weight) { return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f); }
+
 // ---- global to shared memory ----------------------------------------------------------------------------------------
 
 // tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte aligned

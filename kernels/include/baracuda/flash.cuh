@@ -5,7 +5,8 @@
 // c = |scale| log2(e); a weight is 2^(s c - base), one fma and one exp2. base is about the row's maximum times c: it follows
 // the maximum only when that is more than `slack` above it (as in FlashAttention-4), so weights stay below 2^slack and most
 // tiles need neither the maximum of a whole row nor new outputs; or later still (`weigh_lazily`). It cancels in y, and the lse
-// takes it back out.
+// takes it back out. Rows whose base comes out `coarse` (attention.cuh), so that its rounding is more than a power of 2, are done
+// again by differences of scores (`Scores::exact`).
 #include <baracuda/attention.cuh>
 #include <baracuda/flash_tiles.cuh>
 #include <baracuda/opaque.cuh>
@@ -93,6 +94,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       limit[m][0] = limit[m][1] = terms.sink + slack / terms.c;
       base[m][0] = base[m][1] = exact ? terms.sink : terms.sink * terms.c;
       sum[m][0] = sum[m][1] = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
+      if (!exact && math::abs(base[m][0]) >= coarse<float>) sum[m][0] = sum[m][1] = numeric<float>::infinity();
     }
   }
 
@@ -163,14 +165,16 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 
   // Whether the lane's rows may not be what they should: NaN, or scores that the rounding of base makes something else of.
   BARACUDA_D bool suspicious() const { return odd_sums() || odd_outputs(); }
-  BARACUDA_D bool overflown() const {  // whether lazy bases were too far below: a sum that is infinite, which no NaN makes it
+  // Whether weights were taken under a base that is no good: coarse, or lazy and too far below. Then a sum is infinite, which no
+  // NaN makes it.
+  BARACUDA_D bool astray() const {
     bool found = false;
     each_half([&](int m, int half) { found |= sum[m][half] == numeric<float>::infinity(); });
     return found;
   }
   BARACUDA_D bool odd_sums() const {
     bool found = false;
-    each_half([&](int m, int half) { found |= !(sum[m][half] < numeric<float>::infinity()) || !(math::abs(base[m][half]) < 1e9f); });
+    each_half([&](int m, int half) { found |= !(sum[m][half] < numeric<float>::infinity()); });
     return found;
   }
   BARACUDA_D bool odd_outputs() const {  // also where infinite ones cancel: an addition is less than a test
@@ -362,7 +366,9 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         factor[m][half] = limit[m][half] == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * c : step);
         base[m][half] = next;
         limit[m][half] = most + slack * math::fast_rcp(c);
-        sum[m][half] *= factor[m][half];
+        float& total = sum[m][half];
+        const bool lost = !EXACT && (total == numeric<float>::infinity() || math::abs(next) >= coarse<float>);  // see `astray`
+        total = lost ? numeric<float>::infinity() : total * factor[m][half];
       }
     }
   }

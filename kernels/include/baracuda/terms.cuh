@@ -3,9 +3,9 @@
 //            the page, ops/attention/score_terms.py. P has the fields of `schedules/score_terms.py: TERMS`.
 //
 // A score x = q k is a multiple of the scale. A soft cap makes it tanh(x scale / softcap), a multiple of the cap. FAST adds
-// biases and sinks in that unit, which spares a product a score; else x is multiplied out first, which spares the biases a
-// rounding. c = unit log2(e) then takes it to a power of 2. A finite bias stays finite: a row of the lowest numbers is not
-// one of hidden keys.
+// slopes and sinks in that unit, which spares a product a score; else x is multiplied out first, which spares them a rounding.
+// Masks multiply it out, x out + bias. c = unit log2(e) then takes it to a power of 2. A finite bias stays finite: a row of the
+// lowest numbers is not one of hidden keys.
 //
 // A thread's scores of a tile are `each`: each(f) calls f(x, r, c) for those at query i + r and key j + c, where (i, j) is
 // the thread's own and r, c are constants once loops are unrolled.
@@ -44,6 +44,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     natural = FAST ? static_cast<A>(unit) : A(1);
     if constexpr (FAST) c = p.unit_log2, inner = p.inner;
     else c = log2_e<A>, inner = static_cast<A>(p.scale / unit);
+    if (masked()) c = log2_e<A>;
     units = FAST ? static_cast<A>(1 / unit) : A(1);
     out = static_cast<A>(unit);
     again = static_cast<A>(p.restored);
@@ -69,6 +70,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D bool sloped() const { return p.slopes != nullptr; }
   BARACUDA_D bool masked() const { return LEVEL == 2 && p.mask != nullptr; }
   BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
+  BARACUDA_D A unit() const { return masked() ? A(1) : natural; }  // of what c takes to a power of 2, after masks
   BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink * c - sink * c); }
 
   // Everything between q k and the window. whole: the tile of all threads lies within queries and keys.
@@ -91,11 +93,11 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
         if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constants apart
           const char* const at = mask + i * p.mask_pitch[2] + j * static_cast<i64>(sizeof(M));
           each([&](A& x, int r, int c_) {
-            add_element(x, *reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M))));
+            add_mask(x, as_bias(*reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M)))));
           });
           return;
         }
-        each([&](A& x, int r, int c_) { add_mask(x, mask_as<M>(i + r, j + c_)); });
+        each([&](A& x, int r, int c_) { add_mask(x, bias_as<M>(i + r, j + c_)); });
       });
     }
   }
@@ -108,7 +110,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
 
   // How far the score of x with its biases lies above `base`; -inf where the mask hides it. What cancels goes first: of a
   // row whose scores are all far from 0, as with ALiBi, rounding them would leave few digits of their differences (dslopes
-  // of 61 queries and 65 keys: five times the error).
+  // of 61 queries and 65 keys: five times the error). x is multiplied out first, as it was for the lse.
   BARACUDA_D A above(A base, A x, int i, int j) const {
     static_assert(!FAST, "x is multiplied out here");
     A rest = sloped() ? math::fma(-slope, math::abs(static_cast<A>(i + shift - j)), -base) : -base;
@@ -117,7 +119,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
       if (bias == -numeric<A>::infinity()) return bias;
       rest += bias;
     }
-    return math::fma(x, out, rest);
+    return x * out + rest;
   }
   BARACUDA_D bool hides(int i, int j) const { return masked() && mask_at(i, j) == -numeric<A>::infinity(); }
 
@@ -179,9 +181,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     return *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
   }
   template <class M> BARACUDA_D A bias_as(int i, int j) const {  // -inf where it hides
-    const M found = element_of<M>(i, j);
-    if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
-    else return static_cast<A>(to_acc(found));
+    return as_bias(element_of<M>(i, j));
   }
 
  private:
@@ -189,29 +189,22 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D u32 stays(u32 bits) const { return bits >> 8 >= p.threshold; }
   BARACUDA_D A mask_at(int i, int j) const {
     A found = 0;
-    with_kind<A>(p.mask_kind, [&](auto kind) { found = mask_as<decltype(kind)>(i, j); });
+    with_kind<A>(p.mask_kind, [&](auto kind) { found = bias_as<decltype(kind)>(i, j); });
     return found;
   }
-  template <class M> BARACUDA_D A mask_as(int i, int j) const {  // in units
-    const M found = element_of<M>(i, j);
+  template <class M> static BARACUDA_D A as_bias(M found) {
     if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
-    else return finite(static_cast<A>(to_acc(found)));
+    else return static_cast<A>(to_acc(found));
   }
-  // The sum of both, in fewer steps: it is what stays finite if both are.
-  template <class M> BARACUDA_D void add_element(A& x, M found) const {
-    if constexpr (is_same<M, u8>) {
-      x = found ? x : -numeric<A>::infinity();
-    } else {
-      const A bias = static_cast<A>(to_acc(found)), sum = math::fma(bias, units, x), most = numeric<A>::max();
-      const bool both = math::isfinite(x) && math::isfinite(bias);
-      x = bias == -numeric<A>::infinity() ? bias : both ? math::minimum(math::maximum(sum, -most), most) : sum;
-    }
+  static BARACUDA_D void add_mask(A& x, A bias) {  // the sum of what is finite stays so
+    const A sum = x + bias, most = numeric<A>::max();
+    const bool both = math::isfinite(x) && math::isfinite(bias);
+    x = bias == -numeric<A>::infinity() ? bias : both ? math::minimum(math::maximum(sum, -most), most) : sum;
   }
   BARACUDA_D A finite(A bias) const {  // in units
     const A x = bias * units, most = numeric<A>::max();
     return math::abs(x) > most && math::abs(bias) <= numeric<A>::max() ? (x > A(0) ? most : -most) : x;
   }
-  static BARACUDA_D void add_mask(A& x, A m) { x = m == -numeric<A>::infinity() ? m : x + m; }
 };
 
 template <class A> struct NoTerms {
