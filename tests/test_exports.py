@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from scripts import ROOT, tool
 
 import baracuda_py
 from baracuda_py._exports import EXPORTS
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(baracuda_py.__file__).parent
-
-
-def tool(name: str) -> ModuleType:
-    """A script of `tools/` as a module."""
-    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_export_map_and_stub_are_current() -> None:

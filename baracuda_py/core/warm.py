@@ -14,19 +14,19 @@ from .element import ElementKind
 from .errors import CompileError
 from .plan import Plan
 from .sku import ArchSku
-from .variant import Kernel, Variant
+from .variant import Instance, Variant
 
 
 @dataclass(frozen=True)
 class Job:
-    """One compile unit of one row."""
+    """One compile unit of one row, and the kernels in it."""
 
     plan: type[Plan]
     variant: Variant
-    kernel: Kernel
     kind: Any
     element: ElementKind
     unit: Unit
+    instances: tuple[Instance, ...]
 
 
 def jobs(plans: Iterable[type[Plan]] | None = None) -> Iterator[Job]:
@@ -37,7 +37,7 @@ def jobs(plans: Iterable[type[Plan]] | None = None) -> Iterator[Job]:
                 for element in variant.elements_for(kind):
                     if variant.serves(kind, element):
                         for unit, instances in variant.units(plan.op, element, kind):
-                            yield Job(plan, variant, instances[0].kernel, kind, element, unit)
+                            yield Job(plan, variant, kind, element, unit, instances)
 
 
 def serves_target(design: ArchSku, target: str) -> bool:
