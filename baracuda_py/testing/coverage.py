@@ -1,8 +1,8 @@
 """Problems that between them launch every kernel of every row, found by searching a page's `case`. Host only.
 
-A target is a row, one of its kernel templates, and a width of element. The search draws a page's own random problems, with
-the rare sizes that `Draw.sizes` keeps for it, asks the dispatcher what each would launch, and keeps the smallest problem
-for every target.
+A target is a row, one of its kernel templates, and a width of element. The search draws a page's own random problems,
+with the rare sizes that `Draw.sizes` keeps for it, asks the dispatcher what each would launch, and keeps the smallest
+problem for every target.
 """
 
 from __future__ import annotations

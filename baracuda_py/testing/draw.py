@@ -45,7 +45,7 @@ class Draw:
         return self.integer(0, 1) == 1
 
     def sizes(self, *values: int, rare: tuple[int, ...] = ()) -> int:
-        """One of the sizes worth testing: tails, primes, powers of two. `rare` ones reach kernels that others do not."""
+        """One of the sizes worth testing: tails, primes, powers of two; `rare` ones reach the other kernels."""
         return int(self.choice(values + rare if self.rare else values))
 
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ BARACUDA_UNARY(Softsign, x / (A(1) + math::abs(x)))
 
 BARACUDA_UNARY(Rsqrt, math::rsqrt(x))
 BARACUDA_UNARY(Cbrt, math::cbrt(x))
-BARACUDA_UNARY(Exp, math::exp(x))
+BARACUDA_UNARY2(Exp, precise_exp(x), math::exp(x))
 BARACUDA_UNARY(Exp2, math::exp2(x))
 BARACUDA_UNARY2(Expm1, math::expm1(x), half_math::expm1(x))
 BARACUDA_UNARY2(Log, math::log(x), half_math::log(x))

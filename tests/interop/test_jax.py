@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave the GPU
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 FLOATS = ["float32", "float16", "bfloat16"]
+
+
+@pytest.fixture(autouse=True)
+def place(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The host, where JAX would otherwise put arrays on the GPU that it finds."""
+    with jax.default_device(None if request.node.get_closest_marker("gpu") else jax.devices("cpu")[0]):
+        yield
 
 
 def made(*shape: int, dtype: Any = "float32", seed: int = 0) -> Any:

@@ -44,9 +44,10 @@ Tensor.__module__ = "torch"
 
 
 @pytest.fixture(autouse=True)
-def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch without a GPU has no current stream."""
-    monkeypatch.setattr(intake, "raw_stream_getter", lambda: lambda ordinal: CURRENT)
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(intake, "raw_stream_getter", lambda: lambda ordinal: CURRENT)
 
 
 def on_gpu(tensor: Any) -> Any:
