@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     explain.add_argument("fields", nargs="*", metavar="field=value", help="descriptor fields: batch_shape=8,128")
     explain.add_argument("--device", help="cpu, cuda:N, or a compute capability such as 8.6 (no GPU needed)")
     warm = command("warm", _warm, "compile every variant into the cache; needs NVRTC, no GPU")
-    warm.add_argument("ops", nargs="*", help="plan or op names (default: all)")
+    warm.add_argument("ops", nargs="*", help="families, ops or plans (default: all)")
     warm.add_argument("--arch", nargs="+", metavar="sm_XX", help="targets (default: each row's own design)")
     warm.add_argument("--jobs", type=_count, help="compiles at once (default: the cores)")
     cache = command("cache", _cache, "the cubin cache")
@@ -131,7 +131,7 @@ def _warm(options: argparse.Namespace) -> int:
     from .core import registry
     from .core.warm import warm
 
-    plans = [registry.plan(name) for name in options.ops] or None
+    plans = list(dict.fromkeys(plan for name in options.ops for plan in registry.family(name))) or None
     for target in options.arch or ():
         if not re.fullmatch(r"sm_\d{2,3}[af]?", target):
             raise BaracudaError(f"{target!r} is not a target such as sm_80, sm_90a or sm_120")

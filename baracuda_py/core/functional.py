@@ -1,7 +1,8 @@
 """The functional layer: `y = bc.rms_norm(x, weight)`; outputs made in the caller's package, plan found in a cache.
 
 `functional(RMSNormPlan)` generates a function from the declarations: in and in-out operands positional, then by
-keyword descriptor attributes, scalars, `return_<optional output>`, `out=`, `stream=`, `preference=`. The descriptor is
+keyword descriptor attributes, scalars, `return_<optional output>`, `layout=` where the op has one, `out=`, `stream=`,
+`preference=`; any other keyword is an error that names the one meant (`keywords`). The descriptor is
 *solved* by unifying the arrays' shapes with the declared ones, once per distinct (shapes, dtypes, attributes);
 afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 """
@@ -241,7 +242,11 @@ def _entry(
             what = "a list of arrays" if spec.many else "an array (CuPy, torch, JAX, NumPy, TensorRef …)"
             raise InvalidProblemError(f"{name} must be {what}, got {type(value).__name__}")
         if value is not None:
-            readings[name] = [read(v, name) for v in value] if isinstance(value, (list, tuple)) else read(value, name)
+            readings[name] = (
+                [read(v, f"{name}[{i}]") for i, v in enumerate(value)]
+                if isinstance(value, (list, tuple))
+                else read(value, name)
+            )
     shapes = {n: [r.shape for r in v] if isinstance(v, list) else v.shape for n, v in readings.items()}
     elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items() if v != []}
     desc = solve(plan, shapes, elements, given)

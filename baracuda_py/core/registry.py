@@ -52,8 +52,9 @@ def _kinds(cls: type[Plan]) -> list[str]:
 def _meant(name: str) -> str:
     """The ops, families and kinds that a name may be a slip of, for an error."""
     of_kind = [f"{cls.op} kind={name}" for cls in plans().values() if name in _kinds(cls)]
-    if of_kind:
-        return f"; did you mean {' or '.join(of_kind)}?"
+    of_family = [cls.op for cls in plans().values() if name == cls.op.partition(".")[0]]
+    if of_kind or of_family:
+        return f"; did you mean {' or '.join(dict.fromkeys(of_kind or of_family))}?"
     words: dict[str, str] = {}
     for key, cls in plans().items():
         group, _, short = cls.op.partition(".")

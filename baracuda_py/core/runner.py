@@ -10,7 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..interop.arrays import package_name, read, read_only
 from ..interop.torch_rules import may_be_lazy
@@ -256,7 +256,7 @@ class Runner:
             self, args, workspace, stream
         )
 
-    def unreadable(self, args: Args, error: Exception) -> None:
+    def unreadable(self, args: Args, error: Exception) -> NoReturn:
         """Reading an array failed: the typed error of the full check if it finds one, else what was raised."""
         if not isinstance(error, BaracudaError):
             self.plan.plan_layout(args)

@@ -159,13 +159,18 @@ _FAR = 2**63 - 1
 
 
 def _order_after(stream: int | None) -> None:
-    """The current stream waits for the producer's (CUDA array interface v3), by event and not by the host."""
+    """The current stream waits for the producer's (CUDA array interface v3), by event and not by the host.
+
+    A stream that is being captured cannot wait for one that is not: what a graph reads is there before its replay.
+    """
     if stream is None:
         return
     producer = 0 if stream == 1 else whole("the stream", stream, 0, 2**64 - 1)
     cupy = _cupy()
-    current = cupy.cuda.get_current_stream()
-    if producer != current.ptr:
+    current, capturing = cupy.cuda.get_current_stream(), cupy.cuda.runtime.streamIsCapturing
+    # Stream 0 never is captured, and may not be asked while another stream is.
+    inside, captured = (bool(at and capturing(at)) for at in (producer, current.ptr))
+    if producer != current.ptr and inside >= captured:
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.Stream.from_external(_Stream(producer)))
         current.wait_event(event)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ..core.element import ElementKind
@@ -18,8 +18,13 @@ from ..core.errors import InvalidProblemError, UnsupportedError
 
 
 def refuse(tensor: Any) -> None:
-    """Raise where the tensor's memory is not all there is to it: lazy bits, a gradient or a tangent wanted."""
+    """Raise where memory is not all there is to the tensor: transformed, lazy bits, a gradient or tangent wanted."""
     torch = sys.modules["torch"]
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise UnsupportedError(
+            "the torch tensor belongs to a transformation (torch.func.vmap, grad, jvp …) and has no memory of its own; "
+            "call outside of the transformation"
+        )
     if tensor.is_conj() or tensor.is_neg():
         raise InvalidProblemError(
             "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
@@ -80,8 +85,19 @@ class Memory:
         self.ptr: int = owner.data_ptr()
 
 
+@cache
+def _allocator(ordinal: int) -> tuple[Callable[[int], Any], Callable[[int], int]]:
+    import torch
+
+    from ..core.intake import raw_stream_getter
+
+    return partial(torch.empty, dtype=torch.uint8, device=torch.device("cuda", ordinal)), raw_stream_getter()
+
+
 def memory(nbytes: int, stream: int, ordinal: int) -> Memory:
     """Bytes of torch's allocator, ordered on `stream`."""
-    torch = sys.modules["torch"]
+    allocate, current = _allocator(ordinal)
+    if stream == current(ordinal):
+        return Memory(allocate(nbytes))
     with on_stream(stream, ordinal):
-        return Memory(torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", ordinal)))
+        return Memory(allocate(nbytes))

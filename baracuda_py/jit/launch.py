@@ -82,7 +82,7 @@ class Cuda:
         return prepare(device)
 
     def capturing(self, stream: int) -> bool:
-        return bool(self._runtime.streamIsCapturing(stream))
+        return bool(stream and self._runtime.streamIsCapturing(stream))  # the default stream cannot be captured
 
     def allocate(self, nbytes: int, stream: int, package: str) -> Any:
         """Memory of torch's allocator for torch, else of CuPy's, ordered on `stream`; `.ptr` is its address."""

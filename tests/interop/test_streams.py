@@ -186,6 +186,25 @@ def test_owners_are_let_go_in_order_when_their_events_have_passed(monkeypatch: p
     assert [r() is None for r in alive] == [True, True, False, False]
 
 
+@pytest.mark.parametrize(("producer", "captured", "waits"), [
+    (5, (), True), (5, (7,), False), (5, (5, 7), True), (7, (), False), (7, (7,), False), (1, (), True),
+    (1, (7,), False), (None, (), False),
+])  # fmt: skip
+def test_the_current_stream_waits_for_a_producer_unless_it_is_captured(
+    producer: Any, captured: Any, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[Any] = []
+    current = SimpleNamespace(ptr=7, wait_event=lambda event: log.append("wait"))
+    event = SimpleNamespace(record=lambda stream: log.append(stream.pointer))
+    cuda = SimpleNamespace(
+        get_current_stream=lambda: current, runtime=SimpleNamespace(streamIsCapturing=lambda s: int(s in captured)),
+        Event=lambda disable_timing: event, Stream=SimpleNamespace(from_external=lambda stream: stream),
+    )  # fmt: skip
+    monkeypatch.setattr(arrays, "_cupy", lambda: SimpleNamespace(cuda=cuda))
+    arrays._order_after(producer)
+    assert log == ([0 if producer == 1 else producer, "wait"] if waits else [])
+
+
 # -- memory ---------------------------------------------------------------------------------------------------------
 
 
@@ -488,3 +507,49 @@ def test_a_bound_call_with_a_workspace_serves_other_streams_and_threads() -> Non
     thread.start()
     thread.join()
     assert not failed
+
+
+@pytest.mark.gpu
+def test_torch_gives_the_workspace_of_its_calls() -> None:
+    import cupy
+
+    torch = pytest.importorskip("torch")
+    x, dy = (torch.randn(2048, 1024, device="cuda") for _ in range(2))
+    _, rstd = bc.rms_norm(x, return_rstd=True)
+    weight, pool = torch.ones(1024, device="cuda"), cupy.get_default_memory_pool()
+    wide = x.double()
+    want = (dy.double() * wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt()).sum(0)
+    before = pool.total_bytes()
+    for stream in (None, torch.cuda.Stream(), None):
+        torch.cuda.synchronize()
+        _, dweight = bc.rms_norm_backward(dy, x, rstd, weight, stream=stream)
+        torch.cuda.synchronize()
+        assert torch.allclose(dweight.double(), want, rtol=1e-4, atol=1e-3)
+    assert pool.total_bytes() == before
+
+
+@pytest.mark.gpu
+def test_a_captured_call_keeps_nothing_and_asks_no_event() -> None:
+    """Foreign operands under capture, with work of another stream unfinished."""
+    import cupy
+
+    n = 1 << 16
+    x, y, side = cupy.ones(n, cupy.float32), cupy.zeros(n, cupy.float32), cupy.cuda.Stream(non_blocking=True)
+    other = cupy.cuda.Stream(non_blocking=True)
+    chosen = bc.UnaryPlan.select(bc.UnaryDescriptor(shape=n, kind="exp", element="float32"))
+    facts = x.__cuda_array_interface__
+    foreign = SimpleNamespace(__cuda_array_interface__={**facts, "stream": other.ptr, "version": 3})
+    chosen.run(bc.UnaryArgs(x=foreign, y=y), stream=side)
+    bound = chosen.bind(bc.UnaryArgs(x=foreign, y=y), stream=side)
+    cupy.cuda.Device().synchronize()
+    lag(other)
+    with side:
+        side.begin_capture()
+        chosen.run(bc.UnaryArgs(x=foreign, y=y))
+        bound()
+        graph = side.end_capture()
+    y.fill(0)
+    cupy.cuda.Device().synchronize()
+    graph.launch(side)
+    side.synchronize()
+    assert float(abs(y - np.e).max()) < 1e-5

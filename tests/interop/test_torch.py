@@ -239,6 +239,27 @@ def test_a_forward_mode_tangent_is_refused() -> None:
         assert len(record.launches) == 1
 
 
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        lambda x: torch.func.vmap(bc.exp)(x),
+        lambda x: torch.func.grad(lambda a: bc.exp(a).sum())(x),
+        lambda x: torch.func.jvp(bc.exp, (x,), (x,)),
+        lambda x: torch.func.vmap(lambda a: bc.affine(torch.ones(2), alpha=a))(x),
+    ],
+    ids=["vmap", "grad", "jvp", "scalar"],
+)
+def test_tensors_of_transformations_are_told_what_to_do(transformed: Any) -> None:
+    with pytest.raises(bc.UnsupportedError, match=r"(x|alpha): .*transformation .*call outside"):
+        transformed(torch.ones(4))
+
+
+def test_an_item_of_a_list_is_named() -> None:
+    x = torch.ones(3)
+    with pytest.raises(bc.UnsupportedError, match=r"tensors\[1\]: .*detach"):
+        bc.global_norm([x, torch.nn.Parameter(x)])
+
+
 # -- version counters -----------------------------------------------------------------------------------------------
 
 

@@ -60,7 +60,8 @@ class RopeArgs(Args):
     `inv_freq` replaces the frequencies that `base` gives. `cos` and `sin`, [seq_len, pairs] or [batch_size or 1,
     seq_len, pairs], replace all of these; they are in the accumulator's element or in x's. They may have a column for
     each rotated column, a pair's two being equal (only one is read), and an axis of 1 for heads before seq_len: Hugging
-    Face's. Either way they are multiplied by `scale`. `x2`, turned by the same angles, goes to `y2`.
+    Face's (where they turn fewer columns than head_dim, rotary_dim must say so). Either way they are multiplied by
+    `scale`. `x2`, turned by the same angles, goes to `y2`.
     """
 
     x: Array = operand(X)

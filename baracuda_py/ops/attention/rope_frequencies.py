@@ -24,8 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core import ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.keywords import known_only, unexpected
+from .rotary import FREQUENCIES
 
 ALIASES = {"mrope": "default", "su": "longrope"}
 COMMON = (  # what a configuration may carry beside any scheme
@@ -230,6 +232,8 @@ def _entries(scaling: Any, layer_type: str | None) -> dict[str, Any]:
             f"scaling must be what a model's configuration has as rope_scaling or rope_parameters, such as "
             f'{{"rope_type": "{name}"{more}}}, got {scaling!r}'
         )
+    if layer_type is not None and not isinstance(layer_type, str):
+        raise InvalidProblemError(f"layer_type must be the name of a layer type, got {layer_type!r}")
     layers = {name: entries for name, entries in scaling.items() if isinstance(entries, Mapping)}
     if not layers:
         if layer_type is not None:
@@ -281,7 +285,8 @@ def _check_sections(s: _Settings) -> None:
     s.flag("mrope_interleaved", False)
     if sections is None:
         return
-    counts = [_whole("mrope_section", n) for n in sections] if isinstance(sections, (list, tuple, np.ndarray)) else []
+    several = isinstance(sections, (list, tuple)) or getattr(sections, "ndim", 0) == 1
+    counts = [_whole("mrope_section", n) for n in sections] if several else []
     if not counts or sum(counts) != s.dim // 2:
         raise InvalidProblemError(
             f"mrope_section must be sizes whose sum is {s.dim // 2}, half of the {s.dim} columns that turn "
@@ -326,7 +331,8 @@ def rope_frequencies(
         "original_max_position_embeddings": original_max_position_embeddings,
     }
     entries |= {n: value for n, value in contexts.items() if entries.get(n) is None}
-    partial = _number("partial_rotary_factor", entries.get("partial_rotary_factor") or 1.0, above=0.0)
+    share = entries.get("partial_rotary_factor")
+    partial = 1.0 if share is None else _number("partial_rotary_factor", share, above=0.0)
     if partial > 1:
         raise InvalidProblemError(f"partial_rotary_factor must be at most 1, got {partial:g}")
     theta = entries.get("rope_theta")
@@ -334,7 +340,15 @@ def rope_frequencies(
     columns = _columns(rotary_dim, head_dim, name, partial)
     settings = _Settings(name, entries, columns, base, 0 if seq_len is None else _whole("seq_len", seq_len))
     _check_sections(settings)
-    if dtype not in (np.float32, np.float64, "float32", "float64"):
-        raise InvalidProblemError(f"dtype must be float32 or float64, got {dtype!r}")
-    found = scheme.formula(settings)
-    return RopeFrequencies(found.inv_freq.astype(dtype), found.scale)
+    kind = ElementKind.of(dtype)
+    if kind not in FREQUENCIES:
+        raise InvalidProblemError(f"dtype must be float32 or float64, got {kind}")
+    with np.errstate(all="ignore"):
+        try:
+            found = scheme.formula(settings)
+        except OverflowError:
+            raise InvalidProblemError(f"rope scaling {name!r}: the entries' numbers leave a float's range") from None
+        inv_freq = found.inv_freq.astype(kind.dtype)
+    if not np.isfinite(inv_freq).all() or not math.isfinite(found.scale):
+        raise InvalidProblemError(f"rope scaling {name!r}: the entries give frequencies or a scale that are not finite")
+    return RopeFrequencies(inv_freq, found.scale)

@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.core.errors import BaracudaError, InvalidProblemError
 from baracuda_py.ops.attention.rope import rope
 from baracuda_py.ops.attention.rope_frequencies import rope_frequencies
 
@@ -221,7 +221,12 @@ def test_layers_without_entries():
         ({"seq_len": -1}, "seq_len must be an integer >= 0"),
         ({"seq_len": 1.5}, "seq_len must be an integer >= 0, got 1.5"),
         ({"dtype": np.float16}, "dtype must be float32 or float64"),
-        ({"dtype": "quad"}, "dtype must be float32 or float64"),
+        ({"scaling": {"type": "ntk", "factor": 1e308}}, "leave a float's range|not finite"),
+        ({"scaling": {"type": "linear", "factor": 1e-300}}, "not finite"),
+        ({"scaling": GEMMA3, "layer_type": np.ones(2)}, "layer_type must be the name"),
+        ({"scaling": {"type": "mrope", "mrope_section": np.array(64)}}, "mrope_section must be sizes"),
+        ({"scaling": {"partial_rotary_factor": np.ones(3)}}, "partial_rotary_factor must be a number > 0"),
+        ({"scaling": {"partial_rotary_factor": 0}}, "partial_rotary_factor must be a number > 0"),
         ({"head_dim": 256, "scaling": QWEN3_5}, "rotary_dim must be 64, partial_rotary_factor 0.25 of head_dim 256"),
         ({"head_dim": 2.5}, "head_dim must be an integer"),
         (
@@ -233,6 +238,13 @@ def test_layers_without_entries():
 def test_refusals(options, says):
     with pytest.raises(InvalidProblemError, match=says):
         rope_frequencies(128, **options)
+
+
+def test_dtypes():
+    with pytest.raises(BaracudaError, match="quad"):
+        rope_frequencies(8, dtype="quad")
+    for dtype in (np.float64, "float64", np.dtype("float64"), np.ones(2)):  # dtype-like, as element= takes it
+        assert rope_frequencies(8, dtype=dtype).inv_freq.dtype == np.float64
 
 
 @pytest.mark.parametrize("dim", [None, True, np.bool_(True), 2.0, "8", -2, 7])
