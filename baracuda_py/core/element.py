@@ -111,7 +111,7 @@ class ElementKind(enum.Enum):
         """The kind meant by a kind, a dtype name, a dtype (NumPy, ml_dtypes, torch, JAX) or what has a `.dtype`."""
         try:
             return _KNOWN[x]
-        except (KeyError, TypeError):  # not seen yet, or an unhashable array
+        except Exception:  # not seen yet, or without a hash, as arrays are
             return _resolve(x)
 
 
@@ -168,8 +168,15 @@ def _resolve(x: Any) -> ElementKind:
             raise
         except Exception:  # names of every alphabet, classes whose own `dtype` raises
             kind = None
-    elif hasattr(x, "dtype"):
-        return ElementKind.of(x.dtype)
+    else:
+        try:
+            dtype = getattr(x, "dtype", None)
+        except MemoryError:
+            raise
+        except Exception:
+            dtype = None
+        if dtype is not None and dtype is not x:
+            return ElementKind.of(dtype)
     if kind is None:
         raise UnsupportedError(f"no element kind for {shown(x)}; use one of {', '.join(map(str, ElementKind))}")
     _KNOWN[x] = kind

@@ -393,6 +393,13 @@ class Rude:
     def __repr__(self) -> str:
         raise Silent
 
+    def __hash__(self) -> int:
+        raise Silent
+
+    @property
+    def dtype(self) -> Any:
+        raise Silent
+
 
 @pytest.mark.parametrize("value", ["\ud800", "é\udfff", "x" * 10**6, 10**5000, Rude(), float("nan")], ids=label)
 def test_every_message_can_be_printed(value: Any, caplog: Any, capsys: Any) -> None:
@@ -403,6 +410,7 @@ def test_every_message_can_be_printed(value: Any, caplog: Any, capsys: Any) -> N
         lambda: bc.flash_sdpa(*[np.zeros((1, 1, 4, 8), F32)] * 3, layout=value),
         lambda: AxpyPlan.select(AxpyDescriptor(shape=(4,), element="float32"), device=value),
         lambda: bc.exp(value),
+        lambda: bc.cast(np.ones(4, F32), value),
     ):
         with pytest.raises(BaracudaError) as caught:
             act()
