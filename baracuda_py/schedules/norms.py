@@ -171,7 +171,7 @@ def forward_kernels(op: str, params: Params, streams: bool = False) -> tuple[Ker
             any_ = suffix == "_any"  # may save registers around its calls for an address
             made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=any_))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
-        made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS, spills=suffix == "_any"))
+        made.append(Kernel("loop" + suffix, call, params, _axes, LOOP_THREADS, min_blocks=1, spills=suffix == "_any"))
     for r in LADDER:
         if streams and r.stages:
             call = f"{op}_stream<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}>"
@@ -197,8 +197,10 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
     params = {**rows.params(), "eps": desc.eps}
     chunks = _chunks(desc, rows.cols)
     rung = next((r for r in LADDER if chunks <= r.lanes * r.chunks), None)
+    if rung is None and rows.rows > _GRID:
+        return f"{rows.rows} rows of {rows.cols} elements; a launch holds {_GRID}"
     if rung is None:
-        step = Step("loop" + suffix, (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
+        step = Step("loop" + suffix, (rows.rows, 1, 1), params, axes, LOOP_THREADS)
     else:
         blocks = -(-rows.rows // rung.tile)
         sms = p.device.sms
