@@ -12,6 +12,8 @@
 
 namespace baracuda::norm {
 
+BARACUDA_D i64 grid_block() { return i64(blockIdx.y) * gridDim.x + blockIdx.x; }
+
 template <bool WIDE, class L> struct Place {
   RowAt<WIDE> row;
   i64 col;
@@ -203,7 +205,8 @@ BARACUDA_D void row(const P& p) {
   const int group = static_cast<int>(threadIdx.x) / LANES, lane = static_cast<int>(threadIdx.x) % LANES;
   const int cols = static_cast<int>(p.cols);
 
-  const i64 first = i64(blockIdx.x) * TILE;
+  const i64 first = grid_block() * TILE;
+  if (first >= p.rows) return;
   const i64 mine = first + group;  // and the rows GROUPS, 2 GROUPS, … further
   auto live = [&](int r) { return TILE == 1 || mine + r * GROUPS < p.rows; };
   RowAt<WIDE> rows[ROWS];
@@ -325,7 +328,8 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
   constexpr i64 STEP = THREADS * VEC;
   const double count = static_cast<double>(p.cols);
 
-  const i64 row = blockIdx.x;
+  const i64 row = grid_block();
+  if (row >= p.rows) return;
   Statistics<A> s{0, 0, 0};
   // f(batch, its first column) for this thread's batches in order. They are of x, or on later readings of h where it was
   // written (it may have replaced x), and the residual.
