@@ -67,6 +67,11 @@ def range_scale(h: Any, axes: tuple[int, ...], eps: float) -> Any:
     return np.ldexp(h.dtype.type(1), exponent)
 
 
+def _grid(blocks: int) -> tuple[int, int, int]:
+    """Blocks in rows of as many as an axis of the grid holds."""
+    return min(blocks, _GRID), -(-blocks // _GRID) or 1, 1
+
+
 def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"W": affine_elements(kind)}
 
@@ -171,7 +176,7 @@ def forward_kernels(op: str, params: Params, streams: bool = False) -> tuple[Ker
             any_ = suffix == "_any"  # may save registers around its calls for an address
             made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=any_))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
-        made.append(Kernel("loop" + suffix, call, params, _axes, threads=LOOP_THREADS, spills=suffix == "_any"))
+        made.append(Kernel("loop" + suffix, call, params, _axes, LOOP_THREADS, min_blocks=1, spills=suffix == "_any"))
     for r in LADDER:
         if streams and r.stages:
             call = f"{op}_stream<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}>"
@@ -198,16 +203,14 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
     chunks = _chunks(desc, rows.cols)
     rung = next((r for r in LADDER if chunks <= r.lanes * r.chunks), None)
     if rung is None:
-        step = Step("loop" + suffix, (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS)
+        step = Step("loop" + suffix, _grid(rows.rows), params, axes, LOOP_THREADS)
     else:
         blocks = -(-rows.rows // rung.tile)
         sms = p.device.sms
         if streams and not suffix and rung.stages and blocks > 2 * sms and rung.smem <= p.device.smem:
             step = Step(rung.stream, (sms, 1, 1), params, axes, rung.threads, rung.smem)
-        elif blocks > _GRID:
-            return f"{blocks} blocks of rows; a launch holds {_GRID}"
         else:
-            step = Step(rung.name + suffix, (blocks, 1, 1), params, axes, rung.threads)
+            step = Step(rung.name + suffix, _grid(blocks), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout)
 
 

@@ -12,6 +12,8 @@
 
 namespace baracuda::norm {
 
+BARACUDA_D i64 grid_block() { return i64(blockIdx.y) * gridDim.x + blockIdx.x; }
+
 template <bool WIDE, class L> struct Place {
   RowAt<WIDE> row;
   i64 col;
@@ -203,7 +205,8 @@ BARACUDA_D void row(const P& p) {
   const int group = static_cast<int>(threadIdx.x) / LANES, lane = static_cast<int>(threadIdx.x) % LANES;
   const int cols = static_cast<int>(p.cols);
 
-  const i64 first = i64(blockIdx.x) * TILE;
+  const i64 first = grid_block() * TILE;
+  if (first >= p.rows) return;
   const i64 mine = first + group;  // and the rows GROUPS, 2 GROUPS, … further
   auto live = [&](int r) { return TILE == 1 || mine + r * GROUPS < p.rows; };
   RowAt<WIDE> rows[ROWS];
@@ -325,98 +328,98 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
   constexpr i64 STEP = THREADS * VEC;
   const double count = static_cast<double>(p.cols);
 
-  for (i64 row = blockIdx.x; row < p.rows; row += gridDim.x) {
-    Statistics<A> s{0, 0, 0};
-    // f(batch, its first column) for this thread's batches in order. They are of x, or on later readings of h where it was
-    // written (it may have replaced x), and the residual.
-    const RowAt<WIDE> at(p, row);
-    auto each = [&](bool again, auto f) {
-      for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
-        auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
-        const bool stored = again && adds<ADD>(p) && p.h != nullptr;
-        const int n = stored ? H : X;
-        const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
-        Chunk v[BATCH];
+  const i64 row = grid_block();
+  if (row >= p.rows) return;
+  Statistics<A> s{0, 0, 0};
+  // f(batch, its first column) for this thread's batches in order. They are of x, or on later readings of h where it was
+  // written (it may have replaced x), and the residual.
+  const RowAt<WIDE> at(p, row);
+  auto each = [&](bool again, auto f) {
+    for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
+      auto place = [&](int i) { return Place<WIDE, i64>{at, start + i * STEP, p.cols - start - i * STEP}; };
+      const bool stored = again && adds<ADD>(p) && p.h != nullptr;
+      const int n = stored ? H : X;
+      const T* const base = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, n);
+      Chunk v[BATCH];
 #pragma unroll U
-        for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
-        if (adds<ADD>(p) && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
-        f(v, start);
-      }
-    };
-    // Adds the sums of a batch's deviations from the mean, and of their squares.
-    auto add_deviations = [&](Pair<A>& sums, const Chunk (&v)[BATCH], i64 start, A mean) {
-#pragma unroll U
-      for (int i = 0; i < BATCH; ++i) {
-        const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
-        sums = SumPair::apply(sums, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
-      }
-    };
-    A variance;
-    if constexpr (CENTER && is_same<A, double>) {  // no wider type for the sums: the mean first
-      A sum = 0;
-      each(false, [&](const Chunk (&v)[BATCH], i64) {
-#pragma unroll U
-        for (int i = 0; i < BATCH; ++i) sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
-      });
-      s.mean = block_reduce<Sum, THREADS>(sum) / count;
-      Pair<A> dev{0, 0};
-      each(true, [&](const Chunk (&v)[BATCH], i64 start) { add_deviations(dev, v, start, s.mean); });
-      dev = block_reduce<SumPair, THREADS>(dev);
-      const A low = dev.a / count;
-      variance = (dev.b - dev.a * low) / count;
-      s.low = mean_tail(s.mean, low, variance);
-    } else if constexpr (CENTER) {
-      Moments<double> total{0, 0, 0};
-      each(false, [&](const Chunk (&v)[BATCH], i64 start) {
-        A sum = 0;
-        int elements = 0;
-#pragma unroll U
-        for (int i = 0; i < BATCH; ++i) {
-          const i64 left = p.cols - start - i * STEP;
-          elements += left >= VEC ? VEC : left > 0 ? static_cast<int>(left) : 0;
-          sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
-        }
-        const A n = static_cast<A>(elements), mean = sum / n;
-        Pair<A> dev{0, 0};
-        add_deviations(dev, v, start, mean);
-        const A low = dev.a / n;
-        const A m2 = dev.b - dev.a * low, tail = math::isfinite(mean) ? mean_tail(mean, low, m2 / n) : A(0);
-        total = MergeMoments::apply(total, Moments<double>{double(mean) + double(tail), double(m2), double(n)});
-      });
-      total = block_reduce<MergeMoments, THREADS>(total);
-      s.mean = static_cast<A>(total.mean);
-      s.low = static_cast<A>(total.mean - double(s.mean));
-      variance = static_cast<A>(total.m2 / count);
-    } else {
-      double total = 0;
-      each(false, [&](const Chunk (&v)[BATCH], i64) {
-        A sum = 0;
-#pragma unroll U
-        for (int i = 0; i < BATCH; ++i) sum += chunk_squares(widen_chunk<T>(v[i]));
-        total += double(sum);
-      });
-      variance = static_cast<A>(block_reduce<Sum, THREADS>(total) / count);
+      for (int i = 0; i < BATCH; ++i) v[i] = load_chunk<T, WIDE>(p, n, base, place(i).col, place(i).left);
+      if (adds<ADD>(p) && !stored) add_residual<T, WIDE, BATCH, BATCH>(p, v, place);
+      f(v, start);
     }
-    if (variance < A(0)) variance = A(0);
-    const A spread = variance + static_cast<A>(p.eps);
-    if (leaves_range<T> && !in_range(spread)) {
-      rescue<T, W, THREADS, 1, CENTER, WIDE>(p, 1u, row, 1, static_cast<int>(threadIdx.x));
-      continue;
-    }
-    s.rstd = A(1) / math::sqrt(spread);
-    if (threadIdx.x == 0) save<CENTER>(p, row, s);
-    T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
-    each(true, [&](const Chunk (&v)[BATCH], i64 start) {
+  };
+  // Adds the sums of a batch's deviations from the mean, and of their squares.
+  auto add_deviations = [&](Pair<A>& sums, const Chunk (&v)[BATCH], i64 start, A mean) {
 #pragma unroll U
-      for (int i = 0; i < BATCH; ++i) {
-        const i64 col = start + i * STEP, left = p.cols - col;
-        if (left <= 0) continue;
-        Affine<T, W, CENTER, WIDE> affine;
-        affine.load(p, col, left);
-        store_chunk<T, WIDE>(p, Y, out, col, affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[i]), s)), left);
-      }
+    for (int i = 0; i < BATCH; ++i) {
+      const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
+      sums = SumPair::apply(sums, Pair<A>{tree_reduce<Sum>(d), chunk_squares(d)});
+    }
+  };
+  A variance;
+  if constexpr (CENTER && is_same<A, double>) {  // no wider type for the sums: the mean first
+    A sum = 0;
+    each(false, [&](const Chunk (&v)[BATCH], i64) {
+#pragma unroll U
+      for (int i = 0; i < BATCH; ++i) sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
     });
+    s.mean = block_reduce<Sum, THREADS>(sum) / count;
+    Pair<A> dev{0, 0};
+    each(true, [&](const Chunk (&v)[BATCH], i64 start) { add_deviations(dev, v, start, s.mean); });
+    dev = block_reduce<SumPair, THREADS>(dev);
+    const A low = dev.a / count;
+    variance = (dev.b - dev.a * low) / count;
+    s.low = mean_tail(s.mean, low, variance);
+  } else if constexpr (CENTER) {
+    Moments<double> total{0, 0, 0};
+    each(false, [&](const Chunk (&v)[BATCH], i64 start) {
+      A sum = 0;
+      int elements = 0;
+#pragma unroll U
+      for (int i = 0; i < BATCH; ++i) {
+        const i64 left = p.cols - start - i * STEP;
+        elements += left >= VEC ? VEC : left > 0 ? static_cast<int>(left) : 0;
+        sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
+      }
+      const A n = static_cast<A>(elements), mean = sum / n;
+      Pair<A> dev{0, 0};
+      add_deviations(dev, v, start, mean);
+      const A low = dev.a / n;
+      const A m2 = dev.b - dev.a * low, tail = math::isfinite(mean) ? mean_tail(mean, low, m2 / n) : A(0);
+      total = MergeMoments::apply(total, Moments<double>{double(mean) + double(tail), double(m2), double(n)});
+    });
+    total = block_reduce<MergeMoments, THREADS>(total);
+    s.mean = static_cast<A>(total.mean);
+    s.low = static_cast<A>(total.mean - double(s.mean));
+    variance = static_cast<A>(total.m2 / count);
+  } else {
+    double total = 0;
+    each(false, [&](const Chunk (&v)[BATCH], i64) {
+      A sum = 0;
+#pragma unroll U
+      for (int i = 0; i < BATCH; ++i) sum += chunk_squares(widen_chunk<T>(v[i]));
+      total += double(sum);
+    });
+    variance = static_cast<A>(block_reduce<Sum, THREADS>(total) / count);
   }
+  if (variance < A(0)) variance = A(0);
+  const A spread = variance + static_cast<A>(p.eps);
+  if (leaves_range<T> && !in_range(spread)) {
+    rescue<T, W, THREADS, 1, CENTER, WIDE>(p, 1u, row, 1, static_cast<int>(threadIdx.x));
+    return;
+  }
+  s.rstd = A(1) / math::sqrt(spread);
+  if (threadIdx.x == 0) save<CENTER>(p, row, s);
+  T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
+  each(true, [&](const Chunk (&v)[BATCH], i64 start) {
+#pragma unroll U
+    for (int i = 0; i < BATCH; ++i) {
+      const i64 col = start + i * STEP, left = p.cols - col;
+      if (left <= 0) continue;
+      Affine<T, W, CENTER, WIDE> affine;
+      affine.load(p, col, left);
+      store_chunk<T, WIDE>(p, Y, out, col, affine.apply(p, normalize<CENTER>(widen_chunk<T>(v[i]), s)), left);
+    }
+  });
 }
 
 }  // namespace baracuda::norm
