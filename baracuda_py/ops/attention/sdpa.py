@@ -287,6 +287,12 @@ class SdpaPlan(Plan):
         return SdpaDescriptor(**sdpa_case(draw))
 
     @classmethod
+    def complete(cls, desc: SdpaDescriptor, arrays: dict[str, Any]) -> None:
+        """No infinite value in float16: a weight that vanishes there would make it NaN, which no exact formula does."""
+        if desc.element is ElementKind.F16:
+            arrays["v"] = np.where(np.isinf(arrays["v"]), np.sign(arrays["v"]), arrays["v"])
+
+    @classmethod
     def bytes(cls, desc: SdpaDescriptor) -> int:
         scores = desc.batch_size * desc.num_heads * desc.query_len * desc.key_len
         return super().bytes(desc) + scores * desc.element.itemsize

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.device import Device
 from ...core.tensor import AXES, merge_axes, pad
+from ...core.variant import aligned
 
 _WORKSPACE = 32 << 20  # what torch gives cuBLAS on Hopper; less keeps it from its split-k kernels
 _TILE = 64
@@ -158,9 +160,31 @@ def _library(precision: str) -> Callable[[Problem], Geometry | str]:
             "max_workspace": _WORKSPACE,
         }
         dense = all(v.dense for v in _views(p) if v)
-        return Geometry((LibraryStep(_caller(problem | matrices)),), _WORKSPACE, "contiguous" if dense else "strided")
+        workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, desc.element.itemsize)))
+        return Geometry((LibraryStep(_caller(problem | matrices)),), workspace, "contiguous" if dense else "strided")
 
     return geometry
+
+
+def _zeros(m: int, n: int, itemsize: int) -> tuple[int, int]:
+    """Bytes of a column of m zeros and of a row of n."""
+    return aligned(m * itemsize), aligned(n * itemsize)
+
+
+def _without_product(problem: Mapping[str, Any], device: Device) -> Callable[..., None]:
+    """y = beta c, as a product of zeros: of alpha = 0 cuBLAS makes NaN where a or b has one, but for float32."""
+    from cupy.cuda.runtime import memsetAsync
+
+    m, n, element = problem["m"], problem["n"], problem["a"].element
+    column, row = _zeros(m, n, ElementKind.of(element).itemsize)
+    zeros = {"a": cublas.Matrix(element, True, m), "b": cublas.Matrix(element, False, n)}
+    gemm = cublas.prepare(cublas.GemmProblem(**(problem | zeros | {"k": 1, "max_workspace": 0})), device)
+
+    def call(c: int, y: int, beta: float, workspace: int, stream: int) -> None:
+        memsetAsync(workspace, 0, column + row, stream)
+        gemm.run(workspace, workspace + column, c, y, 0.0, beta, 0, 0, stream)
+
+    return call
 
 
 def _caller(problem: Mapping[str, Any]) -> Callable[[Device], Callable[..., None]]:
@@ -173,6 +197,7 @@ def _caller(problem: Mapping[str, Any]) -> Callable[[Device], Callable[..., None
             mode: cublas.prepare(cublas.GemmProblem(**problem, device_scalars=mode), device) for mode in (False, True)
         }
         tag = 1.0 if problem["compute"] == "float64" else 0.0
+        without_product = cache(partial(_without_product, problem, device))
 
         def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
             a, b, c, y = pointers
@@ -180,7 +205,11 @@ def _caller(problem: Mapping[str, Any]) -> Callable[[Device], Callable[..., None
             if not alpha_at and not beta_at:
                 if c == y and halves and beta == 1.0:
                     beta = _ALMOST_ONE
-                gemms[False].run(a, b, c, y, alpha, beta if beta_counts else 0.0, workspace, nbytes, stream)
+                beta = beta if beta_counts else 0.0
+                if alpha == 0.0:
+                    without_product()(c, y, beta, workspace, stream)
+                else:
+                    gemms[False].run(a, b, c, y, alpha, beta, workspace, nbytes, stream)
                 return
             if not (alpha_at and beta_at) or (alpha, beta) != (tag, tag):
                 kind = "float64" if tag else "float32"
@@ -201,7 +230,8 @@ class DenseGemmPlan(Plan):
 
     a [*batch_shape, m, k], b [*batch_shape, k, n], c and y [*batch_shape, m, n]; f16, bf16, f32, f64; accumulation in
     float32 (float64 for float64). k = 0 gives beta · c, or zeros. As in BLAS, alpha = 0 leaves a and b out: NaN and
-    infinities in them do not reach y; likewise beta = 0 and c.
+    infinities in them do not reach y; likewise beta = 0 and c. Of a zero that stands on the device only the bespoke row
+    promises that: cuBLAS multiplies by it.
     """
 
     op = "gemm.dense_gemm"
