@@ -230,6 +230,7 @@ def _making(outs: Sequence[str]) -> list[str]:
     return [
         f"    {', '.join(f'make_{n}' for n in outs)}, = entry.makers",
         f"    if out is None and stream is None: {made}",
+        f"    elif stream is None: {', '.join(outs)}, = GIVEN(entry, out)",
         "    else:",
         f"        with ON_STREAM(entry, stream): {', '.join(outs)}, = GIVEN(entry, out)",
     ]
