@@ -21,8 +21,6 @@ from ..core.plan import Plan
 class Draw:
     """What `case(draw)` sees; `element` and `kind` are given, everything else is picked."""
 
-    rare = False  # whether `sizes` picks those too that are too slow to be drawn often
-
     def __init__(self, element: ElementKind, kind: Any = None) -> None:
         self.element = element
         self.kind = kind
@@ -44,9 +42,9 @@ class Draw:
         """False or True."""
         return self.integer(0, 1) == 1
 
-    def sizes(self, *values: int, rare: tuple[int, ...] = ()) -> int:
-        """One of the sizes worth testing: tails, primes, powers of two; `rare` ones reach the other kernels."""
-        return int(self.choice(values + rare if self.rare else values))
+    def sizes(self, *values: int) -> int:
+        """One of the sizes worth testing: tails, primes, powers of two."""
+        return int(self.choice(values))
 
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
         """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""
@@ -133,17 +131,15 @@ class Case:
         return f"{self.plan.__name__}: {self.desc}; {operands}; wants {', '.join(sorted(self.wanted))}"
 
 
-def make_case(
-    plan: type[Plan], draw: Draw, *, special: bool = False, plain: bool = False, complete: bool = True
-) -> Case:
+def make_case(plan: type[Plan], draw: Draw, *, special: bool = False, plain: bool = False) -> Case:
     """A drawn descriptor with drawn operands, optional ones present or absent.
 
     special: floats may be NaN, infinite, signed zero and subnormal. plain: no broadcast or repeated values, every
-    optional input present. complete: operands agree with one another, which takes a run of the forward op.
+    optional input present.
     """
     desc = plan.case(draw)
     present = {s.name: plain or draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional}
-    return fill(plan, desc, draw.seed(), present, special=special, plain=plain, kind=draw.kind, complete=complete)
+    return fill(plan, desc, draw.seed(), present, special=special, plain=plain, kind=draw.kind)
 
 
 def fill(
@@ -156,7 +152,6 @@ def fill(
     plain: bool = True,
     smooth: bool = False,
     kind: Any = None,
-    complete: bool = True,
 ) -> Case:
     """Operands for a descriptor; `present` says which optional ones are given (default: all).
 
@@ -179,8 +174,7 @@ def fill(
     for spec in scalars_of(plan.args):
         default = default_of(plan, spec)
         arrays[spec.name] = (1 if spec.integer else 0.5) if default is dataclasses.MISSING else default
-    if complete:
-        plan.complete(desc, arrays)
+    plan.complete(desc, arrays)
     wanted = {
         s.name
         for s in arrays_of(plan.args)
