@@ -80,7 +80,7 @@ class Blocks(Block):
 WIDE = {
     32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, spills=True, terms_blocks=1),
     64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, spills=True, terms_blocks=1),
-    96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1),
+    96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1, spills=True),
     192: Blocks(8, 1, 2, 64, 32, 2, 2, 1, spills=True), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1, spills=True),
 }  # fmt: skip
 NARROW = {  # for 99 KB of shared memory

@@ -173,8 +173,9 @@ def forward_kernels(op: str, params: Params, streams: bool = False) -> tuple[Ker
         for r in LADDER:
             call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {tail}>"
             blocks = max(1, _resident(r, suffix) // r.threads)
-            any_ = suffix == "_any"  # may save registers around its calls for an address
-            made.append(Kernel(r.name + suffix, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=any_))
+            # Registers may be saved around calls for an address; in float16 a residual and rows of 4096 are three short.
+            saves = suffix == "_any" or r.name + suffix == "row_4096_add"
+            made.append(Kernel(r.name + suffix, call, params, _axes, r.threads, blocks, spills=saves))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
         made.append(Kernel("loop" + suffix, call, params, _axes, LOOP_THREADS, min_blocks=1, spills=suffix == "_any"))
     for r in LADDER:

@@ -86,6 +86,7 @@ template <class T, class P> BARACUDA_D void sdpa_mend(const P& p) {
   for (int k = 0; k < V && k < left; ++k) {
     if (!math::isnan(to_acc(y[k]))) continue;
     A sum = 0;
+#pragma unroll 1
     for (i64 key = 0; key < p.key_len; ++key) {
       const A weight = to_acc(weights[key]);
       const bool apart = p.by_zero ? weight == A(0) : sdpa::hidden<T>(p, mask_at, at.row, key);
