@@ -173,7 +173,7 @@ def forward_kernels(op: str, params: Params, streams: bool = False) -> tuple[Ker
         for r in LADDER:
             call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {tail}>"
             blocks = max(1, _resident(r, suffix) // r.threads)
-            # Registers may be saved around calls for an address; in float16 a residual and rows of 4096 are three short.
+            # Registers may be saved around calls for an address; float16 rows of 4096 and a residual are three short.
             saves = suffix == "_any" or r.name + suffix == "row_4096_add"
             made.append(Kernel(r.name + suffix, call, params, _axes, r.threads, blocks, spills=saves))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"

@@ -37,7 +37,8 @@ F32, INT64 = np.float32, 2**63 - 1
 
 def label(value: Any) -> str:
     """A test's id: of any value, short, and the same in every process."""
-    return type(value).__name__ if type(value) is object else shown(value)[:24].encode("ascii", "backslashreplace").decode()
+    text = "object" if type(value) is object else shown(value)[:24]
+    return text.encode("ascii", "backslashreplace").decode()
 
 
 H100 = fake_device(9.0)

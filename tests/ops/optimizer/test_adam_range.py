@@ -13,6 +13,7 @@ from baracuda_py.ops.optimizer.adam_step import AdamStepDescriptor, AdamStepPlan
 from baracuda_py.testing.places import call
 
 torch = pytest.importorskip("torch")
+
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")
 BETA1, BETA2, LR = 0.9, 0.999, 1e-2
 
