@@ -74,7 +74,7 @@ class Emulator(Recorder):
         run_kernel(library, function.symbol, launched.grid, launched.block, smem, launched.image, self.seed)
         return done
 
-    def allocate(self, nbytes: int, stream: int) -> Memory:
+    def allocate(self, nbytes: int, stream: int, package: str) -> Memory:
         """Poisoned host memory between guards."""
         whole = aligned_bytes(nbytes + 2 * _GUARD)
         whole[:] = 0xA5
