@@ -354,10 +354,15 @@ def test_memory_estimate_covers_the_cpu_preset() -> None:
     from gpt_model import Decoder
 
     preset = tiny(d=64, heads=4, kv_heads=2, ffn=176, context=64, batch=8, vocab=256)
+
+    def train() -> None:
+        model = Decoder(preset, np)
+        for step in (1, 2):
+            model.update(model.loss_and_gradients(*batch(preset))[1], step, 1e-3)
+
+    train()  # modules are imported, and plans kept
     tracemalloc.start()
-    model = Decoder(preset, np)
-    for step in (1, 2):
-        model.update(model.loss_and_gradients(*batch(preset))[1], step, 1e-3)
+    train()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < preset.memory(on_cpu=True) < 3 * peak
