@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -82,6 +82,7 @@ class Truth:
     def __init__(self, case: Case) -> None:
         self.case = case
         self._wide = _WIDER.get(case.desc.element, np.float64)
+        self._limits = case.desc.element.limits
         self._truth = evaluate(case, self._wide)
 
     @cached_property
@@ -90,8 +91,22 @@ class Truth:
         return yardstick(self.case, self._truth, self._wide, narrow)
 
     @cached_property
+    def _finite(self) -> dict[str, Any]:
+        largest = float(self._limits.max)
+        return evaluate(self.case, self._wide, lambda x: np.clip(x, -largest, largest))
+
+    @cached_property
     def _scale(self) -> dict[str, Any]:
         return evaluate(self.case, self._wide, np.abs)
+
+    def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
+        """The truth. NaN serves for an infinity times a factor that is 0 in the op's own dtypes: with the largest number
+        of the element in place of the infinity such a result would be 0."""
+        truth = np.asarray(item(self._truth))
+        unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
+        if not unsure.any():
+            return truth
+        return np.where(unsure & (np.abs(item(self._finite)) < self._limits.tiny / 2), np.nan, truth)
 
     def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
         """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
@@ -106,7 +121,7 @@ class Truth:
 
             element = element_of(spec, self.case.desc, actual)
             exact = not (element.is_float or element.is_complex)
-            message = check(Exact() if exact else bound, actual, np.asarray(item(self._truth)), element=element,
+            message = check(Exact() if exact else bound, actual, self._wanted(actual, item), element=element,
                             low=item(low), scale=item(scale))  # fmt: skip
             if message:
                 return f"{name}{f'[{i}]' if spec.many else ''}: {message}"

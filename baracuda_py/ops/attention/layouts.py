@@ -9,6 +9,7 @@ from typing import Any
 from ...core import TensorRef
 from ...core.args import arrays_of
 from ...core.checked import failure, shown, truth
+from ...core.device import resolve_device
 from ...core.errors import InvalidProblemError
 from ...core.outputs import allocating, handed, maker, ordinal
 from ...interop.arrays import package_name, read
@@ -110,6 +111,7 @@ def swapped_call(
     made = [name for name in shapes if given.get(name) is None]
     if made:
         kind, place = read(lead, "q").element, (package_name(type(lead)), ordinal(lead))
+        resolve_device("cpu" if place[1] < 0 else place[1])  # a device that is not there is refused by its name
         with allocating(*place, stream):
             given.update({name: maker(lead, shapes[name], kind, place[1])() for name in made})
     views = {name: swap(array) if name in shapes else array for name, array in given.items() if array is not None}

@@ -288,7 +288,7 @@ def test_numpy_gradients_of_rows_of_the_lowest_number(lowest: float) -> None:
     mask = np.where(np.arange(20)[:, None] < 3, lowest, 0.0).astype(np.float32)
     y, lse = flash_sdpa(*(made[n] for n in "qkv"), mask, return_lse=True)
     grads = flash_sdpa_backward(*(made[n] for n in "qkv"), y, lse, made["dy"], mask)
-    truth = straight(**made, scale=8**-0.5, bias=mask, acc=np.float32)
+    truth = straight(**made, scale=8**-0.5, bias=mask, acc=np.float64)
     np.testing.assert_allclose(y, truth.y, rtol=1e-5, atol=1e-6)
     for name, got in zip(GRADS, grads, strict=True):
         np.testing.assert_allclose(got, getattr(truth, name), rtol=1e-4, atol=1e-5)
