@@ -100,8 +100,8 @@ class Truth:
         return evaluate(self.case, self._wide, np.abs)
 
     def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
-        """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: with the largest number
-        of the element in place of the infinity such a result would be 0."""
+        """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: with the largest
+        number of the element in place of the infinity such a result would be 0."""
         truth = np.asarray(item(self._truth))
         unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
         if not unsure.any():
