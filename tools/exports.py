@@ -36,8 +36,8 @@ FRAME = {
 }  # fmt: skip
 
 HOST = {  # functions of the host that belong to an op
-    "ops.attention.alibi": ["alibi_slopes"],
-    "ops.attention.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
+    "ops.attention.dense.alibi": ["alibi_slopes"],
+    "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
     "ops.gated.gated_activation": ["halves"],
 }
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
 from ...core.element import cast, unrounded
-from ...schedules.score_terms import dropout
+from ...schedules.attention.score_terms import dropout
 from ..random.philox import philox_uniform
 from .grouped_heads import GroupedHeads
 

@@ -10,8 +10,8 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.alibi import AlibiArgs, AlibiDescriptor, AlibiPlan, alibi, alibi_slopes
-from baracuda_py.ops.attention.alibi_backward import (
+from baracuda_py.ops.attention.dense.alibi import AlibiArgs, AlibiDescriptor, AlibiPlan, alibi, alibi_slopes
+from baracuda_py.ops.attention.dense.alibi_backward import (
     AlibiBackwardArgs,
     AlibiBackwardDescriptor,
     AlibiBackwardPlan,

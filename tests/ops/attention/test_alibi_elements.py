@@ -10,8 +10,8 @@ import pytest
 from baracuda_py import alibi, alibi_backward
 from baracuda_py.core.element import ElementKind, cast
 from baracuda_py.core.errors import BaracudaError
-from baracuda_py.ops.attention.alibi import AlibiDescriptor, AlibiPlan, alibi_slopes
-from baracuda_py.ops.attention.alibi_backward import AlibiBackwardDescriptor, AlibiBackwardPlan
+from baracuda_py.ops.attention.dense.alibi import AlibiDescriptor, AlibiPlan, alibi_slopes
+from baracuda_py.ops.attention.dense.alibi_backward import AlibiBackwardDescriptor, AlibiBackwardPlan
 from baracuda_py.testing.places import call
 
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")

@@ -7,12 +7,12 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.batch_paged_decode import (
+from baracuda_py.ops.attention.paged.batch_paged_decode import (
     BatchPagedDecodeDescriptor,
     BatchPagedDecodePlan,
     batch_paged_decode,
 )
-from baracuda_py.ops.attention.flash_decoding import flash_decoding
+from baracuda_py.ops.attention.decoding.flash_decoding import flash_decoding
 from paged_caches import compressed, deal
 
 LENGTHS = np.array([40, 1, 13])

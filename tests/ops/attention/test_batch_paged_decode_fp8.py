@@ -9,8 +9,8 @@ from paged_caches import deal
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import FP8, ElementKind
-from baracuda_py.ops.attention.batch_paged_decode import batch_paged_decode
-from baracuda_py.ops.attention.batch_paged_decode_fp8 import (
+from baracuda_py.ops.attention.paged.batch_paged_decode import batch_paged_decode
+from baracuda_py.ops.attention.paged.batch_paged_decode_fp8 import (
     BatchPagedDecodeFp8Args,
     BatchPagedDecodeFp8Descriptor,
     BatchPagedDecodeFp8Plan,

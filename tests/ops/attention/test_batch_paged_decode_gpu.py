@@ -9,13 +9,13 @@ import pytest
 from paged_caches import compressed, deal
 
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.batch_paged_decode import (
+from baracuda_py.ops.attention.paged.batch_paged_decode import (
     BatchPagedDecodeArgs,
     BatchPagedDecodeDescriptor,
     BatchPagedDecodePlan,
     batch_paged_decode,
 )
-from baracuda_py.ops.attention.flash_decoding import flash_decoding
+from baracuda_py.ops.attention.decoding.flash_decoding import flash_decoding
 
 pytestmark = pytest.mark.gpu
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.batch_paged_prefill import BatchPagedPrefillDescriptor, batch_paged_prefill
-from baracuda_py.ops.attention.batch_ragged_prefill import batch_ragged_prefill
-from baracuda_py.ops.attention.flash_sdpa_varlen import flash_sdpa_varlen
+from baracuda_py.ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor, batch_paged_prefill
+from baracuda_py.ops.attention.packed.batch_ragged_prefill import batch_ragged_prefill
+from baracuda_py.ops.attention.packed.flash_sdpa_varlen import flash_sdpa_varlen
 
 PAGE, PAGES = 4, 9
 TABLE = np.array([[7, 1, 4], [0, 8, 8], [2, 5, 3]])

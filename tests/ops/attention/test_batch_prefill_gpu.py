@@ -8,13 +8,13 @@ from test_flash_sdpa_varlen_gpu import SM80, bits, bounds, make
 
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.batch_paged_prefill import (
+from baracuda_py.ops.attention.paged.batch_paged_prefill import (
     BatchPagedPrefillArgs,
     BatchPagedPrefillDescriptor,
     BatchPagedPrefillPlan,
     batch_paged_prefill,
 )
-from baracuda_py.ops.attention.batch_ragged_prefill import batch_ragged_prefill
+from baracuda_py.ops.attention.packed.batch_ragged_prefill import batch_ragged_prefill
 from baracuda_py.testing.draw import stored
 
 pytestmark = pytest.mark.gpu

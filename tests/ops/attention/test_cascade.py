@@ -9,15 +9,15 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.tensor import TensorRef
-from baracuda_py.ops.attention.cascade_attention import cascade_attention
-from baracuda_py.ops.attention.cascade_merge_states import (
+from baracuda_py.ops.attention.decoding.cascade_attention import cascade_attention
+from baracuda_py.ops.attention.decoding.cascade_merge_states import (
     CascadeMergeStatesArgs,
     CascadeMergeStatesDescriptor,
     CascadeMergeStatesPlan,
     cascade_merge_states,
 )
-from baracuda_py.ops.attention.flash_decoding import flash_decoding
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.decoding.flash_decoding import flash_decoding
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
 
 
 def states(rng, seq=3, sets=4, heads=2, d=5):

@@ -8,9 +8,9 @@ import pytest
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.flash_decoding import FlashDecodingDescriptor, FlashDecodingPlan, flash_decoding
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.schedules.decoding import RINGS
+from baracuda_py.ops.attention.decoding.flash_decoding import FlashDecodingDescriptor, FlashDecodingPlan, flash_decoding
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.schedules.attention.decoding import RINGS
 
 
 def make(rng, batch=3, heads=6, kv_heads=2, cells=40, d_k=8, d_v=6, dtype=np.float64):

@@ -9,7 +9,7 @@ import pytest
 
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.error_bound import Relative
-from baracuda_py.ops.attention.flash_decoding import FlashDecodingDescriptor, flash_decoding, reference
+from baracuda_py.ops.attention.decoding.flash_decoding import FlashDecodingDescriptor, flash_decoding, reference
 from baracuda_py.testing.tolerance import assert_within
 
 pytestmark = pytest.mark.gpu

@@ -8,7 +8,7 @@ import pytest
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.core.tensor import TensorRef
-from baracuda_py.ops.attention.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, FlashSdpaPlan, flash_sdpa
+from baracuda_py.ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, FlashSdpaPlan, flash_sdpa
 
 
 def make(rng, batch=2, heads=4, kv_heads=2, queries=5, keys=7, d_k=8, d_v=6, dtype=np.float64):

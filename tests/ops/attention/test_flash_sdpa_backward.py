@@ -7,8 +7,8 @@ import pytest
 
 from baracuda_py import PlanPreference, TensorRef
 from baracuda_py.core.device import fake_device
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_backward import (
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.dense.flash_sdpa_backward import (
     FlashSdpaBackwardArgs,
     FlashSdpaBackwardDescriptor,
     FlashSdpaBackwardPlan,

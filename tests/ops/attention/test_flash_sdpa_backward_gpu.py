@@ -9,8 +9,8 @@ import pytest
 
 from baracuda_py import ArchSku, PlanPreference
 from baracuda_py.core.device import resolve_device
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_backward import (
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.dense.flash_sdpa_backward import (
     FlashSdpaBackwardDescriptor,
     FlashSdpaBackwardPlan,
     flash_sdpa_backward,

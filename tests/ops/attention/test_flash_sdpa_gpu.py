@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from baracuda_py import ArchSku, PlanPreference
-from baracuda_py.ops.attention.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, FlashSdpaPlan
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa as functional
-from baracuda_py.ops.attention.flash_sdpa_sm89 import FlashSdpaSm89Plan
+from baracuda_py.ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, FlashSdpaPlan
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa as functional
+from baracuda_py.ops.attention.dense.flash_sdpa_sm89 import FlashSdpaSm89Plan
 from baracuda_py.testing.draw import fill, stored
 from baracuda_py.testing.gpu import wrong_plan
 

@@ -13,15 +13,15 @@ import pytest
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.tensor import TensorRef
-from baracuda_py.ops.attention.flash_sdpa import FlashSdpaDescriptor, flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_backward import (
+from baracuda_py.ops.attention.dense.flash_sdpa import FlashSdpaDescriptor, flash_sdpa
+from baracuda_py.ops.attention.dense.flash_sdpa_backward import (
     FlashSdpaBackwardArgs,
     FlashSdpaBackwardDescriptor,
     FlashSdpaBackwardPlan,
     flash_sdpa_backward,
 )
 from baracuda_py.ops.random.philox import philox4x32
-from baracuda_py.schedules.score_terms import soft_cap
+from baracuda_py.schedules.attention.score_terms import soft_cap
 
 B, H, Q, K, D = 2, 4, 5, 7, 8
 BROADCASTS = list(itertools.product((False, True), repeat=4))  # the axes along which a mask has one element

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from baracuda_py import ArchSku, PlanPreference
-from baracuda_py.ops.attention.flash_sdpa import FlashSdpaDescriptor, FlashSdpaPlan, flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_sm89 import FlashSdpaSm89Plan
+from baracuda_py.ops.attention.dense.flash_sdpa import FlashSdpaDescriptor, FlashSdpaPlan, flash_sdpa
+from baracuda_py.ops.attention.dense.flash_sdpa_sm89 import FlashSdpaSm89Plan
 from baracuda_py.testing.gpu import wrong_plan
 from baracuda_py.testing.reference import evaluate
 from terms_cases import BROADCASTS, TERMS, terms_case

@@ -7,14 +7,14 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_varlen import (
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.packed.flash_sdpa_varlen import (
     FlashSdpaVarlenDescriptor,
     FlashSdpaVarlenPlan,
     flash_sdpa_varlen,
 )
-from baracuda_py.ops.attention.ragged import settled
-from baracuda_py.schedules.attention_ragged import AS_THEY_STAND, KEYS, QUERIES, TileList
+from baracuda_py.ops.attention.packed.ragged import settled
+from baracuda_py.schedules.attention.packed import AS_THEY_STAND, KEYS, QUERIES, TileList
 
 LENGTHS = [(5, 7), (0, 4), (1, 1), (3, 0), (13, 11), (0, 0), (2, 29)]
 

@@ -7,8 +7,8 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import dense_problem
-from baracuda_py.ops.attention.flash_sdpa_varlen import FlashSdpaVarlenPlan, flash_sdpa_varlen
-from baracuda_py.ops.attention.flash_sdpa_varlen_backward import (
+from baracuda_py.ops.attention.packed.flash_sdpa_varlen import FlashSdpaVarlenPlan, flash_sdpa_varlen
+from baracuda_py.ops.attention.packed.flash_sdpa_varlen_backward import (
     FlashSdpaVarlenBackwardDescriptor,
     FlashSdpaVarlenBackwardPlan,
     flash_sdpa_varlen_backward,

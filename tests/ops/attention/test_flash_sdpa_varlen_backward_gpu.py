@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from baracuda_py import ArchSku, PlanPreference
-from baracuda_py.ops.attention.flash_sdpa_backward import flash_sdpa_backward
-from baracuda_py.ops.attention.flash_sdpa_varlen import flash_sdpa_varlen
-from baracuda_py.ops.attention.flash_sdpa_varlen_backward import flash_sdpa_varlen_backward
+from baracuda_py.ops.attention.dense.flash_sdpa_backward import flash_sdpa_backward
+from baracuda_py.ops.attention.packed.flash_sdpa_varlen import flash_sdpa_varlen
+from baracuda_py.ops.attention.packed.flash_sdpa_varlen_backward import flash_sdpa_varlen_backward
 
 from test_flash_sdpa_varlen_gpu import GARBAGE, MASKS, MIXED, SM80, bits, bounds, make
 

@@ -7,8 +7,8 @@ import pytest
 
 from baracuda_py import ArchSku, PlanPreference
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_varlen import (
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.packed.flash_sdpa_varlen import (
     FlashSdpaVarlenArgs,
     FlashSdpaVarlenDescriptor,
     FlashSdpaVarlenPlan,

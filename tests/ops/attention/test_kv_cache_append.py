@@ -7,7 +7,7 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
-from baracuda_py.ops.attention.kv_cache_append import (
+from baracuda_py.ops.attention.cache.kv_cache_append import (
     KvCacheAppendArgs,
     KvCacheAppendDescriptor,
     KvCacheAppendPlan,

@@ -7,7 +7,7 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
-from baracuda_py.ops.attention.paged_kv_append import (
+from baracuda_py.ops.attention.cache.paged_kv_append import (
     PagedKvAppendArgs,
     PagedKvAppendDescriptor,
     PagedKvAppendPlan,

@@ -7,8 +7,8 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.rope import RopeArgs, RopeDescriptor, RopePlan, reference, rope
-from baracuda_py.ops.attention.rope_backward import rope_backward
+from baracuda_py.ops.attention.rope.rope import RopeArgs, RopeDescriptor, RopePlan, reference, rope
+from baracuda_py.ops.attention.rope.rope_backward import rope_backward
 
 RNG = np.random.default_rng(5)
 

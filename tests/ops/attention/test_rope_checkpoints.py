@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.errors import BaracudaError, InvalidProblemError
-from baracuda_py.ops.attention.rope import rope
-from baracuda_py.ops.attention.rope_frequencies import rope_frequencies
+from baracuda_py.ops.attention.rope.rope import rope
+from baracuda_py.ops.attention.rope.rope_frequencies import rope_frequencies
 
 QWEN2_VL = {"type": "mrope", "mrope_section": [16, 24, 24]}
 QWEN2_5_VL = {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"}

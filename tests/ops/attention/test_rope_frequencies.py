@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.rope import rope
-from baracuda_py.ops.attention.rope_frequencies import SCHEMES, rope_frequencies
+from baracuda_py.ops.attention.rope.rope import rope
+from baracuda_py.ops.attention.rope.rope_frequencies import SCHEMES, rope_frequencies
 
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -7,9 +7,9 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.kv_cache_append import kv_cache_append
-from baracuda_py.ops.attention.rope import rope
-from baracuda_py.ops.attention.rope_kv_append import (
+from baracuda_py.ops.attention.cache.kv_cache_append import kv_cache_append
+from baracuda_py.ops.attention.rope.rope import rope
+from baracuda_py.ops.attention.cache.rope_kv_append import (
     RopeKvAppendArgs,
     RopeKvAppendDescriptor,
     RopeKvAppendPlan,

@@ -12,7 +12,7 @@ import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.rope import RopePlan
+from baracuda_py.ops.attention.rope.rope import RopePlan
 from baracuda_py.testing import emulate, emulated_device, fill, operands
 
 RNG = np.random.default_rng(11)

@@ -11,8 +11,8 @@ import pytest
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.variant import LibraryStep
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.sdpa import SdpaArgs, SdpaDescriptor, SdpaPlan, sdpa
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.dense.sdpa import SdpaArgs, SdpaDescriptor, SdpaPlan, sdpa
 from baracuda_py.ops.random.philox import philox_uniform
 from baracuda_py.schedules import products
 from baracuda_py.testing.recording import pointer_view

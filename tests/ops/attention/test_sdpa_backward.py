@@ -10,10 +10,10 @@ import pytest
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.variant import LibraryStep
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.flash_sdpa_backward import flash_sdpa_backward
-from baracuda_py.ops.attention.sdpa import sdpa
-from baracuda_py.ops.attention.sdpa_backward import (
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.dense.flash_sdpa_backward import flash_sdpa_backward
+from baracuda_py.ops.attention.dense.sdpa import sdpa
+from baracuda_py.ops.attention.dense.sdpa_backward import (
     SdpaBackwardArgs,
     SdpaBackwardDescriptor,
     SdpaBackwardPlan,

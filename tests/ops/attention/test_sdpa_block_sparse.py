@@ -7,9 +7,9 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.sdpa_block_sparse_backward import SdpaBlockSparseBackwardPlan
-from baracuda_py.ops.attention.sdpa_block_sparse import (
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardPlan
+from baracuda_py.ops.attention.sparse.sdpa_block_sparse import (
     SdpaBlockSparseDescriptor,
     SdpaBlockSparsePlan,
     sdpa_block_sparse,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baracuda_py.ops.attention.flash_sdpa_backward import flash_sdpa_backward
-from baracuda_py.ops.attention.sdpa_block_sparse import sdpa_block_sparse
-from baracuda_py.ops.attention.sdpa_block_sparse_backward import (
+from baracuda_py.ops.attention.dense.flash_sdpa_backward import flash_sdpa_backward
+from baracuda_py.ops.attention.sparse.sdpa_block_sparse import sdpa_block_sparse
+from baracuda_py.ops.attention.sparse.sdpa_block_sparse_backward import (
     SdpaBlockSparseBackwardDescriptor,
     SdpaBlockSparseBackwardPlan,
     sdpa_block_sparse_backward,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baracuda_py.ops.attention.flash_sdpa import flash_sdpa
-from baracuda_py.ops.attention.sdpa_block_sparse import (
+from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
+from baracuda_py.ops.attention.sparse.sdpa_block_sparse import (
     SdpaBlockSparseArgs,
     SdpaBlockSparseDescriptor,
     SdpaBlockSparsePlan,

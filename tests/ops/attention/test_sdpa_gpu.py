@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from baracuda_py import BackendKind, PlanPreference
-from baracuda_py.ops.attention.sdpa import SdpaDescriptor, SdpaPlan, sdpa
-from baracuda_py.ops.attention.sdpa_backward import SdpaBackwardDescriptor, SdpaBackwardPlan, sdpa_backward
+from baracuda_py.ops.attention.dense.sdpa import SdpaDescriptor, SdpaPlan, sdpa
+from baracuda_py.ops.attention.dense.sdpa_backward import SdpaBackwardDescriptor, SdpaBackwardPlan, sdpa_backward
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.gpu import wrong_plan
 

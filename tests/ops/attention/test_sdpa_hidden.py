@@ -10,9 +10,9 @@ import pytest
 
 from baracuda_py.core.preference import PlanPreference
 from baracuda_py.core.sku import BackendKind
-from baracuda_py.ops.attention.flash_sdpa import FlashSdpaDescriptor, FlashSdpaPlan
-from baracuda_py.ops.attention.sdpa import SdpaDescriptor, SdpaPlan
-from baracuda_py.ops.attention.sdpa_backward import SdpaBackwardDescriptor, SdpaBackwardPlan
+from baracuda_py.ops.attention.dense.flash_sdpa import FlashSdpaDescriptor, FlashSdpaPlan
+from baracuda_py.ops.attention.dense.sdpa import SdpaDescriptor, SdpaPlan
+from baracuda_py.ops.attention.dense.sdpa_backward import SdpaBackwardDescriptor, SdpaBackwardPlan
 from baracuda_py.testing.places import call
 
 SIMT = PlanPreference(prefer_backend=BackendKind.BESPOKE)

@@ -13,7 +13,7 @@ from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.tensor import View
 from baracuda_py.core.variant import LibraryStep, Problem, Step
-from baracuda_py.ops.attention.sdpa import SdpaArgs, SdpaDescriptor
+from baracuda_py.ops.attention.dense.sdpa import SdpaArgs, SdpaDescriptor
 from baracuda_py.schedules import products
 from baracuda_py.schedules.products import Heads, Place, Products
 

@@ -1,0 +1,201 @@
+"""paged_kv_append: write new keys and values into paged caches through a page table; moves bytes only.
+
+A cache is [num_pages, num_heads, page_size, d] with any outer strides: FlashInfer's and vLLM's "NHD" pages are the view
+with axes 1 and 2 swapped, a joint cache of keys and values is two views. Token l of sequence b goes to position
+cache_offsets[b] + l of that sequence. Nothing is advanced, and every table is read on the device: a captured graph
+serves any lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, OpCategory, Params, Plan,
+    Problem, Step, Variant, View, element, extent, functional, inout, operand,
+)  # fmt: skip
+from ....schedules.map import divider
+from .kv_cache_append import ELEMENTS, reach, word_bytes
+from ..layouts import PAGE_LAYOUTS, Layouts, check_heads
+from ..paged.page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
+
+THREADS = 128
+PARTS = 2  # words of a token's keys, and of its values, that a thread moves, as in the kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagedKvAppendDescriptor(Descriptor):
+    """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size tokens.
+
+    max_pages: columns of a padded page table. num_indices: length of the page list of a compressed one.
+    """
+
+    batch_size: int = extent()
+    num_tokens: int = extent()
+    num_heads: int = extent()
+    num_pages: int = extent()
+    page_size: int = extent(minimum=1)
+    d_k: int = extent()
+    d_v: int = extent()
+    element: ElementKind = element(ELEMENTS)
+    max_pages: int = extent(0)
+    num_indices: int = extent(0)
+
+    @property
+    def num_bounds(self) -> int:
+        """Length of an array of bounds."""
+        return self.batch_size + 1
+
+
+@dataclass(slots=True, kw_only=True)
+class PagedKvAppendArgs(Args):
+    """The table is padded, `page_table`, or compressed (FlashInfer): pages kv_indices[kv_indptr[b] : kv_indptr[b + 1]].
+
+    Sequence b has the tokens token_indptr[b] : token_indptr[b + 1] (absent: num_tokens / batch_size each; those after
+    the last are padding). They follow the cache_offsets[b] tokens there, or with `kv_last_page_len` (of a compressed
+    table) they end the sequence: its last page then holds that many. No two tokens may go to one place.
+    """
+
+    k_new: Array = operand("num_tokens num_heads d_k", layout="inner")
+    v_new: Array = operand("num_tokens num_heads d_v", layout="inner")
+    page_table: Array | None = operand("batch_size max_pages", element=INDEX, optional=True, values=random_ints)
+    cache_offsets: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    token_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
+    kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
+    kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
+    kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    k_cache: Array = inout("num_pages num_heads page_size d_k", layout="inner")
+    v_cache: Array = inout("num_pages num_heads page_size d_v", layout="inner")
+
+
+def reference(
+    desc: PagedKvAppendDescriptor, *, k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, **tables: Any
+) -> Mapping[str, Any]:
+    """NumPy on the stored bytes; the caches are updated in place."""
+    token, page, cell, _ = locate(desc, **tables)
+    k_cache[page, :, cell] = k_new[token]
+    v_cache[page, :, cell] = v_new[token]
+    return {"k_cache": k_cache, "v_cache": v_cache}
+
+
+PARAMS = Params(
+    "PagedKvAppendParams", k_new="ptr", v_new="ptr", k_cache="ptr", v_cache="ptr", status="status",
+    items="i64", part="i64", token_words="i64", row_words="i64", words="i64[2]", batch="i64", new_len="i64",
+    reach="i64", from_strides="i64[2][2]", to_strides="i64[2][3]", by_part="u32[3]", by_row="u32[3]", by_new="u32[3]",
+    **table_fields(TABLES),
+)  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    size = desc.element.itemsize
+    views = (p.k_new, p.v_new, p.k_cache, p.v_cache)
+    width = word_bytes(views, (desc.d_k * size, desc.d_v * size))
+    k_words, v_words = desc.d_k * size // width, desc.d_v * size // width
+    row = max(k_words, v_words)
+    part = -(-desc.num_heads * row // PARTS)
+    items = desc.num_tokens * part
+    new_len = max(desc.num_tokens // max(desc.batch_size, 1), 1)
+    tables = table_params(p, TABLES)
+    room = desc.page_size * tables["table_len"]  # positions lie below
+    given: list[Any] = [p.views[name] for name in TABLES if p.views[name] is not None]
+    spans = [reach(v, 4) for v in given] + [reach(v, width) for v in views]
+    counts = (items + THREADS, PARTS * part, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room)
+    narrow = max(*counts, *spans) < 2**31
+
+    def words(view: View, axes: tuple[int, ...]) -> list[int]:
+        return [view.strides[a] * size // width if view.shape[a] > 1 else 0 for a in axes]
+
+    def by(extent: int) -> Any:
+        return divider(max(extent, 1)) if narrow else [1, 0, 0]
+
+    params = {
+        "items": items, "part": max(part, 1), "token_words": desc.num_heads * row, "row_words": max(row, 1),
+        "words": [k_words, v_words], "batch": desc.batch_size, "new_len": new_len, "reach": min(room, 2**63 - 1),
+        "from_strides": [words(p.k_new, (0, 1)), words(p.v_new, (0, 1))],
+        "to_strides": [words(p.k_cache, (0, 1, 2)), words(p.v_cache, (0, 1, 2))],
+        "by_part": by(part), "by_row": by(row), "by_new": by(new_len), **tables,
+    }  # fmt: skip
+    grid = max(1, -(-items // THREADS))
+    step = Step("paged_kv_append", (grid, 1, 1), params, {"BYTES": width, "I": "i32" if narrow else "i64"}, THREADS)
+    return Geometry((step,), layout="contiguous" if all(v.dense for v in views) else "inner_contiguous")
+
+
+def _axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
+
+
+_KERNEL = Kernel(
+    "paged_kv_append", "paged_kv_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS, split=("BYTES",)
+)
+
+
+class PagedKvAppendPlan(Plan):
+    """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise.
+
+    page is the slot-th page that the table names for the sequence (flashinfer.append_paged_kv_cache). The functional
+    layer takes caches of layout "nhd", [num_pages, page_size, num_heads, d], too.
+    """
+
+    op = "attention.paged_kv_append"
+    category = OpCategory.ATTENTION
+    descriptor = PagedKvAppendDescriptor
+    args = PagedKvAppendArgs
+    raw = True
+    reference = staticmethod(reference)
+    value_policy = (
+        "a token is skipped when its position is negative or past its sequence's pages, when its page is not in "
+        "[0, num_pages), or when kv_indptr leads outside kv_indices; tokens outside token_indptr are padding"
+    )
+    variants = (
+        Variant(
+            "words", _geometry, source="attention/cache/paged_kv_append.cu", elements=ELEMENTS,
+            kernels=(_KERNEL,), guarantee=Guarantee(native=True, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        there = {name for name in TABLES if views[name] is not None}
+        check_tables(views)
+        if ("cache_offsets" in there) == ("kv_last_page_len" in there) or {"page_table", "kv_last_page_len"} <= there:
+            raise InvalidProblemError("give cache_offsets or, with kv_indices, kv_last_page_len in its place")
+        if "token_indptr" not in there and desc.num_tokens % max(desc.batch_size, 1):
+            raise InvalidProblemError(
+                f"without token_indptr every sequence gets as many tokens; k_new has {desc.num_tokens} for batch_size "
+                f"{desc.batch_size}"
+            )
+
+    @staticmethod
+    def case(draw: Any) -> PagedKvAppendDescriptor:
+        batch, new, page = draw.integer(0, 3), draw.integer(0, 4), draw.sizes(4, 1, 3, 16, 64)
+        each = -(-(batch * new + draw.integer(1, 9)) // page)
+        padded = draw.flag()
+        return PagedKvAppendDescriptor(
+            batch_size=batch, num_tokens=batch * new, num_heads=draw.integer(0, 3),
+            num_pages=batch * each + draw.integer(0, 2), page_size=page, d_k=draw.sizes(64, 0, 1, 7, 24, 128),
+            d_v=draw.sizes(64, 0, 2, 20), element=draw.element, max_pages=each if padded else 0,
+            num_indices=0 if padded else batch * each + draw.integer(0, 2),
+        )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        settle(desc, arrays)
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        *_, bad = locate(desc, **{name: arrays.get(name) for name in TABLES})
+        return None if bad is None else f"token {bad} has no place: {cls.value_policy}"
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        check_heads(shapes, "k_new", "k_cache", PAGE_LAYOUTS)
+
+    @classmethod
+    def bytes(cls, desc: Any) -> int:
+        return 2 * desc.num_tokens * desc.num_heads * (desc.d_k + desc.d_v) * desc.element.itemsize
+
+
+paged_kv_append = functional(PagedKvAppendPlan, layouts=Layouts(PAGE_LAYOUTS, inputs=("k_cache", "v_cache")))

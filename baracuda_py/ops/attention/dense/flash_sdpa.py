@@ -1,0 +1,172 @@
+"""flash_sdpa: softmax(scale · q kᵀ + …) v without the score matrix in memory (Dao 2023, FlashAttention-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....core import (
+    Args,
+    Array,
+    OpCategory,
+    Plan,
+    Scalar,
+    Vjp,
+    functional,
+    operand,
+    output,
+    scalar,
+)  # fmt: skip
+from ....core.checked import truth
+from ....core.element import unrounded
+from ....core.keywords import entry, unexpected
+from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
+from ..layouts import is_swapped, shape_of, swap, swapped_call
+from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
+
+SCORES = "batch_size num_heads query_len key_len"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashSdpaDescriptor(ScoreTerms):
+    """See `AttentionDescriptor` for the sizes and causality, `ScoreTerms` for windows, soft cap and dropout."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FlashSdpaArgs(Args):
+    """`lse` = log Σ exp(s) over the keys and the sink, in the accumulator's element: the backward takes it.
+
+    mask: True where a key is seen, or added to the scores; -inf hides a key. slopes: ALiBi's, [heads] or [batch,
+    heads]. sinks: a logit a head that takes part in the sum and has no value. seed and offset: dropout's Philox stream,
+    one element for each of [batch, heads, queries, keys]; give every call another offset. slopes and sinks are float32,
+    for float64 operands float64.
+    """
+
+    q: Array = operand("batch_size num_heads query_len d_k", layout="inner")
+    k: Array = operand("batch_size num_kv_heads key_len d_k", layout="inner")
+    v: Array = operand("batch_size num_kv_heads key_len d_v", layout="inner")
+    mask: Array | None = operand(SCORES, element="mask_elements", optional=True, broadcast=True)
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
+    y: Array = output("batch_size num_heads query_len d_v", layout="inner")
+    lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
+    seed: Scalar = scalar(0, integer=True)
+    offset: Scalar = scalar(0, integer=True)
+
+
+def reference(
+    desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None,
+    seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element."""
+    y = np.empty((*q.shape[:3], desc.d_v), q.dtype)
+    lse = np.empty(q.shape[:3], q.dtype)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for b in batches(desc):
+            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            p = made.s
+            top = p.max(axis=-1, initial=-np.inf)
+            if sinks is not None:
+                top = np.maximum(top, sinks[:, None])
+            base = np.where(top == -np.inf, 0, top).astype(q.dtype)
+            p -= base[..., None]
+            np.exp(p, out=p)
+            total = p.sum(axis=-1)
+            if sinks is not None:
+                total += np.exp(sinks[:, None] - base)
+            keep = kept(desc, b, seed, offset)
+            if keep is not None:
+                p *= keep
+            y[b] = weighted(desc, store(p), v[b], made.seen) / np.where(total == 0, 1, total)[..., None]
+            lse[b] = base + np.log(total)
+    if desc.dropout_p:
+        y *= q.dtype.type(restored(desc))
+    return {"y": y, "lse": lse}
+
+
+class FlashSdpaPlan(Plan):
+    """y = softmax(s) v with scores s = scale · q kᵀ, causal or not (torch.nn.functional.scaled_dot_product_attention).
+
+    Windows, soft cap, ALiBi, masks, sinks and dropout by the formulas of `ScoreTerms`' page. A query that sees no key
+    gives zeros and, without a sink, lse -inf.
+    """
+
+    op = "attention.flash_sdpa"
+    category = OpCategory.ATTENTION
+    descriptor = FlashSdpaDescriptor
+    args = FlashSdpaArgs
+    reference = staticmethod(reference)
+    variants = (SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW)
+    vjp = Vjp(
+        "FlashSdpaBackwardPlan",
+        grads={"q": "dq", "k": "dk", "v": "dv", "mask": "dmask", "slopes": "dslopes", "sinks": "dsinks"},
+    )
+
+    @staticmethod
+    def case(draw: Any) -> FlashSdpaDescriptor:
+        return FlashSdpaDescriptor(**terms_case(draw))
+
+    @classmethod
+    def flops(cls, desc: FlashSdpaDescriptor) -> int:
+        return 2 * desc.batch_size * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
+
+
+def attention_case(draw: Any) -> dict[str, Any]:
+    """Fields of an `AttentionDescriptor` for tests: sizes round the tiles, primes, empty axes, grouped heads."""
+    kv_heads = draw.integer(1, 2)
+    return {
+        "batch_size": draw.integer(0, 2), "num_heads": kv_heads * draw.integer(1, 3), "num_kv_heads": kv_heads,
+        "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97),
+        "d_k": draw.sizes(1, 8, 17, 32, 64, 80), "d_v": draw.sizes(1, 8, 19, 32, 72),
+        "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
+        "causal_alignment": draw.choice(ALIGNMENTS), "element": draw.element,
+    }  # fmt: skip
+
+
+def terms_case(draw: Any) -> dict[str, Any]:
+    """Fields of `ScoreTerms`: half the time windows, a soft cap, dropout."""
+    if draw.flag():
+        return attention_case(draw)
+    return attention_case(draw) | {
+        "window_left": draw.choice((None, 0, 9, 40, 200)), "window_right": draw.choice((None, 0, 5, 70)),
+        "softcap": draw.choice((0.0, 0.7, 30.0)), "dropout_p": draw.choice((0.0, 0.1, 0.75, 1.0)),
+    }  # fmt: skip
+
+
+_call = functional(FlashSdpaPlan)
+
+
+@entry(FlashSdpaPlan)
+def flash_sdpa(
+    q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, scale: float | None = None,
+    is_causal: bool = False, causal_alignment: str = "top_left", window_left: int | None = None,
+    window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0,
+    layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default.
+
+    layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], no array is copied.
+    mask broadcasts to [batch, heads, queries, keys] in either layout: bool (True is seen) or added to the scores.
+    Query i stands at key position i + shift, shift 0 or (causal_alignment "bottom_right") keys - queries, and sees the
+    keys from window_left before to window_right after it. softcap: s = softcap tanh(s / softcap), on tensor cores by
+    the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
+    logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset).
+    With return_lse also log Σ exp(s), [batch, heads, queries].
+    """
+    if unknown:
+        raise unexpected(flash_sdpa, unknown)
+    facts = {
+        "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
+        "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
+        "return_lse": return_lse,
+    }  # fmt: skip
+    if not is_swapped(layout):
+        return _call(q, k, v, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
+    names = ("y", "lse") if truth("return_lse", return_lse) else ("y",)
+    shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
+    operands = [*(swap(a) for a in (q, k, v)), mask, slopes, sinks]
+    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)

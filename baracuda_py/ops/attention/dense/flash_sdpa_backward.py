@@ -1,0 +1,187 @@
+"""flash_sdpa_backward: the gradients of flash_sdpa, its scores recomputed (Dao 2023, FlashAttention-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....core import Args, Array, OpCategory, Plan, Scalar, functional, operand, output, scalar
+from ....core.checked import truth
+from ....core.element import unrounded
+from ....core.errors import InvalidProblemError
+from ....core.keywords import entry, unexpected
+from ....interop.arrays import read
+from ....schedules.attention.dense.backward import DENSE, ROWS
+from ....schedules.attention.dense.backward_simt import simt_row
+from .flash_sdpa import SCORES, FlashSdpaDescriptor, terms_case
+from .flash_sdpa import reference as forward
+from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
+from ..score_terms import (
+    batches, biases, distance, finite, give_forward, grouped, kept, replayed, restored, scores, shared,
+)  # fmt: skip
+
+_Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
+_Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
+_ROW = "batch_size num_heads query_len"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashSdpaBackwardDescriptor(FlashSdpaDescriptor):
+    """As the forward's."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FlashSdpaBackwardArgs(Args):
+    """`y` and `lse` are the forward's, mask, slopes, sinks, seed and offset what it was given.
+
+    dmask has the mask's shape and element, dslopes the shape of slopes: summed where they broadcast. A gradient left
+    None costs nothing. What is not finite, but a bias of -inf, which hides, makes gradients NaN that it reaches, or
+    that a hidden neighbour in its tile of scores reaches.
+    """
+
+    q: Array = operand(_Q, layout="inner", values=finite)
+    k: Array = operand(_K, layout="inner", values=finite)
+    v: Array = operand(_V, layout="inner", values=finite)
+    y: Array = operand(_Y, layout="inner")
+    lse: Array = operand(_ROW, element="acc", layout="dense")
+    dy: Array = operand(_Y, layout="inner", values=finite)
+    mask: Array | None = operand(SCORES, element="mask_elements", optional=True, broadcast=True, values=biases)
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True, values=finite)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense", values=finite)
+    dq: Array | None = output(_Q, optional=True, layout="inner")
+    dk: Array | None = output(_K, optional=True, layout="inner")
+    dv: Array | None = output(_V, optional=True, layout="inner")
+    dmask: Array | None = output(SCORES, element="mask_elements", optional=True, like="mask")
+    dslopes: Array | None = output("batch_size num_heads", element="acc", optional=True, like="slopes")
+    dsinks: Array | None = output("num_heads", element="acc", optional=True, needs="sinks", layout="dense")
+    seed: Scalar = scalar(0, integer=True)
+    offset: Scalar = scalar(0, integer=True)
+
+
+def reference(
+    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
+    slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product.
+
+    The weights are what `replayed` makes of the lse.
+    """
+    inputs = {"q": q, "k": k, "v": v, "mask": mask, "slopes": slopes, "sinks": sinks}
+    grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
+    scale = q.dtype.type(desc.scale)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for b in batches(desc):
+            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            p = replayed(made.s, lse[b][..., None], desc.acc)
+            if made.seen is not None:
+                np.copyto(p, 0, where=~made.seen)  # whatever the lse is
+            keep, rows = kept(desc, b, seed, offset), grouped(dy[b], desc)
+            again = q.dtype.type(restored(desc))
+            delta = (dy[b] * y[b]).sum(axis=-1)
+            if "dsinks" in wanted:
+                logits = np.broadcast_to(sinks[:, None], lse[b].shape).astype(lse.dtype)
+                grads["dsinks"] -= (replayed(logits, lse[b], desc.acc) * delta).sum(axis=(0, 2))
+            if "dv" in wanted:
+                dropped = store(p if keep is None else p * keep)
+                grads["dv"][b] = (grouped(dropped, desc).swapaxes(-1, -2) @ rows) * again
+            if not wanted - {"dv", "dsinks"}:
+                continue
+            ds = (rows @ v[b].swapaxes(-1, -2)).reshape(p.shape)
+            if keep is not None:
+                ds *= keep * again
+            ds -= delta[..., None]
+            ds *= shared(desc, p, lse[b][..., None])
+            if made.seen is not None:
+                np.copyto(ds, 0, where=~made.seen)
+            if "dmask" in wanted:
+                _add(grads["dmask"], store(ds), b)
+            if "dslopes" in wanted:
+                _add(grads["dslopes"], -(store(ds) * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
+            if made.slope is not None:
+                ds *= made.slope
+            ds = grouped(store(ds), desc)
+            if "dq" in wanted:
+                grads["dq"][b] = ((ds @ k[b]) * scale).reshape(q[b].shape)
+            if "dk" in wanted:
+                grads["dk"][b] = ds.swapaxes(-1, -2) @ grouped(q[b] * scale, desc)
+    return grads
+
+
+def _add(total: np.ndarray, part: np.ndarray, b: slice) -> None:
+    """total += part of the batches b, summed over the axes along which total broadcasts."""
+    shape = (1,) * (part.ndim - total.ndim) + total.shape
+    axes = tuple(a for a, n in enumerate(shape) if n == 1 and part.shape[a] != 1)
+    into = total.reshape(shape)
+    into[b if shape[0] > 1 else slice(None)] += part.sum(axis=axes, keepdims=True)
+
+
+class FlashSdpaBackwardPlan(Plan):
+    """The gradients of `FlashSdpaPlan`; dk and dv are summed over the query heads that share a key head.
+
+    rowsum(dy y) first. On tensor cores then blocks of keys, which own dk and dv and add to dq in turn; else blocks of
+    queries for dq and of keys for dk and dv. The order of every sum is fixed, unless
+    `PlanPreference(deterministic=False)` lets blocks of keys add to dq as they come.
+    """
+
+    op = "attention.flash_sdpa_backward"
+    category = OpCategory.ATTENTION
+    direction = "backward"
+    descriptor = FlashSdpaBackwardDescriptor
+    args = FlashSdpaBackwardArgs
+    reference = staticmethod(reference)
+    variants = (*ROWS, simt_row(DENSE))
+
+    @staticmethod
+    def case(draw: Any) -> FlashSdpaBackwardDescriptor:
+        return FlashSdpaBackwardDescriptor(**terms_case(draw))
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        give_forward(desc, forward, arrays, ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset"))
+
+    @classmethod
+    def flops(cls, desc: FlashSdpaDescriptor) -> int:
+        return 2 * desc.batch_size * desc.num_heads * desc.pairs * (3 * desc.d_k + 2 * desc.d_v)
+
+
+_call = functional(FlashSdpaBackwardPlan)
+
+
+@entry(FlashSdpaBackwardPlan)
+def flash_sdpa_backward(
+    q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
+    scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
+    window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0,
+    seed: Any = 0, offset: Any = 0, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
+    return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default.
+
+    Facts, seed and offset are the forward's. Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask,
+    dslopes and dsinks have the shapes of what they are the gradients of, summed where that broadcasts. A boolean mask
+    has none.
+    """
+    if unknown:
+        raise unexpected(flash_sdpa_backward, unknown)
+    swapped = {"dq": (return_dq, q), "dk": (return_dk, k), "dv": (return_dv, v)}
+    others = asked({"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks})
+    facts = {
+        "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
+        "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
+    }  # fmt: skip
+    facts |= {f"return_{n}": flag for n, flag in ({n: f for n, (f, _) in swapped.items()} | others).items()}
+    for name, x in (("dmask", mask), ("dslopes", slopes), ("dsinks", sinks)):
+        if others[name] and (x is None or not read(x).element.is_float):
+            what = f"no {name[1:]} is given" if x is None else f"a mask of {read(x).element} has no gradient"
+            raise InvalidProblemError(f"{name} is wanted but {what}")
+    if not is_swapped(layout):
+        return _call(q, k, v, y, lse, dy, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
+    shapes = {name: shape_of(x, name[1:]) for name, (flag, x) in swapped.items() if truth(f"return_{name}", flag)}
+    names = (*shapes, *(name for name, flag in others.items() if flag))
+    operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), mask, slopes, sinks]
+    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)

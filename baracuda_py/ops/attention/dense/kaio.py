@@ -1,0 +1,76 @@
+"""KAIO's attention by its names: attention_tc on tensor cores, attention_flash in full precision, over FlashSdpaPlan.
+
+softmax(q kᵀ / √d_k) v; a `_causal` one has query i see the keys j ≤ i whatever the lengths (top-left, as in KAIO).
+Arrays are [sequence, d], as KAIO takes them, or [batch, heads, sequence, d], key heads shared by groups of query heads;
+any lengths, d_k ≠ d_v, any strides with d dense. y is of the operands' element (KAIO's attention_tc: always float32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....core import ElementKind, TensorRef
+from ....core.errors import InvalidProblemError, UnsupportedError
+from ....core.keywords import entry, unexpected
+from ....interop.arrays import read
+from ....schedules.attention.dense.forward import HALVES
+from .flash_sdpa import FlashSdpaPlan, flash_sdpa
+from ..layouts import named_outputs
+
+
+def _lifted(array: Any, rank: int, name: str) -> Any:
+    """An array of `rank` axes as one of a batch of one, over the same memory."""
+    if array is None:
+        return None
+    shape = read(array, name).shape
+    if len(shape) != rank:
+        raise InvalidProblemError(f"{name} must have {rank} axes, as q has, got shape {shape}")
+    if isinstance(array, TensorRef):
+        strides = (0, 0, *(array.strides or ()))
+        return TensorRef(array.ptr, (1, 1, *array.shape), strides, array.element, array.nbytes, array.device)
+    return array[None, None]
+
+
+def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bool = False,
+           stats: bool = False) -> Callable[..., Any]:  # fmt: skip
+    def function(
+        q: Any, k: Any, v: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    ) -> Any:
+        if unknown:
+            raise unexpected(function, unknown)
+        kind, shape = (lead := read(q, "q")).element, lead.shape
+        if kind not in elements:
+            raise UnsupportedError(f"{name} takes {' or '.join(map(str, elements))}, got {kind}")
+        facts = {"is_causal": causal, "return_lse": stats, "stream": stream, "preference": preference}
+        if len(shape) != 2:
+            return flash_sdpa(q, k, v, out=out, **facts)
+        names = ("y", "lse") if stats else ("y",)
+        given = named_outputs(out, names)
+        views = {n: _lifted(a, 2 if n == "y" else 1, n) for n, a in given.items()}
+        operands = [_lifted(a, 2, n) for n, a in (("q", q), ("k", k), ("v", v))]
+        made = flash_sdpa(*operands, out=views or None, **facts)
+        results = [given[n] if n in given else a[0, 0] for n, a in zip(names, made if stats else (made,), strict=True)]
+        return tuple(results) if stats else results[0]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return entry(FlashSdpaPlan, is_causal=causal)(function)
+
+
+_SEEN = ", query i seeing the keys j ≤ i"
+_TC = "softmax(q kᵀ / √d_k) v on tensor cores{}: float16 or bfloat16, sums in float32."
+_FLASH = "softmax(q kᵀ / √d_k) v{}, scores and sums in the operands' accumulator: float32, or float64."
+_STATS = " Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."
+_FULL = (ElementKind.F32, ElementKind.F64)
+
+attention_tc = _entry("attention_tc", _TC.format(""), elements=HALVES)
+attention_tc_causal = _entry("attention_tc_causal", _TC.format(_SEEN), elements=HALVES, causal=True)
+attention_flash = _entry("attention_flash", _FLASH.format(""), elements=_FULL)
+attention_flash_causal = _entry("attention_flash_causal", _FLASH.format(_SEEN), elements=_FULL, causal=True)
+attention_flash_with_stats = _entry(
+    "attention_flash_with_stats", _FLASH.format("") + _STATS, elements=_FULL, stats=True
+)  # fmt: skip
+attention_flash_causal_with_stats = _entry(
+    "attention_flash_causal_with_stats", _FLASH.format(_SEEN) + _STATS, elements=_FULL, causal=True, stats=True
+)

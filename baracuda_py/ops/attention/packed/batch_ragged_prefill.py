@@ -1,0 +1,94 @@
+"""batch_ragged_prefill: `flash_sdpa_varlen` by FlashInfer's names.
+
+flashinfer.BatchPrefillWithRaggedKVCacheWrapper; its log-sum-exp is of base 2, this one natural.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....core import Args, Array, OpCategory, Plan, functional, operand, output
+from ....core.element import unrounded
+from ....core.keywords import entry, unexpected
+from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
+from ....schedules.attention.packed import packed_form
+from .flash_sdpa_varlen import reference as varlen
+from .ragged import INDEX, Packed, PackedDescriptor, ragged_case, random_bounds
+
+BOUNDS = ("qo_indptr", "kv_indptr")
+_FORM = packed_form(BOUNDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRaggedPrefillDescriptor(PackedDescriptor):
+    """As `FlashSdpaVarlenDescriptor`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchRaggedPrefillArgs(Args):
+    """Sequence b has the rows qo_indptr[b] : qo_indptr[b + 1] of q and y, and kv_indptr likewise of k and v.
+
+    `lse` [num_heads, total_q] is natural-log, in the accumulator's element.
+    """
+
+    q: Array = operand("total_q num_heads d_k", layout="inner")
+    k: Array = operand("total_k num_kv_heads d_k", layout="inner")
+    v: Array = operand("total_k num_kv_heads d_v", layout="inner")
+    qo_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
+    kv_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_k"))
+    y: Array = output("total_q num_heads d_v", layout="inner")
+    lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
+
+
+def reference(
+    desc: PackedDescriptor, *, q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, wanted: set[str],
+    store: Any = unrounded,
+) -> Mapping[str, Any]:  # fmt: skip
+    """That of `flash_sdpa_varlen`."""
+    bounds = {"cu_seqlens_q": qo_indptr, "cu_seqlens_k": kv_indptr}
+    return varlen(desc, q=q, k=k, v=v, **bounds, wanted=wanted, store=store)
+
+
+class BatchRaggedPrefillPlan(Packed, Plan):
+    """`FlashSdpaVarlenPlan` with the names of FlashInfer's ragged prefill."""
+
+    op = "attention.batch_ragged_prefill"
+    category = OpCategory.ATTENTION
+    descriptor = BatchRaggedPrefillDescriptor
+    args = BatchRaggedPrefillArgs
+    reference = staticmethod(reference)
+    bounds = BOUNDS
+    variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+
+    @staticmethod
+    def case(draw: Any) -> BatchRaggedPrefillDescriptor:
+        return BatchRaggedPrefillDescriptor(**ragged_case(draw))
+
+
+_call = functional(BatchRaggedPrefillPlan)
+
+
+@entry(BatchRaggedPrefillPlan)
+def batch_ragged_prefill(
+    q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, *, scale: float | None = None, is_causal: bool = False,
+    causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
+    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's).
+
+    q is [total_q, heads, d], k and v [total_k, kv_heads, d]; qo_indptr and kv_indptr hold batch + 1 bounds on the
+    device, int32 or int64. Query i of a sequence stands at key position i + keys - queries: causal it sees the keys up
+    to there, and windows count from there. causal_alignment="top_left": at i. With return_lse also log Σ exp, [heads,
+    total_q].
+    """
+    if unknown:
+        raise unexpected(batch_ragged_prefill, unknown)
+    return _call(
+        q, k, v, qo_indptr, kv_indptr, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
+        window_left=window_left, window_right=window_right, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+        return_lse=return_lse, out=out, stream=stream, preference=preference,
+    )  # fmt: skip

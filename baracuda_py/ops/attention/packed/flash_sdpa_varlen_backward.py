@@ -1,0 +1,119 @@
+"""flash_sdpa_varlen_backward: dq, dk, dv of `flash_sdpa_varlen`, the scores recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....core import Args, Array, OpCategory, Plan, functional, operand, output
+from ....core.element import unrounded
+from ....core.keywords import entry, unexpected
+from ....schedules.attention.dense.backward import tensor_core_rows
+from ....schedules.attention.dense.backward_simt import simt_row
+from ....schedules.attention.packed import packed_arrangement
+from ..dense.flash_sdpa_backward import reference as dense
+from .flash_sdpa_varlen import BOUNDS, FlashSdpaVarlenPlan
+from .flash_sdpa_varlen import reference as forward
+from .ragged import INDEX, POLICY, PackedDescriptor, heads_first, ragged_case, random_bounds, sequences
+from ..score_terms import finite, give_forward
+
+_FORM = packed_arrangement(BOUNDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashSdpaVarlenBackwardDescriptor(PackedDescriptor):
+    """As the forward's."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FlashSdpaVarlenBackwardArgs(Args):
+    """`y` and `lse` are the forward's; a None gradient costs nothing. What is not finite: as flash_sdpa_backward's."""
+
+    q: Array = operand("total_q num_heads d_k", layout="inner", values=finite)
+    k: Array = operand("total_k num_kv_heads d_k", layout="inner", values=finite)
+    v: Array = operand("total_k num_kv_heads d_v", layout="inner", values=finite)
+    y: Array = operand("total_q num_heads d_v", layout="inner")
+    lse: Array = operand("num_heads total_q", element="acc", layout="dense")
+    dy: Array = operand("total_q num_heads d_v", layout="inner", values=finite)
+    cu_seqlens_q: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
+    cu_seqlens_k: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_k"))
+    dq: Array | None = output("total_q num_heads d_k", optional=True, layout="inner")
+    dk: Array | None = output("total_k num_kv_heads d_k", optional=True, layout="inner")
+    dv: Array | None = output("total_k num_kv_heads d_v", optional=True, layout="inner")
+
+
+def reference(
+    desc: PackedDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
+    wanted: set[str], store: Any = unrounded,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype q comes in: `flash_sdpa_backward` of each sequence; zeros where there is none."""
+    grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in (("q", q), ("k", k), ("v", v)) if f"d{n}" in wanted}
+    for rows, keys in sequences(cu_seqlens_q, cu_seqlens_k, desc.total_q, desc.total_k):
+        one = desc.alone(rows.stop - rows.start, keys.stop - keys.start)
+        if one.query_len and one.key_len:
+            queries = {n: heads_first(x, rows) for n, x in (("q", q), ("y", y), ("dy", dy))}
+            others = {n: heads_first(x, keys) for n, x in (("k", k), ("v", v))}
+            made = dense(one, **queries, **others, lse=lse[None, :, rows], wanted=wanted, store=store)
+            for name, grad in made.items():
+                grads[name][rows if name == "dq" else keys] = grad[0].swapaxes(0, 1)
+    return grads
+
+
+class FlashSdpaVarlenBackwardPlan(Plan):
+    """The gradients of `FlashSdpaVarlenPlan`, by the kernels of `FlashSdpaBackwardPlan`.
+
+    Those of rows of no sequence, and of a sequence with no queries or no keys, are zeros. The order of every sum is
+    fixed, unless `PlanPreference(deterministic=False)` lets blocks of keys add to dq as they come.
+    """
+
+    op = "attention.flash_sdpa_varlen_backward"
+    category = OpCategory.ATTENTION
+    direction = "backward"
+    descriptor = FlashSdpaVarlenBackwardDescriptor
+    args = FlashSdpaVarlenBackwardArgs
+    reference = staticmethod(reference)
+    value_policy = POLICY
+    variants = (*tensor_core_rows(_FORM), simt_row(_FORM))
+    infer = FlashSdpaVarlenPlan.infer
+    check_values = FlashSdpaVarlenPlan.check_values
+
+    @staticmethod
+    def case(draw: Any) -> FlashSdpaVarlenBackwardDescriptor:
+        return FlashSdpaVarlenBackwardDescriptor(**ragged_case(draw))
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        give_forward(desc, forward, arrays, ("q", "k", "v", *BOUNDS))
+
+    @classmethod
+    def flops(cls, desc: PackedDescriptor) -> int:
+        return 2 * desc.num_heads * desc.pairs * (3 * desc.d_k + 2 * desc.d_v)
+
+
+_call = functional(FlashSdpaVarlenBackwardPlan)
+
+
+@entry(FlashSdpaVarlenBackwardPlan)
+def flash_sdpa_varlen_backward(
+    q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, *,
+    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None,
+    is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
+    window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
+    out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's).
+
+    Packed as q, k and v are; every attribute as in the forward call.
+    """
+    if unknown:
+        raise unexpected(flash_sdpa_varlen_backward, unknown)
+    return _call(
+        q, k, v, y, lse, dy, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+        scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,
+        window_right=window_right, return_dq=return_dq, return_dk=return_dk, return_dv=return_dv, out=out,
+        stream=stream, preference=preference,
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""batch_paged_decode_fp8: batch_paged_decode over caches in float8_e4m3fn or float8_e5m2, with scales.
+
+The caches travel as uint8 with `aux_element` as the tag. A key is its stored element times k_scale · k_head_scale, a
+value times v_scale · v_head_scale (FlashInfer's and vLLM's k_scale and v_scale). Stored elements and the softmax's
+weights are multiplied as float16, which holds every fp8 value; sums are of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....core import Array, ElementKind, OpCategory, Scalar, element, functional, operand, scalar
+from ....core.element import FP8, unrounded
+from ....core.keywords import entry, unexpected
+from ....schedules.attention.dense.forward import HALVES
+from ....schedules.attention.decoding import Walk, mma_row
+from .batch_paged_decode import (
+    FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, reference, refuse,
+    values,
+)  # fmt: skip
+from ..layouts import PAGE_LAYOUTS, is_swapped, swap
+from .page_tables import CACHE
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPagedDecodeFp8Descriptor(BatchPagedDecodeDescriptor):
+    """As batch_paged_decode's; `aux_element` is that of the caches."""
+
+    aux_element: ElementKind = element(FP8)
+    element: ElementKind = element(HALVES)
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchPagedDecodeFp8Args(BatchPagedDecodeArgs):
+    """As batch_paged_decode's; a scale a key and value head besides k_scale and v_scale is optional."""
+
+    k_cache: Array = operand(f"{CACHE} d_k", element="aux_element", layout="inner")
+    v_cache: Array = operand(f"{CACHE} d_v", element="aux_element", layout="inner")
+    k_head_scale: Array | None = operand("num_kv_heads", element=ElementKind.F32, optional=True, layout="dense")
+    v_head_scale: Array | None = operand("num_kv_heads", element=ElementKind.F32, optional=True, layout="dense")
+    k_scale: Scalar = scalar(1.0)
+    v_scale: Scalar = scalar(1.0)
+
+
+def scaled_reference(
+    desc: Any, *, k_cache: Any, v_cache: Any, k_scale: Any, v_scale: Any, k_head_scale: Any = None,
+    v_head_scale: Any = None, wanted: set[str], store: Any = unrounded, **rest: Any
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype q comes in."""
+
+    def scaled(cache: Any, by: Any, heads: Any) -> Any:
+        by = cache.dtype.type(by)
+        return cache * (by if heads is None else (by * heads.astype(cache.dtype))[:, None, None])
+
+    caches = {"k_cache": scaled(k_cache, k_scale, k_head_scale), "v_cache": scaled(v_cache, v_scale, v_head_scale)}
+    return reference(desc, **caches, **rest, wanted=wanted, store=store)
+
+
+_SOURCE = "attention/paged/batch_paged_decode_fp8.cu"
+_SCALES = {"k_head_scale": "ptr", "v_head_scale": "ptr", "k_scale": "scalar", "v_scale": "scalar"}
+_FP8 = Walk(
+    "BatchPagedDecodeFp8", "baracuda::decoding::Fp8Cache<{C}>", (_SOURCE, _SOURCE),
+    {**FIELDS, **_SCALES}, values, "k_cache", "v_cache", refuse,
+    scales="baracuda::decoding::ScaledCache", axes={"C": FP8}, axis_values=lambda p: {"C": p.desc.aux_element}, bytes=1,
+    tiles=2, split=512, walks=True, heads=(8, 16),
+)  # fmt: skip
+
+
+class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
+    """y = softmax(scale · q (k_scale k)ᵀ) (v_scale v) for one query a sequence, over the fp8 tokens its pages hold.
+
+    A sequence without tokens gives zeros and lse -inf.
+    """
+
+    op = "attention.batch_paged_decode_fp8"
+    category = OpCategory.ATTENTION
+    descriptor = BatchPagedDecodeFp8Descriptor
+    args = BatchPagedDecodeFp8Args
+    reference = staticmethod(scaled_reference)
+    value_policy = BatchPagedDecodePlan.value_policy
+    variants = (mma_row(_FP8),)
+
+    @staticmethod
+    def case(draw: Any) -> BatchPagedDecodeFp8Descriptor:
+        return BatchPagedDecodeFp8Descriptor(**draw_case(draw), element=draw.element, aux_element=draw.choice(FP8))
+
+
+_call = functional(BatchPagedDecodeFp8Plan)
+
+
+@entry(BatchPagedDecodeFp8Plan)
+def batch_paged_decode_fp8(
+    q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
+    kv_indptr: Any = None, kv_last_page_len: Any = None, k_scale: Any = 1.0, v_scale: Any = 1.0,
+    k_head_scale: Any = None, v_head_scale: Any = None, cache_element: Any = "float8_e4m3fn",
+    scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None,
+    softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2.
+
+    A key is its element times k_scale, a value times v_scale: numbers, or 0-d arrays on the device; k_head_scale and
+    v_head_scale [kv_heads], float32, are further factors.
+    """
+    if unknown:
+        raise unexpected(batch_paged_decode_fp8, unknown)
+    if is_swapped(layout, PAGE_LAYOUTS):
+        k_cache, v_cache = swap(k_cache), swap(v_cache)
+    return _call(
+        q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, k_head_scale, v_head_scale,
+        aux_element=cache_element, k_scale=k_scale, v_scale=v_scale, scale=scale, max_cache_len=max_cache_len,
+        window_left=window_left, softcap=softcap, return_lse=return_lse, out=out, stream=stream, preference=preference,
+    )  # fmt: skip

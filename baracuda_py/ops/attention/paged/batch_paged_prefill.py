@@ -1,0 +1,206 @@
+"""batch_paged_prefill: packed queries of any lengths over keys and values in pages (chunked prefill, speculation).
+
+A cache is [num_pages, num_kv_heads, page_size, d] with any outer strides: "NHD" pages are the view with axes 1 and 2
+swapped. The new keys are in the cache already: causal, a sequence's last query stands at its last token and sees all of
+them. flashinfer.BatchPrefillWithPagedKVCacheWrapper; its log-sum-exp is of base 2, this one natural.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....core import Args, Array, OpCategory, Plan, Problem, extent, functional, integer, operand, output
+from ....core.element import unrounded
+from ....core.keywords import entry, unexpected
+from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
+from ....schedules.attention.packed import paged_form
+from ..dense.flash_sdpa import reference as dense
+from ..layouts import PAGE_LAYOUTS, is_swapped, swap
+from .page_tables import (
+    CACHE, INDEX, READ_TABLES, cells_of, check_lengths, random_ints, settle_cells, settle_room, table_fields,
+    table_params,
+)  # fmt: skip
+from ..packed.ragged import (
+    RaggedDescriptor,
+    heads_first,
+    infer_batch,
+    ragged_case,
+    random_bounds,
+    settled,
+    wrong_bounds,
+)
+
+
+def _values(p: Problem) -> Mapping[str, Any]:
+    return table_params(p, READ_TABLES)
+
+
+_FORM = paged_form("qo_indptr", table_fields(READ_TABLES), _values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPagedPrefillDescriptor(RaggedDescriptor):
+    """Keys and values are in num_pages pages of page_size tokens.
+
+    max_pages: columns of a padded page table. num_indices: length of the page list of a compressed one. max_cache_len:
+    tokens a sequence has at most, None what the table has room for.
+    """
+
+    num_pages: int = extent()
+    page_size: int = extent(minimum=1)
+    max_pages: int = extent(0)
+    num_indices: int = extent(0)
+    max_cache_len: int = integer(None, minimum=0)
+
+    def validate(self) -> None:
+        super().validate()
+        settle_room(self)
+
+    @property
+    def key_len(self) -> int:
+        return self.max_cache_len
+
+    @property
+    def max_seqlen_k(self) -> int:
+        """The most keys of a sequence."""
+        return self.max_cache_len
+
+    @property
+    def total_k(self) -> int:
+        """No more keys than that."""
+        return self.batch_size * self.max_cache_len
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchPagedPrefillArgs(Args):
+    """Sequence b has the rows qo_indptr[b] : qo_indptr[b + 1] of q and y.
+
+    The table is padded, `page_table`, or compressed (FlashInfer): pages kv_indices[kv_indptr[b] : kv_indptr[b + 1]].
+    Sequence b has `lengths[b]` tokens, the new ones included, or with `kv_last_page_len` (of a compressed table) all
+    pages but the last are full and the last holds that many. `lse` [num_heads, total_q] is natural-log, in the
+    accumulator's element.
+    """
+
+    q: Array = operand("total_q num_heads d_k", layout="inner")
+    k_cache: Array = operand(f"{CACHE} d_k", layout="inner")
+    v_cache: Array = operand(f"{CACHE} d_v", layout="inner")
+    qo_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
+    page_table: Array | None = operand("batch_size max_pages", element=INDEX, optional=True, values=random_ints)
+    lengths: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
+    kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
+    kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    y: Array = output("total_q num_heads d_v", layout="inner")
+    lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
+
+
+def reference(
+    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, wanted: set[str], store: Any = unrounded,
+    **tables: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; only cells that are seen are read."""
+    y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
+    lse = np.full((desc.num_heads, desc.total_q), -np.inf, q.dtype)
+    ends = settled(qo_indptr, desc.total_q)
+    for b in range(desc.batch_size):
+        rows = slice(ends[b], ends[b + 1])
+        page, cell, _ = cells_of(desc, b, **tables, gaps=False)
+        one = desc.alone(rows.stop - rows.start, len(page))
+        if one.query_len:
+            k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
+            made = dense(one, q=heads_first(q, rows), k=k, v=v, wanted=wanted, store=store)
+            y[rows] = made["y"][0].swapaxes(0, 1)
+            lse[:, rows] = made["lse"][0]
+    return {"y": y, "lse": lse}
+
+
+class BatchPagedPrefillPlan(Plan):
+    """`FlashSdpaPlan` of each sequence's queries over the tokens that its pages hold, bit for bit.
+
+    Rows of no sequence, and those of one without tokens, get zeros and lse -inf.
+    """
+
+    op = "attention.batch_paged_prefill"
+    category = OpCategory.ATTENTION
+    descriptor = BatchPagedPrefillDescriptor
+    args = BatchPagedPrefillArgs
+    reference = staticmethod(reference)
+    value_policy = (
+        "qo_indptr is clamped to [0, total_q] and to the largest bound before it; rows outside belong to no sequence; "
+        "a length is clamped to [0, max_cache_len] and to the sequence's pages before the first that is not in "
+        "[0, num_pages)"
+    )
+    variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        check_lengths(views)
+
+    @staticmethod
+    def case(draw: Any) -> BatchPagedPrefillDescriptor:
+        facts = ragged_case(draw)
+        batch, page = facts["batch_size"], draw.sizes(4, 1, 3, 16, 64, 256)
+        each = -(-facts.pop("total_k") // page)
+        padded = draw.flag()
+        return BatchPagedPrefillDescriptor(
+            **facts, num_pages=batch * each + draw.integer(0, 2), page_size=page, max_pages=each if padded else 0,
+            num_indices=0 if padded else batch * each + draw.integer(0, 2),
+            max_cache_len=draw.choice((None, each * page)),
+        )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        settle_cells(desc, arrays)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_batch(shapes, facts, "qo_indptr")
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
+        tables = {name: arrays.get(name) for name in READ_TABLES}
+        return found or next(
+            (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
+        )
+
+    @classmethod
+    def flops(cls, desc: Any) -> int:
+        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
+
+
+_call = functional(BatchPagedPrefillPlan)
+
+
+@entry(BatchPagedPrefillPlan)
+def batch_paged_prefill(
+    q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, *, page_table: Any = None, lengths: Any = None,
+    kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None,
+    is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
+    window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
+    layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's).
+
+    q is [total_q, heads, d]. Query i of a sequence stands at position i + tokens - queries: causal it sees the tokens
+    up to there, and windows count from there. causal_alignment="top_left": at i.
+    layout "hnd": the caches are [pages, kv_heads, page_size, d]; "nhd": [pages, page_size, kv_heads, d], read without a
+    copy. qo_indptr holds batch + 1 bounds of the queries. Give page_table [batch, max_pages] and lengths [batch], or
+    FlashInfer's kv_indices, kv_indptr [batch + 1] and kv_last_page_len [batch], all int32 or int64 on the device. With
+    return_lse also log Σ exp, [heads, total_q].
+    """
+    if unknown:
+        raise unexpected(batch_paged_prefill, unknown)
+    if is_swapped(layout, PAGE_LAYOUTS):
+        k_cache, v_cache = swap(k_cache), swap(v_cache)
+    return _call(
+        q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
+        is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left, window_right=window_right,
+        max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len, return_lse=return_lse, out=out, stream=stream,
+        preference=preference,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Geometry of attention, by use; what its rooms share is here."""

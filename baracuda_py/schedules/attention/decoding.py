@@ -1,0 +1,291 @@
+"""One query token a sequence against its cached keys, split between blocks: geometry and rows of the decoding ops.
+
+How a sequence's keys are split follows from its length alone. A `Walk` says where an op's cells stand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core import ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ...core.variant import aligned
+from .dense.forward import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale, wide
+
+SPLIT = 256  # keys of a split; more in the tensor-core row where that makes over MOST splits
+MOST = 32
+# Splits that are added first: by one block where at least WAVES waves of such blocks remain, or fewer of which the last
+# is FULL, else by the merge. H200, e4m3, 64/8 heads, batch 8, context 32768, 0.97 waves: 132 us; by the merge 145.
+FOLD = 4
+WAVES = 3
+FULL = 0.9
+THREADS = 256
+HEADS = (1, 4, 8)  # query heads a block takes at once
+MMA_THREADS = 128
+MMA_HEADS = 16
+WEIGHT_KEYS = 128  # a block of flash_decoding_weights takes
+_LIMIT = 99 << 10  # bytes of shared memory every device gives a block
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where the kernels of an op find a sequence's cells.
+
+    cache: the C++ class (`flash_decoding.cuh`). sources: the kernel files of tensor cores and of multiply-adds. fields,
+    values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
+    refuse: why a problem cannot be walked. scales: the class that the kernel which adds needs, if not `cache`. axes:
+    axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element,
+    `tiles` tiles of 16 a warp and `split` keys a split, and keep their way in shared memory if it `walks`; a block has
+    the fewest of `heads` query heads that hold a group.
+    weights: whether the op has the outputs `weights` and `mean_weights`: a kernel named "…_keep" leaves what they need.
+    """
+
+    name: str
+    cache: str
+    sources: tuple[str, str]
+    fields: Mapping[str, str]
+    values: Callable[[Problem], Mapping[str, Any]]
+    k: str = "k"
+    v: str = "v"
+    refuse: Callable[[Problem], str | None] = lambda p: None
+    scales: str = ""
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    axis_values: Callable[[Problem], Mapping[str, Any]] = lambda p: {}
+    bytes: int = 2
+    weights: bool = False
+    tiles: int = 1
+    split: int = SPLIT
+    heads: tuple[int, ...] = (MMA_HEADS,)
+    walks: bool = False
+    params: dict[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
+
+    def __post_init__(self) -> None:
+        kept = {"weights": "ptr", "scores": "workspace", "finals": "workspace", "score_stride": "i64[2]"}
+        for keep in (False, True) if self.weights else (False,):
+            name = f"{self.name}{'Keep' if keep else ''}"
+            shared = {
+                **(kept if keep else {}),
+                **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64",
+                "run": "i64", "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
+            }  # fmt: skip
+            self.params["split", keep] = Params(
+                f"{name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
+                v_stride="i64[3]", sign="f64", chunks="i32", d_k="i32", wide="i32", **shared,
+            )  # fmt: skip
+            self.params["combine", keep] = Params(
+                f"{name}CombineParams", y="ptr", lse="ptr", y_stride="i64[2]", **shared
+            )
+            if keep:
+                self.params["weights", keep] = Params(
+                    f"{name}WeightsParams", mean_weights="ptr", mean_stride="i64", **shared
+                )
+
+    def ring(self, d: int, heads: int) -> Ring:
+        """How a warp of a kernel for `heads` query heads streams cells."""
+        return RINGS[d] if self.bytes == 2 else BYTE_RINGS[heads][d]
+
+    def heads_of(self, group: int) -> int:
+        """Query heads a block takes at once."""
+        return next((heads for heads in self.heads if group <= heads), self.heads[-1])
+
+    def kernel(self, step: str, keep: bool, name: str, call: str, *axes: Any, **facts: Any) -> Kernel:
+        """A kernel of a step, as it is or with what the weights need kept; `call` has a place for that."""
+        call = call.replace("KEEP", "true" if keep else "false")
+        return Kernel(name + ("_keep" if keep else ""), call, self.params[step, keep], *axes, **facts)
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """How a row cuts the work: splits a sequence has at most, and what a block takes of them and of query heads."""
+
+    splits: int
+    run: int
+    heads: int
+    threads: int
+    pitch: int  # numbers from one part's outputs to the next's
+
+
+def _steps(
+    p: Problem, walk: Walk, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[str, Any], smem: int
+) -> Geometry:
+    """The kernel that takes the splits and the one that adds them; a part is what a block leaves."""
+    desc, k, v = p.desc, p.views[walk.k], p.views[walk.v]
+    size = desc.element.acc.itemsize
+    rows = desc.batch_size * desc.num_heads
+    chunks = -(-desc.group // tiles.heads)
+    runs = -(-tiles.splits // tiles.run)
+    stats = aligned(rows * runs * tiles.pitch * size)
+    scale = split_scale(desc)
+    shared: dict[str, Any] = {
+        "scale": scale["scale"], "splits": tiles.splits, "run": tiles.run, "runs": runs, "max_len": desc.max_cache_len,
+        "num_heads": desc.num_heads, "d_v": desc.d_v, "group": desc.group, "parts": 0, "stats": stats, **walk.values(p),
+    }  # fmt: skip
+    split = {
+        "q_stride": p.q.strides[:-1], "k_stride": k.strides[:-1], "v_stride": v.strides[:-1], "k": walk.k, "v": walk.v,
+        "sign": scale["sign"], "chunks": chunks, "d_k": desc.d_k, "wide": wide(p.q, k, v),
+    }  # fmt: skip
+    workspace = stats + aligned(rows * runs * 2 * size)
+    keep = walk.weights and not (p.weights is None and p.mean_weights is None)
+    if keep:
+        shared |= {"scores": workspace, "score_stride": (desc.num_heads * desc.max_cache_len, desc.max_cache_len)}
+        if p.weights is None:
+            workspace += aligned(rows * desc.max_cache_len * size)
+        else:
+            shared["score_stride"] = p.weights.strides[:-1]
+        shared["finals"] = workspace
+        workspace += aligned(rows * 2 * size)
+    suffix = "_keep" if keep else ""
+    steps = [
+        Step(
+            kernels[0] + suffix, (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1), {**split, **shared}, axes,
+            tiles.threads, smem,
+        ),
+        Step(kernels[1] + suffix, (rows, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, tiles.threads),
+    ]  # fmt: skip
+    if keep:
+        stride = 0 if p.mean_weights is None else p.mean_weights.strides[0]
+        grid = (desc.batch_size * -(-desc.max_cache_len // WEIGHT_KEYS), 1, 1)
+        steps.append(Step("weights_keep", grid, {"mean_stride": stride, **shared}))
+    return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(p.q, k, v, p.y))
+
+
+# ---- tensor cores ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A warp's ring of cp.async: 128-byte pages a unit has, units, and blocks a multiprocessor has registers for."""
+
+    pages: int
+    units: int
+    blocks: int
+
+
+# H200, bf16, d 128, 32/8 heads, batch 64, context 8192 and 64/8 heads, batch 16, context 32768: 500 and 488 us with
+# two blocks a multiprocessor and four units of two pages; 499 and 535 with three and three, whose 1024 equal blocks are
+# 2.6 waves; without FOLD 521 and 502. A deeper ring for a few blocks gained nothing (batch 1: 15.1 us against 14.0).
+RINGS = {
+    32: Ring(1, 5, 4), 64: Ring(1, 5, 4), 96: Ring(2, 4, 2), 128: Ring(2, 4, 2), 192: Ring(1, 8, 2), 256: Ring(1, 6, 2),
+}  # fmt: skip
+# Of elements of a byte, by query heads. H200, e4m3, bf16 queries, d 128, 64/8 heads, pages of 16, batch 64, context
+# 8192: 272 us with four blocks and three units, 291 with three and five, 298 with sixteen heads, half of them idle.
+BYTE_RINGS = {
+    heads: {d: Ring(1, 6, 2) if d > 128 else Ring(1, 3, 4) if heads == 8 else Ring(1, 5, 3) for d in HEAD_DIMS}
+    for heads in (8, MMA_HEADS)
+}
+
+
+def mma_shared_bytes(d: int, group: int, run: int, walk: Walk) -> int:
+    """A ring a warp, the queries, maxima and sums, the way, outputs of the warps and kept (`flash_decoding_mma.cu`)."""
+    heads, columns = walk.heads_of(group), 128 // walk.bytes  # columns of a page
+    ring = walk.ring(d, heads)
+    width, warps = -(-d // columns) * columns, MMA_THREADS // 32
+    kept = min(heads, group) * 4 * (width + 4) if run > 1 else 0
+    outs = min(8, group) * 4 * (width + 4)
+    queries = 2 * heads * (-(-d // 32) * 32)
+    ahead = (ring.units - 1) // (2 * width // columns // ring.pages * walk.tiles) + 2
+    way = 16 * walk.tiles * (16 + 8 * ahead) if walk.walks else 0
+    each = ring.units * ring.pages * 2048 + 16 * heads + outs + way
+    return warps * each + 16 * heads + queries + kept
+
+
+def _mma_name(d: int, heads: int) -> str:
+    return f"mma_{d}" if heads == MMA_HEADS else f"mma_{d}_{heads}"
+
+
+def mma_row(walk: Walk) -> Variant:
+    """16-bit queries: a kernel for each head_dim, and the one that adds what they leave."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
+        if why or isinstance(d, str):
+            return why or str(d)
+        splits = min(-(-desc.most_keys // walk.split), MOST)
+        heads = walk.heads_of(desc.group)
+        blocks = splits * -(-desc.group // heads) * desc.batch_size * desc.num_kv_heads
+        waves = blocks / (FOLD * walk.ring(d, heads).blocks * p.device.sms)
+        fills = waves >= WAVES or waves >= FULL * math.ceil(waves) > 0
+        run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk) <= _LIMIT else 1
+        tiles = _Tiles(splits, run, heads, MMA_THREADS, -(-desc.d_v // 4) * 4)
+        smem = mma_shared_bytes(d, desc.group, run, walk)
+        return _steps(p, walk, tiles, (_mma_name(d, heads), "merge"), walk.axis_values(p), smem)
+
+    def kernels(keep: bool) -> tuple[Kernel, ...]:
+        splits = (
+            walk.kernel(
+                "split", keep, _mma_name(d, heads),
+                f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
+                threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes),
+                spills=walk.bytes == 1,  # up to 36 bytes, on sm_80 and sm_89
+            )
+            for heads in walk.heads
+            for d in HEAD_DIMS
+            for ring in (walk.ring(d, heads),)
+        )  # fmt: skip
+        call = f"flash_decoding_merge<{{T}}, {walk.scales or walk.cache}, KEEP>"
+        return (*splits, walk.kernel("combine", keep, "merge", call, threads=MMA_THREADS, min_blocks=7))
+
+    return Variant(
+        "split_k_mma", geometry, source=walk.sources[0], elements=HALVES, kernels=_all(walk, kernels),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
+# ---- multiply-adds ---------------------------------------------------------------------------------------------------
+
+
+def shared_bytes(d: int, heads: int, kind: ElementKind) -> int:
+    """Queries, weights, and one round of the output's sum over the block (`flash_decoding.cu`)."""
+    size = kind.acc.itemsize
+    lanes = d * kind.itemsize // 16
+    groups = THREADS // lanes
+    at_once = max(1, min(heads, 16384 // (groups * d * size)))
+    return size * (heads * d + heads * SPLIT + groups * at_once * d)
+
+
+def row(walk: Walk) -> Variant:
+    """float32 and float64."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
+        if why or isinstance(d, str):
+            return why or str(d)
+        heads = next((h for h in HEADS if desc.group <= h), HEADS[-1])
+        name = "split" if heads < HEADS[-1] else f"split_{heads}"
+        if wide(p.views[walk.k], p.views[walk.v]) != 3:
+            name, heads = "split_narrow", 4
+        axes = {"D": d, "HEADS": heads} if name == "split" else {"D": d}
+        tiles = _Tiles(-(-desc.most_keys // SPLIT), 1, heads, THREADS, desc.d_v)
+        return _steps(p, walk, tiles, (name, "combine"), axes, shared_bytes(d, heads, desc.element))
+
+    def kernels(keep: bool) -> tuple[Kernel, ...]:
+        def split(name: str, heads: str, wide: str, blocks: int = 2, **more: Any) -> Kernel:
+            call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
+            axes = {"D": HEAD_DIMS, **more}
+            return walk.kernel(
+                "split", keep, name, call, axes, split=tuple(axes), threads=THREADS, min_blocks=blocks,
+                spills=blocks > 2,
+            )  # fmt: skip
+
+        # Three blocks a multiprocessor cost 4 heads up to 16 bytes of spills, once a block, and won all the same: 531
+        # us against 557 with two at batch 32, context 8192, 32/8 heads of 128 in f32 (H200).
+        few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])
+        call = f"flash_decoding_combine<{{T}}, {walk.cache}, KEEP>"
+        combine = walk.kernel("combine", keep, "combine", call, threads=THREADS, min_blocks=2)
+        many = split(f"split_{HEADS[-1]}", str(HEADS[-1]), "true")
+        return few, many, split("split_narrow", "4", "false"), combine
+
+    return Variant(
+        "split_k", geometry, source=walk.sources[1], elements=SINGLES, kernels=_all(walk, kernels),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
+def _all(walk: Walk, kernels: Callable[[bool], tuple[Kernel, ...]]) -> tuple[Kernel, ...]:
+    """A row's kernels, and where the op has weights those that keep scores and the one that makes the weights."""
+    if not walk.weights:
+        return kernels(False)
+    call = f"flash_decoding_weights<{{A}}, {walk.cache}>"
+    return *kernels(False), *kernels(True), walk.kernel("weights", True, "weights", call, threads=THREADS, min_blocks=4)

@@ -1,0 +1,266 @@
+"""The backward of attention on tensor cores: tiles of keys that own dk and dv and add to dq in turn.
+
+SM90A is wgmma, in a kernel of groups that all do the same and one of groups with tasks of their own; SM80 is mma.sync.
+One geometry; they differ in their tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
+from ....core.variant import aligned
+from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
+from .bias_gradients import MMA_KERNELS, bias_steps
+from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
+
+_SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
+_NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
+_PREPARE = dict.fromkeys(("y", "dy", "lse", "dq"), "ptr") | dict.fromkeys(("stats", "turns", "sums"), "workspace")
+_PREPARE |= {"stride": "i64[3][3]"} | _SIZES | dict.fromkeys(("chunks", "counters", "fill"), "i64") | _NUMBERS
+_GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr")
+_GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
+_GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
+_GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS | dict.fromkeys(("rising", "rising_len"), "i32")
+TOGETHER = 48 << 20  # bytes of q, dy and sums of dq that are worked on together, more or less
+# Up to so many queries, where a multiprocessor has so many tiles of keys to take, blocks hardly wait for their turns,
+# and a fixed order, which needs no zeros to add to, is the fastest. H200, TFLOP/s, 1024 tokens, full, head_dim 64: 384,
+# in any order 374; 128: 452, 433.
+SHORT, MANY = 2048, 8
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A problem in tiles of queries and of keys, for each head of `batch`; the sizes that kernels read.
+
+    `steps(segment)` go before the kernels'; what they leave takes the workspace up to `start`. `lists`: where in it
+    lists stand of the tiles of queries and of keys, the latter of sequences of `segment` keys together.
+    """
+
+    batch: int
+    tiles: int
+    key_tiles: int
+    sizes: Mapping[str, Any]
+    steps: Callable[[int], tuple[Step, ...]] = lambda segment: ()
+    start: int = 0
+    lists: tuple[int, int] | None = None
+
+    def listed(self, keys: bool) -> dict[str, int]:
+        """The lists for a kernel whose blocks take tiles of keys, or of queries."""
+        return {"list": self.lists[keys], "second": self.lists[0]} if self.lists else {}
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How operands stand: the policy by which blocks find their work (attention.cuh), strides, and `Cut`s.
+
+    `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; those of queries in order of their length, if
+    sorted_, or in order of rows. `fields`: what the policy reads besides. `before`: kernels of the steps. `terms`:
+    whether there are more score terms than a window. `apart`: whether dq is left to kernels of its own. `neighbours`:
+    see `Block`, which says it where this is 0; so does `_walk` for `rising`, key heads in turn of those that rise.
+    """
+
+    name: str
+    work: str
+    strides: Callable[..., list[tuple[int, ...]]]
+    cut: Callable[..., Cut | str]
+    fields: Mapping[str, str] = field(default_factory=dict)
+    before: tuple[Kernel, ...] = ()
+    terms: bool = False
+    apart: bool = False
+    neighbours: int = 0
+    rising: int = 0
+
+    def params(self, name: str, fields: Mapping[str, str]) -> Params:
+        """A kernel's parameters."""
+        return Params(f"{name}{self.name}Params", **fields, **self.fields)
+
+
+def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
+    """One cut for all heads of a batch of equal lengths."""
+    desc = p.desc
+    sizes = {"query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift}
+    return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
+
+
+DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True)
+
+
+def gradient_kernels(
+    name: str,
+    tilings: Mapping[int, Blocks | Groups],
+    form: Arrangement,
+    pipelined: Mapping[int, Pipeline] | None = None,
+) -> tuple[Kernel, ...]:
+    """For each head_dim a unit, and one a kernel with score terms or that rises; pipelined: but for masks, dropout."""
+    prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
+    more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
+    made = []
+    for d, masked in tilings.items():
+        t = (pipelined or {}).get(d, masked)
+        unit, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}, {t.keys}"
+        facts: dict[str, Any] = {"unit": unit, "source": t.source}
+        made += [
+            Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {form.work}>", prepare, **facts),
+            Kernel(
+                f"gradients_{unit}", f"{t.call(d)}{form.work}, 0>", gradients, threads=t.threads, min_blocks=t.blocks,
+                spills=t.spills, **facts,
+            ),
+        ]  # fmt: skip
+        made += [
+            Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, **facts)
+            for of in dict.fromkeys((t, masked if form.terms else t))
+        ]
+        others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", more)] if form.terms else []
+        others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
+        made += [
+            Kernel(
+                f"gradients_{unit}{suffix}", f"{of.call(d)}{form.work}, {last}>", params, threads=of.threads,
+                min_blocks=of.terms_blocks or of.blocks, spills=True, source=of.source,
+            )
+            for suffix, of, last, params in others
+        ]  # fmt: skip
+    return tuple(made)
+
+
+def _wgmma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
+    if max(p.desc.d_k, p.desc.d_v) <= 32:
+        return "head_dim up to 32 is faster without: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
+    d = head_dim(p.desc, SM90A)
+    if isinstance(d, str):
+        return d
+    masked = form.terms and level(p, sinks=False) == 2
+    return gradient_steps(p, d, "wgmma", SM90A[d] if masked else PIPELINED.get(d, SM90A[d]), form, any_order)
+
+
+def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
+    d = head_dim(p.desc, WIDE)
+    if isinstance(d, str):
+        return d
+    if d in NARROW and WIDE[d].smem(d) > p.device.smem:
+        return gradient_steps(p, d, "narrow", NARROW[d], form, any_order)
+    return gradient_steps(p, d, "wide", WIDE[d], form, any_order)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """In which order blocks take tiles of keys, and sums of dq are made.
+
+    `in_turn` key heads at a time, and of packed sequences `segment` keys. The first `rising` key heads of a sequence
+    walk queries up, if it has up to `rising_len` of them and `rises`: whether any may.
+    """
+
+    any_order: bool
+    rising: int
+    rising_len: int
+    rises: bool
+    in_turn: int
+    segment: int
+
+
+def _walk(p: Problem, d: int, t: Blocks | Groups, form: Arrangement, cut: Cut, any_order: bool, more: int) -> Walk:
+    desc = p.desc
+    each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
+    kv_heads, padded = cut.batch * desc.num_kv_heads, cut.tiles * t.queries
+    short = padded <= SHORT and kv_heads * cut.key_tiles >= MANY * p.device.sms
+    any_order = any_order and not (short and t.sides and (desc.is_causal or not t.rises))
+    # Whichever gradients are wanted: each has the bits that it has with the others.
+    rising = desc.num_kv_heads * 7 // 8 if t.rises and not (form.apart or any_order) and desc.is_causal else 0
+    one_by_one = desc.group == 1 and desc.window_left is None
+    rising_len = TOGETHER // (each if one_by_one else each * t.neighbours)
+    rises = bool(rising and not more and (not form.terms or desc.query_len <= rising_len))
+    stay = TOGETHER // (each * max(1, padded))  # key heads whose rows stay in the L2 cache
+    in_turn = max(form.neighbours or t.neighbours, stay)
+    if rises and one_by_one:
+        in_turn = form.rising or max(1, min(2 * p.device.sms // max(1, cut.key_tiles), stay))
+    in_turn = min(kv_heads, in_turn)
+    return Walk(any_order, rising, rising_len, rises, in_turn, TOGETHER // (each * max(1, in_turn)))
+
+
+def gradient_steps(
+    p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangement, any_order: bool
+) -> Geometry | str:
+    """Two steps, three where dq is finished; workspace: two numbers a row, turns, the sums of dq where blocks add."""
+    desc = p.desc
+    more = level(p, sinks=False) if form.terms else 0
+    if more and (why := refuse_terms(desc)):
+        return why
+    cut = form.cut(p, t.queries, t.keys, False)
+    if isinstance(cut, str):
+        return cut
+    heads, kv_heads = cut.batch * desc.num_heads, cut.batch * desc.num_kv_heads
+    tiles, key_tiles = cut.tiles, cut.key_tiles
+    padded, counters = tiles * t.queries, heads * tiles + 1
+    turns = cut.start + aligned(8 * heads * padded)
+    sums = turns + aligned(4 * counters)
+    summed = p.dq is not None and (key_tiles > 1 or t.sides) and not form.apart
+    walk = _walk(p, d, t, form, cut, any_order, more)
+    any_order = walk.any_order and summed
+    elements = heads * padded * d if summed else 0
+    workspace = sums + aligned(4 * elements)
+    common = {
+        "stats": cut.start, "turns": turns, "sums": sums, **cut.sizes, **cut.listed(keys=True), "padded": padded,
+        "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v, "tiles": tiles, **window(desc),
+    }  # fmt: skip
+    rows = 512 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
+    chunks = max(1, -(-padded // rows))
+    prepare = {
+        "stride": form.strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
+        "fill": elements // 4 if any_order else 0,
+    }  # fmt: skip
+    steps: list[Step] = []
+    if heads:
+        steps = [*cut.steps(walk.segment), Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)]
+    views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
+    if kv_heads * key_tiles and any(g is not None and g.size for g in views[5 if form.apart else 4 :]):
+        gradients = {
+            "stride": form.strides(*views), "key_tiles": key_tiles, "scale": desc.scale,
+            "chunk": walk.in_turn, "heads": heads, "group": desc.group, "any_order": int(any_order),
+            "wide": wide(*views), "rising": walk.rising, "rising_len": walk.rising_len,
+        }  # fmt: skip
+        items = kv_heads * key_tiles
+        grid = (min(items, p.device.sms) if t.stays else items, 1, 1)
+        kernel = f"gradients_{name}_{d}{'_rising' if walk.rises else LEVELS[more]}"
+        params = common | gradients
+        params |= terms(p, desc.scale) if more else {}
+        smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
+        steps.append(Step(kernel, grid, params, {}, t.threads, smem))
+        if any_order or (t.sides and summed):
+            warps = heads * tiles * (t.queries // 16) * (d // 32)
+            steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
+    if form.terms:
+        biases, workspace = bias_steps(p, workspace)
+        steps += biases
+    return Geometry(tuple(steps), workspace, layout(*views, p.y))
+
+
+def _row(
+    name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...], form: Arrangement
+) -> Variant:
+    return Variant(
+        name, partial(geometry, form=form), source=f"attention/dense/flash_sdpa_backward_{name}.cu",
+        kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before), elements=HALVES, design=design,
+        guarantee=TENSOR_CORES,
+    )  # fmt: skip
+
+
+def _free(row: Variant) -> Variant:
+    """The same kernels, their blocks adding to dq with atomics when they get there, waiting for no other."""
+    guarantee = replace(row.guarantee, deterministic=False, bit_stable=False, batch_invariant=False)
+    geometry = partial(row.geometry, any_order=True)
+    return replace(row, name=f"{row.name}_any_order", geometry=geometry, guarantee=guarantee)
+
+
+def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
+    """The rows of wgmma and mma.sync, in any order of sums and in a fixed one."""
+    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, gradient_kernels("wgmma", SM90A, form, PIPELINED), form)
+    kernels = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
+    mma = _row("mma", _mma, ArchSku.SM80, kernels, form)
+    return _free(wgmma), wgmma, _free(mma), mma
+
+
+ROWS = tensor_core_rows(DENSE)

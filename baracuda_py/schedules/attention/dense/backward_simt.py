@@ -1,0 +1,93 @@
+"""The backward of attention by multiply-adds: rowsum(dy y), then blocks of queries for dq and of keys for dk and dv."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....core import Geometry, Guarantee, Kernel, Problem, Relative, Step, Variant
+from ....core.variant import aligned
+from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from .backward import Arrangement
+from .bias_gradients import DELTA, DELTA_THREADS, bias_steps, delta_step
+from .bias_gradients import SIMT_KERNELS as BIAS_KERNELS
+from .forward import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale, wide
+
+_SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "key_tiles", "chunk"), "i64")
+_SIZES |= dict.fromkeys(("scale", "sign", "signed_scale"), "f64")
+_SIZES |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
+_INPUTS = dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr") | {"delta": "workspace"}
+_DQ = _INPUTS | {"dq": "ptr", "stride": "i64[5][3]"} | _SIZES
+_DKV = _INPUTS | {"dk": "ptr", "dv": "ptr", "stride": "i64[6][3]"} | _SIZES
+
+
+def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
+    desc, d = p.desc, head_dim(p.desc)
+    if isinstance(d, str):
+        return d
+    views = (p.q, p.k, p.v, p.dy, p.y, p.dq, p.dk, p.dv)
+    size = desc.element.acc.itemsize
+    rows, smem = block_rows(d, size), shared_bytes(d, size)
+    cut = form.cut(p, rows, rows, True)
+    if isinstance(cut, str):
+        return cut
+    heads, kv_heads, count = cut.batch * desc.num_heads, cut.batch * desc.num_kv_heads, cut.sizes["query_len"]
+    sizes = {
+        "delta": cut.start, **cut.sizes, **window(desc), "tiles": cut.tiles, "key_tiles": cut.key_tiles,
+        **split_scale(desc), "signed_scale": desc.scale, "num_heads": desc.num_heads, "group": desc.group,
+        "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
+    }  # fmt: skip
+    suffix = LEVELS[level(p, sinks=False)] if form.terms else ""
+    if suffix:
+        if why := refuse_terms(desc):
+            return why
+        sizes |= terms(p, split_scale(desc)["scale"])
+    steps = list(cut.steps(0)) if heads else []
+    summed = bool((p.dq is not None or p.dk is not None) and heads * count)
+    if summed:
+        steps.append(delta_step(p, "delta", cut.start, form.strides(p.y, p.dy), heads, count))
+    # Causal: the longest tiles of all heads first; else a head's tiles together.
+    if p.dq is not None and p.dq.size:
+        params = {"stride": form.strides(p.q, p.k, p.v, p.dy, p.dq), "chunk": heads, **sizes, **cut.listed(keys=False)}
+        params["wide"] = wide(p.q, p.k, p.v, p.dy, p.dq)
+        steps.append(Step(f"dq{suffix}", (cut.tiles * heads, 1, 1), params, {"D": d}, THREADS, smem))
+    if any(g is not None and g.size for g in (p.dk, p.dv)):
+        views_ = (p.q, p.k, p.v, p.dy, p.dk, p.dv)
+        params = {"stride": form.strides(*views_), "wide": wide(*views_), **sizes, **cut.listed(keys=True)}
+        params["chunk"] = kv_heads if desc.is_causal else 1
+        steps.append(Step(f"dkv{suffix}", (cut.key_tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
+    workspace = cut.start + (aligned(heads * count * size) if p.dq is not None or p.dk is not None else 0)
+    if form.terms:
+        more, workspace = bias_steps(p, workspace, cut.start if summed else None)
+        steps += more
+    return Geometry(tuple(steps), workspace, layout(*views))
+
+
+def block_rows(d: int, size: int) -> int:
+    """Rows a block owns (`BackwardTile` in flash_sdpa_backward_simt.cuh): what two sets of sums leave registers for."""
+    return (64 if d <= 128 else 32) if size == 4 else (32 if d <= 64 else 16)
+
+
+def shared_bytes(d: int, size: int) -> int:
+    """The two chunks of a score product, or the rows of values, and two tiles of scores (`BackwardTile`)."""
+    stage, pad = (64 if d % 64 == 0 else 32, 4) if size == 4 else (32, 2)
+    rows = block_rows(d, size)
+    chunks = max((rows + 64) * (stage + pad), min(64, 1 << ((32768 // (d * size)).bit_length() - 1)) * d)
+    return size * (chunks + 2 * rows * (64 + pad))
+
+
+def simt_row(form: Arrangement) -> Variant:
+    """The row of plain multiply-adds."""
+    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
+    kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
+    for n, suffix in LEVELS.items() if form.terms else ((0, ""),):
+        for name, fields in (("dq", _DQ), ("dkv", _DKV)):
+            params = form.params(f"Flash{name.capitalize()}{'Terms' if n else ''}", fields | (TERMS if n else {}))
+            # dkv, at head_dim 96 and 128: up to 5 registers of loop bounds on one target or the other.
+            spills = n > 0 or name == "dkv"
+            template = f"flash_{name}<{{T}}, {{D}}, {form.work}, {n}>"
+            kernels.append(Kernel(name + suffix, template, params, spills=spills, **facts))
+    return Variant(
+        "simt", lambda p: _geometry(p, form), source="attention/dense/flash_sdpa_backward.cu", elements=SINGLES,
+        kernels=(*kernels, *(BIAS_KERNELS if form.terms else ()), *form.before),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""Gradients of what attention adds to its scores: dmask, dslopes, dsinks.
+
+Kernels: kernels/attention/dense/flash_bias_gradients.cu.
+
+A row of the backward appends `bias_steps(p, workspace)` to its steps, and SIMT_KERNELS or MMA_KERNELS to its kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ....core import ElementKind, Kernel, Params, Problem, Step, View
+from ....core.variant import aligned
+from ..score_terms import KINDS, TERMS, terms, window
+from .forward import THREADS, split_scale, strides, wide
+
+DELTA = Params(
+    "FlashDeltaParams", y="ptr", dy="ptr", delta="workspace", stride="i64[2][3]", query_len="i64", rows="i64",
+    num_heads="i32", d_v="i32", wide="i32", each="i32",
+)  # fmt: skip
+_OWN = {"out": "ptr", "parts": "workspace", "own": "i64[4]", "out_stride": "i64[4]"}
+_OWN |= dict.fromkeys(("query_len", "key_len", "splits"), "i64") | dict.fromkeys(
+    ("each_row", "each_col", "out_kind"), "i32"
+)
+GRADIENT = Params(
+    "FlashBiasParams", **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), delta="workspace", **_OWN, **TERMS,
+    stride="i64[4][3]", loops="i64[4]", steps="i64", each="i64", shift="i64", left="i64", right="i64", scale="f64",
+    sign="f64", signed_scale="f64", **dict.fromkeys(("num_heads", "group", "d_k", "d_v", "wide", "distance"), "i32"),
+)  # fmt: skip
+SUM = Params("FlashBiasSumParams", **_OWN, elements="i64")
+SINKS = Params(
+    "FlashSinkGradientsParams",
+    sinks="ptr",
+    lse="ptr",
+    dsinks="ptr",
+    delta="workspace",
+    batch_size="i64",
+    query_len="i64",
+)
+DELTA_THREADS = 256
+SINK_THREADS = 1024
+_KEYS = 64
+_BLOCKS = 1024  # where a gradient has fewer tiles, several blocks share one
+_SPLITS = 64  # at most so many; they are added one after the other
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of `flash_bias_gradient`: queries by 64 keys of a tile of scores, threads, bytes of shared memory."""
+
+    rows: int
+    threads: int
+    smem: int
+
+
+def block(kind: ElementKind) -> _Block:
+    """Two chunks of both operands of a product on tensor cores, else one (`BackwardTile` of 32 columns)."""
+    if kind.itemsize == 2:
+        return _Block(128, 256, 2 * 2 * (128 + _KEYS) * 64)
+    return (
+        _Block(64, THREADS, 4 * (64 + _KEYS) * 68) if kind.itemsize == 4 else _Block(32, THREADS, 8 * (32 + _KEYS) * 34)
+    )
+
+
+def _kernels(name: str, call: str, threads: int) -> tuple[Kernel, ...]:
+    unit: dict[str, Any] = {"source": f"attention/dense/{name}.cu", "unit": "bias"}
+    rows: Any = lambda kind: {"ROWS": (block(kind).rows,)}  # noqa: E731
+    return (
+        Kernel("bias_delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS, **unit),
+        Kernel("bias_gradient", f"{call}<{{T}}>", GRADIENT, {}, threads=threads, min_blocks=2, spills=True, **unit),
+        Kernel("bias_sum", "flash_bias_sum<{T}, {ROWS}>", SUM, rows, **unit),
+        Kernel("bias_sinks", "flash_sink_gradients<{T}>", SINKS, {}, threads=SINK_THREADS, **unit),
+    )
+
+
+# Two blocks an SM spill 500 bytes and are faster than one that does not: H200, bf16, head_dim 128, 4 x 4096 queries,
+# causal, dmask of [1, 1, q, k] 3.3 ms against 4.1, of [b, 1, 1, k] 2.6 against 3.4.
+SIMT_KERNELS = _kernels("flash_bias_gradients", "flash_bias_gradient", THREADS)
+MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 256)
+
+
+def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
+    """rowsum(dy y) of all rows of y and dy, whose strides are given, to the workspace from byte `at` on.
+
+    `each`: terms that flash_dq and flash_dkv add up in one chain.
+    """
+    rows, desc = heads * query_len, p.desc
+    lanes = 1 if desc.element.acc is desc.element else 32  # that share a row
+    params = {
+        "delta": at, "stride": stride, "query_len": query_len, "rows": rows, "num_heads": desc.num_heads,
+        "d_v": desc.d_v, "wide": wide(p.y, p.dy), "each": 32 if desc.element is ElementKind.F64 else desc.d_v,
+    }  # fmt: skip
+    return Step(kernel, (-(-rows * lanes // DELTA_THREADS), 1, 1), params, {}, DELTA_THREADS)
+
+
+def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tuple[Step, ...], int]:
+    """The steps that write those of dmask, dslopes and dsinks that are wanted, and the workspace with theirs.
+
+    workspace: bytes that the row's other steps use. delta: where they leave rowsum(dy y) of all rows, dense in the
+    accumulator's element, if they do.
+    """
+    desc, steps = p.desc, []
+    wanted = [g for g in (p.dmask, p.dslopes, p.dsinks) if g is not None and g.size]
+    if not wanted:
+        return (), workspace
+    if delta is None:
+        heads, delta = desc.batch_size * desc.num_heads, workspace
+        workspace += aligned(heads * desc.query_len * desc.element.acc.itemsize)
+        if heads * desc.query_len:
+            steps.append(delta_step(p, "bias_delta", delta, strides(p.y, p.dy), heads, desc.query_len))
+    parts = workspace
+    for name, view in (("dmask", p.dmask), ("dslopes", p.dslopes)):
+        if view is not None and view.size:
+            made, end = _gradient(p, name, view, delta, parts)
+            steps += made
+            workspace = max(workspace, end)
+    if p.dsinks is not None and p.dsinks.size:
+        params = {"delta": delta, "batch_size": desc.batch_size, "query_len": desc.query_len}
+        steps.append(Step("bias_sinks", (desc.num_heads, 1, 1), params, {}, SINK_THREADS))
+    return tuple(steps), workspace
+
+
+def _gradient(p: Problem, name: str, view: View, delta: int, parts: int) -> tuple[list[Step], int]:
+    """The steps for dmask or dslopes, which is 1 long along queries and keys, and the workspace's end."""
+    desc = p.desc
+    size, b = desc.element.acc.itemsize, block(desc.element)
+    extents = (desc.batch_size, desc.num_heads, desc.query_len, desc.key_len)
+    shape, pitches = (view.shape, view.strides) if name == "dmask" else ((*view.shape, 1, 1), (*view.strides, 0, 0))
+    shape, pitches = (1,) * (4 - len(shape)) + shape, (0,) * (4 - len(shape)) + pitches
+    full = [n == extent for n, extent in zip(shape, extents, strict=True)]
+    tiles = (*extents[:2], -(-desc.query_len // b.rows), -(-desc.key_len // _KEYS))
+    own = [n if whole else 1 for n, whole in zip(tiles, full, strict=True)]
+    loops = [1 if whole else n for n, whole in zip(tiles, full, strict=True)]
+    count = math.prod(loops)
+    each = max(
+        1, -(-count // min(_SPLITS, -(-_BLOCKS // math.prod(own[full[0] :]))))
+    )  # a batch does not see the others
+    splits = max(1, -(-count // each))
+    common = {
+        "parts": parts, "own": own, "out_stride": pitches, "query_len": desc.query_len, "key_len": desc.key_len,
+        "splits": splits, "each_row": int(full[2]), "each_col": int(full[3]), "out_kind": KINDS[view.element],
+        "out": name,
+    }  # fmt: skip
+    views = (p.q, p.k, p.v, p.dy)
+    params = common | {
+        "delta": delta, "stride": strides(*views), "loops": loops, "steps": count, "each": each, "shift": desc.shift,
+        **split_scale(desc), "signed_scale": desc.scale, "num_heads": desc.num_heads,
+        "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
+        "wide": wide(*views), "distance": int(name == "dslopes"), **window(desc),
+        **terms(p, split_scale(desc)["scale"]),
+    }  # fmt: skip
+    steps = [Step("bias_gradient", (math.prod(own) * splits, 1, 1), params, {}, b.threads, b.smem)]
+    if splits == 1:
+        return steps, parts
+    steps.append(Step("bias_sum", (-(-view.size // 256), 1, 1), common | {"elements": view.size}, {"ROWS": b.rows}))
+    return steps, parts + aligned(
+        math.prod(own) * splits * (b.rows if full[2] else 1) * (_KEYS if full[3] else 1) * size
+    )

@@ -1,0 +1,380 @@
+"""Attention over tiles of queries: what its kernels share in geometry, and the forward's rows.
+
+SM90A is for Hopper's wgmma. SM80 and SM89 are tensor-core designs of one kernel and differ in their tilings; SIMT is
+plain multiply-adds in the accumulator's element, for float32 and float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
+from ....core.variant import aligned
+from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
+
+HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+FORWARD_DIMS = (*HEAD_DIMS, 512)
+COLUMNS = 256  # of v that a block of the forward takes at most
+HALVES = (ElementKind.F16, ElementKind.BF16)
+SINGLES = (ElementKind.F32, ElementKind.F64)
+THREADS = 128  # of a SIMT block
+# Tensor cores cut the bits below an accumulator's off where a CUDA core rounds, so errors of a sum lean to one side.
+TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
+L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
+
+FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"ticket": "workspace", "stride": "i64[4][3]"}
+FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "heads"), "i64") | {
+    "scale": "f64",
+    "sign": "f64",
+}
+FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32") | {"unit_log2": "f32"}
+PARAMS = Params("FlashSdpaParams", **FIELDS)
+TICKET = Params("FlashTicketParams", ticket="workspace")
+
+
+def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
+    """The template's head_dim out of `dims`, which ascend, or why there is none."""
+    widest = max(desc.d_k, desc.d_v)
+    return next((d for d in dims if widest <= d), f"head_dim {widest} is beyond {max(dims)}")
+
+
+def strides(*views: View | None) -> list[tuple[int, ...]]:
+    """Every operand's strides but the inner one; zeros for an absent operand."""
+    return [v.strides[:-1] if v is not None else (0, 0, 0) for v in views]
+
+
+def wide(*views: View | None) -> int:
+    """A bit for each operand whose rows all start 16-byte aligned and are whole 16-byte pieces."""
+    fits = [v is not None and v.aligned(16) and v.shape[-1] * v.element.itemsize % 16 == 0 for v in views]
+    return sum(1 << n for n, fit in enumerate(fits) if fit)
+
+
+def layout(*views: View | None) -> str:
+    """The layout class for the SKU."""
+    return "contiguous" if all(v.dense for v in views if v is not None) else "inner_contiguous"
+
+
+def parts(desc: Any) -> int:
+    """Blocks that share the columns of v past head_dim 256; each makes the scores anew."""
+    return max(1, -(-desc.d_v // COLUMNS))
+
+
+def split_scale(desc: Any) -> dict[str, float]:
+    """|scale| and its sign. One that vanishes in float32 becomes sign 0 and magnitude 1, so that -inf stays -inf."""
+    size = abs(desc.scale)
+    if size < 2.0**-120:
+        return {"scale": 1.0, "sign": 0.0}
+    return {"scale": size, "sign": math.copysign(1.0, desc.scale)}
+
+
+def scales(desc: Any) -> dict[str, float]:
+    """The same and what takes a score to a power of 2."""
+    split = split_scale(desc)
+    return split | {"unit_log2": single(split["scale"] * math.log2(math.e))}
+
+
+def chunk(desc: Any) -> int:
+    """Heads at a time that walk over their keys together under a causal mask: their keys and values fit the L2 cache.
+
+    With all heads at once every tile of queries reads the keys from memory again: 238 TFLOP/s against 253 on an H200 at
+    head_dim 256 and 1024 keys.
+    """
+    size = desc.key_len * (desc.d_k + desc.d_v) * desc.element.itemsize
+    return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
+
+
+@dataclass(frozen=True)
+class Form:
+    """How operands stand: a kernel's parameters, how its blocks find their work (`Work`, attention.cuh), launches.
+
+    `launch(problem, kernel, axes, rows, threads, smem)`: a block takes `rows` queries. `before`: kernels it runs first.
+    `names`: the operands that are q, k, v and y. `spills`: whether a kernel may, for what it knows of its sequence.
+    `terms`: the parameters of the kernels named `<kernel>_terms`, which know more score terms than scale and causality.
+    """
+
+    params: Params
+    work: str
+    launch: Callable[..., Geometry | str]
+    before: tuple[Kernel, ...] = ()
+    terms: Params | None = None
+    names: tuple[str, str, str, str] = ("q", "k", "v", "y")
+    spills: bool = False
+
+
+def dense(
+    p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int, **more: Any
+) -> Geometry:
+    """One block for every `rows` queries of every head; `more` are parameters beyond FIELDS."""
+    desc = p.desc
+    tiles = -(-desc.query_len // rows)
+    heads = desc.batch_size * desc.num_heads
+    params = {
+        "stride": strides(p.q, p.k, p.v, p.y), "query_len": desc.query_len, "key_len": desc.key_len,
+        "shift": desc.shift, "tiles": tiles, "heads": heads, "ticket": 0, **scales(desc),
+        "num_heads": desc.num_heads, "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
+        "causal": int(desc.is_causal), **window(desc),
+        "wide": wide(p.q, p.k, p.v, p.y), "chunk": chunk(desc), **more,
+    }  # fmt: skip
+    step = Step(kernel, (tiles * heads, parts(desc), 1), params, axes, threads, smem)
+    return Geometry((step,), layout=layout(p.q, p.k, p.v, p.y))
+
+
+def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
+    """The same with score terms, where there are any."""
+    more = level(p)
+    if not more:
+        return dense(p, kernel, axes, rows, threads, smem)
+    if why := refuse_terms(p.desc):
+        return why
+    if more == 2:
+        axes = {name: value for name, value in axes.items() if name != "WIDE"}
+    return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p, split_scale(p.desc)["scale"]))
+
+
+DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)))
+
+
+# ---- tensor cores ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A block of `flash_sdpa_mma` for one head_dim: warps, 16-row tiles a warp, keys a tile, buffers, blocks an SM."""
+
+    warps: int
+    tiles: int
+    keys: int
+    stages: int
+    blocks: int
+    spills: bool = False
+    terms: tuple[int, int] = (0, 0)  # blocks an SM with score terms, and with masks, if not as many
+
+    source = ""  # the row's
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    @property
+    def rows(self) -> int:
+        """Queries a block takes."""
+        return 16 * self.warps * self.tiles
+
+    def smem(self, d: int) -> int:
+        """Bytes: the queries, and `stages` tiles of keys and of values; 99 KB at most, which every device has."""
+        return 2 * (d * self.rows + self.stages * self.keys * (d + min(d, COLUMNS)))
+
+    def call(self, d: int, rest: str, kernel: str = "flash_sdpa_mma") -> str:
+        """The kernel's template."""
+        return f"{kernel}<{{T}}, {d}, {self.warps}, {self.tiles}, {self.keys}, {self.stages}, {rest}>"
+
+
+@dataclass(frozen=True)
+class GroupTiling:
+    """A block of `flash_sdpa_wgmma` for one head_dim: warpgroups of 64 queries, and blocks an SM."""
+
+    groups: int
+    blocks: int
+    spills: bool = False
+    terms: tuple[int, int] = (0, 0)
+    keys: int = 64
+    source = ""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * self.groups
+
+    @property
+    def rows(self) -> int:
+        """Queries a block takes."""
+        return 64 * self.groups
+
+    def smem(self, d: int) -> int:
+        """Bytes: the queries and two tiles of keys and of values, from a multiple of 1024 on."""
+        return 1024 + 2 * d * (self.rows + 4 * self.keys)
+
+    def call(self, d: int, rest: str) -> str:
+        """The kernel's template."""
+        return f"flash_sdpa_wgmma<{{T}}, {d}, {self.groups}, {self.keys}, {rest}>"
+
+
+@dataclass(frozen=True)
+class PipelineTiling(GroupTiling):
+    """A block of `flash_sdpa_pipelined`, which stays: a warpgroup more, which loads."""
+
+    groups: int = 2
+    blocks: int = 1
+    spills: bool = True
+    source = "attention/dense/flash_sdpa_pipelined.cu"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (self.groups + 1)
+
+    def smem(self, d: int) -> int:
+        """As above; up to head_dim 128 the queries twice; and 64 columns of outputs."""
+        return super().smem(d) + (2 * d * self.rows if d <= 128 else 0) + 128 * self.rows
+
+    def call(self, d: int, rest: str) -> str:
+        """The kernel's template."""
+        return f"flash_sdpa_pipelined<{{T}}, {d}, {self.keys}, {rest}>"
+
+
+# 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
+# H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
+# At 256 seven registers are spilled around the branch that walks a row of huge scores again.
+SM80 = {
+    32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms=(2, 2)),
+    96: Tiling(4, 2, 64, 2, 2),
+    128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2),
+    256: Tiling(4, 1, 64, 1, 2, spills=True), 512: Tiling(4, 1, 16, 1, 1),
+}  # fmt: skip
+# One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
+SM89 = {
+    32: Tiling(8, 2, 64, 2, 1), 64: Tiling(8, 2, 64, 2, 1), 96: Tiling(8, 2, 32, 2, 1),
+    128: Tiling(8, 2, 32, 2, 1), 192: Tiling(8, 1, 32, 2, 1), 256: Tiling(8, 1, 16, 2, 1),
+    512: Tiling(4, 1, 16, 1, 1),
+}  # fmt: skip
+# One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
+# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks of 168 registers 422; three groups with a
+# loader 417); it spills 52 bytes since bases are lazy, which is worth more (484 instead of 464). Masks there take 168
+# registers: four blocks of 128 spill 1 KB.
+SM90A = {
+    64: GroupTiling(1, 4, spills=True, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
+    256: GroupTiling(2, 1),
+}  # fmt: skip
+# Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two groups share what a third loads.
+PIPELINE = {128: PipelineTiling(keys=128), 192: PipelineTiling(), 256: PipelineTiling()}
+
+
+def _row(
+    name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], form: Form, not_32: str = "",
+    pipeline: Mapping[int, PipelineTiling] | None = None,
+) -> Variant:  # fmt: skip
+    """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces, any rows, and score terms.
+
+    not_32: why head_dims up to 32 are left to the next row, if they are. pipeline: tilings without masks and dropout.
+    """
+    pipelined = pipeline or {}
+
+    def tiling(d: int, more: int) -> Tiling | GroupTiling:
+        return pipelined.get(d, tilings[d]) if more < 2 else tilings[d]
+
+    kernels = []
+    for d in tilings:
+        for more in LEVELS if form.terms else (0,):
+            t = tiling(d, more)
+            both = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
+            call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
+            params, blocks = (form.terms, t.terms[more - 1] or t.blocks) if more else (form.params, t.blocks)
+            kernels.append(
+                Kernel(
+                    f"{name}_{d}{LEVELS[more]}", call, params, threads=t.threads, min_blocks=blocks,
+                    spills=more > 0 or t.spills or form.spills, source=t.source, **both,
+                )
+            )  # fmt: skip
+
+    def geometry(p: Problem) -> Geometry | str:
+        if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
+            return not_32
+        if p.desc.key_len >= 2**30:
+            return "more than 2^30 keys"
+        d = head_dim(p.desc, tilings)
+        if isinstance(d, str):
+            return d
+        t = tiling(d, level(p) if form.terms else 0)
+        axes = {"WIDE": wide(*(p.views[n] for n in form.names)) == 0b1111}
+        made = form.launch(p, f"{name}_{d}", axes, t.rows, t.threads, t.smem(d))
+        return _stay(p, made) if isinstance(t, PipelineTiling) and isinstance(made, Geometry) else made
+
+    tickets = [Kernel("clear_ticket", "clear_ticket<{T}>", TICKET, {}, threads=32, source=PipelineTiling.source)]
+    return Variant(
+        name, geometry, source=f"attention/dense/flash_sdpa_{source}.cu", elements=HALVES, design=design,
+        kernels=(*kernels, *(form.before or (tickets if pipeline else ()))), guarantee=TENSOR_CORES,
+    )  # fmt: skip
+
+
+def _stay(p: Problem, made: Geometry) -> Geometry:
+    """No more blocks than run at once. Where their work differs a cleared counter says whose is next, as in lists."""
+    *before, last = made.steps
+    if last.grid[0] <= p.device.sms:
+        return made
+    if not before and bounded(p.desc):
+        before, made = [Step("clear_ticket", (1, 1, 1), {"ticket": 0}, {}, 32)], replace(made, workspace=aligned(4))
+    return replace(made, steps=(*before, replace(last, grid=(p.device.sms, 1, 1))))
+
+
+def sm90a_row(form: Form) -> Variant:
+    """The wgmma row."""
+    return _row(
+        "wgmma", ArchSku.SM90A, "wgmma", SM90A, form, pipeline=PIPELINE,
+        not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
+    )  # fmt: skip
+
+
+def sm80_row(form: Form) -> Variant:
+    """The row of mma.sync for small blocks."""
+    return _row("mma", ArchSku.SM80, "mma", SM80, form)
+
+
+def sm89_row(form: Form) -> Variant:
+    """The row of mma.sync for wide blocks."""
+    return _row("mma_wide", ArchSku.SM89, "mma", SM89, form)
+
+
+# ---- multiply-adds ---------------------------------------------------------------------------------------------------
+
+
+def _three(d: int, kind: ElementKind) -> bool:
+    """Whether a block's registers leave room for three on a multiprocessor; else two."""
+    return d <= 64 and kind is not ElementKind.F64
+
+
+def _axes(three: bool) -> Any:
+    return lambda kind: {"D": tuple(d for d in FORWARD_DIMS if _three(d, kind) == three)}
+
+
+def rows_of_values(d: int, size: int) -> int:
+    """Rows of d accumulators that fit 16 KB, a power of two up to 64 (`value_rows` in attention.cuh)."""
+    return min(64, 1 << ((16384 // (d * size)).bit_length() - 1))
+
+
+def simt_row(form: Form) -> Variant:
+    """The row of plain multiply-adds."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc, d = p.desc, head_dim(p.desc, FORWARD_DIMS)
+        if isinstance(d, str):
+            return d
+        double, columns = desc.element is ElementKind.F64, min(d, COLUMNS)
+        rows, stage = (32, 32) if double else (64, 32 if d % 64 else 64)
+        rows //= 2 if d > COLUMNS else 1
+        size, pad = (8, 2) if double else (4, 4)
+        values = rows_of_values(columns, size)
+        smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * columns)
+        name = "simt" if _three(d, desc.element) else "simt_wide"
+        return form.launch(p, name, {"D": d}, rows, THREADS, smem)
+
+    kernels = [
+        Kernel(
+            f"simt{'' if three else '_wide'}{LEVELS[more]}", f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params,
+            _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - bool(more), split=("D",),
+            spills=more > 0 or form.spills or not three,
+        )
+        for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
+        if params is not None
+        for three in (True, False)
+    ]  # fmt: skip
+    return Variant(
+        "simt", geometry, source="attention/dense/flash_sdpa.cu", elements=SINGLES, kernels=(*kernels, *form.before),
+        guarantee=Guarantee(Relative(2), batch_invariant=True),
+    )  # fmt: skip
+
+
+SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW = (make(DENSE) for make in (sm90a_row, sm80_row, sm89_row, simt_row))

@@ -1,0 +1,132 @@
+#pragma once
+// block_pattern    which tiles of scores an attention kernel visits: every one, or those with a set block of a pattern.
+//
+// A pattern is a grid of bytes over the scores of a head, a byte a block of query_block x key_block scores: 0 means that
+// none of them is seen. P has the fields of `schedules/attention/sparse/forward.py: FIELDS`.
+#include "attention/attention.cuh"
+
+namespace baracuda::attention {
+
+// Bits [0, n) of a word, n clamped to [0, 64].
+BARACUDA_D u64 low_bits(int n) { return n <= 0 ? 0 : n >= 64 ? ~u64(0) : (u64(1) << n) - 1; }
+
+// The first of the numbers n, n + 1, … < end that passes test(n), or end: a warp's lanes test 32 at a time. All call.
+class Search {
+  int window = -1;
+  u32 found = 0;
+
+ public:
+  template <class Test> BARACUDA_D int from(int n, int end, Test test) {
+    while (n < end) {
+      if (n / 32 != window) {
+        window = n / 32;
+        const int mine = window * 32 + lane_id();
+        found = __ballot_sync(full_warp, mine < end && test(mine));
+      }
+      const u32 rest = found & (full_warp << n % 32);
+      if (rest != 0) return window * 32 + __ffs(rest) - 1;
+      n = (window + 1) * 32;
+    }
+    return end;
+  }
+};
+
+// A head without a pattern: the kernels' loops and masks come out as if this were not there.
+template <class P> struct EveryBlock {
+  static constexpr bool every = true, may_cut = false;
+  BARACUDA_D EveryBlock(const P&, u32, u32) {}
+  template <int, int> static BARACUDA_D constexpr bool cuts() { return false; }
+  template <int, bool> BARACUDA_D u32 hidden(i64, i64) const { return 0; }
+  BARACUDA_D bool hides(i64, i64) const { return false; }
+  template <int, bool> BARACUDA_D i64 visit(Search&, i64, int, i64 from, i64) const { return from; }
+};
+
+// A head's pattern. Queries and keys beyond the last count as the last. MAY_CUT: whether blocks may end within a tile, where
+// a kernel does not ask.
+template <class P, bool MAY_CUT> class BlockPattern {
+  const P& p;
+  const u8* blocks;
+
+  BARACUDA_D int query_row(i64 q) const { return min(static_cast<int>(q), static_cast<int>(p.query_len) - 1) / p.query_block; }
+  BARACUDA_D int key_column(i64 k) const { return min(static_cast<int>(k), static_cast<int>(p.key_len) - 1) / p.key_block; }
+  BARACUDA_D bool set(int row, int column) const {
+    return blocks[row * p.pattern_stride[2] + column * p.pattern_stride[3]] != 0;
+  }
+  // Bits [n block, (n + 1) block) from start, for the blocks n up to `last` that are set. A quad's lanes share them out.
+  template <class Set> static BARACUDA_D u64 bits(int block, int start, int last, Set set) {
+    u64 found = 0;
+    for (int n = start / block + lane_id() % 4; n <= last; n += 4) {
+      if (set(n)) found |= low_bits((n + 1) * block - start) & ~low_bits(n * block - start);
+    }
+    found |= __shfl_xor_sync(full_warp, found, 1);
+    return found | __shfl_xor_sync(full_warp, found, 2);
+  }
+
+ public:
+  static constexpr bool every = false, may_cut = MAY_CUT;
+  BARACUDA_D BlockPattern(const P& params, u32 b, u32 h)
+      : p(params), blocks(static_cast<const u8*>(p.pattern) + b * p.pattern_stride[0] + h * p.pattern_stride[1]) {}
+
+  // Whether a tile of QUERIES x KEYS scores may be seen in part.
+  template <int QUERIES, int KEYS> BARACUDA_D bool cuts() const {
+    return p.query_block % QUERIES != 0 || p.key_block % KEYS != 0;
+  }
+  BARACUDA_D bool hides(i64 q, i64 k) const { return !set(query_row(q), key_column(k)); }
+
+  // Whether anything of queries [q, q + queries) x keys [k, k + keys) is seen.
+  BARACUDA_D bool any(int q, int queries, int k, int keys) const {
+    const int right = key_column(k + keys - 1), bottom = query_row(q + queries - 1);
+    for (int row = query_row(q); row <= bottom; ++row) {
+      for (int column = key_column(k); column <= right; ++column) {
+        if (set(row, column)) return true;
+      }
+    }
+    return false;
+  }
+  // The first tile of N keys from key `from` on of which queries [q, q + queries) see anything; `end` or more where there
+  // is none. BY_KEYS: the other way round.
+  template <int N, bool BY_KEYS> BARACUDA_D i64 visit(Search& search, i64 q, int queries, i64 from, i64 end) const {
+    const int mine = static_cast<int>(q), tiles = static_cast<int>((max<i64>(end, 0) + N - 1) / N);
+    return N * static_cast<i64>(search.from(static_cast<int>(from / N), tiles, [&](int n) {
+      return BY_KEYS ? any(n * N, N, mine, queries) : any(mine, queries, n * N, N);
+    }));
+  }
+
+  // A bit for each of the N <= 64 keys from k on that query q sees, and of the queries from q on that see key k. The lanes
+  // of a quad ask for the same and call together.
+  template <int N> BARACUDA_D u64 keys_of(int q, int k) const {
+    const int row = query_row(q);
+    return bits(p.key_block, k, key_column(k + N - 1), [&](int column) { return set(row, column); });
+  }
+  template <int N> BARACUDA_D u64 queries_of(int k, int q) const {
+    const int column = key_column(k);
+    return bits(p.query_block, q, query_row(q + N - 1), [&](int row) { return set(row, column); });
+  }
+
+  // Of a SIMT thread's part of a score tile from query q and key k, a bit 4 i + j where score (i, j) is not seen; BY_KEYS:
+  // the tile's rows are keys.
+  template <int R, bool BY_KEYS> BARACUDA_D u32 hidden(i64 q, i64 k) const {
+    static_assert(R <= 8, "a word of bits");
+    u32 found = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int col = thread_col() + 16 * j, other = BY_KEYS ? query_row(q + col) : key_column(k + col);
+#pragma unroll
+      for (int i = 0; i < R; ++i) {
+        const int row = thread_row() + 8 * i;
+        const bool here = BY_KEYS ? set(other, key_column(k + row)) : set(query_row(q + row), other);
+        if (!here) found |= 1u << (4 * i + j);
+      }
+    }
+    return found;
+  }
+};
+
+// Blocks find their work as for dense operands, and go by a pattern.
+template <bool MAY_CUT> struct BlockSparse : Dense {};
+
+template <class Where, class P> struct BlocksOf_ { using type = EveryBlock<P>; };
+template <bool MAY_CUT, class P> struct BlocksOf_<BlockSparse<MAY_CUT>, P> { using type = BlockPattern<P, MAY_CUT>; };
+template <class Where, class P> using BlocksOf = typename BlocksOf_<Where, P>::type;
+
+}  // namespace baracuda::attention

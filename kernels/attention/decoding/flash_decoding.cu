@@ -1,0 +1,293 @@
+// flash_decoding    y[b, h] = sum_j softmax_j(scale q[b, h] k[b, j]) v[b, j],  j < lengths[b];   lse as in flash_sdpa
+//
+// flash_decoding_split: a block takes 256 keys of one key head for up to HEADS of the query heads that share it, so k and
+// v are read once for them. Four lanes a key make the scores, several 16-byte loads each in flight; a warp a head turns
+// them into weights; then a lane keeps 16 bytes of v's columns and the lanes that share them walk the keys by quads.
+// flash_decoding_combine: a block a query head adds the splits' outputs. A split starts at a multiple of 256 and every
+// sum's order follows from (element, D) and the length alone: neither the batch nor alignment changes a bit. f32 and f64;
+// 16-bit elements take flash_decoding_mma.
+//
+// parts[(b, h, split)][d_v] is sum_j 2^((s_j - max(s)) c) v_j with c = |scale| log2(e);
+// stats[(b, h, split)] = {max(s), sum_j 2^((s_j - max(s)) c)}.
+#include "attention/decoding/flash_decoding_weights.cuh"
+
+namespace baracuda {
+namespace decoding {
+
+constexpr int threads = 256;
+
+// 16 bytes of a row as one word, elements from `left` on zero. A Vec of 16-bit elements would take a register for each.
+template <class T, bool WIDE> BARACUDA_D uint4 fetch(const T* from, int left) {
+  if constexpr (WIDE) {  // rows are whole pieces
+    return left > 0 ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+  } else {
+    uint4 word;
+    const auto x = load_vec<T, vec_elems<T>, false>(from, left);
+    memcpy(&word, &x, sizeof(word));
+    return word;
+  }
+}
+template <class T> BARACUDA_D auto widened(const uint4& word) {
+  Vec<T, vec_elems<T>> x;
+  memcpy(&x, &word, sizeof(word));
+  return to_acc(x);
+}
+
+}  // namespace decoding
+
+template <class T, class Cache, int D, int HEADS, bool WIDE, bool KEEP, class P>
+BARACUDA_D void flash_decoding_split(const P& p) {
+  using namespace decoding;
+  using A = acc_t<T>;
+  constexpr int VEC = vec_elems<T>;
+  constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key that one of its four lanes takes
+  constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // of them at once
+  constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;   // keys a lane has in flight
+  constexpr int PAIR = HEADS > 4 ? 2 : 4;                // values widened at a time
+  constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows of lanes
+  static_assert(PIECES % LOADS == 0, "whole batches");
+  BARACUDA_DYNAMIC_SMEM(A, queries);       // [HEADS][D]
+  A* const weights = queries + HEADS * D;  // [HEADS][256]
+  A* const sums = weights + HEADS * split_keys;
+
+  const u32 splits = static_cast<u32>(p.splits), kv_heads = p.num_heads / p.group;  // the grid fits 31 bits
+  const u32 split = blockIdx.x % splits, chunk = blockIdx.x / splits % p.chunks;
+  const u32 kv_head = blockIdx.x / splits / p.chunks, b = kv_head / kv_heads, kv = kv_head % kv_heads;
+  const int head0 = chunk * HEADS, heads = min<int>(HEADS, p.group - head0);  // of the group
+  Cache cache(p, b);
+  const i64 length = cache.length;
+  if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
+  const i64 k0 = static_cast<i64>(split) * split_keys;
+  if (k0 >= length) return;
+  const int keys = static_cast<int>(min<i64>(split_keys, length - k0));
+  const int lane = lane_id(), warp = threadIdx.x / warp_size;
+  const T* q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0) * p.q_stride[1];
+  const typename Cache::template Cells<T, 0> k(p, cache, b, kv, k0);
+  cache.locate(p, k0, keys);
+
+  // Where this split of the first head stands, and how many heads: in shared memory, the accumulators need the registers.
+  __shared__ i64 first_row;
+  __shared__ int row_count;
+  [[maybe_unused]] __shared__ A* first_scores;
+  if (threadIdx.x == 0) {
+    row_count = heads;
+    if constexpr (KEEP) first_scores = Scores<A>(p, b, kv * p.group + head0).at + k0;
+    first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
+  }
+  for (int n = threadIdx.x; n < HEADS * D; n += threads) {
+    const int h = n / D, d = n % D;
+    queries[n] = h < heads && d < p.d_k ? to_acc(q[h * p.q_stride[1] + d]) : A(0);
+  }
+  __syncthreads();
+
+  // Scores. A warp takes 8 KEYS keys at a time: lane l has keys l / 4 + 8 u and the pieces l % 4, l % 4 + 4, …
+#pragma unroll 1
+  for (int first = warp * 8 * KEYS; first < keys; first += threads / 4 * KEYS) {
+    A s[HEADS][KEYS];
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) {
+#pragma unroll
+      for (int u = 0; u < KEYS; ++u) s[h][u] = A(0);
+    }
+#pragma unroll 1
+    for (int piece = 0; piece < PIECES; piece += LOADS) {
+      uint4 x[KEYS][LOADS];
+#pragma unroll
+      for (int u = 0; u < KEYS; ++u) {
+        const int key = first + lane / 4 + 8 * u;
+        const T* row = k.at(p, key);
+#pragma unroll
+        for (int n = 0; n < LOADS; ++n) {
+          const int d = ((piece + n) * 4 + lane % 4) * VEC;
+          x[u][n] = fetch<T, WIDE>(row + d, key < keys && k.has(key) ? p.d_k - d : 0);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < LOADS; ++n) {
+        const int d = ((piece + n) * 4 + lane % 4) * VEC;
+        Vec<A, VEC> key[KEYS];
+#pragma unroll
+        for (int u = 0; u < KEYS; ++u) key[u] = widened<T>(x[u][n]);
+#pragma unroll
+        for (int h = 0; h < HEADS; ++h) {
+          const auto query = load<VEC>(queries + h * D + d);
+#pragma unroll
+          for (int u = 0; u < KEYS; ++u) {
+#pragma unroll
+            for (int e = 0; e < VEC; ++e) s[h][u] = math::fma(query[e], key[u][e], s[h][u]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) {
+#pragma unroll
+      for (int u = 0; u < KEYS; ++u) {
+        A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
+        if constexpr (Cache::capped) {
+          if (p.softcap != 0.0) score = SoftCap<A>(p, static_cast<A>(p.scale * 1.4426950408889634))(score);
+        }
+        const int key = first + lane / 4 + 8 * u;
+        if (lane % 4 == h % 4) weights[h * split_keys + key] = k.has(key) ? score : -numeric<A>::infinity();
+      }
+    }
+  }
+
+  // The lanes of v load their first quads of keys while the weights are made.
+  const int column = static_cast<int>(threadIdx.x) % LANES * VEC, row = static_cast<int>(threadIdx.x) / LANES;
+  const typename Cache::template Cells<T, 1> v(p, cache, b, kv, i64(split) * split_keys);
+  const auto quad = [&](uint4 (&x)[4], int key) {
+    const T* at = v.at(p, key) + column;
+#pragma unroll
+    for (int u = 0; u < 4; ++u, at = v.next(p, at, key + u, column)) {
+      x[u] = fetch<T, WIDE>(at, key + u < keys && v.has(key + u) ? p.d_v - column : 0);
+    }
+  };
+  uint4 values[4];
+  const bool takes = threads % LANES == 0 || row < GROUPS;
+  if (takes) quad(values, 4 * row);
+  __syncthreads();
+
+  const A c = static_cast<A>(p.scale * 1.4426950408889634);
+  for (int h = warp; h < row_count; h += threads / warp_size) {
+    A x[split_keys / warp_size], top = -numeric<A>::infinity(), sum = A(0);
+#pragma unroll
+    for (int n = 0; n < split_keys / warp_size; ++n) {
+      const int key = lane + warp_size * n;
+      x[n] = key < keys ? weights[h * split_keys + key] : -numeric<A>::infinity();
+      top = math::maximum(top, x[n]);
+      if constexpr (KEEP) {
+        if (key < keys) first_scores[h * p.score_stride[1] + key] = x[n];
+      }
+    }
+    top = warp_reduce<Max>(top);
+    const A base = base_of(top);
+#pragma unroll
+    for (int n = 0; n < split_keys / warp_size; ++n) {
+      x[n] = exp2_fast((x[n] - base) * c);
+      sum += x[n];
+      weights[h * split_keys + lane + warp_size * n] = x[n];
+    }
+    sum = warp_reduce<Sum>(sum);
+    if (lane == 0) {
+      A* stats = static_cast<A*>(p.stats) + (first_row + h * p.splits) * 2;
+      stats[0] = top;
+      stats[1] = sum;
+    }
+  }
+  __syncthreads();
+
+  A acc[HEADS][VEC];
+#pragma unroll
+  for (int h = 0; h < HEADS; ++h) {
+#pragma unroll
+    for (int e = 0; e < VEC; ++e) acc[h][e] = A(0);
+  }
+  if (takes) {
+#pragma unroll 1
+    for (int key = 4 * row; key < keys; key += 4 * GROUPS) {
+#pragma unroll
+      for (int half = 0; half < 4; half += PAIR) {
+        Vec<A, VEC> value[PAIR];
+#pragma unroll
+        for (int u = 0; u < PAIR; ++u) value[u] = widened<T>(values[half + u]);
+#pragma unroll
+        for (int h = 0; h < HEADS; ++h) {
+          const auto weight = load<PAIR>(weights + h * split_keys + key + half);
+#pragma unroll
+          for (int u = 0; u < PAIR; ++u) {
+#pragma unroll
+            for (int e = 0; e < VEC; ++e) acc[h][e] = math::fma(weight[u], value[u][e], acc[h][e]);
+          }
+        }
+      }
+      quad(values, key + 4 * GROUPS);
+    }
+  }
+
+  // Over the groups of lanes, in their order, as many heads at a time as 16 KB hold.
+  constexpr int FIT = 16384 / (GROUPS * D * static_cast<int>(sizeof(A)));
+  constexpr int ONCE = FIT < 1 ? 1 : FIT < HEADS ? FIT : HEADS;
+#pragma unroll
+  for (int h0 = 0; h0 < HEADS; h0 += ONCE) {
+    __syncthreads();
+    if (takes) {
+#pragma unroll
+      for (int h = 0; h < ONCE && h0 + h < HEADS; ++h) {
+        Vec<A, VEC> x;
+#pragma unroll
+        for (int e = 0; e < VEC; ++e) x[e] = acc[h0 + h][e];
+        store(sums + (row * ONCE + h) * D + column, x);
+      }
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int n = threadIdx.x; n < ONCE * D; n += threads) {
+      const int h = h0 + n / D, d = n % D;
+      if (h >= row_count || d >= p.d_v) continue;
+      A sum = sums[n];
+#pragma unroll 4
+      for (int g = 1; g < GROUPS; ++g) sum += sums[g * ONCE * D + n];
+      static_cast<A*>(p.parts)[(first_row + h * p.splits) * p.d_v + d] = sum;
+    }
+  }
+}
+
+// A block a query head adds the splits' outputs: a warp takes every eighth split, and the warps are added in order.
+template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
+  using namespace decoding;
+  using A = acc_t<T>;
+  constexpr int warps = threads / warp_size, wide = 256 / warp_size;  // columns a lane keeps at most
+  __shared__ A partial[warps][256];
+  const i64 head = blockIdx.x, b = head / p.num_heads, h = head % p.num_heads;
+  const i64 splits = div_up(Cache(p, b).length, i64(split_keys));
+  const A c = static_cast<A>(p.scale * 1.4426950408889634);
+  const A* stats = static_cast<const A*>(p.stats) + head * p.splits * 2;
+  const A* parts = static_cast<const A*>(p.parts) + head * p.splits * p.d_v;
+  const int lane = lane_id(), warp = threadIdx.x / warp_size;
+
+  A top = -numeric<A>::infinity();
+  for (i64 n = threadIdx.x; n < splits; n += threads) top = math::maximum(top, stats[2 * n]);
+  top = block_reduce<Max, threads>(top);
+  const A base = base_of(top);
+  A acc[wide], sum = A(0);
+#pragma unroll
+  for (int j = 0; j < wide; ++j) acc[j] = A(0);
+#pragma unroll(sizeof(A) == 8 ? 2 : 4)
+  for (i64 n = warp; n < splits; n += warps) {
+    const A weight = exp2_fast((stats[2 * n] - base) * c);  // 0 where a split's maximum is -inf
+    sum = math::fma(weight, stats[2 * n + 1], sum);
+#pragma unroll
+    for (int j = 0; j < wide; ++j) {
+      const int d = lane + warp_size * j;
+      if (d < p.d_v) acc[j] = math::fma(weight, parts[n * p.d_v + d], acc[j]);
+    }
+  }
+  __shared__ A totals[warps];
+  if (lane == 0) totals[warp] = sum;
+#pragma unroll
+  for (int j = 0; j < wide; ++j) partial[warp][lane + warp_size * j] = acc[j];
+  __syncthreads();
+  A total = totals[0];
+#pragma unroll
+  for (int w = 1; w < warps; ++w) total += totals[w];
+  const A factor = total == A(0) ? A(0) : A(1) / total;
+  for (int d = threadIdx.x; d < p.d_v; d += threads) {
+    A x = partial[0][d];
+#pragma unroll
+    for (int w = 1; w < warps; ++w) x += partial[w][d];
+    static_cast<T*>(p.y)[b * p.y_stride[0] + h * p.y_stride[1] + d] = from_acc<T>(total == A(0) ? A(0) : x * factor);
+  }
+  if constexpr (KEEP) {
+    if (threadIdx.x == 0) {
+      A* const finals = static_cast<A*>(p.finals) + 2 * head;
+      finals[0] = top, finals[1] = total;
+    }
+  }
+  if (p.lse != nullptr && threadIdx.x == 0) {
+    const A lse = math::fma(top, static_cast<A>(p.scale), math::log(total));
+    static_cast<A*>(p.lse)[head] = total == A(0) ? -numeric<A>::infinity() : lse;
+  }
+}
+
+}  // namespace baracuda

@@ -1,0 +1,131 @@
+#pragma once
+// flash_decoding_merge    the splits' outputs of flash_decoding_mma added: its splits, how two parts are folded, the sum.
+#include <baracuda/mma.cuh>
+#include "attention/decoding/flash_decoding.cuh"
+
+namespace baracuda {
+namespace decoding {
+
+constexpr int warps = 4;      // of a block
+constexpr int tile_keys = 16;
+constexpr int most_splits = 32, fold = 4;  // as MOST and FOLD of schedules/attention/decoding.py
+
+// Keys of one split of a sequence of `length`: a multiple of a tile a warp, so that every warp has as many tiles. Where
+// no sequence is long nothing waits for the length.
+template <class Cache, class P> BARACUDA_D i64 keys_of(const P& p, i64 length) {
+  constexpr int step = warps * Cache::tiles * tile_keys;
+  if constexpr (Cache::holes) {
+    if (p.max_len <= most_splits * Cache::split) return Cache::split;
+    __syncwarp();  // a branch, not a choice between two values, which would wait for both
+  }
+  return max<i64>(Cache::split, div_up(length, i64(step * most_splits)) * step);
+}
+
+// What two parts' sums are multiplied by when they are added: now under the larger of their maxima.
+struct Fold {
+  float top, old, next;
+  BARACUDA_D Fold(float old_top, float next_top, float c) : top(fmaxf(old_top, next_top)) {
+    const float base = base_of(top);
+    old = exp2_fast((old_top - base) * c);
+    next = exp2_fast((next_top - base) * c);
+  }
+  BARACUDA_D float add(float x, float y) const { return math::fma(y, next, x * old); }
+  BARACUDA_D float4 add(const float4& x, const float4& y) const {
+    return float4{add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w)};
+  }
+};
+
+}  // namespace decoding
+
+// A block a query head. Warp w takes fours w and w + 4, a lane four columns of each; then the warps are added in order.
+// All loads are under way before the length is known: what lies beyond its splits is left out then.
+template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
+  using namespace decoding;
+  constexpr int FOURS = most_splits / fold / warps;
+  __shared__ float4 partial[warps][warp_size];
+  __shared__ float totals[warps];
+  static_assert(most_splits == warp_size && fold == warps, "a lane has a split's numbers");
+  const u32 b = blockIdx.x / static_cast<u32>(p.num_heads), h = blockIdx.x - b * p.num_heads;
+  const i64 head = blockIdx.x;
+  const int lane = lane_id(), warp = threadIdx.x / warp_size, pitch = round_up(p.d_v, 4);
+  const int runs = static_cast<int>(p.runs), run = static_cast<int>(p.run);
+  const int single = run == 1 ? fold : 1;  // parts a four has
+  const float* parts = static_cast<const float*>(p.parts) + head * runs * pitch + 4 * lane;
+  float2 stat = {-numeric<float>::infinity(), 0.0f};
+  if (lane < runs) stat = static_cast<const float2*>(p.stats)[head * runs + lane];
+  float4 x[FOURS][fold];
+  const auto fetch = [&](int column) {
+#pragma unroll
+    for (int n = 0; n < FOURS; ++n) {
+#pragma unroll
+      for (int j = 0; j < fold; ++j) {
+        const int part = (warp + warps * n) * single + j;
+        x[n][j] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+        if (j < single && part < runs && column + 4 * lane < pitch) {
+          x[n][j] = *reinterpret_cast<const float4*>(parts + part * pitch + column);
+        }
+      }
+    }
+  };
+  fetch(0);
+  const Cache cache(p, b);
+  const i64 length = cache.length;
+  const int live = __popc(__ballot_sync(all_lanes, lane * run * keys_of<Cache>(p, length) < length));  // parts written
+  if (lane >= live) stat = {-numeric<float>::infinity(), 0.0f};
+
+  const i64 kv = h / static_cast<u32>(p.group);
+  const double scale = cache.scale(p, kv);
+  const float c = static_cast<float>(scale * 1.4426950408889634), value_scale = cache.value_scale(p, kv);
+  const float top = warp_reduce<Max>(stat.x);
+  const float base = base_of(top);
+  T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + h * p.y_stride[1];
+#pragma unroll 1
+  for (int column = 0; column < pitch; column += 4 * warp_size) {
+    if (column > 0) {
+      __syncthreads();
+      fetch(column);
+    }
+    float4 acc = {0.0f, 0.0f, 0.0f, 0.0f};
+    float sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < FOURS; ++n) {
+      const int part = (warp + warps * n) * single;
+      float4 four = x[n][0];
+      float2 now = {__shfl_sync(all_lanes, stat.x, part), __shfl_sync(all_lanes, stat.y, part)};
+#pragma unroll
+      for (int j = 1; j < fold; ++j) {
+        const float2 next = {__shfl_sync(all_lanes, stat.x, part + j), __shfl_sync(all_lanes, stat.y, part + j)};
+        if (j >= single || part + j >= live) continue;
+        const Fold both(now.x, next.x, c);
+        now = float2{both.top, both.add(now.y, next.y)};
+        four = both.add(four, x[n][j]);
+      }
+      if (part >= live) continue;
+      const float weight = exp2_fast((now.x - base) * c);  // 0 where its maximum is -inf
+      sum = math::fma(weight, now.y, sum);
+      acc.x = math::fma(weight, four.x, acc.x), acc.y = math::fma(weight, four.y, acc.y);
+      acc.z = math::fma(weight, four.z, acc.z), acc.w = math::fma(weight, four.w, acc.w);
+    }
+    partial[warp][lane] = acc;
+    if (lane == 0) totals[warp] = sum;
+    __syncthreads();
+    const float total = totals[0] + totals[1] + totals[2] + totals[3];
+    const float* part = reinterpret_cast<const float*>(partial) + threadIdx.x;
+    const int d = column + threadIdx.x;
+    if (d < p.d_v) {
+      float all = part[0];
+#pragma unroll
+      for (int w = 1; w < warps; ++w) all += part[w * 4 * warp_size];
+      y[d] = from_acc<T>(total == 0.0f ? 0.0f : all * (value_scale / total));
+    }
+    if constexpr (KEEP) {
+      if (column == 0 && threadIdx.x == 0) static_cast<float2*>(p.finals)[head] = float2{top, total};
+    }
+    if (column == 0 && p.lse != nullptr && threadIdx.x == 0) {
+      const float lse = math::fma(top, static_cast<float>(scale), math::log(total));
+      static_cast<float*>(p.lse)[head] = total == 0.0f ? -numeric<float>::infinity() : lse;
+    }
+  }
+}
+
+}  // namespace baracuda

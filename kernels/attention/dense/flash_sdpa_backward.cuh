@@ -1,0 +1,418 @@
+#pragma once
+// flash_sdpa_backward.cuh    what the tensor-core rows of the backward share: flash_prepare, the mask, dq.
+#include "attention/block_pattern.cuh"
+#include "attention/terms.cuh"
+#include <baracuda/index.cuh>
+#include <baracuda/mma_tile.cuh>
+#include "attention/ragged.cuh"
+#include <baracuda/turns.cuh>
+
+namespace baracuda {
+namespace attention {
+
+// Row `row` of head (b, h).
+template <class T> BARACUDA_D T* rows_of(const void* x, const i64 (&stride)[3], u32 b, u32 h, i64 row) {
+  return const_cast<T*>(static_cast<const T*>(x)) + b * stride[0] + h * stride[1] + row * stride[2];
+}
+
+// A block's step: a tile of queries and, inner, a query head of the group.
+struct Walk {
+  int at;
+  u32 head;
+  BARACUDA_D void step(u32 group) {
+    head = head + 1 == group ? 0 : head + 1;
+    if (head == 0) --at;
+  }
+  BARACUDA_D void step(u32 group, const KeyTile&) { step(group); }
+  BARACUDA_D void step(u32 group, const RisingTile& tile) {
+    head = head + 1 == group ? 0 : head + 1;
+    if (head == 0) at += tile.up ? 1 : -1;
+  }
+};
+// Moves a walk to the first step from it on whose tile of scores has a set block.
+template <int QUERIES, int KEYS, class Where, class P>
+BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& walk) {
+  using Blocks = BlocksOf<Where, P>;
+  if constexpr (!Blocks::every) {
+    const int group = p.group, from = (key.last - walk.at) * group + static_cast<int>(walk.head);
+    const int step = search.from(from, (key.last - key.first + 1) * group, [&](int n) {
+      const Blocks blocks(p, key.b, key.kv * p.group + n % group);
+      return blocks.any((key.last - n / group) * QUERIES, QUERIES, key.tile * KEYS, KEYS);
+    });
+    walk = {key.last - step / group, static_cast<u32>(step % group)};
+  }
+}
+// That tile among those of all heads.
+template <class P> BARACUDA_D u32 tile_at(const P& p, const KeyTile& key, const Walk& step) {
+  const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
+  return row_head * static_cast<u32>(p.tiles) + static_cast<u32>(key.of.before) + step.at;
+}
+// Where the turns of dq at that step are counted; before all counters stands the ticket.
+template <class P> BARACUDA_D u32* counter_at(const P& p, const KeyTile& key, const Walk& step) {
+  return static_cast<u32*>(p.turns) + 1 + tile_at(p, key, step);
+}
+
+// Whose turn it is at that step when it is this block's.
+template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const KeyTile& key, const Walk& step) {
+  return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
+}
+template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const RisingTile& key, const Walk& step) {
+  if (key.up) return static_cast<u32>(key.of.template end_tile<QUERIES, KEYS>(p, step.at)) - 1 - key.tile;
+  return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
+}
+
+// Of two queries: lse log2(e), or far_row(), and delta, the sum of y dy.
+struct alignas(16) Stats {
+  float2 lse, delta;
+};
+// Row `row`'s lse; its delta stands two further.
+BARACUDA_D float* stats_of(void* stats, i64 row) { return static_cast<float*>(stats) + row / 2 * 4 + row % 2; }
+// The exponent's lse of rows past the last query, which no row has: their weights vanish.
+BARACUDA_D float no_row() { return numeric<float>::max(); }
+
+// Far rows, as attention.cuh has them: their base here is 0, and their scores are lowered before they are weighed. Where there are
+// none they are but looked for.
+BARACUDA_D float far_row() { return -0.0f; }  // which no other row has
+BARACUDA_D bool is_far(float lse) { return __float_as_uint(lse) == 0x80000000u; }
+// A score, of `unit` natural ones, above a row's base, not above 0, and again in that unit.
+BARACUDA_D float lowered(float x, float base, float unit) {
+  const float above = math::minimum(x * unit - base, 0.0f);
+  return above == 0.0f ? 0.0f : above * math::fast_rcp(unit);
+}
+// Those of a tile of queries.
+template <int QUERIES, class P, class Tile> struct FarRows {
+  const P& p;
+  const Tile& key;
+  const Walk& step;
+  const Stats* stats;  // of the tile
+  bool any;
+
+  BARACUDA_D FarRows(const P& p, const Tile& key, const Walk& step, const Stats* stats, bool any)
+      : p(p), key(key), step(step), stats(stats), any(any) {}
+  BARACUDA_D FarRows(const P& p, const Tile& key, const Walk& step, const Stats* stats)
+      : FarRows(p, key, step, stats, found(stats)) {}
+  static BARACUDA_D bool found(const Stats* stats) {  // a warp asks
+    bool some = false;
+#pragma unroll
+    for (int n = 0; n < QUERIES / 2; n += warp_size) {
+      const int pair = n + lane_id();
+      if (QUERIES / 2 - n < warp_size && pair >= QUERIES / 2) break;
+      const float2 lse = stats[pair].lse;
+      some |= is_far(lse.x) || is_far(lse.y);
+    }
+    return __any_sync(all_lanes, some);
+  }
+  // Scores of a warp's 16 keys (transposed) by 8 M queries from the tile's i0.
+  template <int M> BARACUDA_D void lower(float (&x)[M][4], int i0, float unit) const {
+    if (!any) return;
+    i0 += lane_id() % 4 * 2;
+    const u32 h = key.kv * p.group + step.head;
+    const i64 row = key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
+    const float* const lse = static_cast<const float*>(p.lse) + (static_cast<i64>(key.b) * p.num_heads + h) * p.query_len + row;
+#pragma unroll
+    for (int n = 0; n < M; ++n) {
+      const float2 found = stats[i0 / 2 + 4 * n].lse;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const bool far = is_far(e ? found.y : found.x);
+        const float base = far ? replay_base(lse[8 * n + e]) : 0.0f;
+        x[n][e] = far ? lowered(x[n][e], base, unit) : x[n][e];
+        x[n][2 + e] = far ? lowered(x[n][2 + e], base, unit) : x[n][2 + e];
+      }
+    }
+  }
+  // Weights on their way to ds: 0 for a key that has all of its row.
+  template <class T, int N> BARACUDA_D void spare(float (&p)[N][4]) const {
+    if (!any) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[n][e] = is_whole<T>(p[n][e]) ? 0.0f : p[n][e];
+    }
+  }
+  // The same of fragments x, what is made of such weights; p: the weights, `unit` of T being 1. Of the 32 queries from 8 `from`.
+  template <class T> BARACUDA_D void spare(u32 (&x)[4][4], const u32 (&p)[4][4], int from, float unit = 1.0f) const {
+    if (!any) return;
+    const u32 whole = pack_pair<T>(unit, unit);
+#pragma unroll
+    for (int n = from / 2; n < from / 2 + 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const u32 other = p[n][e] ^ whole;
+        x[n][e] &= (other & 0xffffu ? 0xffffu : 0) | (other & 0xffff0000u ? 0xffff0000u : 0);
+      }
+    }
+  }
+};
+
+// What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
+struct Mask {
+  bool cut;  // whether anything is masked
+  int left, from, past, rows;
+};
+template <int QUERIES, int KEYS, class P> BARACUDA_D Mask mask_at(const P& p, const KeyTile& key, const Walk& step) {
+  const i64 ahead = static_cast<i64>(step.at) * QUERIES - static_cast<i64>(key.tile) * KEYS;
+  const auto clamped = [](i64 x) { return static_cast<int>(max<i64>(-KEYS - QUERIES, min<i64>(x, KEYS))); };
+  const int past = clamped(ahead + key.of.shift + p.right), from = clamped(ahead + key.of.shift - p.left);
+  const int rows = inside<QUERIES>(key.of.query_len, static_cast<i64>(step.at) * QUERIES);
+  return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1 || rows < QUERIES, key.left, from, past, rows};
+}
+
+// Zeros for columns whose bit is not set in their row's, of rows g and g + 8.
+template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen)[2]) {
+  const int first = i0 + lane_id() % 4 * 2;
+  const u64 mine[2] = {seen[0] >> first, seen[1] >> first};
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (!(mine[e / 2] >> (8 * n + e % 2) & 1)) s[n][e] = 0.0f;
+    }
+  }
+}
+// The queries of a tile that see key j of the block, as bits.
+BARACUDA_D u64 seeing(int j, const Mask& mask) {
+  const int low = max(j - mask.past, 0), count = j < mask.left ? min(j - mask.from + 1, mask.rows) - low : 0;
+  return count > 0 ? ~0ull >> (64 - count) << low : 0;
+}
+// Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
+template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask) {
+  u64 seen[2];  // the tile's queries that see key g, and g + 8
+#pragma unroll
+  for (int half = 0; half < 2; ++half) seen[half] = seeing(key0 + lane_id() / 4 + 8 * half, mask);
+  keep(s, i0, seen);
+}
+// The same of 64 queries as fragments, of the 32 from 8 `from`.
+BARACUDA_D void hide(u32 (&a)[4][4], int from, int key0, const Mask& mask) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const u64 mine = seeing(key0 + lane_id() / 4 + 8 * half, mask) >> lane_id() % 4 * 2;
+#pragma unroll
+    for (int n = from; n < from + 4; ++n) {
+      const u32 pair = static_cast<u32>(mine >> 8 * n);
+      a[n / 2][n % 2 * 2 + half] &= (pair & 1 ? 0xffffu : 0) | (pair & 2 ? 0xffff0000u : 0);
+    }
+  }
+}
+// Scores to weights, p = 2^(s c - lse log2(e)).
+template <int N>
+BARACUDA_D void weigh(float (&s)[N][4], const Stats* stats, int i0, int key0, const Mask& mask, float c) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float2 lse = stats[i0 / 2 + 4 * n + lane_id() % 4].lse;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s[n][e] = exp2_fast(math::fma(s[n][e], c, e % 2 ? -lse.y : -lse.x));
+  }
+  if (mask.cut) hide(s, i0, key0, mask);
+}
+// dy v to ds = p (dy v - delta).
+template <int N>
+BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const Stats* stats, int i0, int key0, const Mask& mask) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float2 delta = stats[i0 / 2 + 4 * n + lane_id() % 4].delta;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) ds[n][e] = p[n][e] * (ds[n][e] - (e % 2 ? delta.y : delta.x));
+  }
+  if (mask.cut) hide(ds, i0, key0, mask);  // by the mask, not by p = 0: an infinite dy v of a masked pair is not seen
+}
+// The n-th eight columns of an accumulator, as A fragments have them.
+template <class T, int N> BARACUDA_D void put_pairs(u32 (&a)[N][4], int n, const float (&s)[4]) {
+  a[n / 2][n % 2 * 2] = pack_pair<T>(s[0], s[1]);
+  a[n / 2][n % 2 * 2 + 1] = pack_pair<T>(s[2], s[3]);
+}
+// Scores and dy v of 64 queries to weights and ds as fragments, of the 32 from 8 `from`: weigh and differ at once. `of`:
+// Stats of the thread's first two queries; early: the same and the next.
+template <class T>
+BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
+                                 int from, const Stats (&early)[2], const Stats* of, float c) {
+#pragma unroll
+  for (int n = from; n < from + 4; ++n) {
+    const Stats x = n < 2 ? early[n] : of[4 * n];
+    float p[4], ds[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      p[e] = exp2_fast(math::fma(s[n][e], c, e % 2 ? -x.lse.y : -x.lse.x));
+      ds[e] = p[e] * (dp[n][e] - (e % 2 ? x.delta.y : x.delta.x));
+    }
+    put_pairs<T>(p16, n, p);
+    put_pairs<T>(ds16, n, ds);
+  }
+}
+// Accumulators to the A fragments of the next product.
+template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const float (&s)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) put_pairs<T>(a, n, s[n]);
+}
+
+// A 16 x 16 A fragment as it stands to a tile.
+template <int D, class T> BARACUDA_D void put_fragment(T* tile, int row, int col, const u32 (&a)[4]) {
+  const int g = lane_id() / 4, t = lane_id() % 4;
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    *reinterpret_cast<u32*>(tile + tile::at<D>(row + g + n % 2 * 8, col / 8 + n / 2) + 2 * t) = a[n];
+  }
+}
+
+// scale x, as a warp's accumulators have it, to a sequence's rows r0 … and columns col0 … of dq.
+template <class T, int N, class P>
+BARACUDA_D void put_dq(const P& p, const Sequence& of, u32 b, u32 h, i64 r0, int col0, const float (&x)[N][4]) {
+  const i64 r = r0 + lane_id() / 4;
+  const int cols = p.d_k - col0 - lane_id() % 4 * 2;
+  const float scale = static_cast<float>(p.scale);
+  T* const dq = rows_of<T>(p.dq, p.stride[4], b, h, of.query_row + r) + p.d_k - cols;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (r + 8 * half >= of.query_len) break;
+    T* const to = dq + 8 * half * p.stride[4][2];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const float low = x[n][2 * half] * scale, high = x[n][2 * half + 1] * scale;
+      if (p.wide & 16) {
+        if (8 * n < cols) *reinterpret_cast<u32*>(to + 8 * n) = pack_pair<T>(low, high);
+      } else {
+        if (8 * n < cols) to[8 * n] = from_acc<T>(low);
+        if (8 * n + 1 < cols) to[8 * n + 1] = from_acc<T>(high);
+      }
+    }
+  }
+}
+
+// A warp's part of dq at a tile of queries, rows from row0 and columns from col0: to the sums in the order of its lanes, or
+// with them to dq by the last tile of keys. In any order all add, and flash_finish writes dq.
+template <class T, int D, int QUERIES, int KEYS, int N, class P>
+BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int row0, int col0, float (&x)[N][4]) {
+  const u32 h = key.kv * p.group + step.head;
+  const i64 q0 = static_cast<i64>(step.at) * QUERIES;
+  float* const sums = static_cast<float*>(p.sums) + static_cast<i64>(tile_at(p, key, step)) * (QUERIES * D) +
+                      (row0 * D + col0 * 16 + lane_id() * 4);
+  if (p.any_order) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) add_quad_any_order(sums + n * 128, x[n]);
+    return;
+  }
+  const bool begins = key.tile == key.of.template first_tile<QUERIES, KEYS>(p, step.at);
+  if (key.tile + 1 < key.of.template end_tile<QUERIES, KEYS>(p, step.at)) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      if (!begins) add_quad(sums + n * 128, x[n]);
+      else __stcg(reinterpret_cast<float4*>(sums + n * 128), float4{x[n][0], x[n][1], x[n][2], x[n][3]});
+    }
+    return;
+  }
+  if (!begins) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const float4 old = __ldcg(reinterpret_cast<const float4*>(sums + n * 128));
+      x[n][0] += old.x, x[n][1] += old.y, x[n][2] += old.z, x[n][3] += old.w;
+    }
+  }
+  put_dq<T>(p, key.of, key.b, h, q0 + row0, col0, x);
+}
+
+}  // namespace attention
+
+// What flash_prepare does for a block's rows; WIDE: of y and dy 16 bytes are loaded at a time, wherever the row, so that no
+// branch stands between loads (H200, 16k rows of 2048: 103 us with one, 43 without).
+template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P> BARACUDA_D void prepare_rows(const P& p) {
+  using namespace attention;
+  constexpr int LANES = D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32, ROWS = 256 / LANES, EACH = 2, VEC = 8;
+  const u32 chunks = static_cast<u32>(p.chunks), head = blockIdx.x / chunks;
+  const u32 b = head / p.num_heads, h = head % p.num_heads;
+  const i64 first = static_cast<i64>(blockIdx.x % chunks) * (ROWS * EACH) + threadIdx.x / LANES;
+  const int c = static_cast<int>(threadIdx.x) % LANES * VEC;
+  const T* const y = rows_of<T>(p.y, p.stride[0], b, h, 0) + c;
+  const T* const dy = rows_of<T>(p.dy, p.stride[1], b, h, 0) + c;
+  const bool inside = c < p.d_v;
+  Vec<T, VEC> left[EACH], right[EACH];
+  i64 rows[EACH];  // where the row stands, -1 for none
+  float lse[EACH];
+  bool blind[EACH];
+#pragma unroll
+  for (int n = 0; n < EACH; ++n) {
+    const i64 i = first + n * ROWS;
+    const QueryTile t = Where::template query_tile<QUERIES>(p, i / QUERIES);
+    const i64 inner = t.at * QUERIES + i % QUERIES, row = t.of.query_row + inner;
+    const bool there = inner < t.of.query_len;
+    rows[n] = there ? row : -1;
+    blind[n] = there && t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at);
+    lse[n] = there && c == 0 ? static_cast<const float*>(p.lse)[head * p.query_len + row] : 0.0f;
+    if constexpr (WIDE) {
+      const bool loads = there && inside;
+      left[n] = load<VEC>(loads ? y + row * p.stride[0][2] : y - c);
+      right[n] = load<VEC>(loads ? dy + row * p.stride[1][2] : dy - c);
+    } else {
+      const int cols = there ? p.d_v - c : 0;
+      left[n] = load_vec<T, VEC, false>(y + row * p.stride[0][2], cols);
+      right[n] = load_vec<T, VEC, false>(dy + row * p.stride[1][2], cols);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < EACH; ++n) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) sum = math::fma(to_acc(left[n][k]), to_acc(right[n][k]), sum);
+    if (WIDE && !inside) sum = 0.0f;
+#pragma unroll
+    for (int lane = 1; lane < LANES; lane *= 2) sum += __shfl_xor_sync(all_lanes, sum, lane);
+    const i64 i = first + n * ROWS;
+    if (c == 0 && i < p.padded) {
+      const float none = numeric<float>::infinity();
+      const float powers = lse[n] * log2_e<float>;
+      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();  // no -0 but that
+      float* const stats = stats_of(p.stats, head * p.padded + i);
+      stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = rows[n] >= 0 ? sum : 0.0f;
+    }
+    if (p.dq != nullptr && blind[n]) {
+      Vec<T, VEC> zeros;
+#pragma unroll
+      for (int k = 0; k < VEC; ++k) zeros[k] = T(0.0f);
+      store_vec<T, VEC, false>(rows_of<T>(p.dq, p.stride[2], b, h, rows[n]) + c, zeros, p.d_k - c);
+    }
+  }
+}
+// stats of all rows, those of a head padded to whole tiles; the weights of a row that sees no key vanish under lse = inf,
+// those of no row under no_row(). Also the zeros of the counters, of `fill` quads of the sums, and of dq where no key is
+// seen. 256 threads.
+template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_D void flash_prepare(const P& p) {
+  const i64 thread = blockIdx.x * 256ll + threadIdx.x;
+  if (thread < p.counters) static_cast<u32*>(p.turns)[thread] = 0;
+  for (i64 n = thread; n < p.fill; n += gridDim.x * 256ll) static_cast<float4*>(p.sums)[n] = float4{0, 0, 0, 0};
+  if (p.wide == 3) prepare_rows<T, D, QUERIES, KEYS, true, Where>(p);
+  else prepare_rows<T, D, QUERIES, KEYS, false, Where>(p);
+}
+
+// dq = scale times the sums that blocks added to, where any did. A warp takes 16 rows by 32 columns, a block eight of them.
+// The sums of a tile stand in SIDES, each of as many columns.
+template <class T, int D, int QUERIES, int KEYS, int SIDES, class Where, class P>
+BARACUDA_D void flash_finish(const P& p) {
+  using namespace attention;
+  constexpr int PARTS = D / 32, GROUPS = QUERIES / 16, WIDTH = D / SIDES;
+  u64 part, group, tile, rest = blockIdx.x * 8ull + threadIdx.x / warp_size;
+  rest = divmod(rest, u64(PARTS), part);
+  rest = divmod(rest, u64(GROUPS), group);
+  rest = divmod(rest, static_cast<u64>(p.tiles), tile);
+  if (rest >= static_cast<u64>(p.heads)) return;
+  const int col = static_cast<int>(part) * 32;
+  const float* const sums = static_cast<const float*>(p.sums) + (rest * p.tiles + tile) * (QUERIES * D) +
+                            col / WIDTH * (QUERIES * WIDTH) + group * (16 * WIDTH) + col % WIDTH * 16 + lane_id() * 4;
+  float x[4][4];
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    const float4 quad = *reinterpret_cast<const float4*>(sums + n * 128);
+    x[n][0] = quad.x, x[n][1] = quad.y, x[n][2] = quad.z, x[n][3] = quad.w;
+  }
+  const u32 row_head = static_cast<u32>(rest), heads = static_cast<u32>(p.num_heads);
+  const QueryTile t = Where::template query_tile<QUERIES>(p, static_cast<i64>(tile));
+  if (t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at)) return;
+  const i64 row = t.at * QUERIES + static_cast<i64>(group) * 16;
+  if (p.wide & 16) {
+    const float scale = static_cast<float>(p.scale), scales[2] = {scale, scale};
+    T* const dq = rows_of<T>(p.dq, p.stride[4], row_head / heads, row_head % heads, t.of.query_row + row) + col;
+    put_rows<true>({dq, dq + 8 * p.stride[4][2]}, p.stride[4][2], static_cast<int>(min<i64>(16, t.of.query_len - row)), p.d_k - col, x, scales);
+    return;
+  }
+  put_dq<T>(p, t.of, row_head / heads, row_head % heads, row, col, x);
+}
+
+}  // namespace baracuda

@@ -1,0 +1,370 @@
+// flash_sdpa_backward_relay    what flash_sdpa_backward_pipelined computes, where two warpgroups have no room for dk and dv of
+//   64 keys each: head_dim 256.
+//
+// Both groups work on the same 64 keys. The first makes the weights and owns dv, the second makes ds and owns dk; each has
+// its left operand in registers, as its own scores left it. Weights pass from one to the other, and ds to both for dq, of
+// which each group has half of the columns. Servers and windows are those of the other kernel, but a block takes one tile of
+// keys and ends: to stay gained nothing here (4096 queries and keys, causal: 362 TFLOP/s, 352).
+//
+// RISING, under a causal mask and in a fixed order of sums: blocks of most heads take tiles of keys from the last on and walk
+// queries from the diagonal up. Each begins where it is first to add and is then a step behind the block before it, so that
+// none waits. The other heads go last and walk down, as all do elsewhere: their longest blocks first.
+//
+// A step is 2560 cycles of products, and for shared memory 3800: scores from it on both sides 1024, dv and dk 512, dq 512,
+// its way to the servers and back 1024, loads 512, weights and ds 200. There is room for two tiles of queries and one of dy.
+// On an H200 it takes 5500, as its 128 KB of loads and additions keep the L2 cache at 85 % of what it can do: 4096 queries
+// and keys, causal and full, 347 and 401 TFLOP/s, in any order 410 and 421; where groups share products by columns
+// (flash_sdpa_backward_wgmma) 270 and 274, in any order 339 and 354.
+#include "attention/dense/flash_sdpa_backward_server.cuh"
+#include <baracuda/opaque.cuh>
+#include <baracuda/wgmma.cuh>
+
+namespace baracuda {
+namespace attention {
+
+// Keys and values to panels of shared memory, by all threads.
+template <int KEYS, int D, int THREADS, class T, class P>
+BARACUDA_D void load_keys(T* keys, T* values, Barrier& there, const KeyTile& block, const P& p) {
+  const auto load = [&](T* tile, const void* from, const i64(&stride)[3], int cols, bool wide) {
+    const T* const x = rows_of<T>(from, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS);
+    tile::copy_panels<KEYS, D, THREADS>(tile, x, stride[2], block.left, cols, wide);
+  };
+  load(keys, p.k, p.stride[1], p.d_k, p.wide & 2);
+  load(values, p.v, p.stride[2], p.d_v, p.wide & 4);
+  there.arrive_when_copied((p.wide & 6) == 6);
+}
+
+// 64 rows of a gradient of the block's keys, from `first` on, from panels to where they are wanted; by a warpgroup.
+template <int KEYS, int D, class T>
+BARACUDA_D void write_rows(void* out, const i64(&stride)[3], const T* tile, const KeyTile& block, int first, int cols, bool wide) {
+  if (out == nullptr) return;
+  T* const to = rows_of<T>(out, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS + first);
+#pragma unroll
+  for (int col = 0; col < D; col += 64) {
+    tile::copy_out<64, 64, 128>(to + col, stride[2], tile + col * KEYS + first * 64, threadIdx.x % 128, block.left - first,
+                                cols - col, wide);
+  }
+}
+
+}  // namespace attention
+
+template <class T, int D, class Where, int TERMS, bool RISING = false, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
+  using namespace attention;
+  using Tile = conditional<RISING, RisingTile, KeyTile>;
+  constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
+  constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;  // columns of dq at a time; a group's
+  constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
+  constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
+  static_assert(UNITS == 2, "phases of units are told apart by their number");
+  enum Meeting { of_workers = 1, of_group, of_window = of_group + 2 };  // ids of barriers
+  BARACUDA_DYNAMIC_SMEM(T, shared);
+  T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PANELS][KEYS][64], at the end dk
+  T* const values = keys + KEYS * D;                                                // the same, at the end dv
+  T* const queries = values + KEYS * D;                                             // [2][PANELS][QUERIES][64]
+  T* const grads = queries + 2 * TILE;                                              // [PANELS][QUERIES][64]: dy
+  T* const scores = grads + TILE;                                                   // [2][KEYS][QUERIES]: ds, transposed
+  uint4* const weights = reinterpret_cast<uint4*>(scores + 2 * SCORES);             // [4][128]: as a thread has them
+  float* const part = reinterpret_cast<float*>(weights + 512);                      // [2][QUERIES][UNIT]: dq
+  Stats* const stats = reinterpret_cast<Stats*>(part + 2 * PART);                   // [2][QUERIES / 2]
+  __shared__ Barrier keys_there, queries_there[2], queries_free[2], grads_there, grads_free;
+  __shared__ Barrier weights_there, weights_free, ds_there[2], ds_free[2];
+  // Of each unit; of even steps and of odd ones, as each server skips every other; a phase a group.
+  __shared__ Barrier part_there[2][2], part_free[2][2];
+  __shared__ Item<Tile> block;
+
+  if (threadIdx.x == 0) {
+    keys_there.make(THREADS);
+    grads_there.make(LOADERS), grads_free.make(8);
+    weights_there.make(4), weights_free.make(4);
+    for (int n = 0; n < 2; ++n) {
+      queries_there[n].make(LOADERS), queries_free[n].make(4);
+      ds_there[n].make(4), ds_free[n].make(8);
+    }
+    for (int n = 0; n < 4; ++n) part_there[n / 2][n % 2].make(4), part_free[n / 2][n % 2].make(1);
+    block.template take<QUERIES, KEYS, Where>(p);
+  }
+  __syncthreads();
+  if (Where::surplus && block.left == 0) return;
+  load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
+  Walk now{block.start(), 0};
+  u32 steps = 0;
+
+  if (warpgroup() == 0) {
+    leave_registers<OF_SERVERS>();
+    if (threadIdx.x < LOADERS) {
+      constexpr int HALF = QUERIES / 2;  // the rows each warp loads
+      const int row0 = threadIdx.x < warp_size ? 0 : HALF;
+      const auto load = [&](T* to, const void* from, const i64(&stride)[3], int cols, bool wide) {
+        const i64 q0 = static_cast<i64>(now.at) * QUERIES;
+        const int rows = inside<QUERIES>(block.of.query_len, q0);
+        const T* const x = rows_of<T>(from, stride, block.b, block.kv * p.group + now.head, block.of.query_row + q0 + row0);
+        tile::copy_as_warp<HALF, D, QUERIES>(to + row0 * 64, x, stride[2], rows - row0, cols, wide);
+      };
+#pragma unroll 1
+      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
+        const Round<2> store{steps};
+        const Round<1> grad{steps};
+        const u32 at = store.place();
+        queries_free[at].wait(store.emptied());
+        if (row0 == 0) {
+          const u32 h = block.kv * p.group + now.head;
+          const i64 row = (block.b * p.num_heads + h) * p.padded + (block.of.before + now.at) * QUERIES;
+          const Stats* const from = static_cast<const Stats*>(p.stats) + row / 2;
+          cp_async_16(stats + at * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
+        }
+        load(queries + at * TILE, p.q, p.stride[0], p.d_k, p.wide & 1);
+        queries_there[at].arrive_when_copied(p.wide & 1);
+        grads_free.wait(grad.emptied());
+        load(grads, p.dy, p.stride[3], p.d_v, p.wide & 8);
+        grads_there.arrive_when_copied(p.wide & 8);
+      }
+      if (steps != 0) {  // and once more, of nothing: groups start a step after the last
+        const Round<2> store{steps};
+        queries_free[store.place()].wait(store.emptied());
+        queries_there[store.place()].arrive();
+        grads_free.wait(Round<1>{steps}.emptied());
+        grads_there.arrive();
+      }
+    } else {
+      const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
+      if (block.sees(now.at) && self == 1) {
+        for (int n = 0; n < 2 * UNITS; ++n) {  // what groups leave of nothing before the first step's
+          part_there[n % UNITS][0].wait(n / UNITS);
+          part_free[n % UNITS][0].arrive_as_warp();
+        }
+      }
+#pragma unroll 1
+      for (; block.sees(now.at); now.step(p.group, block), ++steps) {
+        if (steps % 2 != self) continue;
+        const Turn<QUERIES, KEYS, TILE, P, Tile> turn(p, block, now);
+        const u32 place = (steps + 1) % 2;
+#pragma unroll 1
+        for (int group = 0; group < 2; ++group) {
+#pragma unroll
+          for (int unit = 0; unit < UNITS; ++unit) {
+            part_there[unit][place].wait(group);
+            if (turn.adds) turn.add((group * UNITS + unit) * PART, part + unit * PART, PART);
+          }
+          if (turn.adds) bulk_wait_read<1>();
+          part_free[0][place].arrive_as_warp();
+          if (turn.adds) bulk_wait_read<0>();
+          part_free[1][place].arrive_as_warp();
+        }
+        turn.pass();
+      }
+    }
+    return;
+  }
+
+  take_registers<OF_WORKERS>();
+  const int group = warpgroup() - 1, warp = static_cast<int>(threadIdx.x) / warp_size % 4, key0 = warp * 16;
+  const bool weighs = group == 0;
+  const u64 query = wgmma_operand(queries), grad = wgmma_operand(grads), score = wgmma_operand(scores);
+  const u64 mine = wgmma_operand(weighs ? keys : values);
+  const u64 to_keys = wgmma_operand(keys + group * (UNITS * KEYS * 64));  // the group's columns of dq
+  const int quad = forgotten(lane_id() % 4);
+  float acc[D / 8][4];  // dv or dk
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) acc[n][e] = 0.0f;
+  }
+  using Added = TermsOf<TERMS, float, true, P>;
+  Added terms(p, p.query_len, p.key_len, p.shift);
+  if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
+  const int j = static_cast<int>(block.tile) * KEYS + key0 + lane_id() / 4;
+  const float c = static_cast<float>(p.scale * 1.4426950408889634);
+
+  const auto begin_window = [&] { sync_threads<256>(of_window + group); };
+  const auto end_window = [&] { arrive_threads<256>(of_window + (group ^ 1)); };
+  float s[QUERIES / 8][4];  // scores, or dy v
+  const auto start_scores = [&](u32 place) {
+    const u64 y = weighs ? query + place * (TILE / 8) : grad;
+    wgmma_fence();
+#pragma unroll
+    for (int d = 0; d < D; d += 16) {
+      const u64 step = d % 64 / 16 * within;
+      wgmma<T, false, false>(s, mine + d / 64 * (KEYS * 8) + step, y + d / 64 * (QUERIES * 8) + step, d != 0);
+    }
+    wgmma_commit();
+  };
+  const auto start_dq = [&](float (&dq)[UNIT / 8][4], u32 place, int unit) {
+    wgmma_fence();
+#pragma unroll
+    for (int j = 0; j < KEYS; j += 16) {
+      const u64 y = to_keys + unit * (KEYS * 8) + j / 16 * across;
+      wgmma<T, true, true>(dq, score + place * (SCORES / 8) + j / 16 * across, y, j != 0);
+    }
+    wgmma_commit();
+  };
+  // To where servers find it, when what was there before is read.
+  const auto leave_dq = [&](const float (&dq)[UNIT / 8][4], int unit) {
+    float* const to = part + unit * PART + warp * (16 * UNIT) + lane_id() * 4;
+    part_free[unit][(steps + 1 + group) % 2].wait(group ^ 1);
+#pragma unroll
+    for (int n = 0; n < UNIT / 8; ++n) {
+      *reinterpret_cast<float4*>(to + n * 128) = float4{dq[n][0], dq[n][1], dq[n][2], dq[n][3]};
+    }
+    part_there[unit][steps % 2].arrive_as_warp();
+  };
+  // The rows of the step after: queries for the first group, dy for the other.
+  const auto await_rows = [&](u32 step) {
+    const Round<2> store{step};
+    if (weighs) queries_there[store.place()].wait(store.filled());
+    else grads_there.wait(step % 2);
+    wgmma_publish();
+  };
+
+  const bool some = block.sees(now.at);
+  keys_there.wait(0);  // in any case: what comes later would stand in dk and dv
+  if (some) {
+    if (!weighs) ds_there[0].arrive_as_warp();  // of nothing
+    if (!weighs) begin_window();
+    await_rows(0);
+    start_scores(0);
+    end_window();
+    wgmma_wait<0>();
+    hold(s);
+    if (!weighs) grads_free.arrive_as_warp();
+  }
+#pragma unroll 1
+  while (block.sees(now.at)) {  // s is there
+    const Round<2> store{steps}, next{steps + 1};
+    const Round<2> fresh{steps + 1}, stale{steps};  // ds of this step and of the last
+    const Stats* const stat = stats + (store.place() * (QUERIES / 2) + quad);
+    const bool cut = now.at < block.clear[0] || now.at > block.clear[1];
+    u32 x16[QUERIES / 16][4];
+    if constexpr (TERMS != 0) {
+      if (p.group > 1) terms.enter(block.b, block.kv * p.group + now.head);
+    }
+    uint4* const sent = weights + threadIdx.x % 128;
+    if (weighs) {
+      const FarRows<QUERIES, P, Tile> far(p, block, now, stat - quad);
+      u32 w16[QUERIES / 16][4];
+      if constexpr (TERMS == 0) {
+        far.lower(s, 0, static_cast<float>(p.scale));
+#pragma unroll
+        for (int n = 0; n < QUERIES / 8; ++n) {
+          const float2 lse = stat[4 * n].lse;
+          float w[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            w[e] = exp2_fast(math::fma(s[n][e], c, log2_weight_unit - (e % 2 ? lse.y : lse.x)));
+          }
+          put_pairs<T>(x16, n, w);
+          put_pairs<f16>(w16, n, w);
+        }
+      } else {
+        const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - j;
+        if (terms.capped()) weigh_apart<T, true>(x16, w16, s, stat, far, terms, static_cast<float>(ahead));
+        else weigh_apart<T, false>(x16, w16, s, stat, far, terms, static_cast<float>(ahead));
+      }
+      far.template spare<T>(w16, x16, 0, weight_unit), far.template spare<T>(w16, x16, 4, weight_unit);
+      if (cut) {
+        const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+        hide(x16, 0, key0, mask), hide(x16, 4, key0, mask);
+        hide(w16, 0, key0, mask), hide(w16, 4, key0, mask);
+      }
+      weights_free.wait(steps % 2 ^ 1);
+#pragma unroll
+      for (int n = 0; n < QUERIES / 16; ++n) sent[n * 128] = uint4{w16[n][0], w16[n][1], w16[n][2], w16[n][3]};
+      weights_there.arrive_as_warp();
+      grads_there.wait(steps % 2);
+      wgmma_publish();
+    } else {
+      weights_there.wait(steps % 2);
+#pragma unroll
+      for (int n = 0; n < QUERIES / 16; ++n) {
+        const uint4 w16 = sent[n * 128];
+        const u32 pairs[4] = {w16.x, w16.y, w16.z, w16.w};
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const float2 delta = stat[4 * (2 * n + k)].delta;
+          const float low = delta.x * (1 / weight_unit), high = delta.y * (1 / weight_unit);
+          float ds[4];
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const float2 w = __half22float2(*reinterpret_cast<const __half2*>(&pairs[2 * k + half]));
+            ds[2 * half] = w.x * math::fma(s[2 * n + k][2 * half], 1 / weight_unit, -low);
+            ds[2 * half + 1] = w.y * math::fma(s[2 * n + k][2 * half + 1], 1 / weight_unit, -high);
+          }
+          put_pairs<T>(x16, 2 * n + k, ds);
+        }
+      }
+      weights_free.arrive_as_warp();
+      if (cut) {
+        const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+        hide(x16, 0, key0, mask), hide(x16, 4, key0, mask);
+      }
+      ds_free[fresh.place()].wait(fresh.emptied());
+      const tile::Reader<64, false> to(scores + key0 * 64);
+#pragma unroll
+      for (int n = 0; n < QUERIES / 16; ++n) to.write(x16[n], 0, 16 * n, fresh.place() * (SCORES * sizeof(T)));
+      wgmma_publish();
+      ds_there[fresh.place()].arrive_as_warp();
+    }
+    now.step(p.group, block);
+    ds_there[stale.place()].wait(stale.filled());
+    begin_window();
+    float dq[UNITS][UNIT / 8][4];  // at the first step of nothing
+    hold(x16);
+    wgmma_fence();
+    {
+      const u64 y = weighs ? grad : query + store.place() * (TILE / 8);
+#pragma unroll
+      for (int i = 0; i < QUERIES; i += 16) {
+#pragma unroll
+        for (int d = 0; d < D; d += 64) {
+          wgmma<T, true>(reinterpret_cast<float(&)[8][4]>(acc[d / 8]), x16[i / 16], y + d / 64 * (QUERIES * 8) + i / 16 * across, 1);
+        }
+      }
+      wgmma_commit();
+    }
+    start_dq(dq[0], stale.place(), 0);
+    wgmma_wait<0>();
+    hold(dq[0]);
+    hold(acc);
+    hold(x16);
+    if (weighs) grads_free.arrive_as_warp();
+    else queries_free[store.place()].arrive_as_warp();
+    start_dq(dq[1], stale.place(), 1);
+    leave_dq(dq[0], 0);
+    await_rows(steps + 1);
+    start_scores(next.place());
+    end_window();
+    wgmma_wait<1>();
+    hold(dq[1]);
+    ds_free[stale.place()].arrive_as_warp();
+    leave_dq(dq[1], 1);
+    wgmma_wait<0>();
+    hold(s);
+    if (!weighs) grads_free.arrive_as_warp();
+    ++steps;
+  }
+  if (some) {  // dq of the last step
+    const Round<2> stale{steps};
+    float dq[UNITS][UNIT / 8][4];
+    ds_there[stale.place()].wait(stale.filled());
+    begin_window();
+#pragma unroll
+    for (int unit = 0; unit < UNITS; ++unit) {
+      start_dq(dq[unit], stale.place(), unit);
+      wgmma_wait<0>();
+      hold(dq[unit]);
+      leave_dq(dq[unit], unit);
+    }
+    end_window();
+    if (weighs) begin_window();  // as often as the other has ended one
+  }
+
+  hold(acc);
+  sync_threads<256>(of_workers);  // all are done with keys and values
+  T* const tile = weighs ? values : keys;
+  const float factor = weighs ? 1 / weight_unit : static_cast<float>(p.scale);
+  tile::put_panels<KEYS * 64>(tile + key0 * 64, acc, {factor, factor});
+  sync_threads<128>(of_group + group);
+  if (weighs) write_rows<KEYS, D>(p.dv, p.stride[6], tile, block, 0, p.d_v, p.wide & 64);
+  else write_rows<KEYS, D>(p.dk, p.stride[5], tile, block, 0, p.d_k, p.wide & 32);
+}
+
+}  // namespace baracuda

@@ -1,0 +1,66 @@
+#pragma once
+// flash_sdpa_backward_server.cuh    what the kernels have in common whose blocks are two warpgroups that multiply and one that
+//   serves them: the block's keys and its turns at the sums of dq.
+#include "attention/dense/flash_sdpa_backward_terms.cuh"
+#include <baracuda/pipeline.cuh>
+
+namespace baracuda {
+namespace attention {
+
+// A tile of keys, and the first and the last tile of queries that see all of them.
+template <class Tile> struct Item : Tile {
+  int clear[2];
+
+  // That of the next ticket; left < 0: there was none. By one thread.
+  template <int QUERIES, int KEYS, class Where, class P> BARACUDA_D void take(const P& p) {
+    const u32 ticket = atomicAdd(static_cast<u32*>(p.turns), 1u), heads = static_cast<u32>(p.heads) / p.group;
+    this->left = -1;
+    if (ticket >= heads * static_cast<u32>(p.key_tiles)) return;
+    if constexpr (is_same<Tile, RisingTile>) {
+      static_cast<Tile&>(*this) = Where::template rising_tile<QUERIES, KEYS>(p, ticket, heads);
+    } else {
+      static_cast<Tile&>(*this) = Where::template key_tile<QUERIES, KEYS>(p, ticket, heads);
+    }
+    const i64 k0 = static_cast<i64>(this->tile) * KEYS - this->of.shift, most = numeric<int>::max();
+    const i64 low = k0 + KEYS - 1 - p.right, high = min<i64>(k0 + 1 + p.left, this->of.query_len) - QUERIES;
+    clear[0] = static_cast<int>(min<i64>(most, max<i64>(0, (low + QUERIES - 1) / QUERIES)));
+    clear[1] = this->left < KEYS || high < 0 ? -1 : static_cast<int>(min<i64>(most, high / QUERIES));
+  }
+};
+
+// A warp's turn at the sums of dq of a tile of queries: in the order in which a head's tiles of keys are taken, the first of
+// which stores, or any.
+template <int QUERIES, int KEYS, int TILE, class P, class Tile> struct Turn {
+  u32 turn;
+  u32* counter;
+  float* sums;
+  bool ordered, adds, begins;  // adds: by this lane
+
+  BARACUDA_D Turn(const P& p, const Tile& block, const Walk& now)
+      : turn(turn_at<QUERIES, KEYS>(p, block, now)),
+        counter(counter_at(p, block, now)),
+        sums(static_cast<float*>(p.sums) + static_cast<i64>(tile_at(p, block, now)) * TILE),
+        ordered(!p.any_order),
+        adds(p.dq != nullptr && lane_id() == 0),
+        begins(ordered && turn == 0) {
+    if (adds && ordered && !begins) await_turn(counter, turn);
+    __syncwarp();
+  }
+  // Floats from shared memory, to the sums from `at` on; a group of bulk operations.
+  BARACUDA_D void add(int at, const float* from, int floats) const {
+    bulk_begin();
+    if (begins) bulk_store(sums + at, from, floats * 4);
+    else bulk_add(sums + at, from, floats * 4);
+    bulk_commit();
+  }
+  BARACUDA_D void pass() const {
+    if (adds && ordered) {
+      bulk_wait<0>();
+      pass_turn(counter, turn + 1);
+    }
+    __syncwarp();
+  }
+};
+
+}  // namespace attention
+}  // namespace baracuda

@@ -1,0 +1,312 @@
+// flash_sdpa_backward_wgmma    what flash_sdpa_backward_mma computes, by the same walk, turns and order of sums, on wgmma:
+//   masks and dropout (the rest: flash_sdpa_backward_pipelined and _relay).
+//
+// A block is two warpgroups. Tiles in shared memory are panels of 64 columns; the tensor cores read every operand there
+// but p and ds, which as left operands of dv and dk stay in registers. A group has 64 keys of its own and all columns of
+// their dk and dv; with SPLIT 2 both groups share 64 keys, each with half of the queries of a score tile and half of the
+// columns, and p and ds come back from shared memory. Units of dq alternate between the groups.
+//
+// A step has one barrier (with STAGES 2 two, and one where a turn is taken) and no product in flight at its end: the
+// assembler serialises all products of a loop that carries one over. Exponentials run under dy v, ds under dv, the barrier
+// under dk. Whose turn it is was looked up a step ahead, and passing it on waits for additions that were made a step before;
+// loads that it would wait for too start after it (H200, head_dim 64 and 128: 4 and 5 % of the time). With STAGES 2 the next
+// tile is loaded under the scores, and the turn awaited under dv, dk and dq (head_dim 256, 4096 keys, causal: from 252 to 269
+// TFLOP/s, in any order from 303 to 339).
+#include "attention/dense/flash_sdpa_backward_terms.cuh"
+#include <baracuda/wgmma.cuh>
+
+namespace baracuda {
+namespace attention {
+
+constexpr u64 k_within = 32 >> 4, k_across = 2048 >> 4;  // 16 elements along k, in a descriptor
+
+// d = x y^T over D columns: 64 rows of x (panels of X_ROWS), 8 N rows of y (panels of Y_ROWS).
+template <class T, int D, int X_ROWS, int Y_ROWS, int N> BARACUDA_D void start_scores(float (&d)[N][4], u64 x, u64 y) {
+#pragma unroll
+  for (int k = 0; k < D; k += 16) {
+    const u64 step = k % 64 / 16 * k_within;
+    wgmma<T, false, false>(d, x + k / 64 * (X_ROWS * 8) + step, y + k / 64 * (Y_ROWS * 8) + step, k != 0);
+  }
+  wgmma_commit();
+}
+
+}  // namespace attention
+
+template <class T, int D, int SPLIT, int STAGES, class Where, int TERMS, class P>
+BARACUDA_D void flash_gradients_wgmma(const P& p) {
+  using namespace attention;
+  constexpr int THREADS = 256, KEYS = 128 / SPLIT, QUERIES = 64, TILE = QUERIES * D, SLAB = QUERIES / SPLIT;
+  constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;         // columns of dk and dv, a group
+  constexpr int WIDTH = D == 64 ? 32 : 64, UNITS = D / WIDTH;  // of dq, alternating between the groups
+  constexpr int SCORES = SPLIT * KEYS * QUERIES, SETS = STAGES == 3 ? 2 : 1;  // sets of ds (and p)
+  constexpr u32 SIZE = sizeof(T);
+  static_assert(D % (64 * SPLIT) == 0 && UNITS % 2 == 0, "the groups have as many panels and units");
+  static_assert(STAGES == 2 || STAGES == 3, "a tile is loaded a step ahead");
+  BARACUDA_DYNAMIC_SMEM(T, shared);
+  T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / SIZE;  // [PANELS][KEYS][64], at the end dk
+  T* const values = keys + KEYS * D;                                           // the same, at the end dv
+  T* const queries = values + KEYS * D;                                        // [STAGES][PANELS][QUERIES][64]
+  T* const grads = queries + STAGES * TILE;                                    // the same: dy
+  T* const scores = grads + STAGES * TILE;        // [SETS][SPLIT][KEYS][QUERIES]: ds, transposed; with SPLIT 2 also p
+  Stats* const stats = reinterpret_cast<Stats*>(scores + SETS * SCORES);  // [STAGES][QUERIES / 2]
+  u32* const ticket = reinterpret_cast<u32*>(stats + STAGES * QUERIES / 2);
+
+  if (threadIdx.x == 0) *ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
+  __syncthreads();
+  const KeyTile block = Where::template key_tile<QUERIES, KEYS>(p, *ticket);
+  if (Where::surplus && block.left == 0) return;
+  const i64 k0 = static_cast<i64>(block.tile) * KEYS, key_row = block.of.key_row + k0;
+  tile::copy_panels<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2], block.left,
+                                p.d_k, p.wide & 2);
+  tile::copy_panels<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2], block.left,
+                                p.d_v, p.wide & 4);
+  cp_async_commit();
+
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  const int group = D == 64 ? warpgroup() : warp / 4;  // H200: 2 to 5 % faster at 64 than the other, 4 to 5 % slower past it
+  const int key0 = (SPLIT == 1 ? warp : warp % 4) * 16, i0 = SPLIT == 1 ? 0 : group * SLAB;  // of the warp's scores
+  const int panel0 = SPLIT == 1 ? 0 : group * OWN;
+  const u64 key = wgmma_operand(keys), mine = key + (SPLIT == 1 ? group * (64 * 8) : 0);  // the group's keys
+  const u64 query = wgmma_operand(queries), score = wgmma_operand(scores);
+  constexpr u64 to_values = KEYS * D / 8, to_grads = STAGES * TILE / 8;
+  const float c = static_cast<float>(p.scale * 1.4426950408889634), scale = static_cast<float>(p.scale);
+
+  float dk[OWN][8][4], dv[OWN][8][4];
+#pragma unroll
+  for (int w = 0; w < OWN; ++w) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) dk[w][n][e] = dv[w][n][e] = 0.0f;
+    }
+  }
+
+  using Added = TermsOf<TERMS, float, true, P>;
+  Added terms(p, p.query_len, p.key_len, p.shift);
+  conditional<TERMS != 0, Staged<Added, SLAB>, Unbiased> biases(terms, ticket + 4);
+  const int warp_j = static_cast<int>(k0) + key0, j = warp_j + lane_id() / 4;
+  if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
+  const auto enter = [&](const Walk& step) {
+    if constexpr (TERMS != 0) {
+      if (p.group > 1) terms.enter(block.b, block.kv * p.group + step.head);
+      if constexpr (TERMS == 2) {
+        if (terms.masked() && step.at >= block.first && !biases.same) biases.fetch(step.at * QUERIES + i0, warp_j);
+        cp_async_commit();
+      }
+    }
+  };
+
+  Walk now{block.last, 0}, ahead = now;  // the step, and the one to load
+  int stage = 0, loaded = 0;
+  u32 set = 0;
+  const auto load_ahead = [&] {
+    if (ahead.at < block.first) {
+      if (TERMS == 2) cp_async_commit();  // which the wait for a mask counts
+      return;
+    }
+    const i64 q0 = static_cast<i64>(ahead.at) * QUERIES;
+    const int rows = inside<QUERIES>(block.of.query_len, q0);
+    const u32 h = block.kv * p.group + ahead.head;
+    const T* const q = rows_of<T>(p.q, p.stride[0], block.b, h, block.of.query_row + q0);
+    const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
+    tile::copy_panels<QUERIES, D, THREADS>(queries + loaded * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
+    tile::copy_panels<QUERIES, D, THREADS>(grads + loaded * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
+    const Stats* const from = static_cast<const Stats*>(p.stats) + ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
+    if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
+    cp_async_commit();
+    ahead.step(p.group);
+    loaded = loaded + 1 == STAGES ? 0 : loaded + 1;
+  };
+  float s[SLAB / 8][4], ds[SLAB / 8][4];
+  u32 p16[SLAB / 16][4], ds16[SLAB / 16][4];
+  const bool ordered = p.dq != nullptr && !p.any_order;
+  Walk before{-1, 0};
+  u32 glance = 0;  // thread 0: whose turn it was when this step was the next
+  load_ahead();
+  cp_async_wait<0>();
+  wgmma_publish();
+  __syncthreads();
+  if constexpr (TERMS == 2) {
+    if (terms.masked() && block.last >= block.first) biases.fetch(block.last * QUERIES + i0, warp_j);
+    cp_async_commit();
+  }
+  load_ahead();
+#pragma unroll 1
+  while (now.at >= block.first) {
+    const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
+    const u32 turn = turn_at<QUERIES, KEYS>(p, block, now);
+    Walk next = now;
+    next.step(p.group);
+    const Stats* const stat = stats + stage * (QUERIES / 2);
+    const FarRows<QUERIES, P, KeyTile> far(p, block, now, stat);
+    const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
+    T* const ds_tile = scores + set * SCORES;
+    [[maybe_unused]] T* const p_tile = ds_tile + KEYS * QUERIES;
+    wgmma_fence();
+    start_scores<T, D, KEYS, QUERIES>(s, mine, rows + i0 * 8);
+    start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
+    if (STAGES == 2 && before.at >= 0) load_ahead();  // beside the products
+    [[maybe_unused]] const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
+    [[maybe_unused]] u32 kept = 0;
+    if constexpr (TERMS == 2) {
+      if (terms.drops()) kept = terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j));
+      cp_async_wait<1>();  // for the mask, not for the tile after
+      if (terms.masked() && !(biases.same && before.at >= 0)) biases.put(now.at * QUERIES + i0, warp_j);
+    }
+    wgmma_wait<1>();
+    hold(s);
+    if constexpr (TERMS != 0) {
+      weigh<T>(s, p16, kept, far, i0, key0, mask, terms, biases, static_cast<float>(i + terms.shift - j));
+    } else {
+      far.lower(s, i0, scale);
+      weigh(s, stat, i0, key0, mask, c);
+      to_fragments<T>(p16, s);
+      far.template spare<T>(s);
+    }
+    if constexpr (SPLIT == 1) {
+      hold(p16);
+      wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < QUERIES; i += 16) {
+#pragma unroll
+        for (int w = 0; w < OWN; ++w) {
+          wgmma<T, true>(dv[w], p16[i / 16], rows + to_grads + w * (QUERIES * 8) + i / 16 * k_across, 1);
+        }
+      }
+      wgmma_commit();
+      if (ordered && threadIdx.x == 0 && glance == turn) accept_turn();
+      wgmma_wait<1>();
+    } else {
+#pragma unroll
+      for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(p_tile, key0, i0 + 16 * n, p16[n]);
+      wgmma_wait<0>();
+    }
+    hold(ds);
+    if constexpr (TERMS != 0) {
+      differ<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
+    } else {
+      differ(ds, s, stat, i0, key0, mask);
+      to_fragments<T>(ds16, ds);
+    }
+#pragma unroll
+    for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(ds_tile, key0, i0 + 16 * n, ds16[n]);
+    if constexpr (SPLIT == 1) {
+      hold(ds16);
+      wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < QUERIES; i += 16) {
+#pragma unroll
+        for (int w = 0; w < OWN; ++w) {
+          wgmma<T, true>(dk[w], ds16[i / 16], rows + w * (QUERIES * 8) + i / 16 * k_across, 1);
+        }
+      }
+      wgmma_commit();
+    }
+    if (SPLIT == 1 && ordered && threadIdx.x == 0 && glance != turn) await_turn(counter_at(p, block, now), turn);
+    if (STAGES == 3) cp_async_wait<0>();
+    wgmma_publish();
+    __syncthreads();  // ds is there, and with STAGES 3 the next tile; all are done with the tile before
+    const auto look_ahead = [&] {
+      enter(next);
+      if (STAGES == 3) load_ahead();
+    };
+    // Before additions, which the fence would wait for; beside products NVRTC 12.9 crashes on it.
+    const auto tile_came = [] {
+      if (STAGES == 3) return;
+      cp_async_wait<0>();
+      wgmma_publish();
+    };
+    const int after = stage + 1 == STAGES ? 0 : stage + 1;
+    wgmma_fence();
+    if constexpr (SPLIT == 2) {
+      const u64 p_rows = ds_rows + KEYS * QUERIES / 8;
+#pragma unroll
+      for (int i = 0; i < QUERIES; i += 16) {
+#pragma unroll
+        for (int w = 0; w < OWN; ++w) {
+          const u64 from = rows + (panel0 + w) * (QUERIES * 8) + i / 16 * k_across;
+          wgmma<T, false, true>(dv[w], p_rows + i / 16 * k_within, from + to_grads, 1);
+          wgmma<T, false, true>(dk[w], ds_rows + i / 16 * k_within, from, 1);
+        }
+      }
+    }
+    if (p.dq != nullptr) {
+#pragma unroll
+      for (int unit = 0; unit < UNITS; unit += 2) {
+        float dq[WIDTH / 8][4];
+        const u64 part = WIDTH == 32 ? group * 4 : (unit + group) * (KEYS * 8);
+#pragma unroll
+        for (int j = 0; j < KEYS; j += 16) {
+          wgmma<T, true, true>(dq, ds_rows + j / 16 * k_across, key + part + j / 16 * k_across, j != 0);
+        }
+        wgmma_commit();
+        if (ordered && unit == 0) {
+          if (threadIdx.x == 128 && before.at >= 0) {
+            pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
+          }
+          if (SPLIT == 2 && threadIdx.x == 0) {
+            if (glance == turn) accept_turn();
+            else await_turn(counter_at(p, block, now), turn);
+          }
+          if (threadIdx.x == 0 && next.at >= block.first) glance = current_turn(counter_at(p, block, next));
+        }
+        if (unit == 0) look_ahead();
+        wgmma_wait<0>();
+        if (unit == 0) tile_came();
+        if (SPLIT == 2 && ordered && unit == 0) __syncthreads();
+        hold(dq);
+        add_to_dq<T, D, QUERIES, KEYS>(p, block, now, warp % 4 * 16, (unit + group) * WIDTH, dq);
+        if (unit + 2 < UNITS) wgmma_fence();
+      }
+    } else {
+      wgmma_commit();
+      look_ahead();
+      wgmma_wait<0>();
+      tile_came();
+    }
+    hold(p16);
+    hold(ds16);
+    if (STAGES == 2) __syncthreads();
+    stage = after;
+    before = now;
+    now = next;
+    if (SETS == 2) set ^= 1;
+  }
+
+  wgmma_wait<0>();
+#pragma unroll
+  for (int w = 0; w < OWN; ++w) {
+    hold(dk[w]);
+    hold(dv[w]);
+  }
+  cp_async_wait<0>();
+  __syncthreads();  // all are done with k and v
+  if (ordered && before.at >= 0 && threadIdx.x == 0) {
+    pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
+  }
+#pragma unroll
+  for (int w = 0; w < OWN; ++w) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const int panel = (panel0 + w) * KEYS * 64;
+      tile::put<64>(keys + panel, key0, 8 * n, dk[w][n], scale, scale);
+      tile::put<64>(values + panel, key0, 8 * n, dv[w][n], terms.again, terms.again);
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int col = 0; col < D; col += 64) {
+    if (p.dk != nullptr) {
+      T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, key_row);
+      tile::copy_out<KEYS, 64, THREADS>(out + col, p.stride[5][2], keys + col * KEYS, threadIdx.x, block.left,
+                                        p.d_k - col, p.wide & 32);
+    }
+    if (p.dv != nullptr) {
+      T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, key_row);
+      tile::copy_out<KEYS, 64, THREADS>(out + col, p.stride[6][2], values + col * KEYS, threadIdx.x, block.left,
+                                        p.d_v - col, p.wide & 64);
+    }
+  }
+}
+
+}  // namespace baracuda

@@ -1,0 +1,443 @@
+// flash_sdpa_pipelined    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
+//   With TERMS also what terms.cuh adds to s, but masks and dropout: those are flash_sdpa_wgmma's.
+//
+// A block is a warpgroup that loads and two that multiply, each 64 of 128 queries. The loader copies queries, and tile after
+// tile keys and values, each into two places (queries past head_dim 128 into one), and waits for no copy; it goes on to the
+// block's next queries while the others finish with the last. Which those are one of its threads finds out near the end of
+// the queries before, by a ticket where they differ in work, and leaves them in shared memory with what their groups see of
+// the keys. A group starts the scores of a tile before the product with the values of the tile before, and its softmax runs
+// beside that product. Where there are two places the next queries' first scores run beside the last product, and outputs
+// are stored beside them. Up to head_dim 128 groups take turns at starting products, so that one's softmax runs beside the
+// other's products. Tiles are walked from the last one that a query sees to the first: ALiBi's highest scores come first,
+// and only the first tile walked may be short. A group passes by the tiles that none of its own queries sees. Order of sums
+// fixed as in flash_sdpa_mma, by this kernel's tiles.
+//
+// H200, bf16, causal, TFLOP/s: two groups share what is loaded, for blocks of 64 queries, which load for themselves, read 9
+// TB/s from the L2 cache, all that it has (head_dim 128, 16384 tokens: 670, 583). At 1024 keys a quarter of a block's time
+// was between queries; with their work found ahead, no lag of loads and 16-byte stores from registers head_dim 128 makes 414
+// instead of 366 and 256 423 instead of 340. Tickets are taken a tile before they are needed: taken at the queries before,
+// they left blocks without work at the end (16384 tokens, head_dim 256: 803, 700).
+//
+// 0 times an infinite or NaN value is NaN, but a masked one adds nothing: a warp whose sums look odd, or where they overflowed,
+// does all again with care.
+#include "attention/flash_wgmma.cuh"
+#include "attention/paged.cuh"
+#include <baracuda/pipeline.cuh>
+
+namespace baracuda {
+namespace attention {
+
+// A block's next queries, and of each group's 64 what they see.
+template <int GROUPS> struct Item {
+  struct Part {
+    int from, to;    // the keys that some query sees, from the start of a tile
+    int begin, end;  // tiles within these keys all of them see
+  };
+  Work work;  // without rows: there is no more
+  int rows, key_len, low, high, first, last, start;  // as Span has them
+  bool bounded;
+  Part part[GROUPS];
+
+  template <int KEYS, class P> BARACUDA_D void fill(const P& p, const Work& found) {
+    const Span<64 * GROUPS> span(p, found);
+    work = found;
+    rows = inside<64 * GROUPS>(found.query_len, found.first);
+    key_len = span.key_len, low = span.low, high = span.high, bounded = span.bounded;
+    first = span.template first<KEYS>(), last = span.end(rows), start = span.template start<KEYS>(rows);
+#pragma unroll
+    for (int n = 0; n < GROUPS; ++n) {
+      const Span<64> mine(found.first + 64 * n + found.shift, p.left, p.right, found.key_len);
+      part[n] = {mine.template first<KEYS>(), rows > 64 * n ? mine.end(rows - 64 * n) : 0, mine.low + 63,
+                 min(key_len, mine.high)};
+    }
+  }
+};
+
+}  // namespace attention
+
+// WIDE: every row of q, k, v and y starts 16-byte aligned and is whole 16-byte pieces.
+template <class T, int D, int KEYS, bool WIDE, class Where, int TERMS, class P>
+BARACUDA_D void flash_sdpa_pipelined(const P& p) {
+  using namespace attention;
+  constexpr int LOADERS = 128, GROUPS = 2, WARPS = GROUPS * 4, ROWS = GROUPS * 64, TILE = KEYS * D;
+  constexpr bool TURNS = D <= 128;
+  constexpr int PLACES = D <= 128 ? 2 : 1;  // of queries
+  constexpr bool AHEAD = PLACES == 2;       // whether the next queries' first scores are made beside the last outputs
+  constexpr int LOOK = AHEAD ? 2 * KEYS : KEYS;  // before the last keys the next queries are found
+  constexpr int ITEMS = 4;                       // the loader finds work up to three ahead of what a group is at
+  constexpr int OF_LOADER = 72, OF_WORKER = (3 * 168 - OF_LOADER) / 2;  // of 168 registers at launch
+  enum Meeting { of_loaders = 1, of_group, of_turn = of_group + GROUPS };  // ids of barriers
+  BARACUDA_DYNAMIC_SMEM(T, shared);
+  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PLACES] panels
+  T* const keys = queries + PLACES * ROWS * D;                                         // [2] tiles of panels
+  T* const values = keys + 2 * TILE;                                                   // [2] tiles of panels
+  T* const staged = values + 2 * TILE;                                                 // [WARPS] panels of 16 rows
+  __shared__ Barrier queries_there[PLACES], queries_free[PLACES], keys_there[2], keys_free[2], values_there[2], values_free[2];
+  __shared__ Item<GROUPS> items[ITEMS];
+
+  if (threadIdx.x == 0) {
+    for (int n = 0; n < PLACES; ++n) queries_there[n].make(LOADERS), queries_free[n].make(WARPS);
+    for (int n = 0; n < 2; ++n) {
+      keys_there[n].make(LOADERS), values_there[n].make(LOADERS);
+      keys_free[n].make(WARPS), values_free[n].make(WARPS);
+    }
+  }
+  __syncthreads();
+
+  if (warpgroup() == 0) {
+    leave_registers<OF_LOADER>();
+    Round<PLACES> query_place;
+    Round<2> key_place, value_place;
+    using Source = typename Where::template Keys<P, KEYS>;
+    const u32 count = static_cast<u32>(p.tiles * p.heads);
+    const bool even = count <= gridDim.x || (!Where::surplus && p.left >= unbounded && p.right >= unbounded);
+    u32 ticket = blockIdx.x;
+    bool drawn = true;
+    const auto draw = [&] {
+      if (!drawn) ticket = (even ? ticket : atomicAdd(static_cast<u32*>(p.ticket), 1u)) + gridDim.x;
+      drawn = true;
+    };
+    const auto draw_early = [&] {  // for find_next, as it takes as long as a tile
+      if (threadIdx.x == 0) draw();
+      __syncwarp();
+    };
+    const auto find_next = [&](Item<GROUPS>& item) {
+      if (threadIdx.x == 0) {
+        item.work.query_len = 0;
+        do {
+          draw();
+          drawn = false;
+          if (ticket < count) item.template fill<KEYS>(p, Where::template find<ROWS>(p, ticket, static_cast<u32>(p.heads)));
+        } while (ticket < count && item.work.query_len == 0);
+      }
+      __syncwarp();
+    };
+    const auto meet = [] { sync_threads<LOADERS>(of_loaders); };
+    const auto load_queries = [&](const Item<GROUPS>& item) {
+      Barrier& there = queries_there[query_place.place()];
+      queries_free[query_place.place()].wait(query_place.emptied());
+      if (item.work.query_len != 0) {
+        const Strided<T> q{item.work.template queries<T>(p.q, p.stride[0]), p.stride[0][2]};
+        tile::panels_up<ROWS, D, LOADERS, WIDE>(q, p.d_k).copy(queries + query_place.place() * (ROWS * D), item.rows);
+        there.arrive_when_copied(WIDE);
+      } else {
+        there.arrive();
+      }
+      query_place.step();
+    };
+    const auto load = [&](const Item<GROUPS>& item, Item<GROUPS>& next) {
+      const bool some = item.first < item.last;
+      const int start = item.start, first = some ? item.first : start, key_len = item.key_len;
+      Source source(p, item.work);
+      const auto up = [&](const auto& rows, int cols) {
+        return tile::panels_up<KEYS, D, LOADERS, WIDE>(rows.from(start), cols);
+      };
+      auto next_keys = up(source.template keys<T>(), p.d_k);
+      auto next_values = up(source.template values<T>(), p.d_v);
+      if (some) source.template begin<-KEYS>(start, meet);
+      const int look = min(start, first + LOOK);
+#pragma unroll 1
+      for (int k0 = start; k0 >= first - KEYS; k0 -= KEYS) {  // a tile's values after the keys of the next
+        if (some && k0 >= first) {
+          keys_free[key_place.place()].wait(key_place.emptied());
+          next_keys.copy(keys + key_place.place() * TILE, key_len - k0);
+          keys_there[key_place.place()].arrive_when_copied(WIDE);
+          key_place.step();
+        }
+        if (!AHEAD && k0 == start) load_queries(item);
+        if (k0 == look + KEYS) draw_early();
+        if (k0 == look) find_next(next);
+        if (k0 == start) continue;
+        if (some) {
+          values_free[value_place.place()].wait(value_place.emptied());
+          next_values.copy(values + value_place.place() * TILE, key_len - k0 - KEYS);
+          values_there[value_place.place()].arrive_when_copied(WIDE);
+          value_place.step();
+          if (k0 >= first) source.template step<-KEYS>(k0 + KEYS);
+        }
+        if (Source::looks_up || k0 == look - KEYS) meet();
+        if (AHEAD && k0 == look - KEYS) load_queries(next);
+      }
+      if (next.start <= next.first + LOOK) draw_early();
+    };
+    find_next(items[0]);
+    meet();
+    if (AHEAD) load_queries(items[0]);
+    u32 n = 0;
+#pragma unroll 1
+    for (; items[n % ITEMS].work.query_len != 0; ++n) load(items[n % ITEMS], items[(n + 1) % ITEMS]);
+    if (!AHEAD) load_queries(items[n % ITEMS]);
+    cp_async_commit();
+    cp_async_wait<0>();
+    return;
+  }
+
+  take_registers<OF_WORKER>();
+  const int group = warpgroup() - 1, row0 = static_cast<int>(threadIdx.x - LOADERS) / warp_size * 16;
+  GroupProducts<T, D, ROWS, KEYS> products(queries, keys, values, group);
+  const auto await = [](Barrier& there, u32 parity) {
+    there.wait(parity);
+    wgmma_publish();  // what came by cp.async
+  };
+  Rows<T, D, 1, KEYS> r;
+  Round<2> key_place, value_place;
+  Round<PLACES> query_place;
+  const auto take_turn = [&] {
+    if (TURNS) sync_threads<256>(of_turn + group);
+  };
+  const auto pass_turn = [&] {
+    if (TURNS) arrive_threads<256>(of_turn + (group + 1 == GROUPS ? 0 : group + 1));
+  };
+  const auto free_keys = [&] {
+    keys_free[key_place.place()].arrive_as_warp();
+    key_place.step();
+  };
+  const auto free_values = [&] {
+    values_free[value_place.place()].arrive_as_warp();
+    value_place.step();
+  };
+  const auto pass_by = [&] {
+    take_turn();
+    pass_turn();
+    keys_there[key_place.place()].wait(key_place.filled());
+    free_keys();
+    values_there[value_place.place()].wait(value_place.filled());
+    free_values();
+  };
+  const auto start_scores = [&](u32 queries) {
+    await(keys_there[key_place.place()], key_place.filled());
+    take_turn();
+    wgmma_fence();
+    products.start_scores(r.s[0], queries, key_place.place());
+  };
+  const auto end_scores = [&] {
+    hold(r.s[0]);
+    free_keys();
+  };
+  const auto start_outputs = [&](bool add) {
+    await(values_there[value_place.place()], value_place.filled());
+    hold(r.weights[0]);
+    hold(r.acc[0]);
+    wgmma_fence();
+    products.start_outputs(r.acc[0], r.weights[0], value_place.place(), add);
+  };
+  const auto end_outputs = [&] {
+    hold(r.acc[0]);
+    hold(r.weights[0]);
+    free_values();
+  };
+  if (group == 1) pass_turn();
+#pragma unroll 1
+  for (u32 n = 0;; ++n) {
+    const Round<PLACES> its = query_place;
+    query_place.step();
+    const Round<PLACES> after = query_place;
+    const bool begun = AHEAD && key_place.count != value_place.count;  // whether there are the first scores
+    if (!begun) await(queries_there[its.place()], its.filled());
+    const Item<GROUPS>& item = items[n % ITEMS];  // read again where it is needed, which costs less than registers
+    const Work& work = item.work;
+    if (work.query_len == 0) break;
+    const int first = item.first, i0 = static_cast<int>(work.first) + row0;
+    const auto mine = item.part[group];
+    const bool some = first < item.last, seen = some && mine.from < mine.to;
+    const TermsOf<TERMS, float, true, P> terms(p, work);
+    const float c = TERMS == 0 ? p.unit_log2 : terms.c;
+    r.begin();
+    if constexpr (TERMS != 0) r.begin_with(terms);
+    const auto cut = [&](int k0) {
+      if (k0 >= mine.begin && k0 + KEYS <= mine.end) return;
+      r.mask(item.key_len - k0, item.low - k0 + row0, item.high - k0 + row0);
+    };
+
+    if (p.sign != 1.0) {
+      T* const own = queries + its.place() * (ROWS * D) + group * 4096;
+#pragma unroll 1
+      for (int n = threadIdx.x % 128; n < 64 * D; n += 128) {
+        T& x = own[n / 4096 * (ROWS * 64) + n % 4096];
+        x = from_acc<T>(to_acc(x) * static_cast<float>(p.sign));
+      }
+      wgmma_publish();
+      sync_threads<128>(of_group + group);
+    }
+
+    int k0 = some ? item.start : -1;
+    bool fresh = true;  // outputs are still those of the queries before
+    const auto walk = [&](auto kind) {  // from the first scores on
+      using K = decltype(kind);
+      const auto weigh = [&] {
+        if constexpr (K::sloped) r.template add_apart<K::capped>(terms, i0, k0);
+        cut(k0);
+        if constexpr (K::sloped) r.template weigh_lazily<Scores::apart>(c);
+        else if constexpr (K::capped) r.weigh_capped(terms);
+        else r.weigh_lazily(c);
+      };
+      weigh();
+      r.pack();
+#pragma unroll 1
+      for (k0 -= KEYS; k0 >= mine.from; k0 -= KEYS) {
+        start_scores(its.place());
+        start_outputs(!fresh);
+        fresh = false;
+        pass_turn();
+        wgmma_wait<1>();
+        end_scores();
+        weigh();
+        hold(r.s[0]);
+        if (r.moved) {  // behind a branch: the assembler (13.0) moves a wait up to the last one before it
+          wgmma_wait<0>();
+          hold(r.acc[0]);
+          r.rescale();
+        }
+        wgmma_wait<0>();
+        end_outputs();
+        r.pack();
+      }
+    };
+    // The same by mma.sync, a warp for itself, from global memory. What of the values is not finite is left out, and then added
+    // by hand.
+    const auto walk_with_care = [&] {
+      const int key_len = item.key_len, low = item.low, high = item.high, rows = item.rows, start = item.start;
+      const typename Where::template Keys<P, 0> source(p, work);
+      const auto k = source.template keys<T>(), v = source.template values<T>();
+      const T* const q = work.template queries<T>(p.q, p.stride[0]) + row0 * p.stride[0][2];
+      const Strided<T> queries{q, p.stride[0][2]};
+      const int g = lane_id() / 4, t = lane_id() % 4;
+      const auto element = [](const auto& x, int r, int rows, int c, int cols) {
+        return r < rows && c < cols ? to_acc(x.row(r)[c]) : 0.0f;
+      };
+      r.clear();
+      if constexpr (TERMS != 0) r.begin_with(terms, true);
+#pragma unroll 1
+      for (k0 = start; k0 >= first; k0 -= KEYS) {
+        r.each([](float& x, int, int) { x = 0.0f; });
+#pragma unroll 1
+        for (int d = 0; d < D; d += 16) {
+          const auto pair = [&](const auto& x, int r, int rows, int c) {
+            return pack_pair<T>(element(x, r, rows, c, p.d_k), element(x, r, rows, c + 1, p.d_k));
+          };
+          const int c = d + 2 * t;
+          u32 x[4];
+#pragma unroll
+          for (int n = 0; n < 4; ++n) x[n] = pair(queries, g + n % 2 * 8, rows - row0, c + n / 2 * 8);
+#pragma unroll
+          for (int n = 0; n < KEYS / 8; ++n) {
+            const int key = k0 + 8 * n + g;
+            mma_m16n8k16<T>(r.s[0][n], x, {pair(k, key, key_len, c), pair(k, key, key_len, c + 8)});
+          }
+        }
+        r.each([&](float& x, int, int) { x *= static_cast<float>(p.sign); });
+        if constexpr (TERMS != 0) r.add(terms, i0, k0);
+        r.mask(key_len - k0, low - k0 + row0, high - k0 + row0);
+        r.template weigh<Scores::exact>(c);
+        r.rescale();
+        r.pack();
+        u32 weights[KEYS / 16][4];  // in local memory
+        for (int j = 0; j < KEYS / 16; ++j) memcpy(weights[j], r.weights[0][j], sizeof(weights[j]));
+#pragma unroll 1
+        for (int j = 0; j < KEYS; j += 16) {
+          const u32(&x)[4] = *opaque(&weights[j / 16]);
+#pragma unroll
+          for (int n = 0; n < D / 8; ++n) {
+            const auto finite = [&](int key) {
+              const float y = element(v, key, key_len, 8 * n + g, p.d_v);
+              return math::isfinite(y) ? y : 0.0f;
+            };
+            const auto pair = [&](int key) { return pack_pair<T>(finite(key), finite(key + 1)); };
+            mma_m16n8k16<T>(r.acc[0][n], x, {pair(k0 + j + 2 * t), pair(k0 + j + 2 * t + 8)});
+          }
+        }
+        r.add_odd_of([&](int j, int n, int e) { return element(v, k0 + j, key_len, 8 * n + 2 * t + e, p.d_v); }, key_len - k0,
+                     [&](int row, int key) { return key >= low - k0 + row0 + row && key < high - k0 + row0 + row; });
+      }
+    };
+    // Sums and lse are made beside the last product where no scores are: head_dim 256, 1024 tokens, causal, H100: 459 TFLOP/s
+    // instead of 437. wait() waits for it there.
+    const auto put = [&](const auto& wait, float unit = ln_2<float>) {
+      float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
+      const auto put_lse = [&] { r.put_lse(lse, item.rows - row0, unit); };
+      float factors[1][2];
+      if constexpr (!AHEAD) {
+        r.close(factors, terms.again);
+        put_lse();
+        wait();
+      }
+      T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
+      if constexpr (AHEAD) r.close(factors, terms.again);  // before the address of y it takes 58 bytes of local memory more
+      const auto beside = [&] {
+        if constexpr (AHEAD) put_lse();
+      };
+      if constexpr (WIDE) {
+        put_staged<1, 0>(staged + row0 * 64, y, p.stride[3][2], item.rows - row0, p.d_v, r.acc[0], factors[0], beside);
+      } else {
+        r.put(y, p.stride[3][2], item.rows - row0, p.d_v, factors);
+        beside();
+      }
+    };
+    if (!seen) {
+      for (; k0 >= first; k0 -= KEYS) pass_by();
+      queries_free[its.place()].arrive_as_warp();
+      r.clear();
+      if constexpr (TERMS != 0) r.begin_with(terms);
+      put([] {});
+      continue;
+    }
+    if (!begun) {
+      for (; k0 >= mine.to; k0 -= KEYS) pass_by();
+      start_scores(its.place());
+      pass_turn();
+      wgmma_wait<0>();
+      end_scores();
+    }
+    with_kind_of<TERMS, WIDE>(p, walk);
+    queries_free[its.place()].arrive_as_warp();
+    start_outputs(!fresh);
+    if constexpr (AHEAD) {
+      const Item<GROUPS>& next = items[(n + 1) % ITEMS];
+      bool begins = false;
+      if (k0 < first && p.sign == 1.0) {
+        await(queries_there[after.place()], after.filled());
+        const auto part = next.part[group];
+        begins = next.work.query_len != 0 && next.first < next.last && part.from < part.to && next.start < part.to;
+      }
+      if (begins) {
+        await(keys_there[key_place.place()], key_place.filled());
+        take_turn();
+      }
+      wgmma_fence();
+      products.start_scores(r.s[0], after.place(), key_place.place());  // of anything where none begin
+      if (begins) pass_turn();
+      wgmma_wait<1>();
+      end_outputs();
+      put([] {});
+      wgmma_wait<0>();
+      hold(r.s[0]);
+      if (begins) free_keys();
+    } else {
+      put([&] {
+        wgmma_wait<0>();
+        end_outputs();
+      });
+    }
+    for (; k0 >= first; k0 -= KEYS) pass_by();
+    if (__any_sync(all_lanes, r.astray() || (item.bounded && r.suspicious()))) {
+      float kept[AHEAD ? KEYS / 8 : 1][4];  // the next scores, in local memory
+#pragma unroll
+      for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(kept[n], r.s[0][n], sizeof(kept[n]));
+      walk_with_care();
+      put([] {}, terms.natural);
+#pragma unroll
+      for (int n = 0; AHEAD && n < KEYS / 8; ++n) {
+        const float(&x)[4] = *opaque(&kept[n]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) r.s[0][n][e] = x[e];
+      }
+    }
+  }
+  if (group == 0) take_turn();  // what the other has passed and nobody took
+}
+
+template <class T, class P> BARACUDA_D void clear_ticket(const P& p) {
+  if (threadIdx.x == 0) *static_cast<u32*>(p.ticket) = 0;
+}
+
+}  // namespace baracuda

@@ -1,0 +1,136 @@
+#pragma once
+// runs       masks and dropout of the forward's tensor-core kernels, whose lanes have runs of neighbouring keys
+//            (tile::Runs): a row's mask comes in 16-byte pieces, and blocks of the random stream are a lane's own.
+//
+// Biases count in natural units, s = fma(x, out, bias): they take one fma and a finite one stays finite. NaN of hidden keys
+// needs more care, and so do rows without a score of a common size: see Rows::suspicious.
+#include <baracuda/opaque.cuh>
+#include "attention/terms.cuh"
+
+namespace baracuda::attention {
+
+template <class P> struct RunTerms : Terms<1, float, true, P> {
+  using Base = Terms<1, float, true, P>;
+  using Base::c, Base::key_len, Base::natural, Base::out, Base::p, Base::query_len, Base::sink;
+  const char* mask;       // of the head
+  bool dense;             // its rows start 16-byte aligned, and a row's elements are neighbours
+  u64 row, seed, offset;  // dropout's; the number of the head's first score in its stream
+
+  BARACUDA_D RunTerms(const P& params, const Work& work) : Base(params, work) {
+    mask = static_cast<const char*>(p.mask) + work.b * p.mask_pitch[0] + work.h * p.mask_pitch[1];
+    const i64 size = p.mask_kind == 0 ? 1 : p.mask_kind <= 2 ? 2 : 4;
+    dense = p.mask_pitch[3] == size && (reinterpret_cast<u64>(mask) | p.mask_pitch[2]) % 16 == 0;
+    row = (static_cast<u64>(work.b) * p.num_heads + work.h) * query_len * key_len;
+    seed = drops() ? p.seed() : 0, offset = drops() ? p.offset() : 0;
+    if (!masked() || p.mask_kind == 0) return;
+    c = log2_e<float>, natural = 1.0f;
+    if (p.sinks != nullptr) sink = static_cast<const float*>(p.sinks)[work.h];
+  }
+  BARACUDA_D bool masked() const { return p.mask != nullptr; }
+  BARACUDA_D bool drops() const { return p.threshold != 0; }
+
+  // f(x) for an x of the C++ type of the mask's element.
+  template <class F> BARACUDA_D void with_mask(const F& f) const { with_kind<float>(p.mask_kind, f); }
+
+  // The N elements of row i from key j on, as memory has them; j is a multiple of N. Where rows are `dense` and as many
+  // keys exist, in 16-byte pieces; the next tile's are asked for.
+  template <class M, int N, int W> BARACUDA_D void fetch(u32 (&words)[W], int i, int j) const {
+    constexpr int COUNT = N * static_cast<int>(sizeof(M)) / 4, PIECE = min(COUNT, 4);
+    const char* const at = row_of(i) + j * static_cast<i64>(sizeof(M));
+#pragma unroll
+    for (int n = 0; n < COUNT; n += PIECE) {
+      const auto piece = load<PIECE>(reinterpret_cast<const u32*>(at) + n);
+#pragma unroll
+      for (int k = 0; k < PIECE; ++k) words[n + k] = piece[k];
+    }
+    if (j >= 4 * N) prefetch_l2(at - 4 * N * static_cast<i64>(sizeof(M)));
+  }
+  // Any rows. What lies beyond the keys is hidden: any element will do.
+  template <class M, int N, int W> BARACUDA_D void gather(u32 (&words)[W], int i, int j) const {
+    using Bits = conditional<sizeof(M) == 1, u8, conditional<sizeof(M) == 2, u16, u32>>;
+    constexpr int EACH = 4 / static_cast<int>(sizeof(M));
+    const char* const from = row_of(i);
+#pragma unroll
+    for (int n = 0; n < N / EACH; ++n) {
+      words[n] = 0;
+#pragma unroll
+      for (int k = 0; k < EACH; ++k) {
+        const Bits found = *reinterpret_cast<const Bits*>(from + min(j + n * EACH + k, key_len - 1) * p.mask_pitch[3]);
+        words[n] |= static_cast<u32>(found) << (8 * sizeof(M) * k % 32);
+      }
+    }
+  }
+
+  // score(k), of row i and key j + k, with element k of a run. careful: whatever the score is, a hidden key is hidden, and
+  // a finite bias leaves a finite score finite.
+  template <class M, int N, int W, class Score>
+  BARACUDA_D void add(const u32 (&words)[W], const Score& score, bool careful) const {
+    if constexpr (!is_same<M, u8>) {
+      if (careful) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          const float bias = element<M>(words, k), sum = math::fma(score(k), out, bias);
+          const bool both = math::isfinite(score(k)) && math::isfinite(bias);
+          score(k) = bias == -numeric<float>::infinity() ? bias : both ? bounded(sum) : sum;
+        }
+        return;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      float& x = score(k);
+      if constexpr (is_same<M, u8>) x = words[k / 4] & 0xffu << k % 4 * 8 ? x : -numeric<float>::infinity();
+      else x = math::fma(x, out, element<M>(words, k));
+    }
+  }
+  BARACUDA_D bool hides(int i, int j) const {
+    bool hidden = false;
+    if (masked()) with_mask([&](auto kind) {
+      using M = decltype(kind);
+      const M found = *reinterpret_cast<const M*>(row_of(i) + min(j, key_len - 1) * p.mask_pitch[3]);
+      if constexpr (is_same<M, u8>) hidden = found == 0;
+      else hidden = to_acc(found) == -numeric<float>::infinity();
+    });
+    return hidden;
+  }
+
+  // Whether every row of scores is whole blocks of the stream.
+  BARACUDA_D bool whole_blocks() const { return key_len % 4 == 0; }
+  // weight(k), of row i and key j + k, or 0 where dropout takes it; for whole blocks.
+  template <int N, class Weight> BARACUDA_D void drop(const Weight& weight, int i, int j) const {
+    const u32 limit = (p.threshold << 8) - 1;
+    Philox4 made[N / 4];
+    philox_blocks(forgotten(seed), offset, (row + static_cast<u64>(i) * key_len + j) >> 2, made);
+#pragma unroll
+    for (int k = 0; k < N; ++k) weight(k) = philox_word(made[k / 4], k % 4) > limit ? weight(k) : 0.0f;
+  }
+  // Bit k: whether dropout leaves the weight of row i and key j + k.
+  template <int N> BARACUDA_D u32 kept(int i, int j) const {
+    const u64 first = row + static_cast<u64>(i) * key_len + j;
+    const u32 limit = (p.threshold << 8) - 1, within = static_cast<u32>(first) % 4;
+    const auto keeps = [&](const Philox4& made) {
+      return (made.x > limit) | (made.y > limit) << 1 | (made.z > limit) << 2 | (made.w > limit) << 3;
+    };
+    const u64 key = forgotten(seed);  // or every round's would be kept
+    Philox4 made[N / 4];
+    philox_blocks(key, offset, first >> 2, made);
+    u32 bits = 0;
+#pragma unroll
+    for (int n = 0; n < N / 4; ++n) bits |= keeps(made[n]) << 4 * n;
+    if (within != 0) bits |= keeps(philox_block(key, offset, (first >> 2) + N / 4)) << N;
+    return bits >> within;
+  }
+
+ private:
+  BARACUDA_D const char* row_of(int i) const { return mask + min(i, query_len - 1) * p.mask_pitch[2]; }
+  template <class M, int W> static BARACUDA_D float element(const u32 (&words)[W], int k) {
+    if constexpr (is_same<M, float>) return __uint_as_float(words[k]);
+    else if constexpr (is_same<M, bf16>) return __uint_as_float(k % 2 ? words[k / 2] & 0xffff0000u : words[k / 2] << 16);
+    else return __half2float(__ushort_as_half(static_cast<u16>(words[k / 2] >> k % 2 * 16)));
+  }
+  static BARACUDA_D float bounded(float x) {
+    return math::minimum(math::maximum(x, -numeric<float>::max()), numeric<float>::max());
+  }
+};
+
+}  // namespace baracuda::attention
