@@ -131,7 +131,8 @@ def _info(text: str) -> KernelInfo:
     match = _INFO.fullmatch(text)
     if match is None:
         raise SystemExit(f"{PATH.name}: {text!r} does not read as a kernel's resources; make the file again with --all")
-    return KernelInfo(*(int(number) for number in match.groups()[:5]), serialised=bool(match[6]))
+    registers, stores, loads, stack, smem = map(int, match.groups()[:5])
+    return KernelInfo(registers, stores, loads, stack, smem, serialised=bool(match[6]))
 
 
 def _shown(info: KernelInfo) -> str:

@@ -81,7 +81,8 @@ def _named(kernel: str, wide: bool) -> str:
 
 
 def _chunks(desc: Any, cols: int) -> int:
-    return -(-cols // (16 // desc.element.itemsize))
+    width: int = 16 // desc.element.itemsize
+    return -(-cols // width)
 
 
 def _row_view(view: View | None, shape: tuple[int, ...]) -> View | None:
@@ -337,4 +338,4 @@ def backward_bytes(desc: Any, sums: int) -> int:
     """dy and x read, dx written; a row of weights read and `sums` written; `sums` statistics a row."""
     rows, cols = math.prod(desc.batch_shape), math.prod(desc.normalized_shape)
     affine = cols * (1 + sums) * desc.weight_element.itemsize
-    return 3 * rows * cols * desc.element.itemsize + affine + rows * sums * int(desc.acc.itemsize)
+    return int(3 * rows * cols * desc.element.itemsize + affine + rows * sums * desc.acc.itemsize)

@@ -149,7 +149,7 @@ class Products:
 
     def operand(self, name: str) -> Heads:
         """An operand where it lies."""
-        return Heads(Place(name), self.p.views[name])  # type: ignore[arg-type]
+        return Heads(Place(name), self.p.views[name])
 
     def room(self, name: str) -> Heads | None:
         """An output's own memory, where products read and write it well."""

@@ -102,7 +102,7 @@ def list_tiles(
 
 def together(desc: Any) -> int:
     """Keys whose rows of one head fit the L2 cache."""
-    return L2 // max(1, (desc.d_k + desc.d_v) * desc.element.itemsize)
+    return L2 // max(1, int((desc.d_k + desc.d_v) * desc.element.itemsize))
 
 
 def too_long(desc: Any) -> str | None:

@@ -199,7 +199,7 @@ def gradient_steps(
     sums = turns + aligned(4 * counters)
     summed = p.dq is not None and (key_tiles > 1 or t.sides) and not form.apart
     walk = _walk(p, d, t, form, cut, any_order, more)
-    any_order = walk.any_order and summed
+    any_order = walk.any_order and bool(summed)
     elements = heads * padded * d if summed else 0
     workspace = sums + aligned(4 * elements)
     common = {
@@ -238,29 +238,25 @@ def gradient_steps(
     return Geometry(tuple(steps), workspace, layout(*views, p.y))
 
 
-def _row(
+def _rows(
     name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...], form: Arrangement
-) -> Variant:
-    return Variant(
+) -> tuple[Variant, Variant]:
+    """Two rows of the same kernels: blocks add to dq with atomics when they get there, or wait for their turn."""
+    turns = Variant(
         name, partial(geometry, form=form), source=f"attention/dense/flash_sdpa_backward_{name}.cu",
         kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before), elements=HALVES, design=design,
         guarantee=TENSOR_CORES,
     )  # fmt: skip
-
-
-def _free(row: Variant) -> Variant:
-    """The same kernels, their blocks adding to dq with atomics when they get there, waiting for no other."""
-    guarantee = replace(row.guarantee, deterministic=False, bit_stable=False, batch_invariant=False)
-    geometry = partial(row.geometry, any_order=True)
-    return replace(row, name=f"{row.name}_any_order", geometry=geometry, guarantee=guarantee)
+    guarantee = replace(TENSOR_CORES, deterministic=False, bit_stable=False, batch_invariant=False)
+    geometry = partial(geometry, form=form, any_order=True)
+    return replace(turns, name=f"{name}_any_order", geometry=geometry, guarantee=guarantee), turns
 
 
 def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
     """The rows of wgmma and mma.sync, in any order of sums and in a fixed one."""
-    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, gradient_kernels("wgmma", SM90A, form, PIPELINED), form)
-    kernels = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
-    mma = _row("mma", _mma, ArchSku.SM80, kernels, form)
-    return _free(wgmma), wgmma, _free(mma), mma
+    wgmma = gradient_kernels("wgmma", SM90A, form, PIPELINED)
+    mma = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
+    return *_rows("wgmma", _wgmma, ArchSku.SM90A, wgmma, form), *_rows("mma", _mma, ArchSku.SM80, mma, form)
 
 
 ROWS = tensor_core_rows(DENSE)

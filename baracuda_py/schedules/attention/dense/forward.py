@@ -59,7 +59,7 @@ def layout(*views: View | None) -> str:
 
 def parts(desc: Any) -> int:
     """Blocks that share the columns of v past head_dim 256; each makes the scores anew."""
-    return max(1, -(-desc.d_v // COLUMNS))
+    return max(1, -(-int(desc.d_v) // COLUMNS))
 
 
 def split_scale(desc: Any) -> dict[str, float]:
@@ -83,7 +83,7 @@ def chunk(desc: Any) -> int:
     head_dim 256 and 1024 keys.
     """
     size = desc.key_len * (desc.d_k + desc.d_v) * desc.element.itemsize
-    return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
+    return int(max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group)
 
 
 @dataclass(frozen=True)
@@ -270,9 +270,10 @@ def _row(
     for d in tilings:
         for more in LEVELS if form.terms else (0,):
             t = tiling(d, more)
-            both = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
+            both: dict[str, Any] = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
             call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
-            params, blocks = (form.terms, t.terms[more - 1] or t.blocks) if more else (form.params, t.blocks)
+            params = form.terms if more and form.terms else form.params
+            blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernels.append(
                 Kernel(
                     f"{name}_{d}{LEVELS[more]}", call, params, threads=t.threads, min_blocks=blocks,
@@ -303,7 +304,7 @@ def _row(
 def _stay(p: Problem, made: Geometry) -> Geometry:
     """No more blocks than run at once. Where their work differs a cleared counter says whose is next, as in lists."""
     *before, last = made.steps
-    if last.grid[0] <= p.device.sms:
+    if not isinstance(last, Step) or last.grid[0] <= p.device.sms:
         return made
     if not before and bounded(p.desc):
         before, made = [Step("clear_ticket", (1, 1, 1), {"ticket": 0}, {}, 32)], replace(made, workspace=aligned(4))

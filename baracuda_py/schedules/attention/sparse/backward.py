@@ -89,7 +89,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def _whole(constants: dict[str, Any], queries: int, keys: int) -> bool:
-    return constants["query_block"] % queries == 0 and constants["key_block"] % keys == 0
+    return bool(constants["query_block"] % queries == 0 and constants["key_block"] % keys == 0)
 
 
 def _dq_kernel(name: str, d: int, t: QueryTiling) -> Kernel:
