@@ -360,8 +360,9 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
     const i64 i = first + n * ROWS;
     if (c == 0 && i < p.padded) {
       const float none = numeric<float>::infinity();
-      const float powers = lse[n] * log2_e<float>;  // + 0.0f: no -0, which is far_row()
-      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();  // no -0 but that
+      const float powers = lse[n] * log2_e<float>;
+      // + 0.0f: no -0, which is far_row()
+      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();
       float* const stats = stats_of(p.stats, head * p.padded + i);
       stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = rows[n] >= 0 ? sum : 0.0f;
     }
@@ -373,9 +374,9 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
     }
   }
 }
-// stats of all rows, those of a head padded to whole tiles; the weights of a row that sees no key vanish under lse = inf,
-// those of no row under no_row(). Also the zeros of the counters, of `fill` quads of the sums, and of dq where no key is
-// seen. 256 threads.
+// Writes stats of all rows, each head padded to whole tiles of queries: lse = inf makes the weights of a row that sees
+// no key 0, no_row() those of padding. Also zeroes the counters, `fill` float4 of the sums, and dq of rows that see no
+// key. 256 threads.
 template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_D void flash_prepare(const P& p) {
   const i64 thread = blockIdx.x * 256ll + threadIdx.x;
   if (thread < p.counters) static_cast<u32*>(p.turns)[thread] = 0;
@@ -386,7 +387,6 @@ template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_
 
 // dq = scale times the sums, for rows that see a key. A warp takes 16 rows by 32 columns, a block has eight warps. The
 // sums of a tile are stored as SIDES parts of D / SIDES columns each.
-
 template <class T, int D, int QUERIES, int KEYS, int SIDES, class Where, class P>
 BARACUDA_D void flash_finish(const P& p) {
   using namespace attention;
