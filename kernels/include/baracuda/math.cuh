@@ -52,8 +52,8 @@ template <class T> BARACUDA_D bool isfinite(T x) { return abs(x) < numeric<T>::i
 
 // ---- maximum and minimum: NaN if either is NaN, and -0 below +0 -----------------------------------------------------
 
-// The one instruction that fmaxf (which drops a NaN) is not. PTX ISA, Floating Point Instructions: max, min (.NaN,
-// PTX 7.0, sm_80).
+// One instruction; fmaxf differs, as it drops a NaN. PTX ISA, Floating Point Instructions: max, min (.NaN, PTX 7.0,
+// sm_80).
 BARACUDA_D float maximum(float a, float b) {
   float r;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
@@ -64,7 +64,7 @@ BARACUDA_D float minimum(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
-// Neither is NaN. Doubles have no such instruction, and what stands in for it may take either of two zeros.
+// Neither is NaN. Doubles have no such instruction, and a comparison may return either of two zeros.
 BARACUDA_D double larger(double a, double b) {
   if (a == b) return __longlong_as_double(__double_as_longlong(a) & __double_as_longlong(b));
   return a > b ? a : b;
@@ -118,7 +118,7 @@ BARACUDA_D float fast_tanh(float x) {
   return y;
 }
 
-// exp(x), relative error below 2^-17 for |x| < 90: the product x * log2(e) rounds once, and |x| multiplies that.
+// exp(x), relative error below 2^-17 for |x| < 90: the product x * log2(e) rounds once, and |x| multiplies that error.
 // Subnormal results are kept.
 BARACUDA_D float fast_exp(float x) { return ::exp2f(x * 1.44269504f); }
 
