@@ -47,6 +47,7 @@ template <class A> BARACUDA_D A times(A x, A y) {
 
 // ---- exact, or rounded once -----------------------------------------------------------------------------------------
 
+// clang-format off
 BARACUDA_UNARY(Neg, negate(x))
 BARACUDA_UNARY(Abs, magnitude(x))
 BARACUDA_UNARY(Sign, static_cast<A>((x > A(0)) - (x < A(0))))  // NaN gives 0, as in PyTorch
@@ -121,6 +122,7 @@ BARACUDA_UNARY2(Softplus, math::softplus(x), half_math::softplus(x))
 BARACUDA_UNARY2(Elu, (x > A(0) ? x : alpha * math::expm1(x)), (x > A(0) ? x : alpha * half_math::expm1(x)))
 BARACUDA_UNARY2(Selu, (x > A(0) ? A(1.0507009873554805) * x : A(1.7580993408473768) * math::expm1(x)),
                 (x > A(0) ? 1.0507009873554805f * x : 1.7580993408473768f * half_math::expm1(x)))
+// clang-format on
 
 #undef BARACUDA_GATE
 #undef BARACUDA_UNARY

@@ -101,6 +101,7 @@ namespace gradient {
     static BARACUDA_D A value(A dy, [[maybe_unused]] A x, [[maybe_unused]] A alpha) { return formula; } \
   };
 
+// clang-format off
 BARACUDA_GRADIENT(Neg, -dy)
 BARACUDA_GRADIENT(Abs, (x > A(0) ? dy : x < A(0) ? -dy : dy * A(0)))
 BARACUDA_GRADIENT(Frac, dy)
@@ -116,6 +117,7 @@ BARACUDA_GRADIENT(Softsign, dy / (A(1) + math::abs(x)) / (A(1) + math::abs(x)))
 
 BARACUDA_GRADIENT(Square, A(2) * (dy * x))
 BARACUDA_GRADIENT(Sqrt, dy / (A(2) * math::sqrt(x)))
+// clang-format on
 
 // Whether x^2, 1 / x^2 and sqrt(x) / x are normal numbers. Then they are multiplied first: a subnormal dy would lose
 // digits in a product that is subnormal again. Else dy is multiplied first, and either leaves the subnormals at once or
@@ -175,8 +177,10 @@ template <class T> BARACUDA_D acc_t<T> cosine(acc_t<T> x) {
   if constexpr (is_half<T>) return half_math::cos<T>(x);
   else return math::cos(x);
 }
+// clang-format off
 BARACUDA_GRADIENT(Sin, dy * cosine<T>(x))
 BARACUDA_GRADIENT(Cos, -dy * sine<T>(x))
+// clang-format on
 template <class T> struct Tan {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, A) {

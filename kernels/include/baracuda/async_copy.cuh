@@ -8,6 +8,8 @@
 // cp.async.wait_group (PTX 7.0, sm_80).
 #include <baracuda/types.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 BARACUDA_D u32 smem_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }

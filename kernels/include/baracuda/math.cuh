@@ -17,6 +17,7 @@ namespace baracuda::math {
   BARACUDA_D float name(float x, float y) { return ::name##f(x, y); } \
   BARACUDA_D double name(double x, double y) { return ::name(x, y); }
 
+// clang-format off
 BARACUDA_MATH_1(exp) BARACUDA_MATH_1(exp2) BARACUDA_MATH_1(exp10) BARACUDA_MATH_1(expm1)
 BARACUDA_MATH_1(log) BARACUDA_MATH_1(log2) BARACUDA_MATH_1(log10) BARACUDA_MATH_1(log1p)
 BARACUDA_MATH_1(sqrt) BARACUDA_MATH_1(rsqrt) BARACUDA_MATH_1(cbrt)
@@ -31,6 +32,7 @@ BARACUDA_MATH_1(rint)   // to nearest, halves to even
 BARACUDA_MATH_1(round)  // halves away from zero
 BARACUDA_MATH_2(pow) BARACUDA_MATH_2(atan2) BARACUDA_MATH_2(hypot) BARACUDA_MATH_2(copysign) BARACUDA_MATH_2(nextafter)
 BARACUDA_MATH_2(fmod)  // sign of x, exact
+// clang-format on
 
 #undef BARACUDA_MATH_1
 #undef BARACUDA_MATH_2

@@ -8,6 +8,8 @@
 // two 16-bit elements a register, the lower index in the lower half.
 #include <baracuda/async_copy.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 constexpr u32 all_lanes = 0xffffffffu;

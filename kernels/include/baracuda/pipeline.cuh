@@ -9,6 +9,8 @@
 // Instructions: setmaxnreg (PTX 8.0, sm_90a).
 #include <baracuda/async_copy.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 struct Barrier {

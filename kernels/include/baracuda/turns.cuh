@@ -8,6 +8,8 @@
 // one must have started: blocks draw their work from an atomic ticket counter.
 #include <baracuda/types.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 BARACUDA_D u32 current_turn(const u32* counter) {  // a glance ahead; accept_turn where it is the caller's

@@ -23,11 +23,13 @@ template <class T, int BYTES = 16> constexpr int vec_elems = BYTES / static_cast
 // ---- one access -----------------------------------------------------------------------------------------------------
 
 template <int BYTES> struct Word_;
+// clang-format off
 template <> struct Word_<1> { using type = u8; };
 template <> struct Word_<2> { using type = u16; };
 template <> struct Word_<4> { using type = u32; };
 template <> struct Word_<8> { using type = uint2; };
 template <> struct Word_<16> { using type = uint4; };
+// clang-format on
 template <int BYTES> using Word = typename Word_<(BYTES < 16 ? BYTES : 16)>::type;
 
 enum class Access {
@@ -50,9 +52,11 @@ template <Access A, class W> BARACUDA_D void store_word(W* p, const W& w) {
 // 13.0 sometimes makes four.
 // PTX ISA, Data Movement and Conversion Instructions: st (PTX 1.0).
 BARACUDA_D void store_whole(void* p, const uint4& x, bool wanted) {
+  // clang-format off
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}"
                :: "l"(__cvta_generic_to_global(p)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(static_cast<u32>(wanted))
                : "memory");
+  // clang-format on
 }
 
 // ---- aligned chunks: p must be aligned to alignof(Vec<T, N>) --------------------------------------------------------

@@ -11,6 +11,8 @@
 // PTX ISA, Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async and its matrix descriptor (PTX 8.0, sm_90a).
 #include <baracuda/mma.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 // The warpgroup of this thread, by a shuffle, so that the compiler knows it is uniform in a warp: else it computes
