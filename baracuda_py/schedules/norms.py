@@ -94,7 +94,7 @@ def _wide(rows: Rows, desc: Any) -> bool:
     """Whole aligned 16-byte chunks everywhere, and rows along at most two axes (`rows.cuh`)."""
     width = 16 // desc.element.itemsize
     simple = len(rows.outer_shape) <= 2 and rows.rows < 2**32
-    return rows.dense and simple and rows.cols % width == 0 and rows.vector() == width
+    return rows.run and simple and rows.cols % width == 0 and rows.vector() == width
 
 
 # ---- forward --------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
             step = Step(rung.stream, (sms, 1, 1), params, axes, rung.threads, rung.smem)
         else:
             step = Step(rung.name + suffix, _grid(blocks), params, axes, rung.threads)
-    return Geometry((step,), layout=rows.layout)
+    return Geometry((step,), layout=rows.layout_class)
 
 
 # ---- backward -------------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
     dweight, dbias = p.dweight, p.views.get("dbias")
     want = (dweight is not None) + 2 * (dbias is not None)
     if not want and p.dx is None:
-        return Geometry((), layout=rows.layout)
+        return Geometry((), layout=rows.layout_class)
     chunks = _chunks(desc, rows.cols)
     width = 16 // desc.element.itemsize
     operands = 2 if p.dh is None else 3
@@ -348,7 +348,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
         last = {**outs.params(), **sums, "parts": parts}
         grid = (-(-rows.cols // 32), 2 if want & 2 else 1, 1)
         steps.append(Step("combine", grid, last, {"W": desc.weight_element}, COMBINE_THREADS))
-    return Geometry(tuple(steps), nbytes * ((want & 1) + (want >> 1)), layout=rows.layout)
+    return Geometry(tuple(steps), nbytes * ((want & 1) + (want >> 1)), layout=rows.layout_class)
 
 
 def backward_bytes(desc: Any, sums: int) -> int:
