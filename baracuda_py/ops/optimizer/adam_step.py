@@ -185,7 +185,7 @@ def _geometry(p: Problem) -> Geometry | str:
         if view.size and not merged.run:
             fields = merged.groups[0].params()
             if p.params_copy is None:
-                fields["strides"] = [*fields["strides"], [0] * 8]  # type: ignore[misc]
+                fields["strides"] = [*fields["strides"], [0] * 8]
             params = {**pointers(i, i + 1), **common, **fields, "size": view.size}
             strided.append(Step("adam_step_strided", (-(-view.size // THREADS), 1, 1), params, axes, THREADS))
             counts[i] = 0
