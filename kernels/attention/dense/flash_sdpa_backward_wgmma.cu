@@ -189,9 +189,9 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     }
     hold(ds);
     if constexpr (TERMS != 0) {
-      differ<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
+      make_ds<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
     } else {
-      differ(ds, s, stat, i0, key0, mask);
+      make_ds(ds, s, stat, i0, key0, mask);
       to_fragments<T>(ds16, ds);
     }
 #pragma unroll
