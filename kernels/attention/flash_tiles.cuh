@@ -98,8 +98,9 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
   }
 }
 
-// acc += weights times the infinite and NaN values of a tile, key by key: keys that is_seen(row, key) denies a row of the warp
-// add nothing; keys from `left` on are zeros. value(j, n, e): column e of the lane, of piece n, of the tile's row j.
+// acc += weights times the infinite and NaN values of a tile, key by key: keys that is_seen(row, key) denies a row of
+// the warp add nothing; keys from `left` on are zeros. value(j, n, e): column e of the lane, of piece n, of the tile's
+// row j.
 template <int D, int MT, int KEYS, bool RUNS, class Value, class Seen>
 BARACUDA_D void add_nonfinite_values(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4], const Value& value, int left,
                                const Seen& is_seen) {

@@ -94,7 +94,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   constexpr int KV_STAGES = D == 64 ? 2 : 1;  // stages of keys and values
   // dv leaves through the stage of rows of the empty step after the last, for want of room
   constexpr bool DV_IN_ROWS = D != 64;
-  constexpr bool DS_IN_REGISTERS = D == 64;  // ds as left operand of dk stays in registers; else it is read from shared memory
+  // ds as left operand of dk stays in registers; else it is read from shared memory
+  constexpr bool DS_IN_REGISTERS = D == 64;
   // in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;
   enum Meeting { of_window = 1 };  // named barriers
@@ -183,7 +184,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
               rows_full[at].arrive();
             }
           }
-          const u32 before = other || KV_STAGES == 2 ? 1 : 2;  // with one stage of keys they are needed until the last step
+          // with one stage of keys they are needed until the last step
+          const u32 before = other || KV_STAGES == 2 ? 1 : 2;
           if (count == before || (!more && count < before)) load_block(other);
         }
         items.release(n);

@@ -54,7 +54,8 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
   // columns of dq in one product; such units a group
   constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;
-  constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;  // registers a thread; 168 at launch
+  // registers a thread; 168 at launch
+  constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;
   // in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;
   static_assert(UNITS == 2, "the parity of a unit's phase is the group's number");

@@ -62,7 +62,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   constexpr bool AHEAD = QUERY_STAGES == 2;       // whether the first scores of the next queries overlap the last outputs
   constexpr int LOOK = AHEAD ? 2 * KEYS : KEYS;  // distance from the last keys at which the next queries are found
   constexpr int ITEMS = 4;                       // the producer finds work up to three items ahead of a consumer
-  constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;  // registers a thread; 168 at launch
+  // registers a thread; 168 at launch
+  constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;
   enum Meeting { of_producers = 1, of_group, of_turn = of_group + GROUPS };  // named barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [QUERY_STAGES] panels
