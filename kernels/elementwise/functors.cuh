@@ -26,7 +26,7 @@ template <class A> BARACUDA_D A times(A x, A y) {
   else return x * y;
 }
 
-// SIMPLE(Name, float, half): the formula in A = float or double, and in float for 16-bit floats.
+// BARACUDA_UNARY2(Name, wide, narrow): the formula in A = float or double, and in float for 16-bit floats.
 #define BARACUDA_UNARY2(Name, wide, narrow)                                \
   template <class T> struct Name {                                         \
     using A = compute_t<T>;                                                \
