@@ -396,8 +396,7 @@ extern "C" int simt_run(void (*kernel)(simt::Thread&), const unsigned* grid, con
                         unsigned length) {
   using namespace simt;
   now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, static_cast<const char*>(param),
-         yield_every,
-         seed};
+         yield_every, seed};
   error.clear();
   run(slots);
   std::snprintf(text, length, "%s", error.c_str());
