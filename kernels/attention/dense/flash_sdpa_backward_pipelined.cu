@@ -106,10 +106,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   T* const values = keys + KV_STAGES * KEYS * D;                                        // same layout
   T* const queries = values + KV_STAGES * KEYS * D;                                     // [STAGES][PANELS][QUERIES][64]
   T* const grads = queries + STAGES * TILE;                                         // same layout: dy
-  // [2][KEYS][QUERIES]: ds, transposed
-  T* const scores = grads + STAGES * TILE;
-  // [GROUPS][QUERIES][WIDTH]: partial dq
-  float* const part = reinterpret_cast<float*>(scores + 2 * SCORES);
+  T* const scores = grads + STAGES * TILE;  // [2][KEYS][QUERIES]: ds, transposed
+  float* const part = reinterpret_cast<float*>(scores + 2 * SCORES);  // [GROUPS][QUERIES][WIDTH]: partial dq
   Stats* const stats = reinterpret_cast<Stats*>(part + TILE);                       // [STAGES][QUERIES / 2]
   __shared__ Barrier keys_full[KV_STAGES], keys_empty[KV_STAGES], values_full[KV_STAGES], values_empty[KV_STAGES];
   __shared__ Barrier rows_full[STAGES], rows_empty[STAGES];
