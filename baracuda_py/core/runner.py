@@ -267,7 +267,9 @@ class Runner:
         )
         return Launch(self.runtime, function, step.grid, step.block, step.smem, kernel.params, image, picks, scalars)
 
-    def slow(self, package: str, key: Any, alignment: tuple[int, ...], args: Args, workspace: Any, stream: int) -> None:
+    def run_unprepared(
+        self, package: str, key: Any, alignment: tuple[int, ...], args: Args, workspace: Any, stream: int
+    ) -> None:
         """First sight of a layout (or of an alignment of it): prepare it, remember it, run it."""
         if self.runtime.capturing(stream):
             raise NotPreparedError(
