@@ -14,9 +14,10 @@ from .errors import (
 )  # fmt: skip
 from .functional import functional
 from .params import Params
-from .plan import Plan, Vjp
+from .plan import Plan
 from .preference import PlanPreference
 from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
+from .spec import Spec, Vjp
 from .tensor import TensorRef, View
 from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant
 
@@ -49,6 +50,7 @@ __all__ = [
     "Problem",
     "Relative",
     "Scalar",
+    "Spec",
     "Step",
     "TensorRef",
     "Ulp",

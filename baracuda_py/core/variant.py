@@ -9,17 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..jit.source import Unit
+from .device import Device
 from .element import FLOATS, ElementKind
 from .error_bound import ErrorBound, Exact
 from .params import Params
 from .sku import ArchSku, BackendKind, PrecisionGuarantee
-
-if TYPE_CHECKING:
-    from .device import Device
-    from .tensor import View
+from .tensor import View
 
 Axes = Mapping[str, Sequence[Any]]
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import intake, outputs
+from baracuda_py.backends.cuda import intake
+from baracuda_py.core import outputs
 from baracuda_py.core.functional import Entry
 from baracuda_py.interop import arrays
 from baracuda_py.jit import launch

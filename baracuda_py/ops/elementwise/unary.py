@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
     Variant, Vjp, choice, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
@@ -75,7 +75,6 @@ class UnaryPlan(Plan):
     """
 
     op = "elementwise.unary"
-    category = OpCategory.ELEMENTWISE
     kinds = UnaryKind
     descriptor = UnaryDescriptor
     args = UnaryArgs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
     Variant, choice, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
@@ -67,7 +67,6 @@ class UnaryBackwardPlan(Plan):
     """
 
     op = "elementwise.unary_backward"
-    category = OpCategory.ELEMENTWISE
     direction = "backward"
     kinds = tuple(GRADIENT)
     descriptor = UnaryBackwardDescriptor

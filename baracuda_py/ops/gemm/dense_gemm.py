@@ -16,7 +16,7 @@ import numpy as np
 from ...backends import cublas
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
-    Kernel, LibraryStep, OpCategory, Params, Plan, Problem, Scalar, Step, Variant, View, choice, element, extent,
+    Kernel, LibraryStep, Params, Plan, Problem, Scalar, Step, Variant, View, choice, element, extent,
     extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.device import Device
@@ -235,7 +235,6 @@ class DenseGemmPlan(Plan):
     """
 
     op = "gemm.dense_gemm"
-    category = OpCategory.GEMM
     descriptor = DenseGemmDescriptor
     args = DenseGemmArgs
     reference = staticmethod(reference)

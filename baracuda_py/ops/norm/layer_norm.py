@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, Vjp, element, extents,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, Vjp, element, extents,
     functional, number, operand, output,
 )  # fmt: skip
 from ...core.element import cast
@@ -100,7 +100,6 @@ class LayerNormPlan(Plan):
     """
 
     op = "norm.layer_norm"
-    category = OpCategory.NORMALIZATION
     descriptor = LayerNormDescriptor
     args = LayerNormArgs
     reference = staticmethod(reference)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, element, extents, functional,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
     operand, output,
 )  # fmt: skip
 from ...schedules.norms import (
@@ -95,7 +95,6 @@ class LayerNormBackwardPlan(Plan):
 
     op = "norm.layer_norm_backward"
     direction = "backward"
-    category = OpCategory.NORMALIZATION
     descriptor = LayerNormBackwardDescriptor
     args = LayerNormBackwardArgs
     reference = staticmethod(reference)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, Vjp, element, extents,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, Vjp, element, extents,
     functional, number, operand, output,
 )  # fmt: skip
 from ...core.element import cast
@@ -84,7 +84,6 @@ class RMSNormPlan(Plan):
     """
 
     op = "norm.rms_norm"
-    category = OpCategory.NORMALIZATION
     descriptor = RMSNormDescriptor
     args = RMSNormArgs
     reference = staticmethod(reference)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, element, extents, functional,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
     operand, output,
 )  # fmt: skip
 from ...schedules.norms import (
@@ -89,7 +89,6 @@ class RMSNormBackwardPlan(Plan):
 
     op = "norm.rms_norm_backward"
     direction = "backward"
-    category = OpCategory.NORMALIZATION
     descriptor = RMSNormBackwardDescriptor
     args = RMSNormBackwardArgs
     reference = staticmethod(reference)

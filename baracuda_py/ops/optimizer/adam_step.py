@@ -17,7 +17,6 @@ from ...core import (
     Geometry,
     Guarantee,
     Kernel,
-    OpCategory,
     Params,
     Plan,
     Problem,
@@ -217,7 +216,6 @@ class AdamStepPlan(Plan):
     """
 
     op = "optimizer.adam_step"
-    category = OpCategory.OPTIMIZER
     descriptor = AdamStepDescriptor
     args = AdamStepArgs
     reference = staticmethod(reference)

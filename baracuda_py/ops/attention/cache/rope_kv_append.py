@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Scalar,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar,
     Variant, choice, element, extent, extents, functional, inout, integer, number, operand, output, scalar,
 )  # fmt: skip
 from ....core.element import INDICES
@@ -127,7 +127,6 @@ class RopeKvAppendPlan(Plan):
     """
 
     op = "attention.rope_kv_append"
-    category = OpCategory.ATTENTION
     descriptor = RopeKvAppendDescriptor
     args = RopeKvAppendArgs
     reference = staticmethod(reference)

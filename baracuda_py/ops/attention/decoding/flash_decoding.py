@@ -16,7 +16,6 @@ from ....core import (
     Array,
     Descriptor,
     ElementKind,
-    OpCategory,
     Plan,
     element,
     extent,
@@ -128,7 +127,6 @@ class FlashDecodingPlan(Plan):
     """
 
     op = "attention.flash_decoding"
-    category = OpCategory.ATTENTION
     descriptor = FlashDecodingDescriptor
     args = FlashDecodingArgs
     reference = staticmethod(reference)

@@ -11,7 +11,6 @@ import numpy as np
 from ....core import (
     Args,
     Array,
-    OpCategory,
     Plan,
     Scalar,
     Vjp,
@@ -95,7 +94,6 @@ class FlashSdpaPlan(Plan):
     """
 
     op = "attention.flash_sdpa"
-    category = OpCategory.ATTENTION
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)

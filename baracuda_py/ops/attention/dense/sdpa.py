@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, BackendKind, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
+    Args, Array, BackendKind, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Scalar, Step, Variant, Vjp, choice, element, extents, functional, number, operand, output, scalar,
 )  # fmt: skip
 from ....core.args import broadcasts_to
@@ -275,7 +275,6 @@ class SdpaPlan(Plan):
     """
 
     op = "attention.sdpa"
-    category = OpCategory.ATTENTION
     descriptor = SdpaDescriptor
     args = SdpaArgs
     reference = staticmethod(reference)

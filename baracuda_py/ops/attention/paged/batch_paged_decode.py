@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, OpCategory, Plan, Problem, element, extent, functional,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, element, extent, functional,
     integer, number, operand, output,
 )  # fmt: skip
 from ....core.element import unrounded
@@ -129,7 +129,6 @@ class BatchPagedDecodePlan(Plan):
     """
 
     op = "attention.batch_paged_decode"
-    category = OpCategory.ATTENTION
     descriptor = BatchPagedDecodeDescriptor
     args = BatchPagedDecodeArgs
     reference = staticmethod(reference)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, OpCategory, Plan, Problem, extent, functional, integer, operand, output
+from ....core import Args, Array, Plan, Problem, extent, functional, integer, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
@@ -125,7 +125,6 @@ class BatchPagedPrefillPlan(Plan):
     """
 
     op = "attention.batch_paged_prefill"
-    category = OpCategory.ATTENTION
     descriptor = BatchPagedPrefillDescriptor
     args = BatchPagedPrefillArgs
     reference = staticmethod(reference)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Scalar, Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
     scalar,
 )  # fmt: skip
@@ -238,7 +238,6 @@ class RopePlan(Plan):
     """
 
     op = "attention.rope"
-    category = OpCategory.ATTENTION
     descriptor = RopeDescriptor
     args = RopeArgs
     reference = staticmethod(reference)
