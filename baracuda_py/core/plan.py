@@ -56,7 +56,6 @@ class Plan(Spec):
                 f"no row of {type(self).__name__} serves this descriptor on {device}", self.explain()
             )
         self.runner: Runner = runner_for(device.kind)(self)
-        self.run = self.runner.run  # type: ignore[method-assign]
 
     # -- the three steps -------------------------------------------------------------------------------
 
@@ -178,7 +177,7 @@ class Plan(Spec):
         promise = variant.guarantee.of(element, self.kind)
         aux = getattr(self.desc, "aux_element", None)
         return KernelSku(
-            self.category, self.op, variant.name, element, layout, variant.design, variant.backend, promise,
+            self.op, variant.name, element, layout, variant.design, variant.backend, promise,
             None if self.kind is None else self.kind.value, aux,
         )  # fmt: skip
 

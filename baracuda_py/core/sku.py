@@ -113,7 +113,6 @@ class PrecisionGuarantee:
 class KernelSku:
     """The identity of a chosen kernel; `str()` is stable and used in logs, caches and benchmarks."""
 
-    category: OpCategory
     op: str
     variant: str
     element: ElementKind
@@ -124,6 +123,11 @@ class KernelSku:
     kind: str | None = None
     aux_element: ElementKind | None = None
     epilogue: str | None = None
+
+    @property
+    def category(self) -> OpCategory:
+        """The family of the op."""
+        return OpCategory(self.op.partition(".")[0])
 
     def __str__(self) -> str:
         kind = f"[{self.kind}]" if self.kind else ""

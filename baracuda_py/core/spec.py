@@ -9,15 +9,15 @@ from .args import Args, arrays_of
 from .descriptor import Descriptor
 from .keywords import name_keywords
 from .memo import memo
-from .sku import ArchSku, BackendKind, OpCategory
+from .sku import ArchSku, BackendKind
 from .variant import Geometry, Guarantee, Variant
 
 
 class Spec:
     """The declaration of an op, which a page writes as a subclass of `Plan`:
 
-    op: "family.name"; the family is its category. direction, descriptor, args: its classes. kinds: an Enum for table
-    ops. reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
+    op: "family.name"; the family is the category of its SKUs. direction, descriptor, args: its classes. kinds: an Enum
+    for table ops. reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
     (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; where the formula keeps
     intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
     operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
@@ -28,7 +28,6 @@ class Spec:
     """
 
     op: ClassVar[str] = ""
-    category: ClassVar[OpCategory]
     direction: ClassVar[str] = "forward"
     descriptor: ClassVar[type[Descriptor]]
     args: ClassVar[type[Args]]
@@ -46,8 +45,6 @@ class Spec:
         for declared in (getattr(cls, "descriptor", None), getattr(cls, "args", None)):
             if declared is not None:
                 name_keywords(declared)
-        if cls.op:
-            cls.category = OpCategory(cls.op.partition(".")[0])
         if kind is not None:
             cls._pin(kind if isinstance(kind, tuple) else (kind,))
 

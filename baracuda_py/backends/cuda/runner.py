@@ -38,6 +38,7 @@ class CudaRunner(Layouts):
         self.check: Any = None  # what BARACUDA_CHECK held when last read, and what it meant
         self.checked = False
         self._by_kind: dict[type, Callable[..., None]] = {}
+        plan.run = self.run  # type: ignore[method-assign]
 
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """The first run, one of another package, or the first after a change of BARACUDA_CHECK: from now on `plan.run`
