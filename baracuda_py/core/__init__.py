@@ -1,7 +1,22 @@
 """The frame: what every op is made of. It knows no op."""
 
 from .args import Args, Array, Everywhere, Scalar, inout, operand, output, scalar
-from .descriptor import Descriptor, choice, element, extent, extents, flag, integer, number, shapes
+from .checked import derived
+from .descriptor import (
+    Descriptor,
+    axes,
+    choice,
+    element,
+    extent,
+    extents,
+    flag,
+    integer,
+    number,
+    pairs,
+    per_axis,
+    shapes,
+    spread,
+)  # fmt: skip
 from .element import FLOATS, ElementKind
 from .error_bound import Exact, Forward, Relative, Ulp
 from .errors import (
@@ -58,7 +73,9 @@ __all__ = [
     "Variant",
     "View",
     "Vjp",
+    "axes",
     "choice",
+    "derived",
     "element",
     "extent",
     "extents",
@@ -69,6 +86,9 @@ __all__ = [
     "number",
     "operand",
     "output",
+    "pairs",
+    "per_axis",
     "scalar",
     "shapes",
+    "spread",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step
+from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step, derived, element
 from ..core.tensor import View
 from .rows import Rows, merge_rows, row_params
 
@@ -27,16 +27,17 @@ def affine_elements(kind: ElementKind) -> tuple[ElementKind, ...]:
     return (kind, ElementKind.F32) if kind in HALVES else (kind,)
 
 
-def settle_weight_element(desc: Any) -> None:
-    """In `validate`: the default of `weight_element` is the element; check the pair."""
-    if desc.weight_element is None:
-        object.__setattr__(desc, "weight_element", desc.element)
+def _affine_pair(desc: Any, given: ElementKind) -> ElementKind:
     allowed = affine_elements(desc.element)
-    if desc.weight_element not in allowed:
+    if given not in allowed:
         names = " or ".join(map(str, allowed))
-        raise InvalidProblemError(
-            f"weight_element must be {names} with element {desc.element}, got {desc.weight_element}"
-        )
+        raise InvalidProblemError(f"weight_element must be {names} with element {desc.element}, got {given}")
+    return given
+
+
+def affine_element() -> Any:
+    """The field `weight_element`, of weight and bias: by default the element."""
+    return element(default=derived(lambda desc: desc.element, _affine_pair))
 
 
 def infer_normalized_shape(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...schedules.norms import (
     affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_case, settle_weight_element,
+    infer_normalized_shape, norm_case, affine_element,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -26,12 +26,8 @@ class RMSNormBackwardDescriptor(Descriptor):
 
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
-    weight_element: ElementKind | None = element(default=None)
+    weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        """The default of weight_element, and the pairs that exist."""
-        settle_weight_element(self)
 
     @property
     def aux_element(self) -> ElementKind | None:

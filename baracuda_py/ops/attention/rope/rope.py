@@ -16,13 +16,13 @@ from typing import Any
 
 from ....core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Scalar, Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    Scalar, Step, Variant, View, Vjp, choice, element, extent, functional, integer, number, operand, output,
     scalar,
 )  # fmt: skip
 from ..layouts import Layouts
 from .rotary import (
     Rotary, angles, check_angles, check_tokens, frequencies_operand, positions_operand, rotate, settle_angles,
-    table_operand, TABLES,
+    table_operand, tables_field, TABLES,
 )  # fmt: skip
 
 X = "batch_size num_heads seq_len head_dim"
@@ -49,7 +49,7 @@ class RopeDescriptor(Rotary, Descriptor):
     rotary_dim: int | None = integer(None, minimum=0)
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
-    table_shape: tuple[int, ...] = extents(None)
+    table_shape: tuple[int, ...] = tables_field()
     element: ElementKind = element()
 
 
