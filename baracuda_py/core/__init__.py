@@ -34,7 +34,7 @@ from .preference import PlanPreference
 from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
 from .spec import Spec, Vjp
 from .tensor import TensorRef, View
-from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant
+from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant, where
 
 __all__ = [
     "FLOATS",
@@ -91,4 +91,5 @@ __all__ = [
     "scalar",
     "shapes",
     "spread",
+    "where",
 ]  # fmt: skip

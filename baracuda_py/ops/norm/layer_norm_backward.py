@@ -10,10 +10,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
-    operand, output,
+    operand, output, where,
 )  # fmt: skip
 from ...schedules.norms import (
-    affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
+    HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
     infer_normalized_shape, norm_case, affine_element,
 )  # fmt: skip
 
@@ -79,6 +79,9 @@ def reference(
 
 PARAMS = backward_params("LayerNormBackwardParams", mean="ptr")
 COMBINE = combine_params("LayerNormCombineParams", dweight="ptr", dbias="ptr")
+SPILLS = {
+    "loop_any": True, **dict.fromkeys(("pipe_2048_2_any", "columns_any"), where(element=HALVES)),
+}  # fmt: skip
 
 
 class LayerNormBackwardPlan(Plan):
@@ -97,7 +100,7 @@ class LayerNormBackwardPlan(Plan):
     variants = (
         Variant(
             "pipeline", backward_geometry, source="norm/layer_norm_backward.cu",
-            kernels=backward_kernels("layer_norm", PARAMS, COMBINE), guarantee=Guarantee(Relative(2)),
+            kernels=backward_kernels("layer_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
-    operand, output,
+    operand, output, where,
 )  # fmt: skip
 from ...schedules.norms import (
-    affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
+    HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
     infer_normalized_shape, norm_case, affine_element,
 )  # fmt: skip
 
@@ -74,6 +74,7 @@ def reference(
 
 PARAMS = backward_params("RMSNormBackwardParams")
 COMBINE = combine_params("RMSNormCombineParams", dweight="ptr")
+SPILLS = {"loop_any": where(element=(*HALVES, ElementKind.F64))}
 
 
 class RMSNormBackwardPlan(Plan):
@@ -91,7 +92,7 @@ class RMSNormBackwardPlan(Plan):
     variants = (
         Variant(
             "pipeline", backward_geometry, source="norm/rms_norm_backward.cu",
-            kernels=backward_kernels("rms_norm", PARAMS, COMBINE), guarantee=Guarantee(Relative(2)),
+            kernels=backward_kernels("rms_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any
 from ...core import ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ...core.variant import aligned
 from .dense.forward import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale, wide
+from .spills import DECODING, DECODING_BYTES
 
 SPLIT = 256  # keys of a split; more in the tensor-core row where that makes over MOST splits
 MOST = 32
@@ -218,7 +219,7 @@ def mma_row(walk: Walk) -> Variant:
                 "split", keep, _mma_name(d, heads),
                 f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
                 threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes),
-                spills=walk.bytes == 1,  # up to 36 bytes, on sm_80 and sm_89
+                spills=walk.bytes == 1 and DECODING_BYTES.get(_mma_name(d, heads), False),
             )
             for heads in walk.heads
             for d in HEAD_DIMS
@@ -266,7 +267,7 @@ def row(walk: Walk) -> Variant:
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel(
                 "split", keep, name, call, axes, split=tuple(axes), threads=THREADS, min_blocks=blocks,
-                spills=blocks > 2,
+                spills=blocks > 2 and DECODING[name],
             )  # fmt: skip
 
         # Three blocks a multiprocessor cost 4 heads up to 16 bytes of spills, once a block, and won all the same: 531

@@ -137,7 +137,8 @@ class RopeKvAppendPlan(Plan):
     )
     variants = (
         Variant(
-            "rotate", _geometry, source="attention/cache/rope_kv_append.cu", kernels=kernels("rope_kv_append", PARAMS),
+            "rotate", _geometry, source="attention/cache/rope_kv_append.cu",
+            kernels=kernels("rope_kv_append", PARAMS, spills=False),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -171,7 +171,7 @@ def row_kernels(name: str, params: Params, threads: int) -> tuple[Kernel, ...]:
     return (
         *group_kernels(rows, params, plain, most=1, threads=threads, name="plain"),
         *group_kernels(rows, params, full, each, most=1, threads=512),
-        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG, split=each, spills=True),
+        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG, split=each),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from ..spills import BACKWARD, Spills
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -62,6 +63,7 @@ class Arrangement:
     sorted_, or in order of rows. `fields`: what the policy reads besides. `before`: kernels of the steps. `terms`:
     whether there are more score terms than a window. `apart`: whether dq is left to kernels of its own. `neighbours`:
     see `Block`, which says it where this is 0; so does `_walk` for `rising`, key heads in turn of those that rise.
+    `spills`: of its kernels those that do, by name (`gradients_` left out).
     """
 
     name: str
@@ -74,6 +76,7 @@ class Arrangement:
     apart: bool = False
     neighbours: int = 0
     rising: int = 0
+    spills: Spills = field(default_factory=dict)
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
@@ -87,7 +90,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True)
+DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
 
 
 def gradient_kernels(
@@ -108,7 +111,7 @@ def gradient_kernels(
             Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {form.work}>", prepare, **facts),
             Kernel(
                 f"gradients_{unit}", f"{t.call(d)}{form.work}, 0>", gradients, threads=t.threads, min_blocks=t.blocks,
-                spills=t.spills, **facts,
+                spills=form.spills.get(unit, False), **facts,
             ),
         ]  # fmt: skip
         made += [
@@ -120,7 +123,7 @@ def gradient_kernels(
         made += [
             Kernel(
                 f"gradients_{unit}{suffix}", f"{of.call(d)}{form.work}, {last}>", params, threads=of.threads,
-                min_blocks=of.terms_blocks or of.blocks, spills=True, source=of.source,
+                min_blocks=of.terms_blocks or of.blocks, spills=form.spills.get(unit + suffix, False), source=of.source,
             )
             for suffix, of, last, params in others
         ]  # fmt: skip

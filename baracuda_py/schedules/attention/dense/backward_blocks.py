@@ -52,7 +52,6 @@ class Blocks(Block):
     stages: int
     across: int
     blocks: int
-    spills: bool = False
     terms_blocks: int = 0  # of the kernel with score terms, if not as many
 
     @property
@@ -78,14 +77,14 @@ class Blocks(Block):
 # At head_dim 64, 64 queries spill 25 registers: 511 us for 32 x [8, 1024, 64] causal on an H200 against 552 with 32.
 # The other spills are 1 to 7 registers of loop bounds and strides, on one target or the other.
 WIDE = {
-    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, spills=True, terms_blocks=1),
-    64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, spills=True, terms_blocks=1),
-    96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1, spills=True),
-    192: Blocks(8, 1, 2, 64, 32, 2, 2, 1, spills=True), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1, spills=True),
+    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, terms_blocks=1),
+    64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, terms_blocks=1),
+    96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1),
+    192: Blocks(8, 1, 2, 64, 32, 2, 2, 1), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1),
 }  # fmt: skip
 NARROW = {  # for 99 KB of shared memory
-    96: Blocks(4, 1, 1, 64, 32, 2, 2, 1, spills=True), 128: Blocks(4, 1, 1, 32, 16, 2, 2, 1, spills=True),
-    192: Blocks(4, 1, 2, 32, 16, 2, 2, 1), 256: Blocks(4, 1, 2, 32, 16, 1, 2, 1, spills=True),
+    96: Blocks(4, 1, 1, 64, 32, 2, 2, 1), 128: Blocks(4, 1, 1, 32, 16, 2, 2, 1),
+    192: Blocks(4, 1, 2, 32, 16, 2, 2, 1), 256: Blocks(4, 1, 2, 32, 16, 1, 2, 1),
 }  # fmt: skip
 
 
@@ -101,7 +100,6 @@ class Groups(Block):
     warps: int = 8
     queries: int = 64
     blocks: int = 1
-    spills: bool = False
     terms_blocks: int = 0
     neighbours = 16  # H200, head_dim 256, 4096 keys, causal / full, TFLOP/s: 8 234 / 274, 16 253 / 270, 32 252 / 260
 
@@ -173,4 +171,4 @@ class Relay(Pipeline):
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}  # masks and dropout
 # All else. Loaders spill, as they have 40 registers, 56 at head_dim 64; warps that multiply have 232 or 224 and do not.
 # With 72 and 216 none spills, and head_dim 64 is 4 % slower at 16384 tokens.
-PIPELINED = {64: Pipeline(1, 4, spills=True), 128: Pipeline(1, 3, spills=True), 256: Relay(2, 2, spills=True)}
+PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3), 256: Relay(2, 2)}

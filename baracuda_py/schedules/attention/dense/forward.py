@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
 from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
+from ..spills import FORWARD, Spills
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -91,7 +92,7 @@ class Form:
     """How operands stand: a kernel's parameters, how its blocks find their work (`Work`, attention.cuh), launches.
 
     `launch(problem, kernel, axes, rows, threads, smem)`: a block takes `rows` queries. `before`: kernels it runs first.
-    `names`: the operands that are q, k, v and y. `spills`: whether a kernel may, for what it knows of its sequence.
+    `names`: the operands that are q, k, v and y. `spills`: of its kernels those that do, by name.
     `terms`: the parameters of the kernels named `<kernel>_terms`, which know more score terms than scale and causality.
     """
 
@@ -101,7 +102,7 @@ class Form:
     before: tuple[Kernel, ...] = ()
     terms: Params | None = None
     names: tuple[str, str, str, str] = ("q", "k", "v", "y")
-    spills: bool = False
+    spills: Spills = field(default_factory=dict)
 
 
 def dense(
@@ -134,7 +135,10 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p, split_scale(p.desc)["scale"]))
 
 
-DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)))
+DENSE = Form(
+    PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)),
+    spills=FORWARD,
+)  # fmt: skip
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
@@ -149,7 +153,6 @@ class Tiling:
     keys: int
     stages: int
     blocks: int
-    spills: bool = False
     terms: tuple[int, int] = (0, 0)  # blocks an SM with score terms, and with masks, if not as many
 
     source = ""  # the row's
@@ -179,7 +182,6 @@ class GroupTiling:
 
     groups: int
     blocks: int
-    spills: bool = False
     terms: tuple[int, int] = (0, 0)
     keys: int = 64
     source = ""
@@ -209,7 +211,6 @@ class PipelineTiling(GroupTiling):
 
     groups: int = 2
     blocks: int = 1
-    spills: bool = True
     source = "attention/dense/flash_sdpa_pipelined.cu"
 
     @property
@@ -230,10 +231,10 @@ class PipelineTiling(GroupTiling):
 # H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
 # At 256 seven registers are spilled around the branch that walks a row of huge scores again.
 SM80 = {
-    32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms=(2, 2)),
+    32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, terms=(2, 2)),
     96: Tiling(4, 2, 64, 2, 2),
-    128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2),
-    256: Tiling(4, 1, 64, 1, 2, spills=True), 512: Tiling(4, 1, 16, 1, 1),
+    128: Tiling(4, 2, 64, 2, 2), 192: Tiling(4, 1, 64, 1, 2),
+    256: Tiling(4, 1, 64, 1, 2), 512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
 SM89 = {
@@ -246,7 +247,7 @@ SM89 = {
 # loader 417); it spills 52 bytes since bases are lazy, which is worth more (484 instead of 464). Masks there take 168
 # registers: four blocks of 128 spill 1 KB.
 SM90A = {
-    64: GroupTiling(1, 4, spills=True, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
+    64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
     256: GroupTiling(2, 1),
 }  # fmt: skip
 # Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two groups share what a third loads.
@@ -273,10 +274,11 @@ def _row(
             both = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
             call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
             params, blocks = (form.terms, t.terms[more - 1] or t.blocks) if more else (form.params, t.blocks)
+            kernel = f"{name}_{d}{LEVELS[more]}"
             kernels.append(
                 Kernel(
-                    f"{name}_{d}{LEVELS[more]}", call, params, threads=t.threads, min_blocks=blocks,
-                    spills=more > 0 or t.spills or form.spills, source=t.source, **both,
+                    kernel, call, params, threads=t.threads, min_blocks=blocks, spills=form.spills.get(kernel, False),
+                    source=t.source, **both,
                 )
             )  # fmt: skip
 
@@ -363,13 +365,13 @@ def simt_row(form: Form) -> Variant:
 
     kernels = [
         Kernel(
-            f"simt{'' if three else '_wide'}{LEVELS[more]}", f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params,
-            _axes(three), threads=THREADS, min_blocks=(3 if three else 2) - bool(more), split=("D",),
-            spills=more > 0 or form.spills or not three,
+            name, f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params, _axes(three), threads=THREADS,
+            min_blocks=(3 if three else 2) - bool(more), split=("D",), spills=form.spills.get(name, False),
         )
         for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
         if params is not None
         for three in (True, False)
+        for name in (f"simt{'' if three else '_wide'}{LEVELS[more]}",)
     ]  # fmt: skip
     return Variant(
         "simt", geometry, source="attention/dense/flash_sdpa.cu", elements=SINGLES, kernels=(*kernels, *form.before),

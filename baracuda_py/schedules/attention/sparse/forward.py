@@ -9,6 +9,7 @@ from typing import Any
 from ....core import Geometry, Kernel, Params, Problem, Variant
 from ..dense import forward as attention
 from ..dense.forward import HALVES, TENSOR_CORES, Tiling, head_dim
+from ..spills import SPARSE
 
 FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "key_block": "i32"}
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
@@ -37,7 +38,7 @@ class Design:
         return tuple(
             Kernel(
                 f"{self.name}_{d}", t.call(d, f"baracuda::Borders::{self.borders}", "sdpa_block_sparse_mma"), PARAMS,
-                threads=32 * t.warps, min_blocks=t.blocks, spills=t.spills,
+                threads=32 * t.warps, min_blocks=t.blocks, spills=SPARSE.get(f"{self.name}_{d}", False),
             )
             for d, t in self.tilings.items()
         )  # fmt: skip
@@ -48,8 +49,8 @@ class Design:
 # 243 (225), 96 275 (241). Blocks of 128 ran no faster in tiles of 128 queries: 307 at 128.
 # One to six registers are spilled around the branch that walks a row of huge scores again.
 _FINE = {
-    32: Tiling(4, 1, 64, 2, 4, spills=True), 64: Tiling(2, 2, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4),
-    128: Tiling(2, 2, 64, 1, 4, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
+    32: Tiling(4, 1, 64, 2, 4), 64: Tiling(2, 2, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4),
+    128: Tiling(2, 2, 64, 1, 4), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
 DESIGNS = (
     Design("whole", "between_tiles", _FINE),
@@ -62,7 +63,7 @@ DESIGNS = (
         },
     ),
     # Blocks of 16: 60 with three registers spilled, with 32 queries a warp and none 57.
-    Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3, spills=True)}),
+    Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3)}),
 )  # fmt: skip
 
 
@@ -99,4 +100,4 @@ MMA_ROW = Variant(
     "mma", _mma, source="attention/sparse/sdpa_block_sparse_mma.cu", elements=HALVES, guarantee=TENSOR_CORES,
     kernels=tuple(kernel for design in DESIGNS for kernel in design.kernels()),
 )  # fmt: skip
-SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=True))
+SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=SPARSE))
