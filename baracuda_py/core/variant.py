@@ -9,19 +9,36 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..jit.source import Unit
+from .device import Device
 from .element import FLOATS, ElementKind
 from .error_bound import ErrorBound, Exact
 from .params import Params
 from .sku import ArchSku, BackendKind, PrecisionGuarantee
-
-if TYPE_CHECKING:
-    from .device import Device
-    from .tensor import View
+from .tensor import View
 
 Axes = Mapping[str, Sequence[Any]]
+
+
+class Where:
+    """Some of a kernel's instances, as `where` names them; `|` is either."""
+
+    def __init__(self, *wanted: Mapping[str, tuple[Any, ...]]) -> None:
+        self.wanted = wanted
+
+    def __call__(self, element: ElementKind, axes: Mapping[str, Any]) -> bool:
+        given = {"element": element, **axes}
+        return any(all(given[name] in values for name, values in one.items()) for one in self.wanted)
+
+    def __or__(self, other: Where) -> Where:
+        return Where(*self.wanted, *other.wanted)
+
+
+def where(**values: Any) -> Where:
+    """The instances whose axes, and `element`, have the value named, or one of a tuple: `where(element=F16, D=256)`."""
+    return Where({name: value if isinstance(value, tuple) else (value,) for name, value in values.items()})
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity: axes may be a dict
@@ -33,7 +50,8 @@ class Kernel:
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
     size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own.
     unit: unsplit kernels of one unit name are compiled together (a header costs as much as three small kernels).
-    source: the file under kernels/ it is in, if not the row's.
+    spills: which instances spill registers: none, all, or those that `where` names. source: the file under kernels/ it
+    is in, if not the row's.
     """
 
     name: str
@@ -45,13 +63,17 @@ class Kernel:
     split: tuple[str, ...] = ()
     unit: str = ""
     max_registers: int = 255
-    spills: bool = False
+    spills: bool | Where = False
     source: str = ""
 
     @property
     def group(self) -> str:
         """The name of the compile unit."""
         return self.unit or self.name
+
+    def may_spill(self, element: ElementKind, axes: Mapping[str, Any]) -> bool:
+        """Whether an instance is declared to spill."""
+        return self.spills if isinstance(self.spills, bool) else self.spills(element, axes)
 
     def axes_for(self, element: ElementKind) -> Axes:
         return self.axes(element) if callable(self.axes) else self.axes

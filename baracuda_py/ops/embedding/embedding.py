@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step, Variant,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
     View, Vjp, element, extent, extents, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
@@ -143,7 +143,6 @@ class EmbeddingPlan(Plan):
     """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
 
     op = "embedding.embedding"
-    category = OpCategory.EMBEDDING
     descriptor = EmbeddingDescriptor
     args = EmbeddingArgs
     raw = True

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant,
     functional, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
@@ -133,7 +133,6 @@ class EmbeddingBackwardPlan(Plan):
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
 
     op = "embedding.embedding_backward"
-    category = OpCategory.EMBEDDING
     direction = "backward"
     descriptor = EmbeddingBackwardDescriptor
     args = EmbeddingBackwardArgs

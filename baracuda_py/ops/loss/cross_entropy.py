@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.variant import aligned
@@ -246,7 +246,6 @@ class CrossEntropyLossPlan(Plan):
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 
     op = "loss.cross_entropy"
-    category = OpCategory.LOSS
     descriptor = CrossEntropyLossDescriptor
     args = CrossEntropyLossArgs
     reference = staticmethod(reference)

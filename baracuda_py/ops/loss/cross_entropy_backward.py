@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
     functional, operand, output,
 )  # fmt: skip
 from ...core.element import cast, decode
@@ -107,7 +107,6 @@ class CrossEntropyLossBackwardPlan(Plan):
     """dlogits of cross_entropy."""
 
     op = "loss.cross_entropy_backward"
-    category = OpCategory.LOSS
     direction = "backward"
     descriptor = CrossEntropyLossDescriptor
     args = CrossEntropyLossBackwardArgs

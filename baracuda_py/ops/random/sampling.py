@@ -16,7 +16,6 @@ from ...core import (
     Geometry,
     Guarantee,
     Kernel,
-    OpCategory,
     Params,
     Plan,
     Problem,
@@ -148,7 +147,6 @@ class SamplingPlan(Plan):
     """
 
     op = "random.sample"
-    category = OpCategory.RANDOM
     descriptor = SamplingDescriptor
     args = SamplingArgs
     reference = staticmethod(reference)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step,
+    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step,
     Variant, View, element, extent, functional, inout, operand,
 )  # fmt: skip
 from ....core.element import FP8, INDICES
@@ -126,7 +126,6 @@ class KvCacheAppendPlan(Plan):
     """
 
     op = "attention.kv_cache_append"
-    category = OpCategory.ATTENTION
     descriptor = KvCacheAppendDescriptor
     args = KvCacheAppendArgs
     raw = True

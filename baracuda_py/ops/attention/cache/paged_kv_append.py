@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, OpCategory, Params, Plan,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
     Problem, Step, Variant, View, element, extent, functional, inout, operand,
 )  # fmt: skip
 from ....schedules.map import divider
@@ -140,7 +140,6 @@ class PagedKvAppendPlan(Plan):
     """
 
     op = "attention.paged_kv_append"
-    category = OpCategory.ATTENTION
     descriptor = PagedKvAppendDescriptor
     args = PagedKvAppendArgs
     raw = True

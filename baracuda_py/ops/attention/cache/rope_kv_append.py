@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Scalar,
-    Variant, choice, element, extent, extents, functional, inout, integer, number, operand, output, scalar,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar,
+    Variant, choice, element, extent, functional, inout, integer, number, operand, output, scalar,
 )  # fmt: skip
 from ....core.element import INDICES
 from . import kv_cache_append
@@ -21,6 +21,7 @@ from ..layouts import Layouts, check_heads
 from ..rope.rope import RopePlan, is_wide, kernels, rotation, rotation_geometry, rotation_params
 from ..rope.rotary import (
     TABLES, Rotary, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand,
+    tables_field,
 )  # fmt: skip
 
 NAMES = ("q", "y", "k_new", "k_cache", "v_new", "v_cache")  # what stands for x, y, x2, y2, x3 and y3
@@ -43,7 +44,7 @@ class RopeKvAppendDescriptor(Rotary, Descriptor):
     rotary_dim: int | None = integer(None, minimum=0)
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
-    table_shape: tuple[int, ...] = extents(None)
+    table_shape: tuple[int, ...] = tables_field()
     element: ElementKind = element()
 
     @property
@@ -127,7 +128,6 @@ class RopeKvAppendPlan(Plan):
     """
 
     op = "attention.rope_kv_append"
-    category = OpCategory.ATTENTION
     descriptor = RopeKvAppendDescriptor
     args = RopeKvAppendArgs
     reference = staticmethod(reference)
@@ -137,7 +137,8 @@ class RopeKvAppendPlan(Plan):
     )
     variants = (
         Variant(
-            "rotate", _geometry, source="attention/cache/rope_kv_append.cu", kernels=kernels("rope_kv_append", PARAMS),
+            "rotate", _geometry, source="attention/cache/rope_kv_append.cu",
+            kernels=kernels("rope_kv_append", PARAMS, spills=False),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

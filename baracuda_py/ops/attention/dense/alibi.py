@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step, Ulp,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Ulp,
     Variant, View, Vjp, element, extent, extents, functional, operand, output,
 )  # fmt: skip
 from ....core.checked import whole
@@ -158,7 +158,6 @@ class AlibiPlan(Plan):
     """
 
     op = "attention.alibi"
-    category = OpCategory.ATTENTION
     descriptor = AlibiDescriptor
     args = AlibiArgs
     reference = staticmethod(reference)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
+    Args, Array, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step,
     Variant, View, functional, operand, output,
 )  # fmt: skip
 from ....core.variant import aligned
@@ -104,7 +104,6 @@ class AlibiBackwardPlan(Plan):
 
     op = "attention.alibi_backward"
     direction = "backward"
-    category = OpCategory.ATTENTION
     descriptor = AlibiBackwardDescriptor
     args = AlibiBackwardArgs
     reference = staticmethod(reference)

@@ -11,7 +11,6 @@ import numpy as np
 from ....core import (
     Args,
     Array,
-    OpCategory,
     Plan,
     Scalar,
     Variant,
@@ -96,7 +95,6 @@ class FlashSdpaPlan(Plan):
     """
 
     op = "attention.flash_sdpa"
-    category = OpCategory.ATTENTION
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)

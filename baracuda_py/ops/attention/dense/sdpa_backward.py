@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, ElementKind, Geometry, Kernel, OpCategory, Params, Plan, Problem, Scalar, Step, functional, operand,
+    Args, Array, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step, functional, operand,
     output, scalar,
 )  # fmt: skip
 from ....core.element import cast, unrounded
@@ -178,7 +178,6 @@ class SdpaBackwardPlan(Plan):
     """
 
     op = "attention.sdpa_backward"
-    category = OpCategory.ATTENTION
     direction = "backward"
     descriptor = SdpaBackwardDescriptor
     args = SdpaBackwardArgs

@@ -14,6 +14,7 @@ from typing import Any
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from ..spills import BACKWARD, Spills
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -60,7 +61,8 @@ class Arrangement:
     `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; sorted_: tiles of queries by length, else in the
     order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
     whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
-    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0.
+    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: its kernels that do, by name
+    without `gradients_`.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Arrangement:
     apart: bool = False
     neighbours: int = 0
     rising: int = 0
+    spills: Spills = field(default_factory=dict)
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
@@ -86,7 +89,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True)
+DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
 
 
 def gradient_kernels(
@@ -111,7 +114,7 @@ def gradient_kernels(
                 gradients,
                 threads=t.threads,
                 min_blocks=t.blocks,
-                spills=t.spills,
+                spills=form.spills.get(unit, False),
                 **facts,
             ),
         ]
@@ -128,7 +131,7 @@ def gradient_kernels(
                 params,
                 threads=of.threads,
                 min_blocks=of.terms_blocks or of.blocks,
-                spills=True,
+                spills=form.spills.get(unit + suffix, False),
                 source=of.source,
             )
             for suffix, of, last, params in others

@@ -14,6 +14,7 @@ from ..dense.backward_blocks import NARROW, Blocks
 from ..dense.backward_simt import simt_row
 from ..dense.forward import HALVES, TENSOR_CORES, chunk, head_dim, strides, wide
 from ..score_terms import window
+from ..spills import SPARSE_BACKWARD
 from . import forward as block_sparse
 
 
@@ -26,7 +27,7 @@ def _cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
 
 def _form(cuts: str) -> Arrangement:
     work = block_sparse.WORK.format(cuts)
-    return Arrangement("BlockSparse", work, strides, _cut, block_sparse.FIELDS, apart=True)
+    return Arrangement("BlockSparse", work, strides, _cut, block_sparse.FIELDS, apart=True, spills=SPARSE_BACKWARD)
 
 
 WHOLE, CUT = _form("false"), _form("true")

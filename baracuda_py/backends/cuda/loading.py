@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..jit.launch import runtime_for
-from .device import Device
-from .errors import BaracudaError
-from .memo import memo
-from .variant import Step, Variant
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from ...core.device import Device
+from ...core.errors import BaracudaError
+from ...core.memo import memo
+from ...core.plan import Plan
+from ...core.variant import Step, Variant
+from ...jit.launch import runtime_for
 
 
 def load_function(plan: Plan, variant: Variant, step: Step) -> Any:

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from . import config
-from .args import Args, Operand, arrays_of, scalars_of
-from .memo import memo
+from ...core import config
+from ...core.args import Args, Operand, arrays_of, scalars_of
+from ...core.intake import stream_pointer
+from ...core.memo import memo
+from ...core.tensor import TensorRef
+from .intake import scalar_value, torch_names
 
 PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
     "cupy": ("{a}.shape", "{a}.strides", "{a}.dtype", "{a}.data.ptr", "{a}.data.device_id"),
@@ -34,9 +37,6 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
 
     With `prepares`, the same up to the key and the alignment, which go to `runner.remember`.
     """
-    from .intake import scalar_value, stream_pointer, torch_names
-    from .tensor import TensorRef
-
     raw, check = config.raw("BARACUDA_CHECK")
     names: dict[str, Any] = {
         "RAW": raw,
