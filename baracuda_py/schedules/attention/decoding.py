@@ -223,7 +223,6 @@ def mma_row(walk: Walk) -> Variant:
                 walk.axes,
                 threads=MMA_THREADS,
                 min_blocks=ring.blocks,
-                split=tuple(walk.axes),
                 spills=walk.bytes == 1,  # up to 36 bytes, on sm_80 and sm_89
             )
             for heads in walk.heads
@@ -274,17 +273,7 @@ def row(walk: Walk) -> Variant:
         def split(name: str, heads: str, wide: str, blocks: int = 2, **more: Any) -> Kernel:
             call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
             axes = {"D": HEAD_DIMS, **more}
-            return walk.kernel(
-                "split",
-                keep,
-                name,
-                call,
-                axes,
-                split=tuple(axes),
-                threads=THREADS,
-                min_blocks=blocks,
-                spills=blocks > 2,
-            )
+            return walk.kernel("split", keep, name, call, axes, threads=THREADS, min_blocks=blocks, spills=blocks > 2)
 
         # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
         few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])

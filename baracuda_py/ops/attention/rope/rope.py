@@ -123,7 +123,6 @@ def kernels(name: str = "rope", params: Params = PARAMS) -> tuple[Kernel, Kernel
     12 spills 5 registers of 16-bit halves.)
     """
     template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}>"
-    split = ("INTERLEAVED", "WIDE")
 
     def axes(lean: bool) -> Any:
         return lambda kind: {
@@ -132,8 +131,8 @@ def kernels(name: str = "rope", params: Params = PARAMS) -> tuple[Kernel, Kernel
         }
 
     return (
-        Kernel(name, template, params, axes(True), THREADS, 8, split=split, spills=True),
-        Kernel(f"{name}_roomy", template, params, axes(False), THREADS, 6, split=split),
+        Kernel(name, template, params, axes(True), THREADS, 8, spills=True),
+        Kernel(f"{name}_roomy", template, params, axes(False), THREADS, 6),
     )
 
 
