@@ -224,7 +224,6 @@ def mma_row(walk: Walk) -> Variant:
                 walk.axes,
                 threads=MMA_THREADS,
                 min_blocks=ring.blocks,
-                split=tuple(walk.axes),
                 spills=walk.bytes == 1 and DECODING_BYTES.get(_mma_name(d, heads), False),
             )
             for heads in walk.heads
@@ -276,7 +275,7 @@ def row(walk: Walk) -> Variant:
             call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel(
-                "split", keep, name, call, axes, split=tuple(axes), threads=THREADS, min_blocks=blocks,
+                "split", keep, name, call, axes, threads=THREADS, min_blocks=blocks,
                 spills=blocks > 2 and DECODING[name],
             )  # fmt: skip
 

@@ -265,8 +265,8 @@ def _row(
     for d in tilings:
         for more in LEVELS if form.terms else (0,):
             t = tiling(d, more)
-            both: dict[str, Any] = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
-            call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
+            axes = {"WIDE": (True, False)} if more < 2 else {}
+            call = t.call(d, f"{'{WIDE}' if axes else 'false'}, {form.work}, {more}")
             params = form.terms if more and form.terms else form.params
             blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernel = f"{name}_{d}{LEVELS[more]}"
@@ -275,11 +275,11 @@ def _row(
                     kernel,
                     call,
                     params,
+                    axes,
                     threads=t.threads,
                     min_blocks=blocks,
                     spills=form.spills.get(kernel, False),
                     source=t.source,
-                    **both,
                 )
             )
 
@@ -382,7 +382,6 @@ def simt_row(form: Form) -> Variant:
             _axes(three),
             threads=THREADS,
             min_blocks=(3 if three else 2) - bool(more),
-            split=("D",),
             spills=form.spills.get(name, False),
         )
         for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
