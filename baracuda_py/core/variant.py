@@ -49,7 +49,8 @@ class Kernel:
     and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
     size for __launch_bounds__, a number or the name of an axis. spills: which instances spill registers: none, all, or
-    those that `where` names. source: the file under kernels/ it is in, if not the row's. Every instance is a compile unit of its own: a first call compiles what it launches and nothing else.
+    those that `where` names. source: the file under kernels/ it is in, if not the row's. Every instance is a compile
+    unit of its own: a first call compiles what it launches and nothing else.
     """
 
     name: str
