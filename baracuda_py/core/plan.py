@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ..interop.arrays import settled
 from . import registry
 from .args import Args, arrays_of, operands_of
+from .benchmark import Benchmark
 from .checked import shown
 from .descriptor import Descriptor
 from .device import Device, resolve_device
@@ -34,6 +35,10 @@ class Plan:
     intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
     operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
     bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
+    benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
+    is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
+    benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
+    differentiated: autograd of the forward's.
     """
 
     op: ClassVar[str] = ""
@@ -48,6 +53,8 @@ class Plan:
     case: ClassVar[Callable[..., Any]]
     vjp: ClassVar[Vjp | None] = None
     value_policy: ClassVar[str] = ""
+    benchmarks: ClassVar[tuple[Benchmark, ...]] = ()
+    torch: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, **facts: Any) -> None:
         super().__init_subclass__(**facts)

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...schedules.norms import (
     affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_case, settle_weight_element,
+    infer_normalized_shape, norm_benchmarks, norm_case, settle_weight_element,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -105,6 +105,7 @@ class LayerNormBackwardPlan(Plan):
             kernels=backward_kernels("layer_norm", PARAMS, COMBINE), guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip
+    benchmarks = norm_benchmarks("weight", "dx", "dweight", "dbias")
 
     @staticmethod
     def case(draw: Any) -> LayerNormBackwardDescriptor:
