@@ -109,7 +109,7 @@ def _gradient(
     if made is NotImplemented:
         return lambda: None
     outputs = _named(forward, frozenset(cotangents), made)
-    ends = {name: outputs[name] for name in cotangents if outputs[name].requires_grad}
+    ends = {name: outputs[name] for name in cotangents if name in outputs and outputs[name].requires_grad}
     ways, sources = [cotangents[name] for name in ends], [inputs[name] for name in leaves.values()]
 
     def call() -> Made | None:
