@@ -12,7 +12,7 @@ from ..core import registry
 from ..core.args import Operand, arrays_of, scalars_of
 from ..core.element import ElementKind, cast
 from ..core.plan import Plan
-from .draw import Case, Draw, default_of, fill, shapes_of
+from .draw import Case, Draw, default_of, fill
 from .reference import evaluate, values
 
 Made = dict[str, Any]

@@ -43,3 +43,21 @@ def test_reference_is_torch(plan: type[Plan], kind: Any, element: ElementKind) -
         if served == SERVED:
             return
     raise AssertionError(f"torch serves {served} of {DRAWS} problems of {plan.__name__} {kind} in {element}")
+
+
+@pytest.mark.parametrize("name", ["LayerNormPlan", "FlashSdpaBackwardPlan", "KvCacheAppendPlan", "AdamStepPlan"])
+def test_a_wrong_reference_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One part in a million, in one output: forward, by autograd, of stored bytes, and updated in place."""
+    plan = registry.plan(name)
+    right = plan.reference
+
+    def wrong(desc: Any, **given: Any) -> Any:
+        made = dict(right(desc, **given))
+        last = next(reversed(made))
+        made[last] = [x * (1 + 1e-6) for x in made[last]] if isinstance(made[last], list) else made[last] * (1 + 1e-6)
+        return made
+
+    monkeypatch.setattr(plan, "reference", staticmethod(wrong))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        for seed in range(10):
+            check_torch(plan, SeededDraw(seed, F64, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -79,7 +80,7 @@ def packed(torch: Any, desc: Any, q: Any, keys: Any, bounds: Any, wanted: set[st
     """Attention of each sequence's rows bounds[b] : bounds[b + 1] of q over `keys(b)`: k and v, [rows, heads, d]."""
     y, lse = [], []
     ends = torch.cummax(bounds.long().clamp(0, q.shape[0]), 0)[0].tolist()
-    for b, (first, last) in enumerate(zip(ends, ends[1:], strict=False)):
+    for b, (first, last) in enumerate(itertools.pairwise(ends)):
         k, v = keys(b)
         shift = len(k) - (last - first) if desc.causal_alignment == "bottom_right" else 0
         facts = {"scale": desc.scale, "causal": desc.is_causal, "left": desc.window_left, "right": desc.window_right}

@@ -81,9 +81,7 @@ class AffinePlan(Plan):
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (
-        Benchmark(
-            "134M bf16", shape=1 << 27, element="bfloat16", make=lambda torch, desc: {"alpha": 2.0, "beta": 0.5}
-        ),
+        Benchmark("134M bf16", shape=1 << 27, element="bfloat16", make=lambda torch, desc: {"alpha": 2.0, "beta": 0.5}),
     )
 
     @staticmethod

@@ -261,9 +261,7 @@ class DenseGemmPlan(Plan):
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = tuple(
-        Benchmark(
-            f"{size}^3 bf16", m=size, n=size, k=size, element="bfloat16", work=FLOPS, target=None, peers=(EAGER,)
-        )
+        Benchmark(f"{size}^3 bf16", m=size, n=size, k=size, element="bfloat16", work=FLOPS, target=None, peers=(EAGER,))
         for size in (4096, 8192)
     )
 

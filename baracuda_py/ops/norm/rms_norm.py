@@ -14,8 +14,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
-    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks, norm_case,
-    range_scale, settle_weight_element,
+    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks,
+    norm_case, range_scale, settle_weight_element,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 

@@ -153,8 +153,8 @@ class KvCacheAppendPlan(Plan):
     benchmarks = tuple(
         Benchmark(
             f"[64, 8, {new}, 128] x2 bf16", batch_size=64, num_heads=8, new_len=new, max_cache_len=4096, d_k=128,
-            d_v=128, element="bfloat16", make=lambda torch, desc: {"cache_offsets": torch.full((desc.batch_size,), 128)},
-            work=BYTES, target=0.9, peers=(),
+            d_v=128, element="bfloat16", work=BYTES, target=0.9, peers=(),
+            make=lambda torch, desc: {"cache_offsets": torch.full((desc.batch_size,), 128)},
         )
         for new in (512, 2048)
     )  # fmt: skip

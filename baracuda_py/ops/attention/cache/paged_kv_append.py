@@ -8,6 +8,7 @@ serves any lengths.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -140,7 +141,7 @@ def in_torch(
     """A scatter a sequence."""
     each = desc.num_tokens // max(desc.batch_size, 1)
     ends = [b * each for b in range(desc.num_bounds)] if token_indptr is None else token_indptr.tolist()
-    for b, (first, last) in enumerate(zip(ends, ends[1:], strict=False)):
+    for b, (first, last) in enumerate(itertools.pairwise(ends)):
         pages = page_table[b] if kv_indptr is None else kv_indices[int(kv_indptr[b]) : int(kv_indptr[b + 1])]
         if kv_last_page_len is None:
             start = int(cache_offsets[b])
