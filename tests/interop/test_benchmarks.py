@@ -1,4 +1,4 @@
-"""The benchmarks without a GPU: their scripts start from a bare clone, and what pages declare makes operands that fit."""
+"""The benchmarks without a GPU: scripts start from a bare clone, and what pages declare makes operands that fit."""
 
 from __future__ import annotations
 
