@@ -92,7 +92,7 @@ PARAMS = forward_params(
 
 def in_torch(
     torch: Any, desc: LayerNormDescriptor, *, x: Any, weight: Any, bias: Any, residual: Any, wanted: set[str]
-) -> Mapping[str, Any]:
+) -> Any:
     """torch's layer_norm, of the sum where there is a residual; the statistics by their formulas."""
     if not desc.normalized_shape:
         return NotImplemented

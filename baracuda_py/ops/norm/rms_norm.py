@@ -77,9 +77,7 @@ def reference(desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wa
 PARAMS = forward_params("RMSNormParams", x="ptr", weight="ptr", residual="ptr", y="ptr", h="ptr", rstd="ptr")
 
 
-def in_torch(
-    torch: Any, desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wanted: set[str]
-) -> Mapping[str, Any]:
+def in_torch(torch: Any, desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wanted: set[str]) -> Any:
     """torch's rms_norm, of the sum where there is a residual; rstd by its formula."""
     if not desc.normalized_shape:
         return NotImplemented

@@ -209,7 +209,7 @@ def squares_in_torch(torch: Any, desc: AdamStepDescriptor) -> dict[str, Any]:
 
 
 def in_torch(
-    torch: Any, desc: AdamStepDescriptor, *, params: Any, grads: Any, exp_avg: Any, exp_avg_sq: Any, params_copy: Any,
+    torch: Any, desc: Any, *, params: Any, grads: Any, exp_avg: Any, exp_avg_sq: Any, params_copy: Any,
     lr: Any, step: Any, grad_scale: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """torch's own step of Adam or AdamW, functional, in place; `step` holds the steps before this one."""

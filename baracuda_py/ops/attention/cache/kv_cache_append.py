@@ -119,9 +119,7 @@ _KERNEL = Kernel(
 )
 
 
-def in_torch(
-    torch: Any, desc: KvCacheAppendDescriptor, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any
-) -> Any:
+def in_torch(torch: Any, desc: Any, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any) -> Any:
     """A copy a sequence."""
     for b, start in enumerate(cache_offsets.tolist()):
         for cache, new in ((k_cache, k_new), (v_cache, v_new)):

@@ -170,7 +170,7 @@ def _tables(torch: Any, desc: Any) -> dict[str, Any]:
 
 def _benchmark(batch: int, new: int, page: int, ragged: bool = False) -> Benchmark:
     each = -(-(BEFORE + new) // page)
-    table = {"num_indices": batch * each} if ragged else {"max_pages": each}
+    table: dict[str, Any] = {"num_indices": batch * each} if ragged else {"max_pages": each}
     return Benchmark(
         f"{batch} x {new} tokens, pages of {page}{', ragged' if ragged else ''}, bf16", batch_size=batch,
         num_tokens=batch * new, num_heads=8, num_pages=batch * each, page_size=page, d_k=128, d_v=128,

@@ -95,7 +95,7 @@ class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
     reference = staticmethod(scaled_reference)
     value_policy = BatchPagedDecodePlan.value_policy
     variants = (mma_row(_FP8),)
-    torch = staticmethod(scaled_in_torch)
+    torch = staticmethod(scaled_in_torch)  # type: ignore[assignment]
     benchmarks = paged_benchmarks(
         (64, 8192, 16), (64, 8192, 1), (8, 32768, 64), label=" e4m3", aux_element="float8_e4m3fn"
     )

@@ -147,7 +147,7 @@ def angles_in_torch(
     """cos and sin in the dtype of x, [batch or 1, 1, seq_len, pairs]."""
     if cos is not None:
         tables = (t.expand(desc.table_shape)[..., :: desc.table_step][..., : desc.num_frequencies] for t in (cos, sin))
-        return tuple((t if t.ndim == 4 else t[:, None]).to(x.dtype) * scale for t in tables)  # type: ignore[return-value]
+        return tuple((t if t.ndim == 4 else t[:, None]).to(x.dtype) * scale for t in tables)
     wide = {"dtype": torch.float64, "device": x.device}
     if inv_freq is None:
         inv_freq = desc.base ** (-torch.arange(0, desc.rotary, 2, **wide) / max(desc.rotary, 1))
