@@ -32,7 +32,7 @@ def render() -> dict[Path, str]:
         for section, write in sections.items():
             block = f"<!-- {section} -->\n{write()}\n<!-- /{section} -->"
             pattern = f"<!-- {section} -->.*?<!-- /{section} -->"
-            text, count = re.subn(pattern, lambda _, block=block: block, text, flags=re.DOTALL)
+            text, count = re.subn(pattern, block.replace("\\", r"\\"), text, flags=re.DOTALL)
             if count != 1:
                 raise SystemExit(f"{name} must have one section <!-- {section} -->, it has {count}")
         made[ROOT / name] = text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -132,7 +132,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _table(title: str, head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+def _table(title: str, head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     """A table under its title, if it has one; nothing where there are no lines."""
     if not lines:
         return ""

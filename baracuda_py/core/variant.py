@@ -103,10 +103,11 @@ def aligned(nbytes: int) -> int:
 class Problem:
     """What a geometry function sees: `desc`, `device`, and one attribute per array operand.
 
-    An attribute is a View, None when the optional operand is absent, or a tuple of Views for a list.
+    An attribute, and an item of `views`, is a View, None when the optional operand is absent, or a tuple of Views for a
+    list; only the page knows which, so both are `Any`.
     """
 
-    def __init__(self, desc: Any, device: Device, views: Mapping[str, View | tuple[View, ...] | None]) -> None:
+    def __init__(self, desc: Any, device: Device, views: Mapping[str, Any]) -> None:
         self.desc = desc
         self.device = device
         self.views = views
