@@ -31,10 +31,17 @@ def gpu() -> str:
 def add_options(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """`--csv [FILE]`: where rows go, without FILE to the results of this GPU; and `--commit`."""
     parser.add_argument(
-        "--csv", nargs="?", const="", default=default, metavar="FILE",
+        "--csv", nargs="?", const="", default=default, metavar="FILE", type=_csv,
         help="keep the rows here, in place of rows of the same problems; without FILE in benchmarks/results",
     )  # fmt: skip
     parser.add_argument("--commit", default=None, help="what rows say they were read with, where this is no clone")
+
+
+def _csv(name: str) -> str:
+    """A word that follows `--csv` and is no file of the kind was meant for something else."""
+    if name and not name.endswith(".csv"):
+        raise argparse.ArgumentTypeError(f"FILE must end in .csv, got {name}; what else is given goes before --csv")
+    return name
 
 
 class Results:

@@ -57,9 +57,11 @@ def test_results_on_file_are_of_declared_problems(path: Path) -> None:
         assert {(row["op"], row["shape"]) for row in rows} <= set(declared())
 
 
-def test_an_unknown_kind_of_work_is_refused() -> None:
+def test_what_no_benchmark_can_be_is_refused() -> None:
     with pytest.raises(ValueError, match="work must be 'operands'"):
         Benchmark("x", work="time")
+    with pytest.raises(ValueError, match=r"peers must be of 'torch' and 'torch\.compile'"):
+        Benchmark("x", peers=("cuDNN",))
 
 
 @pytest.mark.parametrize(
@@ -132,5 +134,7 @@ def test_nothing_is_kept_unasked(record: ModuleType, tmp_path: Path, monkeypatch
     assert path() is None
     assert path("--csv") == path(default="") == tmp_path / "nvidia_x_host.csv"
     assert path("--csv", "mine.csv") == Path("mine.csv")
+    with pytest.raises(SystemExit):
+        path("--csv", "rms_norm")
     record.Results(argparse.Namespace(csv=None, commit="c")).write([{"us": 1}])
     assert not list(tmp_path.iterdir())

@@ -50,12 +50,17 @@ def test_a_stale_one_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_reference_has_every_op() -> None:
+    """Its rows, and its gradient in either direction."""
     text = (ROOT / "docs/ops.md").read_text()
+    entries = {part.split("`")[1]: part for part in text.split("\n### ")[1:]}
+    assert set(entries) == set(registry.plans())
     for name, plan in registry.plans().items():
-        entry = re.search(rf"^### {re.escape(plan.op)}\n\n`{name}` · (.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
-        assert entry, name
+        assert entries[name].startswith(f"{plan.op}\n")
         for row in plan.table():
-            assert f"| {row.name} | {row.design.value} | {row.backend.value} |" in entry[1]
+            assert f"| {row.name} | {row.design.value} | {row.backend.value} |" in entries[name]
+        if "vjp" in vars(plan) and plan.vjp:
+            assert f"* Gradient: `{plan.vjp.plan}`" in entries[name]
+            assert f"* The gradient of `{name}`." in entries[plan.vjp.plan]
 
 
 def test_the_readme_is_short() -> None:

@@ -15,6 +15,7 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
 from baracuda_py.core.report import operations
 from baracuda_py.core.variant import Variant
+from baracuda_py.testing.in_torch import forward_of
 
 Function = Callable[..., Any]
 
@@ -22,10 +23,9 @@ Function = Callable[..., Any]
 def reference() -> str:
     """An index, then a section a family, in it an entry an op."""
     functions = _functions()
-    gradients = {plan.vjp.plan: plan for plan in registry.plans().values() if plan.vjp}
     families: dict[str, list[str]] = {}
     for plan in registry.plans().values():
-        entry = _entry(plan, functions.get(plan, []), gradients.get(plan.__name__))
+        entry = _entry(plan, functions.get(plan, []), forward_of(plan))
         families.setdefault(plan.op.partition(".")[0], []).append(entry)
     index = [f"[{family}](#{family}) ({len(entries)})" for family, entries in families.items()]
     sections = [f"## {family}\n\n" + "\n\n".join(entries) for family, entries in families.items()]

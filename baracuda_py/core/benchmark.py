@@ -27,6 +27,8 @@ class Benchmark:
     ) -> None:  # fmt: skip
         if work not in (OPERANDS, BYTES, FLOPS):
             raise ValueError(f"work must be {OPERANDS!r}, {BYTES!r} or {FLOPS!r}, got {work!r}")
+        if not set(peers) <= {EAGER, COMPILED}:
+            raise ValueError(f"peers must be of {EAGER!r} and {COMPILED!r}, got {peers!r}")
         self.label = label
         self.also = also
         self.make = make

@@ -19,8 +19,9 @@ Made = dict[str, Any]
 
 
 def forward_of(plan: type[Plan]) -> type[Plan] | None:
-    """The op that a backward op is the gradient of."""
-    return next((p for p in registry.plans().values() if p.vjp and p.vjp.plan == plan.__name__), None)
+    """The op that a backward op is the gradient of: the one whose page says so, not those that take it over."""
+    said = ((p, vars(p).get("vjp")) for p in registry.plans().values())
+    return next((p for p, vjp in said if vjp and vjp.plan == plan.__name__), None)
 
 
 def has_torch(plan: type[Plan]) -> bool:

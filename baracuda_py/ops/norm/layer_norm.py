@@ -94,7 +94,7 @@ def in_torch(
     torch: Any, desc: LayerNormDescriptor, *, x: Any, weight: Any, bias: Any, residual: Any, wanted: set[str]
 ) -> Any:
     """torch's layer_norm, of the sum where there is a residual; the statistics by their formulas."""
-    if not desc.normalized_shape:
+    if not desc.normalized_shape or 0 in desc.normalized_shape:
         return NotImplemented
     h = x if residual is None else x + residual
     made = {"y": torch.nn.functional.layer_norm(h, desc.normalized_shape, weight, bias, desc.eps), "h": h}
