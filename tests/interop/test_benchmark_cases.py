@@ -109,9 +109,12 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", SMALL)
-def test_ours_against_the_pages_torch(name: str, cases: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small problem made as the declared ones are, on the NumPy backend: results agree, every candidate runs."""
+def test_ours_against_the_pages_torch(
+    name: str, device: str, cases: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small problem made as the declared ones are: results agree, every candidate runs."""
     plan = registry.plan(name)
     like = plan.benchmarks[0]
     small = Benchmark("small", also=like.also, make=like.make, work=like.work, peers=("torch",), **SMALL[name])
@@ -119,7 +122,7 @@ def test_ours_against_the_pages_torch(name: str, cases: ModuleType, monkeypatch:
     monkeypatch.setattr(cases, "MOST_SETS", 2)
     if name == "SamplingPlan":
         small.peers = ()
-    case = cases.make(plan, small, device="cpu")
+    case = cases.make(plan, small, device=device)
     assert case.work > 0 and case.sku.startswith(plan.op) and len(case.candidates["baracuda"]) == 2
     for calls in case.candidates.values():
         for call in calls:
