@@ -126,19 +126,29 @@ def scattered(desc: Any, s: Any) -> Peers:
     return {"torch": call}
 
 
-def rotated(desc: Any, s: Any) -> Peers:
-    """Rotation by tables that are there, and one copy for all sequences."""
-    rows = slice(first := int(s["cache_offsets"][0]), first + desc.new_len)
-    place, columns = (
-        torch.arange(first, first + desc.new_len, device="cuda"),
-        torch.arange(0, desc.d_k, 2, device="cuda"),
-    )
-    angles = torch.outer(place, desc.base ** (-columns / desc.d_k))
-    cos, sin = angles.cos().to(s["q"].dtype), angles.sin().to(s["q"].dtype)
+def turning(desc: Any, x: Any, first: int, rows: int) -> Callable[[Any], Any]:
+    """Rotation of `rows` rows from position `first` on, by tables that are made here."""
+    place = torch.arange(first, first + rows, device="cuda")
+    angles = torch.outer(place, desc.base ** (-torch.arange(0, desc.rotary, 2, device="cuda") / desc.rotary))
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
     def turn(x: Any) -> Any:
         a, b = x.chunk(2, -1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    return turn
+
+
+def rotated(desc: Any, s: Any) -> Peers:
+    """Rotation by tables that are there."""
+    turn = turning(desc, s["x"], 0, desc.seq_len)
+    return {"torch, tables": lambda: turn(s["x"])}
+
+
+def rotated_append(desc: Any, s: Any) -> Peers:
+    """Rotation by tables that are there, and one copy for all sequences."""
+    rows = slice(first := int(s["cache_offsets"][0]), first + desc.new_len)
+    turn = turning(desc, s["q"], first, desc.new_len)
 
     def call() -> Any:
         s["k_cache"][:, :, rows] = turn(s["k_new"])
@@ -203,7 +213,8 @@ LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "attention.flash_sdpa_varlen_backward": varlen_backward,
     "attention.kv_cache_append": equal_offsets,
     "attention.paged_kv_append": scattered,
-    "attention.rope_kv_append": rotated,
+    "attention.rope": rotated,
+    "attention.rope_kv_append": rotated_append,
     "attention.sdpa": math,
     "attention.sdpa_backward": math_backward,
     "attention.sdpa_block_sparse": block_sparse,

@@ -52,7 +52,7 @@ class Results:
 
     def __init__(self, options: argparse.Namespace, kind: str = "", key: Sequence[str] = ()) -> None:
         self.key = key
-        self.commit = commit() if options.commit is None else options.commit
+        self.commit = head() if options.commit is None else options.commit
         self.path: Path | None = None
         if options.csv is not None:
             named = Path(options.csv or RESULTS / f"{gpu()}.csv")
@@ -67,14 +67,16 @@ class Results:
         write(self.path, rows, self.key, self.commit)
 
 
-def write(path: Path | None, rows: Sequence[Mapping[str, Any]], key: Sequence[str] = (), commit: str = "") -> None:
+def write(
+    path: Path | None, rows: Sequence[Mapping[str, Any]], key: Sequence[str] = (), commit: str | None = None
+) -> None:
     """Each row replaces the row on file of the same `key`, in its place, and new ones follow; without a key all of it.
 
     A run that is cut short keeps what it measured so far. Rows also say the commit and versions they were read with.
     """
     if path is None or not rows:
         return
-    told = {"commit": commit, "versions": versions()}
+    told = {"commit": head() if commit is None else commit, "versions": versions()}
     fresh = [{**{k: str(v) for k, v in row.items()}, **told} for row in rows]
     kept: dict[Any, Mapping[str, str]] = {}
     if key and path.exists():
@@ -89,7 +91,7 @@ def write(path: Path | None, rows: Sequence[Mapping[str, Any]], key: Sequence[st
         writer.writerows(kept.values())
 
 
-def commit() -> str:
+def head() -> str:
     """The commit of this clone, with a + where files but results differ from it; nothing outside of one."""
     try:
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")

@@ -19,11 +19,12 @@ def attention(
     batch, heads, queries, _ = q.shape
     keys, group = k.shape[2], heads // max(k.shape[1], 1)
     bounded = left is not None or right is not None
-    if only_y and keys and not softcap and slopes is None and sinks is None:
-        if causal and not bounded and not shift and mask is None:
-            return {"y": _own(torch, q, k, v, scale=scale, is_causal=True, enable_gqa=group > 1)}
+    plain = mask is None and not bounded and not (causal and shift)
+    if only_y and keys and not softcap and slopes is None and sinks is None and (plain or group == 1):
+        if plain:
+            return {"y": _own(torch, q, k, v, scale=scale, is_causal=causal, enable_gqa=group > 1)}
         limits = _limits(torch, q, keys, shift, causal, left, right) if causal or bounded else None
-        return {"y": _own(torch, q, k, v, scale=scale, attn_mask=_both(torch, mask, limits), enable_gqa=group > 1)}
+        return {"y": _own(torch, q, k, v, scale=scale, attn_mask=_both(torch, mask, limits))}
     raw = ((q * scale).reshape(batch, k.shape[1], group * queries, q.shape[3]) @ k.transpose(-1, -2)).reshape(
         batch, heads, queries, keys
     )
@@ -36,8 +37,11 @@ def attention(
     masked = s
     if sinks is not None:
         s = torch.cat([s, sinks[:, None, None].expand(batch, heads, queries, 1).to(s.dtype)], -1)
-    none = (s == -torch.inf).all(-1, keepdim=True)
-    p = torch.softmax(s.masked_fill(none, 0.0), -1).masked_fill(none, 0.0)[..., :keys]
+    if mask is None and limits is None:
+        p = torch.softmax(s, -1)[..., :keys]
+    else:  # a row that sees no key has no weights
+        none = (s == -torch.inf).all(-1, keepdim=True)
+        p = torch.softmax(s.masked_fill(none, 0.0), -1).masked_fill(none, 0.0)[..., :keys]
     y = (p.reshape(batch, k.shape[1], group * queries, keys) @ v).reshape(batch, heads, queries, v.shape[3])
     made = {"y": y, "attn": p, "raw": raw, "softcap": capped, "mask": masked}
     return made | {"lse": torch.logsumexp(s, -1)} if lse and not only_y else made
