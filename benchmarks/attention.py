@@ -1,6 +1,6 @@
 """Attention forward and backward against torch's FLASH and cuDNN backends, interleaved in the same run.
 
-    python benchmarks/attention.py [--points 64,128] [--rounds 8] [--csv benchmarks/results/nvidia_h200_attention.csv]
+    python benchmarks/attention.py [--points 64,128] [--rounds 8] [--csv [FILE]]
 
 bf16, 16384 tokens and a hidden size of 2048 in every point (2048 / head_dim heads; "GQA 8:1" has an eighth as many key
 heads). TFLOP/s count 4 · b · h · s² · d forward and 2.5 times that backward, half of it when causal. Every result is
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import checkout  # noqa: F401
 import cupy as cp
 import torch
 import torch.nn.functional as F
-from record import write
+from record import Results, add_options
 from timing import interleaved
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -29,6 +30,7 @@ import baracuda_py as bc
 TOKENS, HIDDEN = 16384, 2048
 PEERS = {"torch FLASH": SDPBackend.FLASH_ATTENTION, "torch cuDNN": SDPBackend.CUDNN_ATTENTION}
 ANY_ORDER = bc.PlanPreference(deterministic=False)
+KEY = ("direction", "head_dim", "length", "mask", "heads", "variant")
 Call = Callable[[], Any]
 
 
@@ -201,24 +203,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default="64,128,256", help="head_dims, with commas")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--csv", help="write the rows here")
+    add_options(parser)
     parser.add_argument("--plot", action="store_true", help="draw the CSV beside it instead of measuring")
     options = parser.parse_args()
+    results = Results(options, "attention", KEY)
     if options.plot:
-        plot(Path(options.csv))
+        if results.path is None:
+            parser.error("--plot draws what --csv names")
+        plot(results.path)
         return 0
     done: list[dict[str, Any]] = []
     for point in points([int(d) for d in options.points.split(",")]):
         for row in rows(point, options.rounds):
             done.append(row)
             print("  ".join(f"{value:>8}" for value in row.values()), flush=True)
+        results.write(done)
         cp.get_default_memory_pool().free_all_blocks()
         torch.cuda.empty_cache()
     for key in dict.fromkeys((r["direction"], r["variant"]) for r in done):
         ratios = [float(r["vs_flash"]) for r in done if (r["direction"], r["variant"]) == key]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"{' '.join(key)}: {mean:.3f} of FLASH (geometric mean), worst {min(ratios):.3f}")
-    write(options.csv, done)
     return 0
 
 

@@ -1,6 +1,6 @@
 """What the gradients of a mask, of slopes and of sinks cost, alone and beside the whole backward, in the same run.
 
-    python benchmarks/attention_bias.py [--rounds 8] [--csv benchmarks/results/nvidia_h200_attention_bias.csv]
+    python benchmarks/attention_bias.py [--rounds 8] [--csv [FILE]]
 
 bf16, 16384 tokens, a hidden size of 2048, causal. The first row is the backward with that operand and without its
 gradient; TFLOP/s of a gradient count its two products over the visible pairs.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import checkout  # noqa: F401
 import torch
 from attention import HIDDEN, TOKENS
 from attention_terms import sweep
@@ -63,7 +64,7 @@ def rows(dim: int, length: int, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    sweep(__doc__, rows, "64,128", "1024,4096")
+    sweep(__doc__, rows, "64,128", "1024,4096", "attention_bias", ("head_dim", "length", "operand", "gradient"))
     return 0
 
 

@@ -1,6 +1,6 @@
 """What each of attention's score terms costs beside plain causal attention, forward and backward, in the same run.
 
-    python benchmarks/attention_terms.py [--rounds 8] [--csv benchmarks/results/nvidia_h200_attention_terms.csv]
+    python benchmarks/attention_terms.py [--rounds 8] [--csv [FILE]]
 
 bf16, 16384 tokens, a hidden size of 2048, causal. TFLOP/s count the visible pairs only: `of_plain` is the rate over the
 plain row's at equal work, so 1 is no cost: on the same sequences, and for a window of 1024 keys on sequences of 2048,
@@ -14,10 +14,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import checkout  # noqa: F401
 import cupy as cp
 import torch
 from attention import HIDDEN, TOKENS, check
-from record import write
+from record import Results, add_options
 from timing import interleaved
 
 import baracuda_py as bc
@@ -111,14 +112,18 @@ def rows(dim: int, length: int, rounds: int) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def sweep(doc: str | None, rows: Callable[[int, int, int], Iterator[Row]], points: str, lengths: str) -> list[Row]:
+def sweep(
+    doc: str | None, rows: Callable[[int, int, int], Iterator[Row]], points: str, lengths: str, kind: str,
+    key: tuple[str, ...],
+) -> list[Row]:  # fmt: skip
     """A program: the rows of every head_dim and length that its command line asks for, printed, and as CSV."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default=points, help="head_dims, with commas")
     parser.add_argument("--lengths", default=lengths, help="lengths of the sequences, with commas")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--csv", help="write the rows here")
+    add_options(parser)
     options = parser.parse_args()
+    results = Results(options, kind, key)
     done: list[Row] = []
     for dim in map(int, options.points.split(",")):
         for length in map(int, options.lengths.split(",")):
@@ -127,12 +132,14 @@ def sweep(doc: str | None, rows: Callable[[int, int, int], Iterator[Row]], point
                 print("  ".join(f"{value:>14}" for value in row.values()), flush=True)
             cp.get_default_memory_pool().free_all_blocks()
             torch.cuda.empty_cache()
-    write(options.csv, done)
+            results.write(done)
     return done
 
 
 def main() -> int:
-    done = sweep(__doc__, rows, "64,128,256", "2048,4096,16384")
+    done = sweep(
+        __doc__, rows, "64,128,256", "2048,4096,16384", "attention_terms", ("direction", "head_dim", "length", "term")
+    )
     for name in TERMS:
         found = [float(r["of_plain"]) for r in done if r["term"] == name]
         mean = math.exp(sum(map(math.log, found)) / len(found))

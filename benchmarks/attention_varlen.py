@@ -1,6 +1,6 @@
 """Attention over packed sequences of any lengths, against torch FLASH on the same bounds and a dense row of equal work.
 
-    python benchmarks/attention_varlen.py [--dims 64,128] [--csv benchmarks/results/nvidia_h200_attention_varlen.csv]
+    python benchmarks/attention_varlen.py [--dims 64,128] [--csv [FILE]]
 
 bf16, causal, 32768 tokens, a hidden size of 2048. "mixed" are 16 sequences of 64 to 8192 tokens, "equal" 16 of 2048,
 "one long" one of 16384 with 64 of 256. The dense row has sequences of one length, as many pairs in as many tokens.
@@ -14,10 +14,11 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+import checkout  # noqa: F401
 import cupy as cp
 import torch
 from attention import ANY_ORDER, Call, check
-from record import write
+from record import Results, add_options
 from timing import interleaved
 
 import baracuda_py as bc
@@ -166,17 +167,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dims", default="64,128,256", help="head_dims, with commas")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--csv", help="write the rows here")
+    add_options(parser)
     options = parser.parse_args()
+    results = Results(options, "attention_varlen", ("direction", "variant", "mix", "head_dim"))
     done: list[dict[str, Any]] = []
     for head_dim in map(int, options.dims.split(",")):
         for name in MIXES:
             for row in rows(Problem(name, head_dim), options.rounds):
                 done.append(row)
                 print("  ".join(f"{value:>8}" for value in row.values()), flush=True)
+            results.write(done)
             cp.get_default_memory_pool().free_all_blocks()
             torch.cuda.empty_cache()
-    write(options.csv, done)
     return 0
 
 

@@ -1,6 +1,6 @@
 """What each fusion of the training step is worth: one call against the calls it stands for, interleaved.
 
-    python benchmarks/fusions.py [--rounds 20] [--csv benchmarks/results/nvidia_h200_fusions.csv]
+    python benchmarks/fusions.py [--rounds 20] [--csv [FILE]]
 
 Shapes are those of `examples/train_gpt.py --preset gpu`, bf16; both sides are our own ops with outputs given.
 """
@@ -8,16 +8,13 @@ Shapes are those of `examples/train_gpt.py --preset gpu`, bf16; both sides are o
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-
+import checkout  # noqa: F401
 import cupy as cp
 import gpt_model
-from record import write
+from record import Results, add_options
 from timing import interleaved
 
 import baracuda_py as bc
@@ -139,13 +136,13 @@ def rows(rounds: int) -> Iterator[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--csv", help="write the rows here")
+    add_options(parser)
     options = parser.parse_args()
     done = []
     for row in rows(options.rounds):
         done.append(row)
         print("  ".join(f"{value!s:>12}" for value in row.values()), flush=True)
-    write(options.csv, done)
+    Results(options, "fusions", ("fusion",)).write(done)
     return 0
 
 

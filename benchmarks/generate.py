@@ -1,6 +1,6 @@
 """Generation with the model of examples/train_gpt.py --preset gpu: one captured decode step, against PyTorch's.
 
-    python benchmarks/generate.py [--results benchmarks/results] [--rounds 20] [--skip-compile]
+    python benchmarks/generate.py [--csv [FILE]] [--rounds 20] [--skip-compile]
 
 A token is drawn at the last place of a full cache. Ours is one CUDA graph; so is torch's, with a static cache, SDPA
 over all of it, and what surrounds attention compiled. The floor is the time that the weights and the cache take at the
@@ -16,16 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-
+import checkout  # noqa: F401
 import cupy as cp
 import gpt_model
 import numpy as np
-from record import write
-from run import versions
+from record import Results, add_options
 from timing import copy_bandwidth, interleaved
 from torch_gpt import Generator
-from train_step import gpu_name
 
 import baracuda_py as bc
 
@@ -86,7 +83,7 @@ def measure(batch: int, context: int, bandwidth: float, compiled: bool, rounds: 
         "p80": f"{own.p80 / TOKENS:.2f}", "tokens_per_s": f"{batch * TOKENS / own.median * 1e6:.0f}",
         "floor_us": f"{floor:.2f}", "of_floor": f"{floor * TOKENS / own.median:.3f}",
         "torch_us": f"{peer.median / TOKENS:.2f}" if peer else "",
-        "torch_tokens_per_s": f"{batch * TOKENS / peer.median * 1e6:.0f}" if peer else "", "versions": versions(),
+        "torch_tokens_per_s": f"{batch * TOKENS / peer.median * 1e6:.0f}" if peer else ""
     }  # fmt: skip
 
 
@@ -114,10 +111,11 @@ def plot(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where CSV and plot go")
+    add_options(parser, default="")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--skip-compile", action="store_true", help="torch without torch.compile")
     options = parser.parse_args()
+    results = Results(options, "generate")
     began, bandwidth, rows = time.perf_counter(), copy_bandwidth(), []
     print(f"copy {bandwidth / 1e12:.2f} TB/s; {TOKENS} tokens a timed call")
     for batch in BATCHES:
@@ -128,10 +126,9 @@ def main() -> int:
                   f"tokens/s  {100 * float(row['of_floor']):5.1f} % of the floor's {row['floor_us']} µs  "
                   f"torch {row['torch_us']} µs", flush=True)  # fmt: skip
             cp.get_default_memory_pool().free_all_blocks()
-    options.results.mkdir(parents=True, exist_ok=True)
-    base = options.results / f"{gpu_name()}_generate"
-    write(base.with_suffix(".csv"), rows)
-    plot(base.with_suffix(".png"), rows)
+    results.write(rows)
+    if (image := results.beside(".png")) is not None:
+        plot(image, rows)
     print(f"{time.perf_counter() - began:.0f} s")
     return 0
 

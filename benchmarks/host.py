@@ -1,6 +1,6 @@
 """Host cost of a call, in microseconds, next to the launches of others, interleaved in one run.
 
-    python benchmarks/host.py [--csv FILE]
+    python benchmarks/host.py [--csv [FILE]]
 
 Every row launches a kernel of next to no work on the same small tensors; rows are timed in turn, many rounds,
 and the median round is printed. `prepacked launch` is the floor: the public driver binding with ready parameters.
@@ -9,13 +9,14 @@ and the median round is printed. `prepacked launch` is the floor: the public dri
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
+import checkout  # noqa: F401
 import cupy as cp
+from record import Results, add_options
 
 import baracuda_py as bc
 
@@ -133,17 +134,14 @@ def measure(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--csv", help="write the table here")
+    add_options(parser)
     options = parser.parse_args()
     table = measure(rows())
     floor = table["prepacked launch"]
     for name, value in table.items():
         print(f"{name:<34} {value:7.2f} µs   {value - floor:+6.2f} over the prepacked launch")
-    if options.csv:
-        with open(options.csv, "w", newline="") as file:
-            csv.writer(file).writerows(
-                [("call", "us", "over_prepacked_us"), *((n, f"{v:.2f}", f"{v - floor:.2f}") for n, v in table.items())]
-            )
+    found = [{"call": n, "us": f"{v:.2f}", "over_prepacked_us": f"{v - floor:.2f}"} for n, v in table.items()]
+    Results(options, "host", ("call",)).write(found)
 
 
 if __name__ == "__main__":

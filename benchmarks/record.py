@@ -1,19 +1,116 @@
-"""What a benchmark leaves: rows that share their fields, as CSV."""
+"""What a benchmark leaves: a CSV file a GPU, whose rows say which commit and versions they were read with."""
 
 from __future__ import annotations
 
+import argparse
 import csv
+import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
-def write(path: str | Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The rows so far: a run that is cut short keeps what it measured. Nothing without a path or rows."""
+
+def slug(device: str) -> str:
+    """A device's name as results are filed: without its memory ("NVIDIA H100 80GB HBM3" is nvidia_h100)."""
+    words = re.split(r"[\s\-_]+", device.lower())
+    return "_".join(word for word in words if word and not re.fullmatch(r"\d+gb|hbm\d\w*", word))
+
+
+def gpu() -> str:
+    """The slug of this machine's first device."""
+    import cupy as cp
+
+    return slug(cp.cuda.runtime.getDeviceProperties(0)["name"].decode())
+
+
+def add_options(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """`--csv [FILE]`: where rows go, without FILE to the results of this GPU; and `--commit`."""
+    parser.add_argument(
+        "--csv", nargs="?", const="", default=default, metavar="FILE", type=_csv,
+        help="keep the rows here, in place of rows of the same problems; without FILE in benchmarks/results",
+    )  # fmt: skip
+    parser.add_argument("--commit", default=None, help="what rows say they were read with, where this is no clone")
+
+
+def _csv(name: str) -> str:
+    """A word that follows `--csv` and is no file of the kind was meant for something else."""
+    if name and not name.endswith(".csv"):
+        raise argparse.ArgumentTypeError(f"FILE must end in .csv, got {name}; what else is given goes before --csv")
+    return name
+
+
+class Results:
+    """The file that a run's options name, for results of a kind ("attention"); `path` is None where nothing is kept.
+
+    key: the fields that name a problem. Without one a run's rows are the whole file.
+    """
+
+    def __init__(self, options: argparse.Namespace, kind: str = "", key: Sequence[str] = ()) -> None:
+        self.key = key
+        self.commit = head() if options.commit is None else options.commit
+        self.path: Path | None = None
+        if options.csv is not None:
+            named = Path(options.csv or RESULTS / f"{gpu()}.csv")
+            self.path = named.with_stem(f"{named.stem}_{kind}") if kind and not options.csv else named
+
+    def beside(self, end: str) -> Path | None:
+        """A file of another ending beside it: ".png", or "_kernels.csv"."""
+        return self.path and self.path.with_name(self.path.stem + end)
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep rows as `write` does."""
+        write(self.path, rows, self.key, self.commit)
+
+
+def write(
+    path: Path | None, rows: Sequence[Mapping[str, Any]], key: Sequence[str] = (), commit: str | None = None
+) -> None:
+    """Each row replaces the row on file of the same `key`, in its place, and new ones follow; without a key all of it.
+
+    A run that is cut short keeps what it measured so far. Rows also say the commit and versions they were read with.
+    """
     if path is None or not rows:
         return
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+    told = {"commit": head() if commit is None else commit, "versions": versions()}
+    fresh = [{**{k: str(v) for k, v in row.items()}, **told} for row in rows]
+    kept: dict[Any, Mapping[str, str]] = {}
+    if key and path.exists():
+        with path.open(newline="") as file:
+            kept = {tuple(row.get(k) or "" for k in key): row for row in csv.DictReader(file)}
+    for i, row in enumerate(fresh):
+        kept[tuple(row[k] for k in key) if key else i] = row
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(fresh[0]), restval="", extrasaction="ignore")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(kept.values())
+
+
+def head() -> str:
+    """The commit of this clone, with a + where files but results differ from it; nothing outside of one."""
+    try:
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
+        return _git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def versions() -> str:
+    """Software of the run."""
+    import baracuda_py
+
+    found = [f"baracuda_py {baracuda_py.__version__}"]
+    if cupy := sys.modules.get("cupy"):
+        found += [f"cupy {cupy.__version__}", f"driver CUDA {cupy.cuda.runtime.driverGetVersion()}"]
+    if torch := sys.modules.get("torch"):
+        found.append(f"torch {torch.__version__}")
+    return "; ".join(found)

@@ -1,58 +1,40 @@
 """Benchmarks of every op on this GPU, peers interleaved in the same run.
 
-    python benchmarks/run.py [OP …] [--rounds 30] [--csv benchmarks/results/nvidia_h200.csv] [--no-compile]
+    python benchmarks/run.py [OP …] [--list] [--rounds 30] [--csv [FILE]] [--no-compile]
 
-Prints a row per case: time, TB/s or TFLOP/s, the fraction of the ceiling measured in this run (a large copy; a bf16
-matrix product), and the peers. Every result is checked against the first peer before it is timed.
+The problems are those that the ops' pages declare (`--list` prints them, without a GPU). Prints a row per problem:
+time, TB/s or TFLOP/s, the fraction of the ceiling measured in this run (a large copy; a bf16 matrix product), and the
+peers. Every result is checked against the op in torch, where its page has one, before it is timed.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import Any
 
-import cascade_cases  # noqa: F401  (registers its cases, as the next)
-import cupy as cp
-import model_cases  # noqa: F401
-import paged_cases  # noqa: F401
-import position_cases  # noqa: F401
-import sdpa_cases  # noqa: F401
-import sparse_cases  # noqa: F401
-from cases import Case, cases
-from record import write
-from timing import Timing, copy_bandwidth, interleaved
+import checkout  # noqa: F401
+from record import Results, add_options
+
+from baracuda_py.core import registry
+
+KEY = ("op", "shape")
 
 
-def versions() -> str:
-    """Software of the run, for the record."""
-    import baracuda_py
-
-    found = [
-        f"baracuda_py {baracuda_py.__version__}",
-        f"cupy {cp.__version__}",
-        f"driver CUDA {cp.cuda.runtime.driverGetVersion()}",
+def declared(names: list[str]) -> list[tuple[Any, Any]]:
+    """(plan, benchmark) of the pages whose op or problem has one of `names`; a plan that inherits is its base."""
+    return [
+        (plan, benchmark)
+        for plan in registry.plans().values()
+        for benchmark in vars(plan).get("benchmarks", ())
+        if not names or any(name in f"{plan.op} {benchmark.label}" for name in names)
     ]
-    if "torch" in sys.modules:
-        found.append(f"torch {sys.modules['torch'].__version__}")
-    return "; ".join(found)
 
 
-def matmul_ceiling() -> float:
-    """FLOP/s of a bf16 8192³ product through cuBLAS (torch), random data."""
-    import torch
-
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    out = torch.empty_like(a)
-    return 2 * 8192**3 / (interleaved({"mm": [lambda: torch.mm(a, b, out=out)]}, 10)["mm"].median * 1e-6)
-
-
-def row(case: Case, times: dict[str, Timing], ceilings: dict[str, float]) -> dict[str, Any]:
+def row(case: Any, times: dict[str, Any], ceilings: dict[str, float]) -> dict[str, Any]:
     """The CSV row of a case."""
     own = times.pop("baracuda")
-    work, unit = (case.flops, "TFLOP/s") if case.flops else (case.bytes, "TB/s")
-    rate = work / (own.median * 1e-6)
+    rate = case.work / (own.median * 1e-6)
     peer = min(times, key=lambda name: times[name].median) if times else ""
     return {
         "op": case.op,
@@ -63,40 +45,50 @@ def row(case: Case, times: dict[str, Timing], ceilings: dict[str, float]) -> dic
         "p20": f"{own.p20:.2f}",
         "p80": f"{own.p80:.2f}",
         "rate": f"{rate / 1e12:.2f}",
-        "unit": unit,
-        "fraction": f"{rate / ceilings[unit]:.3f}",
+        "unit": case.unit,
+        "fraction": f"{rate / ceilings[case.unit]:.3f}",
         "target": case.target,
         "peer": peer,
         "peer_us": f"{times[peer].median:.2f}" if peer else "",
         "peers": "; ".join(f"{name} {t.median:.1f}" for name, t in times.items()),
-        "versions": versions(),
     }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ops", nargs="*", help="substrings of op names (default: all)")
+    parser.add_argument("ops", nargs="*", help="substrings of ops and problems (default: all)")
+    parser.add_argument("--list", action="store_true", help="print the problems instead of measuring")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--csv", help="write the rows here")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    add_options(parser)
     options = parser.parse_args()
-    ceilings = {"TB/s": copy_bandwidth(), "TFLOP/s": matmul_ceiling()}
+    problems = declared(options.ops)
+    if not problems:
+        parser.error(f"no problem of {', '.join(options.ops)}; `--list` prints all")
+    if options.list:
+        print("\n".join(f"{plan.op:<40} {benchmark.label}" for plan, benchmark in problems))
+        return 0
+    import cupy as cp
+    import torch
+    from cases import make
+    from timing import copy_bandwidth, interleaved, matmul_rate
+
+    results, start = Results(options, key=KEY), time.perf_counter()
+    ceilings = {"TB/s": copy_bandwidth(), "TFLOP/s": matmul_rate()}
     print(f"ceilings: copy {ceilings['TB/s'] / 1e12:.2f} TB/s, bf16 matmul {ceilings['TFLOP/s'] / 1e12:.0f} TFLOP/s")
-    rows, start = [], time.perf_counter()
-    for make in cases(options.ops, compiled=not options.no_compile):
-        case = make()
-        case.verify()
+    for plan, benchmark in problems:
+        case = make(plan, benchmark, compiled=not options.no_compile)
         done = row(case, interleaved(case.candidates, options.rounds), ceilings)
-        rows.append(done)
         print(
             f"{done['op']:<24} {done['shape']:<28} {done['us']:>10} µs {done['rate']:>8} {done['unit']:<7} "
             f"{100 * float(done['fraction']):5.1f} %  {done['peers']}",
             flush=True,
         )
         del case
-        write(options.csv, rows)
+        results.write([done])
         cp.get_default_memory_pool().free_all_blocks()
-    print(f"{len(rows)} cases in {time.perf_counter() - start:.0f} s")
+        torch.cuda.empty_cache()
+    print(f"{len(problems)} problems in {time.perf_counter() - start:.0f} s")
     return 0
 
 

@@ -87,3 +87,12 @@ def copy_bandwidth(nbytes: int = 4 << 30) -> float:
         {"copy": [lambda: target.data.copy_from_device_async(source.data, nbytes, cp.cuda.get_current_stream())]}, 10
     )
     return 2 * nbytes / (time["copy"].median * 1e-6)
+
+
+def matmul_rate() -> float:
+    """FLOP/s of a bf16 8192³ product through cuBLAS (torch), random data."""
+    import torch
+
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(a)
+    return 2 * 8192**3 / (interleaved({"mm": [lambda: torch.mm(a, b, out=out)]}, 10)["mm"].median * 1e-6)

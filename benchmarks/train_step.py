@@ -1,6 +1,6 @@
 """The training step of examples/train_gpt.py --preset gpu against the same model in PyTorch, in one run.
 
-    python benchmarks/train_step.py [--results benchmarks/results] [--rounds 20] [--skip-compile] [--full]
+    python benchmarks/train_step.py [--csv [FILE]] [--rounds 20] [--skip-compile] [--full]
 
 Our step is one CUDA graph; torch's is eager, torch.compile, and the compiled step captured as one CUDA graph. They
 take turns, so that clocks and temperature hit them alike. Then our step is taken apart, call by call, against the
@@ -18,28 +18,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-
+import checkout  # noqa: F401
 import cupy as cp
 import gpt_model
 import numpy as np
 import torch
 from gpt_data import load
 from gpt_train import Inputs, drive, graph_step, held_out_loss, train
-from record import write
-from run import matmul_ceiling, versions
+from record import Results, add_options, write
 from step_kernels import measure, table
-from timing import Timing, copy_bandwidth
+from timing import Timing, copy_bandwidth, matmul_rate
 from torch_gpt import Trainer
 
 PRESET = gpt_model.PRESETS["gpu"]
 TOKENS = PRESET.batch * PRESET.context
 INNER = 3  # steps of a candidate in a row: the host runs ahead within them, as in training
-
-
-def gpu_name() -> str:
-    """The device's name as results are filed."""
-    return cp.cuda.runtime.getDeviceProperties(0)["name"].decode().lower().replace(" ", "_")
 
 
 def take_turns(candidates: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Timing]:
@@ -124,7 +117,7 @@ def compare(modes: list[str], rounds: int) -> tuple[list[dict[str, Any]], float]
             "candidate": name if name == "baracuda_py" else f"torch {name}",
             "ms": f"{t.median / 1e3:.3f}", "p20": f"{t.p20 / 1e3:.3f}", "p80": f"{t.p80 / 1e3:.3f}",
             "tokens_per_s": f"{TOKENS / t.median * 1e6:.0f}", "peak_gb": f"{memory[name]:.2f}",
-            "held_out": "", "seconds": "", "versions": versions(),
+            "held_out": "", "seconds": "",
         }
         for name, t in times.items()
     ]  # fmt: skip
@@ -152,7 +145,7 @@ def taken_apart(step_us: float) -> list[dict[str, Any]]:
         _, grads = model.loss_and_gradients(tokens, targets)
         model.update(grads, 1, 1e-3)
 
-    return table(measure(gpt_model, step), copy_bandwidth(), matmul_ceiling(), step_us)
+    return table(measure(gpt_model, step), copy_bandwidth(), matmul_rate(), step_us)
 
 
 def full(rows: list[dict[str, Any]], seed: int) -> dict[str, list[float]]:
@@ -209,14 +202,13 @@ def plot(path: Path, rows: list[dict[str, Any]], curves: dict[str, list[float]])
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--results", type=Path, default=Path(__file__).parent / "results", help="where CSVs and plots go"
-    )
+    add_options(parser, default="")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--skip-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--full", action="store_true", help="train two of them, too")
     options = parser.parse_args()
+    results = Results(options, "train_step")
     began = time.perf_counter()
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     rows, own = compare(["eager"] if options.skip_compile else ["eager", "compile", "compile + graph"], options.rounds)
@@ -227,13 +219,12 @@ def main() -> int:
     for row in kernels:
         print(f"{row['op']:<24} {row['shape']:<36} {row['calls']:>3} {row['kernels']:>4} {row['us']:>9} µs  "
               f"floor {row['floor_us']:>8} ({row['bound']}) {row['of_floor']}", flush=True)  # fmt: skip
-    options.results.mkdir(parents=True, exist_ok=True)
-    base = options.results / f"{gpu_name()}_train_step"
-    write(base.with_name(base.name + "_kernels.csv"), kernels)
-    write(base.with_suffix(".csv"), rows)
+    write(results.beside("_kernels.csv"), kernels, commit=results.commit)
+    results.write(rows)
     curves = full(rows, options.seed) if options.full else {}
-    write(base.with_suffix(".csv"), rows)
-    plot(base.with_suffix(".png"), rows, curves)
+    results.write(rows)
+    if (image := results.beside(".png")) is not None:
+        plot(image, rows, curves)
     print(f"{time.perf_counter() - began:.0f} s")
     return 0
 

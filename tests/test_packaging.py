@@ -33,6 +33,7 @@ def shipped() -> set[str]:
         "tests",
         "examples",
         "benchmarks",
+        "docs",
         "tools",
         ".ci",
         "README.md",

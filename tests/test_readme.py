@@ -38,3 +38,11 @@ def test_it_runs(block: str, cupy: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("norm.rms_norm/")
+
+
+def test_the_two_commands() -> None:
+    """`.ci/run` runs the first two bash blocks as they stand: the example, and the tests."""
+    commands = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert [command.count("\n") for command in commands] == [1, 1]
+    assert commands[0].endswith("&& python examples/train_gpt.py\n") and (ROOT / "examples/train_gpt.py").exists()
+    assert commands[1].endswith("&& pytest -n auto --dist loadfile\n")

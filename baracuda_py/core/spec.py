@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from .args import Args, arrays_of
+from .benchmark import Benchmark
 from .descriptor import Descriptor
 from .keywords import name_keywords
 from .memo import memo
@@ -22,6 +23,10 @@ class Spec:
     intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
     operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
     bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
+    benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
+    is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
+    benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
+    differentiated: autograd of the forward's.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
     descriptor and args, its kernels, no other kind.
@@ -39,6 +44,8 @@ class Spec:
     case: ClassVar[Callable[..., Any]]
     vjp: ClassVar[Vjp | None] = None
     value_policy: ClassVar[str] = ""
+    benchmarks: ClassVar[tuple[Benchmark, ...]] = ()
+    torch: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, kind: Any = None, **facts: Any) -> None:
         super().__init_subclass__(**facts)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step, derived, element
+from ..core.benchmark import Benchmark
 from ..core.tensor import View
 from ..core.variant import Where
 from .rows import Rows, merge_rows, row_params
@@ -368,3 +369,11 @@ def backward_bytes(desc: Any, sums: int) -> int:
     rows, cols = math.prod(desc.batch_shape), math.prod(desc.normalized_shape)
     affine = cols * (1 + sums) * desc.weight_element.itemsize
     return int(3 * rows * cols * desc.element.itemsize + affine + rows * sums * desc.acc.itemsize)
+
+
+def norm_benchmarks(*also: str) -> tuple[Benchmark, ...]:
+    """Rows of a model's width, short and long ones; `also` as in `Benchmark`."""
+    return tuple(
+        Benchmark(f"[{rows}, {cols}] bf16", also=also, batch_shape=rows, normalized_shape=cols, element="bfloat16")
+        for rows, cols in ((32768, 4096), (131072, 512), (8192, 16384))
+    )

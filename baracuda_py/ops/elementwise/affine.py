@@ -16,6 +16,7 @@ from ...core.element import SIGNED
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
+from ...core.benchmark import Benchmark
 
 INTEGERS = (*SIGNED, ElementKind.U8)
 
@@ -53,6 +54,13 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x))
 
 
+def in_torch(torch: Any, desc: AffineDescriptor, *, x: Any, alpha: Any, beta: Any) -> Any:
+    """The formula."""
+    if desc.element in INTEGERS:
+        return (x.to(torch.int64) * int(alpha) + int(beta)).to(x.dtype)
+    return x * alpha + beta
+
+
 class AffinePlan(Plan):
     """y = alpha x + beta, rounded once after alpha and beta are rounded to the accumulator (f32, f64 for f64).
 
@@ -70,6 +78,10 @@ class AffinePlan(Plan):
             guarantee=Guarantee(lambda kind, _: Exact() if kind in INTEGERS else Forward(1), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark("134M bf16", shape=1 << 27, element="bfloat16", make=lambda torch, desc: {"alpha": 2.0, "beta": 0.5}),
+    )
 
     @staticmethod
     def case(draw: Any) -> AffineDescriptor:

@@ -18,6 +18,7 @@ from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .unary_formulas import fmax, fmin, maximum, minimum
+from ...core.benchmark import Benchmark, EAGER
 
 INTEGERS = (*SIGNED, ElementKind.U8)
 
@@ -120,6 +121,17 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.a.broadcast_to(p.y.shape), p.b.broadcast_to(p.y.shape)))
 
 
+def in_torch(torch: Any, desc: BinaryDescriptor, *, a: Any, b: Any) -> Any:
+    """torch's function of the kind; integers in 64 bits, where nothing overflows, and their quotients by 0 are 0."""
+    function = getattr(torch, desc.kind.value)
+    if desc.element not in INTEGERS:
+        return function(a, b)
+    x, y = a.to(torch.int64), b.to(torch.int64)
+    if desc.kind not in (K.FLOOR_DIVIDE, K.REMAINDER, K.FMOD):
+        return function(x, y).to(a.dtype)
+    return torch.where(y == 0, 0, function(x, torch.where(y == 0, 1, y))).to(a.dtype)
+
+
 class BinaryPlan(Plan):
     """y = f(a, b) for the kinds of `BinaryKind` (torch.add, torch.maximum, …), a and b broadcast.
 
@@ -140,6 +152,10 @@ class BinaryPlan(Plan):
             kernels=map_kernels("binary<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS), elements=binary_elements,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark("add 134M bf16", shape=1 << 27, kind="add", element="bfloat16", peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod

@@ -13,10 +13,11 @@ from ...core import (
     Problem, Step, Variant, extents, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
-from ...core.element import INTS
+from ...core.element import HALVES, INTS
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
+from ...core.benchmark import Benchmark, EAGER
 
 ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL)
 
@@ -74,6 +75,21 @@ def _geometry(p: Problem) -> Geometry | str:
     return replace(found, steps=(replace(step, axes={**step.axes, "VEC": width}),))
 
 
+def in_torch(torch: Any, desc: CastDescriptor, *, x: Any) -> Any:
+    """`Tensor.to`; floats clamped to an integer's range first, float64 rounded to odd on its way to 16 bits."""
+    target = getattr(torch, str(desc.to_element))
+    if x.dtype is torch.float64 and desc.to_element in HALVES:  # torch goes by float32, and would round twice
+        single = x.float()
+        bits = single.view(torch.int32) - (single.abs() > x.abs()).int()
+        return (bits | (single != x).int()).view(torch.float32).to(target)
+    if not x.is_floating_point() or target.is_floating_point or target is torch.bool:
+        return x.to(target)
+    limits = torch.iinfo(target)
+    low, high = x <= limits.min, x >= limits.max
+    inside = torch.where(low | high | x.isnan(), torch.zeros_like(x), x).to(target).to(torch.int64)
+    return inside.masked_fill(low, limits.min).masked_fill(high, min(limits.max, 2**63 - 1)).to(target)
+
+
 class CastPlan(Plan):
     """y = x.to(to_element), between floats, integers and bool.
 
@@ -97,6 +113,10 @@ class CastPlan(Plan):
             elements=ELEMENTS,
             guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark("bf16 to f32 134M", shape=1 << 27, element="bfloat16", to_element="float32", peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod

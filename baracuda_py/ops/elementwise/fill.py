@@ -15,6 +15,7 @@ from ...core import (
 from ...core.element import INTS
 from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
+from ...core.benchmark import BYTES, Benchmark, EAGER
 
 ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL)
 
@@ -47,6 +48,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.x,))
 
 
+def in_torch(torch: Any, desc: FillDescriptor, *, x: Any, value: Any) -> Any:
+    """torch.full_like."""
+    return torch.full_like(x, value)
+
+
 class FillPlan(Plan):
     """x = value (torch.Tensor.fill_), the value being a number or a 0-d device array.
 
@@ -62,6 +68,13 @@ class FillPlan(Plan):
         Variant(
             "map", _geometry, source="elementwise/fill.cu", kernels=map_kernels("fill<{T}, {LAYOUT}>", PARAMS),
             elements=ELEMENTS, guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "268M bf16", shape=1 << 28, element="bfloat16", make=lambda torch, desc: {"value": 1.5}, work=BYTES,
+            peers=(EAGER,),
         ),
     )  # fmt: skip
 

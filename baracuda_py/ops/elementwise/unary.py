@@ -18,6 +18,8 @@ from .unary_formulas import FORWARD
 from .unary_kinds import (
     ALPHA, INTEGERS, UnaryKind, rounded_alpha, unary_bound, unary_elements, unary_points,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
+from .unary_torch import unary_in_torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x), {"alpha": p.desc.alpha or 0.0})
 
 
+def in_torch(torch: Any, desc: UnaryDescriptor, *, x: Any) -> Any:
+    """torch's function of the kind."""
+    return unary_in_torch(torch, desc.kind, x, desc.alpha)
+
+
 class UnaryPlan(Plan):
     """y = f(x) for the kinds of `UnaryKind` (torch.exp, torch.nn.functional.gelu, …).
 
@@ -85,6 +92,11 @@ class UnaryPlan(Plan):
             guarantee=Guarantee(unary_bound, batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(f"{kind} 134M bf16", shape=1 << 27, kind=kind, element="bfloat16")
+        for kind in ("silu", "gelu", "exp", "tanh")
+    )
 
     @staticmethod
     def case(draw: Any) -> UnaryDescriptor:

@@ -16,6 +16,8 @@ from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .unary_gradients import GRADIENT, slope_bound
 from .unary_kinds import ALPHA, UnaryKind, rounded_alpha, unary_points
+from ...core.benchmark import Benchmark
+from .unary_torch import unary_in_torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,16 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x), {"alpha": p.desc.alpha or 0.0})
 
 
+def in_torch(torch: Any, desc: UnaryBackwardDescriptor, *, dy: Any, x: Any) -> Any:
+    """torch's own gradient of silu; autograd of the others, NaN where f is."""
+    if desc.kind is UnaryKind.SILU:
+        return torch.ops.aten.silu_backward(dy, x)
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        y = unary_in_torch(torch, desc.kind, leaf, desc.alpha)
+        return torch.where(y.isnan(), y, torch.autograd.grad(y, leaf, dy)[0]).detach()
+
+
 class UnaryBackwardPlan(Plan):
     """dx = dy f'(x), with PyTorch's slopes at the kinks: 0 at 0 for relu, at ±1 for hardtanh, at ±3 for hardsigmoid.
 
@@ -77,6 +89,8 @@ class UnaryBackwardPlan(Plan):
             guarantee=Guarantee(slope_bound, batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (Benchmark("silu 134M bf16", shape=1 << 27, kind="silu", element="bfloat16"),)
 
     @staticmethod
     def case(draw: Any) -> UnaryBackwardDescriptor:

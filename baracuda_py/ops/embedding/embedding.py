@@ -16,6 +16,7 @@ from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.tensor import merge_axes, pad
 from ...schedules.map import divider
+from ...core.benchmark import BYTES, Benchmark, EAGER
 
 THREADS = 256
 ROWS = 4  # words a thread has in flight, as in the kernel
@@ -139,6 +140,11 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
 _KERNEL = Kernel("embedding", "embedding<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
 
 
+def in_torch(torch: Any, desc: EmbeddingDescriptor, *, indices: Any, weight: Any) -> Any:
+    """torch's embedding."""
+    return torch.nn.functional.embedding(indices.long(), weight)
+
+
 class EmbeddingPlan(Plan):
     """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
 
@@ -153,6 +159,13 @@ class EmbeddingPlan(Plan):
         Variant(
             "words", _geometry, source="embedding/embedding.cu",
             kernels=(_KERNEL,), guarantee=Guarantee(native=True, batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "32768 of [128256, 4096] bf16", num_embeddings=128256, embedding_dim=4096, index_shape=32768,
+            element="bfloat16", work=BYTES, peers=(EAGER,),
         ),
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from ...core.element import INDICES
 from ...core.tensor import pad
 from ...core.variant import aligned
 from .embedding import EmbeddingDescriptor, out_of_range, random_indices, token_axes
+from ...core.benchmark import Benchmark, EAGER
 
 SORT_THREADS = 1024
 RANGE = 4096  # table rows a sorting block counts in shared memory
@@ -129,6 +130,12 @@ _KERNELS = (
 )
 
 
+def in_torch(torch: Any, desc: EmbeddingBackwardDescriptor, *, dy: Any, indices: Any) -> Any:
+    """torch's gradient of embedding."""
+    function = torch.ops.aten.embedding_dense_backward
+    return function(dy, indices.long(), desc.num_embeddings, desc.padding_row, False)
+
+
 class EmbeddingBackwardPlan(Plan):
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
 
@@ -143,6 +150,14 @@ class EmbeddingBackwardPlan(Plan):
             "sorted", _geometry, source="embedding/embedding_backward.cu",
             kernels=_KERNELS, guarantee=Guarantee(Relative(2)),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(
+            f"{tokens} to [{rows}, {dim}] bf16", num_embeddings=rows, embedding_dim=dim, index_shape=tokens,
+            element="bfloat16", peers=(EAGER,),
+        )
+        for rows, dim, tokens in ((128256, 2048, 65536), (256, 4096, 32768))
     )  # fmt: skip
 
     @staticmethod

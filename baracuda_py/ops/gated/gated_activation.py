@@ -22,6 +22,8 @@ from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary_formulas import GATES
 from ..elementwise.unary_kinds import POINTS, UnaryKind, unary_bound
+from ...core.benchmark import Benchmark
+from ..elementwise.unary_torch import unary_in_torch
 
 
 class GatedActivationKind(enum.Enum):
@@ -93,6 +95,17 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.gate, p.up))
 
 
+def halves_in_torch(torch: Any, desc: Any, *names: str) -> dict[str, Any]:
+    """Random arrays `names` that are the two halves of one."""
+    packed = torch.randn(*desc.shape[:-1], 2 * desc.shape[-1], dtype=getattr(torch, str(desc.element)))
+    return dict(zip(names, packed.chunk(2, -1), strict=True))
+
+
+def in_torch(torch: Any, desc: GatedActivationDescriptor, *, gate: Any, up: Any) -> Any:
+    """The formula."""
+    return unary_in_torch(torch, desc.kind.activation, gate) * up
+
+
 class GatedActivationPlan(Plan):
     """y = act(gate) · up; the activation is that of `UnaryPlan`, not rounded before the product is."""
 
@@ -107,6 +120,13 @@ class GatedActivationPlan(Plan):
             "map", _geometry, source="gated/gated_activation.cu",
             kernels=map_kernels("gated_activation<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "swiglu [32768, 2x4096] bf16", shape=(32768, 4096), kind="swiglu", element="bfloat16",
+            make=lambda torch, desc: halves_in_torch(torch, desc, "gate", "up"),
         ),
     )  # fmt: skip
 

@@ -16,7 +16,9 @@ from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary_formulas import GATES
 from ..elementwise.unary_gradients import gated_gradient
-from .gated_activation import GatedActivationKind, gate_points
+from .gated_activation import GatedActivationKind, gate_points, halves_in_torch
+from ...core.benchmark import Benchmark
+from ..elementwise.unary_torch import unary_in_torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,22 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dgate, p.dup, p.dy, p.gate, p.up))
 
 
+def in_torch(
+    torch: Any, desc: GatedActivationBackwardDescriptor, *, dy: Any, gate: Any, up: Any, wanted: set[str]
+) -> Mapping[str, Any]:
+    """swiglu's formula in float32 at least, for torch.compile to fuse; autograd of the others."""
+    if desc.kind is GatedActivationKind.SWIGLU:
+        wide = torch.promote_types(gate.dtype, torch.float32)
+        g, u, d = (x.to(wide) for x in (gate, up, dy))
+        sigmoid = torch.sigmoid(g)
+        dgate, dup = d * u * sigmoid * (1 + g * (1 - sigmoid)), d * g * sigmoid
+        return {"dgate": dgate.to(gate.dtype), "dup": dup.to(gate.dtype)}
+    with torch.enable_grad():
+        leaves = [gate.detach().requires_grad_(), up.detach().requires_grad_()]
+        y = unary_in_torch(torch, desc.kind.activation, leaves[0]) * leaves[1]
+        return dict(zip(("dgate", "dup"), torch.autograd.grad(y, leaves, dy), strict=True))
+
+
 class GatedActivationBackwardPlan(Plan):
     """dgate and dup of y = act(gate) · up; either may be None, and is then free."""
 
@@ -77,6 +95,15 @@ class GatedActivationBackwardPlan(Plan):
                 "gated_activation_backward<baracuda::{KIND}, baracuda::gradient::{KIND}, {T}, {LAYOUT}>", PARAMS
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "swiglu [32768, 2x4096] bf16", shape=(32768, 4096), kind="swiglu", element="bfloat16",
+            make=lambda torch, desc: {
+                **halves_in_torch(torch, desc, "gate", "up"), **halves_in_torch(torch, desc, "dgate", "dup")
+            },
         ),
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ from ...core import (
 from ...core.device import Device
 from ...core.tensor import AXES, merge_axes, pad
 from ...core.variant import aligned
+from ...core.benchmark import Benchmark, EAGER, FLOPS
 
 _WORKSPACE = 32 << 20  # what torch gives cuBLAS on Hopper; less keeps it from its split-k kernels
 _TILE = 64
@@ -223,6 +224,13 @@ def _caller(problem: Mapping[str, Any]) -> Callable[[Device], Callable[..., None
 _STRICT = Guarantee(Forward(128))
 
 
+def in_torch(torch: Any, desc: DenseGemmDescriptor, *, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Any:
+    """torch.matmul; plain where there is nothing to add."""
+    y = torch.matmul(a, b)
+    y = y if alpha == 1.0 else alpha * y
+    return y if c is None else y + beta * c
+
+
 class DenseGemmPlan(Plan):
     """y = alpha · a @ b + beta · c over any batch axes and strides (torch.matmul, torch.baddbmm).
 
@@ -248,6 +256,11 @@ class DenseGemmPlan(Plan):
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(f"{size}^3 bf16", m=size, n=size, k=size, element="bfloat16", work=FLOPS, target=None, peers=(EAGER,))
+        for size in (4096, 8192)
+    )
 
     @staticmethod
     def case(draw: Any) -> DenseGemmDescriptor:

@@ -26,6 +26,7 @@ from ...core.variant import aligned
 from ...schedules.row_groups import (
     LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch, slabs,
 )  # fmt: skip
+from ...core.benchmark import Benchmark, COMPILED, EAGER
 
 _LOGITS = "*batch_shape num_classes"
 _FINISH = 8192
@@ -241,6 +242,37 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     )  # fmt: skip
 
 
+def in_torch(
+    torch: Any, desc: CrossEntropyLossDescriptor, *, logits: Any, targets: Any, weight: Any, wanted: set[str]
+) -> Mapping[str, Any]:
+    """torch's cross_entropy, in float32 at least, and its autograd; the statistics by their formulas."""
+    wide, t = torch.promote_types(logits.dtype, torch.float32), targets.reshape(-1).long()
+    differentiated, mean = "dlogits" in wanted, desc.reduction == "mean"
+    if differentiated or "total_weight" in wanted:
+        counted = t != desc.ignore_index
+        own = counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[t.clamp(min=0)], 0)
+        total = own.sum()
+    with torch.set_grad_enabled(differentiated or torch.is_grad_enabled()):
+        leaf = logits.detach().requires_grad_() if differentiated else logits
+        loss = torch.nn.functional.cross_entropy(
+            leaf.to(wide).reshape(-1, desc.num_classes), t, weight, ignore_index=desc.ignore_index,
+            label_smoothing=desc.label_smoothing, reduction="sum" if differentiated and mean else desc.reduction,
+        )  # fmt: skip
+    made = {"loss": loss.reshape(desc.loss_shape)}
+    if differentiated:
+        scale = torch.where(total > 0, 1 / total, 0) if mean else torch.ones_like(loss)  # of no rows it is 0
+        made["dlogits"] = torch.autograd.grad(loss, leaf, scale)[0]
+        made["loss"] = made["loss"].detach() / total if mean else made["loss"].detach()
+    if "lse" in wanted:
+        made["lse"] = torch.logsumexp(logits.to(wide), -1)
+    if "stats" in wanted:
+        top = logits.amax(-1, keepdim=True).to(wide)
+        made["stats"] = torch.cat([top, (logits.to(wide) - top).exp().sum(-1, keepdim=True)], -1)
+    if "total_weight" in wanted:
+        made["total_weight"] = total
+    return made
+
+
 class CrossEntropyLossPlan(Plan):
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 
@@ -254,6 +286,15 @@ class CrossEntropyLossPlan(Plan):
         _row("row", (ElementKind.F32, ElementKind.F16, ElementKind.BF16), 1024),
         _row("row_f64", (ElementKind.F64,), 512),
     )
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(
+            f"{label} [{rows}, {classes}] bf16", batch_shape=rows, num_classes=classes, element="bfloat16", also=also,
+            peers=(EAGER,) if also else (EAGER, COMPILED),
+        )
+        for rows, classes in ((8192, 128256), (524288, 256))
+        for label, also in (("loss", ()), ("loss + dlogits", ("dlogits",)))
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> CrossEntropyLossDescriptor:

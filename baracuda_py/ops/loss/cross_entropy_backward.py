@@ -25,6 +25,7 @@ from .cross_entropy import (
     random_weights, target_rows, target_terms,
 )  # fmt: skip
 from .cross_entropy import reference as forward
+from ...core.benchmark import Benchmark
 
 _LOGITS = "*batch_shape num_classes"
 _AT_ONCE = 2
@@ -116,6 +117,12 @@ class CrossEntropyLossBackwardPlan(Plan):
         _row("row", (ElementKind.F32, ElementKind.F16, ElementKind.BF16), 1024),
         _row("row_f64", (ElementKind.F64,), 512),
     )
+    benchmarks = (
+        Benchmark(
+            "[8192, 128256] bf16", batch_shape=8192, num_classes=128256, element="bfloat16", also=("total_weight",),
+            peers=(),
+        ),
+    )  # fmt: skip
 
     case = staticmethod(CrossEntropyLossPlan.case)
     check_values = CrossEntropyLossPlan.check_values

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
-    affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_case, range_scale,
+    affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks, norm_case, range_scale,
     affine_element, streaming_geometry,
 )  # fmt: skip
 
@@ -86,6 +86,20 @@ PARAMS = forward_params(
 )
 
 
+def in_torch(
+    torch: Any, desc: LayerNormDescriptor, *, x: Any, weight: Any, bias: Any, residual: Any, wanted: set[str]
+) -> Any:
+    """torch's layer_norm, of the sum where there is a residual; the statistics by their formulas."""
+    if not desc.normalized_shape or 0 in desc.normalized_shape:
+        return NotImplemented
+    h = x if residual is None else x + residual
+    made = {"y": torch.nn.functional.layer_norm(h, desc.normalized_shape, weight, bias, desc.eps), "h": h}
+    if wanted & {"mean", "rstd"}:
+        wide, axes = h.to(torch.promote_types(h.dtype, torch.float32)), tuple(range(len(desc.batch_shape), h.ndim))
+        made |= {"mean": wide.mean(axes), "rstd": torch.rsqrt(wide.var(axes, correction=0) + desc.eps)}
+    return made
+
+
 class LayerNormPlan(Plan):
     """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm).
 
@@ -112,6 +126,8 @@ class LayerNormPlan(Plan):
         "LayerNormBackwardPlan", saves={"h": "x"},
         grads={"x": "dx", "residual": "dx", "weight": "dweight", "bias": "dbias"},
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = norm_benchmarks("weight", "bias")
 
     @staticmethod
     def case(draw: Any) -> LayerNormDescriptor:

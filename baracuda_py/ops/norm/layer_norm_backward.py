@@ -15,7 +15,7 @@ from ...core import (
 from ...core.variant import Where
 from ...schedules.norms import (
     HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_case, affine_element,
+    infer_normalized_shape, norm_benchmarks, norm_case, affine_element,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -104,6 +104,7 @@ class LayerNormBackwardPlan(Plan):
             kernels=backward_kernels("layer_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip
+    benchmarks = norm_benchmarks("weight", "dx", "dweight", "dbias")
 
     @staticmethod
     def case(draw: Any) -> LayerNormBackwardDescriptor:

@@ -14,9 +14,10 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
-    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_case,
-    range_scale, affine_element,
+    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks,
+    norm_case, range_scale, affine_element,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 
 _X = "*batch_shape *normalized_shape"
 
@@ -72,6 +73,18 @@ def reference(desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wa
 PARAMS = forward_params("RMSNormParams", x="ptr", weight="ptr", residual="ptr", y="ptr", h="ptr", rstd="ptr")
 
 
+def in_torch(torch: Any, desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wanted: set[str]) -> Any:
+    """torch's rms_norm, of the sum where there is a residual; rstd by its formula."""
+    if not desc.normalized_shape:
+        return NotImplemented
+    h = x if residual is None else x + residual
+    made = {"y": torch.nn.functional.rms_norm(h, desc.normalized_shape, weight, desc.eps), "h": h}
+    if "rstd" in wanted:
+        wide, axes = h.to(torch.promote_types(h.dtype, torch.float32)), tuple(range(len(desc.batch_shape), h.ndim))
+        made["rstd"] = torch.rsqrt(wide.square().mean(axes) + desc.eps)
+    return made
+
+
 class RMSNormPlan(Plan):
     """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm).
 
@@ -90,6 +103,14 @@ class RMSNormPlan(Plan):
         ),
     )  # fmt: skip
     vjp = Vjp("RMSNormBackwardPlan", saves={"h": "x"}, grads={"x": "dx", "residual": "dx", "weight": "dweight"})
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        *norm_benchmarks("weight"),
+        Benchmark(
+            "add + norm [32768, 4096] bf16", batch_shape=32768, normalized_shape=4096, element="bfloat16",
+            also=("weight", "residual", "h"),
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> RMSNormDescriptor:

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...schedules.norms import (
     HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_case, affine_element,
+    infer_normalized_shape, norm_benchmarks, norm_case, affine_element,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -95,6 +95,7 @@ class RMSNormBackwardPlan(Plan):
             kernels=backward_kernels("rms_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip
+    benchmarks = norm_benchmarks("weight", "dx", "dweight")
 
     @staticmethod
     def case(draw: Any) -> RMSNormBackwardDescriptor:

@@ -38,6 +38,7 @@ from ...core.element import cast
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import lay_out
 from ...schedules.multi_tensor import chunk_counts, groups
+from ...core.benchmark import Benchmark
 
 F16, BF16, F32, F64 = ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64
 CHUNK = 8192  # elements a block updates
@@ -194,6 +195,32 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*steps, *strided), layout="strided" if strided else "contiguous")
 
 
+def squares_in_torch(torch: Any, desc: AdamStepDescriptor) -> dict[str, Any]:
+    """Second moments, and the step."""
+    squares = [torch.randn(shape, dtype=getattr(torch, str(desc.acc))).square_() for shape in desc.shapes]
+    return {"exp_avg_sq": squares, "step": 10}
+
+
+def in_torch(
+    torch: Any, desc: Any, *, params: Any, grads: Any, exp_avg: Any, exp_avg_sq: Any, params_copy: Any,
+    lr: Any, step: Any, grad_scale: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """torch's own step of Adam or AdamW, functional, in place; `step` holds the steps before this one."""
+    from torch.optim import adam, adamw
+
+    steps = [torch.tensor(float(step - 1)) for _ in params]
+    scaled = [g.to(p.dtype) * grad_scale for g, p in zip(grads, params, strict=True)]
+    function = adamw.adamw if desc.mode == "adamw" else adam.adam
+    function(
+        params, scaled, exp_avg, exp_avg_sq, [], steps, foreach=False, amsgrad=False, beta1=desc.beta1,
+        beta2=desc.beta2, lr=lr, weight_decay=desc.weight_decay, eps=desc.eps, maximize=False,
+    )  # fmt: skip
+    made = {"params": params, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+    if params_copy is not None:
+        made["params_copy"] = params
+    return made
+
+
 class AdamStepPlan(Plan):
     """One step t of Adam over lists of tensors, in place (torch.optim.AdamW, torch.optim.Adam).
 
@@ -224,6 +251,10 @@ class AdamStepPlan(Plan):
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark("AdamW, 64 x 4M f32", shapes=((1 << 22,),) * 64, element="float32", make=squares_in_torch, peers=()),
+    )
 
     @staticmethod
     def case(draw: Any) -> AdamStepDescriptor:

@@ -36,6 +36,7 @@ from ...core import (
 from ...core.variant import aligned
 from ...schedules.geometry import Merged
 from ...schedules.multi_tensor import chunk_counts, groups
+from ...core.benchmark import EAGER, Benchmark
 
 CHUNK = 32768  # elements a block sums; a constant, so that the order of the sum depends on the shapes alone
 CAPACITY = 160  # tensors a launch; 24 bytes each in the parameter struct
@@ -131,6 +132,17 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*steps, *strided, finish), workspace=aligned(total * partial), layout=layout)
 
 
+def in_torch(
+    torch: Any, desc: GlobalNormDescriptor, *, tensors: Any, max_norm: Any, wanted: set[str]
+) -> Mapping[str, Any]:
+    """torch.nn.utils.get_total_norm, and the factor of clip_grad_norm_."""
+    norm = torch.nn.utils.get_total_norm(tensors)
+    made = {"norm": norm}
+    if "clip_factor" in wanted:
+        made["clip_factor"] = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    return made
+
+
 class GlobalNormPlan(Plan):
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6)).
 
@@ -157,6 +169,10 @@ class GlobalNormPlan(Plan):
             ),
             guarantee=Guarantee(_bound),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark("64 x 4M f32", shapes=((1 << 22,),) * 64, element="float32", peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod

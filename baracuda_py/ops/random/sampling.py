@@ -31,6 +31,7 @@ from ...core import (
     scalar,
 )  # fmt: skip
 from .philox import philox_uniform
+from ...core.benchmark import Benchmark
 
 THREADS = 1024
 SHORT = (256, 512)  # columns up to which a thread has one; beyond, counting each pair costs more than histograms
@@ -131,6 +132,16 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((step,), layout="contiguous" if p.logits.dense else "inner_contiguous" if inner else "strided")
 
 
+def in_torch(
+    torch: Any, desc: SamplingDescriptor, *, logits: Any, temperature: Any, top_k: Any, top_p: Any, seed: Any,
+    offset: Any, wanted: set[str],
+) -> Any:  # fmt: skip
+    """The argmax, which temperature 0 asks for, and the log of its probability; torch draws by no Philox of ours."""
+    if temperature > 0:
+        return NotImplemented
+    return {"ids": torch.argmax(logits, 1), "logprob": torch.zeros_like(logits[:, 0])}
+
+
 class SamplingPlan(Plan):
     """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised.
 
@@ -159,6 +170,14 @@ class SamplingPlan(Plan):
                 *(Kernel(f"sample_{n}", f"sample_short<{{T}}, {n}>", PARAMS, {}, n, 0) for n in SHORT),
             ),
             guarantee=Guarantee(Relative(2)),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "top-k 50, top-p 0.9 of [256, 128256] bf16", batch_size=256, vocab_size=128256, element="bfloat16",
+            make=lambda torch, desc: {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 1, "offset": 0},
+            target=None, peers=(),
         ),
     )  # fmt: skip
 

@@ -25,6 +25,7 @@ from ...schedules.row_groups import (
     LONG, SLAB, STRIDED, TILE, TILE_FIELDS, WIDE, group_kernels, group_of, group_params, group_rows, launch,
     row_axis_last, slabs, tile_of,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 
 
 class SoftmaxKind(enum.Enum):
@@ -137,6 +138,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return row_steps(p, views, 1, 4)
 
 
+def in_torch(torch: Any, desc: SoftmaxDescriptor, *, x: Any) -> Any:
+    """torch's function of the kind."""
+    return getattr(torch, desc.kind.value)(x, desc.axis)
+
+
 class SoftmaxPlan(Plan):
     """softmax or log_softmax of x along `axis`."""
 
@@ -147,6 +153,11 @@ class SoftmaxPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("SoftmaxBackwardPlan", grads={"x": "dx"})
     variants = row_variants(_geometry, "softmax", PARAMS, 4)
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(f"{kind} [{rows}, {cols}] bf16", shape=(rows, cols), kind=kind, element="bfloat16")
+        for rows, cols, kind in ((32768, 4096, "softmax"), (4096, 65536, "softmax"), (32768, 4096, "log_softmax"))
+    )
 
     @staticmethod
     def case(draw: Any) -> SoftmaxDescriptor:

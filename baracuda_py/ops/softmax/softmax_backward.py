@@ -19,6 +19,7 @@ from ...core.element import cast, decode
 from ...schedules.row_groups import TILE_FIELDS, group_params, row_axis_last
 from .softmax import SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, row_steps, row_variants
 from .softmax import reference as forward
+from ...core.benchmark import Benchmark
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +56,12 @@ def _geometry(p: Problem) -> Geometry | str:
     return row_steps(p, tuple(row_axis_last(v, p.desc.row_axis) for v in operands), 2, _AT_ONCE)
 
 
+def in_torch(torch: Any, desc: SoftmaxDescriptor, *, dy: Any, y: Any) -> Any:
+    """torch's gradient from the saved output."""
+    function = getattr(torch.ops.aten, f"_{desc.kind.value}_backward_data")
+    return function(dy, y, desc.axis, dy.dtype)
+
+
 class SoftmaxBackwardPlan(Plan):
     """dx of softmax or log_softmax along `axis`."""
 
@@ -65,6 +72,8 @@ class SoftmaxBackwardPlan(Plan):
     kinds = SoftmaxKind
     reference = staticmethod(reference)
     variants = row_variants(_geometry, "softmax_backward", PARAMS, _AT_ONCE)
+    torch = staticmethod(in_torch)
+    benchmarks = (Benchmark("[32768, 4096] bf16", shape=(32768, 4096), element="bfloat16"),)
 
     case = staticmethod(SoftmaxPlan.case)
 

@@ -15,6 +15,7 @@ from ....core import (
 from ....core.element import FP8, INDICES
 from ....schedules.map import divider
 from ..layouts import Layouts, check_heads
+from ....core.benchmark import BYTES, Benchmark
 
 ELEMENTS = (*FLOATS, ElementKind.I8, ElementKind.U8, *FP8)
 THREADS = 256
@@ -116,6 +117,14 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
 _KERNEL = Kernel("kv_cache_append", "kv_cache_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
 
 
+def in_torch(torch: Any, desc: Any, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any) -> Any:
+    """A copy a sequence."""
+    for b, start in enumerate(cache_offsets.tolist()):
+        for cache, new in ((k_cache, k_new), (v_cache, v_new)):
+            cache[b, :, start : start + desc.new_len] = new[b]
+    return {"k_cache": k_cache, "v_cache": v_cache}
+
+
 class KvCacheAppendPlan(Plan):
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise.
 
@@ -134,6 +143,15 @@ class KvCacheAppendPlan(Plan):
             "words", _geometry, source="attention/cache/kv_cache_append.cu", elements=ELEMENTS,
             kernels=(_KERNEL,), guarantee=Guarantee(native=True, batch_invariant=True),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(
+            f"[64, 8, {new}, 128] x2 bf16", batch_size=64, num_heads=8, new_len=new, max_cache_len=4096, d_k=128,
+            d_v=128, element="bfloat16", work=BYTES, target=0.9, peers=(),
+            make=lambda torch, desc: {"cache_offsets": torch.full((desc.batch_size,), 128)},
+        )
+        for new in (512, 2048)
     )  # fmt: skip
 
     @staticmethod

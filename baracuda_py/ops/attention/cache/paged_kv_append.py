@@ -8,6 +8,7 @@ serves any lengths.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from ....schedules.map import divider
 from .kv_cache_append import ELEMENTS, reach, word_bytes
 from ..layouts import PAGE_LAYOUTS, Layouts, check_heads
 from ..paged.page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
+from ....core.benchmark import BYTES, Benchmark
 
 THREADS = 128
 PARTS = 2  # words of a token's keys, and of its values, that a thread moves, as in the kernel
@@ -130,6 +132,50 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
 _KERNEL = Kernel("paged_kv_append", "paged_kv_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
 
 
+def in_torch(
+    torch: Any, desc: PagedKvAppendDescriptor, *, k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, page_table: Any,
+    cache_offsets: Any, token_indptr: Any, kv_indices: Any, kv_indptr: Any, kv_last_page_len: Any,
+) -> Any:  # fmt: skip
+    """A scatter a sequence."""
+    each = desc.num_tokens // max(desc.batch_size, 1)
+    ends = [b * each for b in range(desc.num_bounds)] if token_indptr is None else token_indptr.tolist()
+    for b, (first, last) in enumerate(itertools.pairwise(ends)):
+        pages = page_table[b] if kv_indptr is None else kv_indices[int(kv_indptr[b]) : int(kv_indptr[b + 1])]
+        if kv_last_page_len is None:
+            start = int(cache_offsets[b])
+        else:
+            start = (len(pages) - 1) * desc.page_size + int(kv_last_page_len[b]) - (last - first)
+        place = torch.arange(start, start + last - first, device=k_new.device)
+        page, cell = pages[place // desc.page_size].long(), place % desc.page_size
+        for cache, new in ((k_cache, k_new), (v_cache, v_new)):
+            cache[page, :, cell] = new[first:last]
+    return {"k_cache": k_cache, "v_cache": v_cache}
+
+
+BEFORE = 100  # tokens that benchmarks have in the caches already
+
+
+def _tables(torch: Any, desc: Any) -> dict[str, Any]:
+    """Pages dealt out at random, as after a while of serving, in a padded table or a compressed one."""
+    pages = torch.randperm(desc.num_pages).int()
+    made = {"cache_offsets": torch.full((desc.batch_size,), BEFORE, dtype=torch.int32)}
+    if desc.max_pages:
+        return made | {"page_table": pages.reshape(desc.batch_size, desc.max_pages)}
+    bounds = torch.arange(desc.num_bounds, dtype=torch.int32)
+    pages_each, tokens_each = desc.num_pages // desc.batch_size, desc.num_tokens // desc.batch_size
+    return made | {"kv_indices": pages, "kv_indptr": bounds * pages_each, "token_indptr": bounds * tokens_each}
+
+
+def _benchmark(batch: int, new: int, page: int, ragged: bool = False) -> Benchmark:
+    each = -(-(BEFORE + new) // page)
+    table: dict[str, Any] = {"num_indices": batch * each} if ragged else {"max_pages": each}
+    return Benchmark(
+        f"{batch} x {new} tokens, pages of {page}{', ragged' if ragged else ''}, bf16", batch_size=batch,
+        num_tokens=batch * new, num_heads=8, num_pages=batch * each, page_size=page, d_k=128, d_v=128,
+        element="bfloat16", **table, make=_tables, work=BYTES, target=0.9, peers=(),
+    )  # fmt: skip
+
+
 class PagedKvAppendPlan(Plan):
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise.
 
@@ -152,6 +198,16 @@ class PagedKvAppendPlan(Plan):
             kernels=(_KERNEL,), guarantee=Guarantee(native=True, batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        _benchmark(64, 512, 16),
+        _benchmark(64, 512, 1),
+        _benchmark(8, 4096, 256),
+        _benchmark(64, 2048, 16),
+        _benchmark(64, 2048, 1),
+        _benchmark(8, 16384, 256),
+        _benchmark(64, 2048, 16, ragged=True),
+    )
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

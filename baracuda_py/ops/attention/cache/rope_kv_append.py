@@ -20,9 +20,10 @@ from . import kv_cache_append
 from ..layouts import Layouts, check_heads
 from ..rope.rope import RopePlan, is_wide, kernels, rotation, rotation_geometry, rotation_params
 from ..rope.rotary import (
-    TABLES, Rotary, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand,
-    tables_field,
+    TABLES, Rotary, angles, angles_in_torch, check_tokens, frequencies_operand, positions_operand, rotate,
+    rotate_in_torch, table_operand, tables_field,
 )  # fmt: skip
+from ....core.benchmark import BYTES, Benchmark
 
 NAMES = ("q", "y", "k_new", "k_cache", "v_new", "v_cache")  # what stands for x, y, x2, y2, x3 and y3
 
@@ -118,6 +119,39 @@ def _geometry(p: Problem) -> Geometry | str:
     return rotation_geometry(p, "rope_kv_append", params, views, wide)
 
 
+def in_torch(
+    torch: Any, desc: RopeKvAppendDescriptor, *, q: Any, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any,
+    v_cache: Any, positions: Any, **turn: Any,
+) -> Any:  # fmt: skip
+    """`rope` and `kv_cache_append`, one after the other."""
+    if positions is None:
+        positions = cache_offsets.long()[:, None] + torch.arange(desc.new_len, device=q.device)
+    cos, sin = angles_in_torch(torch, desc, q, positions=positions, **turn)
+    keys = rotate_in_torch(torch, desc, k_new, cos, sin)
+    caches = kv_cache_append.in_torch(
+        torch, desc, k_new=keys, v_new=v_new, cache_offsets=cache_offsets, k_cache=k_cache, v_cache=v_cache
+    )
+    return {"y": rotate_in_torch(torch, desc, q, cos, sin), **caches}
+
+
+BEFORE = 100  # rows that benchmarks have in the caches already
+
+
+def _projected(torch: Any, desc: Any) -> dict[str, Any]:
+    """Queries, keys and values as they come out of one projection."""
+    heads = (desc.num_heads, desc.num_kv_heads, desc.num_kv_heads)
+    packed = torch.randn(desc.batch_size, desc.new_len, sum(heads), desc.d_k, dtype=getattr(torch, str(desc.element)))
+    made = dict(zip(("q", "k_new", "v_new"), packed.transpose(1, 2).split(heads, 1), strict=True))
+    return made | {"cache_offsets": torch.full((desc.batch_size,), BEFORE)}
+
+
+def _benchmark(batch: int, new: int, length: int) -> Benchmark:
+    return Benchmark(
+        f"{batch} x {new} tokens, 32/8 heads, bf16", batch_size=batch, num_heads=32, num_kv_heads=8, new_len=new,
+        max_cache_len=length, d_k=128, d_v=128, element="bfloat16", make=_projected, work=BYTES, target=0.9, peers=(),
+    )  # fmt: skip
+
+
 class RopeKvAppendPlan(Plan):
     """y = rope(q); k_cache[b, h, cache_offsets[b] + l] = rope(k_new)[b, h, l]; values likewise, as they are.
 
@@ -142,6 +176,8 @@ class RopeKvAppendPlan(Plan):
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (_benchmark(8, 4096, 4224), _benchmark(256, 1, 512))
 
     @staticmethod
     def case(draw: Any) -> RopeKvAppendDescriptor:

@@ -13,6 +13,8 @@ from ....core import (
     operand,
 )  # fmt: skip
 from ....schedules.attention.cascade import BASES, Views, cascade_row, merged, random_lse
+from ....core.benchmark import Benchmark
+from ..in_torch import merge_in_torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,23 @@ def _operands(p: Problem) -> tuple[Views, Views, Mapping[str, Any]]:
     return (p.v, p.v_other, p.v), (p.lse, p.lse_other, p.lse), params
 
 
+def in_torch(
+    torch: Any, desc: CascadeAttentionDescriptor, *, v: Any, lse: Any, v_other: Any, lse_other: Any, mask: Any
+) -> Any:
+    """The formula, in place."""
+    states, weights = torch.stack((v, v_other), 1), torch.stack((lse, lse_other), 1)
+    made, made_lse = merge_in_torch(torch, states, weights, desc.lse_base)
+    if mask is not None:
+        made = torch.where(mask[:, None, None], made, v)
+        made_lse = torch.where(mask[:, None], made_lse, lse)
+    return {"v": v.copy_(made), "lse": lse.copy_(made_lse)}
+
+
+def _other(torch: Any, desc: Any) -> dict[str, Any]:
+    """Both lse, far enough apart that a state may vanish."""
+    return {name: 4 * torch.randn(desc.seq_len, desc.num_heads) for name in ("lse", "lse_other")}
+
+
 class CascadeAttentionPlan(Plan):
     """(v, lse) merged with (v_other, lse_other), in place: lse' = log(exp lse + exp lse_other), v likewise weighted.
 
@@ -68,6 +87,13 @@ class CascadeAttentionPlan(Plan):
     reference = staticmethod(reference)
     value_policy = "lse -inf: the state adds nothing; lse NaN or +inf: v NaN"
     variants = (cascade_row(2, 2, 2, _operands),)
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "[65536, 32, 128] bf16", seq_len=65536, num_heads=32, head_dim=128, element="bfloat16", make=_other,
+            target=0.9,
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> CascadeAttentionDescriptor:

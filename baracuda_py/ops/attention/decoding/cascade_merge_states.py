@@ -23,6 +23,8 @@ from ....core import (
     output,
 )  # fmt: skip
 from ....schedules.attention.cascade import BASES, Views, cascade_row, merged, random_lse
+from ....core.benchmark import Benchmark
+from ..in_torch import merge_in_torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,11 @@ def _operands(p: Problem) -> tuple[Views, Views, Mapping[str, Any]]:
     return (_state(p.v), _state(p.v), p.v_merged), (_state(p.lse), _state(p.lse), p.lse_merged), params
 
 
+def in_torch(torch: Any, desc: CascadeMergeStatesDescriptor, *, v: Any, lse: Any) -> Any:
+    """The formula, states of lse -inf left out."""
+    return merge_in_torch(torch, v, lse, desc.lse_base)
+
+
 class CascadeMergeStatesPlan(Plan):
     """v_merged = Σ exp(lse_i - lse_merged) v_i, lse_merged = log Σ exp(lse_i), over the sets.
 
@@ -80,6 +87,13 @@ class CascadeMergeStatesPlan(Plan):
     reference = staticmethod(reference)
     value_policy = "lse -inf: the state adds nothing; lse NaN or +inf: v_merged NaN"
     variants = (cascade_row(0, 4, 2, _operands),)
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "[16384, 4, 32, 128] bf16", seq_len=16384, num_sets=4, num_heads=32, head_dim=128, element="bfloat16",
+            make=lambda torch, desc: {"lse": 4 * torch.randn(desc.seq_len, desc.num_sets, desc.num_heads)}, target=0.9,
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> CascadeMergeStatesDescriptor:

@@ -28,6 +28,8 @@ from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import is_swapped, swap
+from ....core.benchmark import Benchmark
+from ..in_torch import attention
 
 _KV = "batch_size num_kv_heads max_cache_len"
 
@@ -118,6 +120,34 @@ _DENSE = Walk(
 )  # fmt: skip
 
 
+def in_torch(
+    torch: Any, desc: FlashDecodingDescriptor, *, q: Any, k: Any, v: Any, lengths: Any, wanted: set[str]
+) -> Any:
+    """Attention under the lengths as a mask."""
+    seen = torch.arange(desc.max_cache_len, device=q.device) < lengths[:, None]
+    only_y = not wanted - {"y"}
+    made = attention(torch, q[:, :, None], k, v, scale=desc.scale, mask=seen[:, None, None], only_y=only_y)
+    found = {"y": made["y"][:, :, 0]}
+    if not only_y:
+        weights = made["attn"][:, :, 0]
+        found |= {"lse": made["lse"][..., 0], "weights": weights, "mean_weights": weights.mean(1)}
+    return found
+
+
+def _full(torch: Any, desc: Any) -> dict[str, Any]:
+    """Caches filled to the end."""
+    return {"lengths": torch.full((desc.batch_size,), desc.max_cache_len)}
+
+
+def _benchmark(heads: int, kv_heads: int, batch: int, length: int, dim: int, mean: bool = False) -> Benchmark:
+    return Benchmark(
+        f"{heads}/{kv_heads} heads, batch {batch}, context {length}{'' if dim == 128 else f', d {dim}'}"
+        f"{', mean weights' if mean else ''} bf16",
+        batch_size=batch, num_heads=heads, num_kv_heads=kv_heads, max_cache_len=length, d_k=dim, d_v=dim,
+        element="bfloat16", also=("mean_weights",) if mean else (), make=_full, target=None if mean else 0.85, peers=(),
+    )  # fmt: skip
+
+
 class FlashDecodingPlan(Plan):
     """y = softmax(scale · q kᵀ) v for one query a sequence, over the first `lengths[b]` cells of its cache.
 
@@ -130,6 +160,14 @@ class FlashDecodingPlan(Plan):
     reference = staticmethod(reference)
     value_policy = "lengths are clamped to [0, max_cache_len]; cells beyond a length are never read"
     variants = (mma_row(_DENSE), row(_DENSE))
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        _benchmark(32, 8, 64, 8192, 128),
+        _benchmark(32, 8, 1, 32768, 128),
+        _benchmark(8, 4, 8, 4096, 64),
+        _benchmark(64, 8, 16, 32768, 128),
+        _benchmark(64, 8, 64, 8192, 128, mean=True),
+    )
 
     @staticmethod
     def case(draw: Any) -> FlashDecodingDescriptor:

@@ -15,6 +15,7 @@ from ....core import (
 from ....core.checked import whole
 from ....core.errors import InvalidProblemError
 from ....schedules.map import divider
+from ....core.benchmark import Benchmark
 
 X = "batch_size num_heads query_len key_len"
 SLOPES = "*slope_batch num_heads"
@@ -149,6 +150,18 @@ def random_case(draw: Any, descriptor: type[AlibiDescriptor]) -> AlibiDescriptor
     )  # fmt: skip
 
 
+def in_torch(torch: Any, desc: AlibiDescriptor, *, scores: Any, slopes: Any) -> Any:
+    """The formula."""
+    place = torch.arange(max(desc.query_len, desc.key_len), device=scores.device)
+    distance = (place[None, : desc.key_len] - place[: desc.query_len, None]).to(slopes.dtype)
+    return (scores + slopes[..., None, None] * distance).to(scores.dtype)
+
+
+def slopes_in_torch(torch: Any, desc: Any) -> dict[str, Any]:
+    """The slopes of a model."""
+    return {"slopes": torch.tensor(alibi_slopes(desc.num_heads).tolist())}
+
+
 class AlibiPlan(Plan):
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi).
 
@@ -172,6 +185,13 @@ class AlibiPlan(Plan):
                 Kernel("alibi_elements", "alibi_elements<{T}>", PARAMS, {}, THREADS),
             ),
             guarantee=Guarantee(Ulp(0.51), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "[4, 16, 2048, 2048] bf16", batch_size=4, num_heads=16, query_len=2048, key_len=2048, element="bfloat16",
+            make=slopes_in_torch, target=0.9,
         ),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from .alibi import (
     FLAT, ROWS, SLOPES, STRIDED, THREADS, AlibiDescriptor, X, chunk_mode, chunk_params, chunk_values, distances,
     layout_name, random_case,
 )  # fmt: skip
+from ....core.benchmark import Benchmark
 
 # Chunks a thread. Where dscores is written, few: with 4 it took 141 us on 268 MB, with 8 146. Where dy is only read,
 # many: with 32 70 us, with 8 73 (H200); unless that leaves fewer than MANY blocks.
@@ -94,6 +95,18 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry(tuple(steps), workspace, layout_name(views, mode))
 
 
+def in_torch(torch: Any, desc: AlibiBackwardDescriptor, *, dy: Any, wanted: set[str]) -> Mapping[str, Any]:
+    """The formulas."""
+    made = {"dscores": dy.clone()} if "dscores" in wanted else {}
+    if "dslopes" in wanted:
+        place = torch.arange(max(desc.query_len, desc.key_len), device=dy.device)
+        distance = (place[None, : desc.key_len] - place[: desc.query_len, None]).to(getattr(torch, str(desc.acc)))
+        shared = desc.slope_batch != (desc.batch_size,)
+        each = (dy * distance).sum((0, 2, 3) if shared else (2, 3))
+        made["dslopes"] = each.reshape(*desc.slope_batch, desc.num_heads)
+    return made
+
+
 class AlibiBackwardPlan(Plan):
     """dscores = dy; dslopes[h] = Σ over b, i, j of dy[b, h, i, j] · (j - i), for slopes [batch, heads] over i, j.
 
@@ -119,6 +132,14 @@ class AlibiBackwardPlan(Plan):
             ),
             guarantee=Guarantee(Relative(2)),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(
+            f"{', '.join(also)} of [4, 16, 2048, 2048] bf16", batch_size=4, num_heads=16, query_len=2048, key_len=2048,
+            element="bfloat16", also=also, target=0.9,
+        )
+        for also in (("dslopes",), ("dscores", "dslopes"))
     )  # fmt: skip
 
     @staticmethod

@@ -26,6 +26,8 @@ from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
 from ..layouts import is_swapped, shape_of, swap, swapped_call
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
+from ....core.benchmark import Benchmark, EAGER, FLOPS
+from ..in_torch import attention, terms
 
 SCORES = "batch_size num_heads query_len key_len"
 
@@ -87,6 +89,17 @@ def reference(
     return {"y": y, "lse": lse}
 
 
+def in_torch(
+    torch: Any, desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any, slopes: Any, sinks: Any, seed: Any,
+    offset: Any, wanted: set[str],
+) -> Any:  # fmt: skip
+    """torch's scaled_dot_product_attention, composed where it lacks a term; its dropout is another stream."""
+    if desc.dropout_p:
+        return NotImplemented
+    made = attention(torch, q, k, v, **terms(desc), mask=mask, slopes=slopes, sinks=sinks, only_y="lse" not in wanted)
+    return {name: made[name] for name in ("y", "lse") if name in made}
+
+
 class FlashSdpaPlan(Plan):
     """y = softmax(s) v with scores s = scale · q kᵀ, causal or not (torch.nn.functional.scaled_dot_product_attention).
 
@@ -103,6 +116,13 @@ class FlashSdpaPlan(Plan):
         "FlashSdpaBackwardPlan",
         grads={"q": "dq", "k": "dk", "v": "dv", "mask": "dmask", "slopes": "dslopes", "sinks": "dsinks"},
     )
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "causal [4, 16, 2048, 128] bf16", batch_size=4, num_heads=16, query_len=2048, key_len=2048, d_k=128,
+            d_v=128, is_causal=True, element="bfloat16", work=FLOPS, target=None, peers=(EAGER,),
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaDescriptor:

@@ -22,6 +22,7 @@ from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
 from ..score_terms import (
     batches, biases, distance, finite, give_forward, grouped, kept, replayed, restored, scores, shared,
 )  # fmt: skip
+from ....core.benchmark import Benchmark, EAGER, FLOPS
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
 _Y, _V = "batch_size num_heads query_len d_v", "batch_size num_kv_heads key_len d_v"
@@ -132,6 +133,13 @@ class FlashSdpaBackwardPlan(Plan):
     args = FlashSdpaBackwardArgs
     reference = staticmethod(reference)
     variants = (*ROWS, simt_row(DENSE))
+    benchmarks = (
+        Benchmark(
+            "causal [4, 16, 2048, 128] bf16", batch_size=4, num_heads=16, query_len=2048, key_len=2048, d_k=128,
+            d_v=128, is_causal=True, element="bfloat16", also=("dq", "dk", "dv"), work=FLOPS, target=None,
+            peers=(EAGER,),
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaBackwardDescriptor:

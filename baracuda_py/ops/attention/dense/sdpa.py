@@ -31,6 +31,8 @@ from ....schedules.attention.score_terms import dropout
 from .flash_sdpa import attention_case
 from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
 from ..score_terms import AttentionDescriptor, batches, grouped, kept, restored, visible, weighted
+from ....core.benchmark import EAGER, Benchmark
+from ..in_torch import attention, terms
 
 STAGES = ("raw", "softcap", "mask")
 _SCORES = "batch_size num_heads query_len key_len"
@@ -264,6 +266,27 @@ def rows_of(geometry: Any, source: str, kernels: tuple[Kernel, ...]) -> tuple[Va
     )  # fmt: skip
 
 
+def in_torch(
+    torch: Any, desc: SdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any, seed: Any, offset: Any, wanted: set[str]
+) -> Any:
+    """Composed, for the weights."""
+    if desc.dropout_p:
+        return NotImplemented
+    made = attention(torch, q, k, v, **terms(desc), mask=mask, only_y=not wanted - {"y"}, lse="lse" in wanted)
+    return made | {"scores": made.get(desc.scores_stage)}
+
+
+def sdpa_benchmarks(label: str, *also: str) -> tuple[Benchmark, ...]:
+    """16 heads of two widths."""
+    return tuple(
+        Benchmark(
+            f"{label} weights [4, 16, 1024, {dim}] bf16", batch_size=4, num_heads=16, query_len=1024, key_len=1024,
+            d_k=dim, d_v=dim, element="bfloat16", also=also, target=None, peers=(EAGER,),
+        )
+        for dim in (64, 128)
+    )  # fmt: skip
+
+
 class SdpaPlan(Plan):
     """y = attn v, attn = softmax of the capped and masked scale · q kᵀ (torch's scaled_dot_product_attention, MATH).
 
@@ -278,6 +301,8 @@ class SdpaPlan(Plan):
     reference = staticmethod(reference)
     variants = rows_of(_geometry, "attention/dense/sdpa.cu", row_kernels("sdpa", PARAMS, 1024))
     vjp = Vjp("SdpaBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv", "mask": "dmask"})
+    torch = staticmethod(in_torch)
+    benchmarks = sdpa_benchmarks("with", "attn")
 
     @staticmethod
     def case(draw: Any) -> SdpaDescriptor:

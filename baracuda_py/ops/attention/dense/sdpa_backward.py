@@ -18,7 +18,7 @@ from ....core.keywords import entry, unexpected
 from ....core.tensor import View
 from ....schedules.products import NOWHERE, Heads, Products, refuse_library
 from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
-from .sdpa import SdpaDescriptor, factors, mend, products_of, row_kernels, row_step, rows_of, sdpa_case
+from .sdpa import SdpaDescriptor, factors, mend, products_of, row_kernels, row_step, rows_of, sdpa_benchmarks, sdpa_case
 from .sdpa import reference as forward
 from ..score_terms import batches, grouped, weighted
 
@@ -190,6 +190,7 @@ class SdpaBackwardPlan(Plan):
             Kernel("dmask_finish", "sdpa_dmask_finish<{T}>", DMASK),
         ),
     )  # fmt: skip
+    benchmarks = sdpa_benchmarks("from", "dq", "dk", "dv")
 
     @staticmethod
     def case(draw: Any) -> SdpaBackwardDescriptor:

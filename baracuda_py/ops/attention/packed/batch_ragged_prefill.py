@@ -15,7 +15,8 @@ from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from .flash_sdpa_varlen import reference as varlen
-from .ragged import INDEX, Packed, PackedDescriptor, ragged_case, random_bounds
+from .flash_sdpa_varlen import in_torch as varlen_in_torch
+from .ragged import INDEX, Packed, PackedDescriptor, packed_benchmarks, ragged_case, random_bounds
 
 BOUNDS = ("qo_indptr", "kv_indptr")
 _FORM = packed_form(BOUNDS)
@@ -51,6 +52,14 @@ def reference(
     return varlen(desc, q=q, k=k, v=v, **bounds, wanted=wanted, store=store)
 
 
+def in_torch(
+    torch: Any, desc: PackedDescriptor, *, q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, wanted: set[str]
+) -> Any:
+    """That of `flash_sdpa_varlen`."""
+    bounds = {"cu_seqlens_q": qo_indptr, "cu_seqlens_k": kv_indptr}
+    return varlen_in_torch(torch, desc, q=q, k=k, v=v, **bounds, wanted=wanted)
+
+
 class BatchRaggedPrefillPlan(Packed, Plan):
     """`FlashSdpaVarlenPlan` with the names of FlashInfer's ragged prefill."""
 
@@ -60,6 +69,8 @@ class BatchRaggedPrefillPlan(Packed, Plan):
     reference = staticmethod(reference)
     bounds = BOUNDS
     variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+    torch = staticmethod(in_torch)
+    benchmarks = packed_benchmarks("qo_indptr", "kv_indptr")
 
     @staticmethod
     def case(draw: Any) -> BatchRaggedPrefillDescriptor:

@@ -14,7 +14,10 @@ from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from ..dense.flash_sdpa import reference as dense
-from .ragged import INDEX, Packed, PackedDescriptor, heads_first, ragged_case, random_bounds, sequences
+from .ragged import (
+    INDEX, Packed, PackedDescriptor, heads_first, packed_benchmarks, ragged_case, random_bounds, sequences,
+)  # fmt: skip
+from ..in_torch import packed
 
 BOUNDS = ("cu_seqlens_q", "cu_seqlens_k")
 
@@ -60,6 +63,15 @@ def reference(
 _FORM = packed_form(BOUNDS)
 
 
+def in_torch(
+    torch: Any, desc: PackedDescriptor, *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
+    wanted: set[str],
+) -> Any:  # fmt: skip
+    """Attention of each sequence."""
+    ends = torch.cummax(cu_seqlens_k.long().clamp(0, desc.total_k), 0)[0].tolist()
+    return packed(torch, desc, q, lambda b: tuple(x[ends[b] : ends[b + 1]] for x in (k, v)), cu_seqlens_q, wanted)
+
+
 class FlashSdpaVarlenPlan(Packed, Plan):
     """`FlashSdpaPlan`, "bottom_right", of each of the packed sequences; rows of no sequence get zeros and lse -inf.
 
@@ -73,6 +85,8 @@ class FlashSdpaVarlenPlan(Packed, Plan):
     bounds = BOUNDS
     variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
     vjp = Vjp("FlashSdpaVarlenBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
+    torch = staticmethod(in_torch)
+    benchmarks = packed_benchmarks("cu_seqlens_q", "cu_seqlens_k")
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaVarlenDescriptor:

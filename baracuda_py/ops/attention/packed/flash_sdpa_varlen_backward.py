@@ -17,7 +17,9 @@ from ....schedules.attention.packed import packed_arrangement
 from ..dense.flash_sdpa_backward import reference as dense
 from .flash_sdpa_varlen import BOUNDS, FlashSdpaVarlenPlan
 from .flash_sdpa_varlen import reference as forward
-from .ragged import INDEX, POLICY, PackedDescriptor, heads_first, ragged_case, random_bounds, sequences
+from .ragged import (
+    INDEX, POLICY, PackedDescriptor, heads_first, packed_benchmarks, ragged_case, random_bounds, sequences,
+)  # fmt: skip
 from ..score_terms import finite, give_forward
 
 _FORM = packed_arrangement(BOUNDS)
@@ -76,6 +78,8 @@ class FlashSdpaVarlenBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = POLICY
     variants = (*tensor_core_rows(_FORM), simt_row(_FORM))
+    benchmarks = packed_benchmarks("cu_seqlens_q", "cu_seqlens_k", also=("dq", "dk", "dv"))
+
     infer = FlashSdpaVarlenPlan.infer
     check_values = FlashSdpaVarlenPlan.check_values
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....core import Descriptor, ElementKind, choice, derived, element, extent, flag, integer
+from ....core.benchmark import FLOPS, Benchmark
 from ....core.element import INDICES
 from ..dense.flash_sdpa import FlashSdpaDescriptor
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
@@ -136,6 +137,22 @@ def ragged_case(draw: Any) -> dict[str, Any]:
         "causal_alignment": draw.choice(ALIGNMENTS), "window_left": draw.choice((None, None, 0, 9, 70)),
         "window_right": draw.choice((None, None, 0, 3, 80)), "element": draw.element,
     }  # fmt: skip
+
+
+def packed_benchmarks(q_bounds: str, k_bounds: str, also: tuple[str, ...] = ()) -> tuple[Benchmark, ...]:
+    """16 causal sequences of 2048 rows."""
+
+    def bounds(torch: Any, desc: Any) -> dict[str, Any]:
+        each = torch.arange(desc.num_bounds, dtype=torch.int32)
+        return {q_bounds: each * desc.max_seqlen_q, k_bounds: each * desc.max_seqlen_k}
+
+    return (
+        Benchmark(
+            "causal 16 x [2048, 16, 128] bf16", batch_size=16, total_q=32768, total_k=32768, max_seqlen_q=2048,
+            max_seqlen_k=2048, num_heads=16, d_k=128, d_v=128, is_causal=True, element="bfloat16", also=also,
+            make=bounds, work=FLOPS, target=None, peers=(),
+        ),
+    )  # fmt: skip
 
 
 class Packed:

@@ -27,6 +27,8 @@ from .page_tables import (
     CACHE, INDEX, READ_TABLES, cache_len, cells_of, check_lengths, random_ints, settle_cells, table_fields,
     table_params,
 )  # fmt: skip
+from ....core.benchmark import Benchmark
+from ..in_torch import attention, cached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,39 @@ _PAGED = Walk(
 )  # fmt: skip
 
 
+def in_torch(torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, wanted: set[str], **tables: Any) -> Any:
+    """Attention of each sequence over its tokens, gathered."""
+    made = {"y": q.new_zeros(*q.shape[:2], desc.d_v)}
+    if "lse" in wanted:
+        made["lse"] = q.new_full(q.shape[:2], -torch.inf)
+    for b in range(desc.batch_size):
+        k, v = (cached(torch, desc, b, cache, tables).transpose(0, 1)[None] for cache in (k_cache, v_cache))
+        facts = {"scale": desc.scale, "softcap": desc.softcap, "shift": k.shape[2] - 1, "left": desc.window_left}
+        one = attention(torch, q[b][None, :, None], k, v, **facts, only_y="lse" not in wanted)
+        for name, value in made.items():
+            value[b] = one[name][0, :, 0]
+    return made
+
+
+def table_in_torch(torch: Any, desc: Any) -> dict[str, Any]:
+    """A padded table whose pages are dealt out at random, as after a while of serving, every page full."""
+    pages = torch.randperm(desc.num_pages).reshape(desc.batch_size, desc.max_pages).int()
+    lengths = torch.full((desc.batch_size,), desc.max_pages * desc.page_size, dtype=torch.int32)
+    return {"page_table": pages, "lengths": lengths}
+
+
+def paged_benchmarks(*sizes: tuple[int, int, int], label: str = "", **fields: Any) -> tuple[Benchmark, ...]:
+    """Grouped heads; `sizes`: sequences, their tokens, and tokens a page."""
+    return tuple(
+        Benchmark(
+            f"64/8 heads, batch {batch}, context {length}, pages of {page} bf16{label}", batch_size=batch, num_heads=64,
+            num_kv_heads=8, num_pages=batch * (length // page), page_size=page, d_k=128, d_v=128,
+            max_pages=length // page, element="bfloat16", **fields, make=table_in_torch, target=0.85, peers=(),
+        )
+        for batch, length, page in sizes
+    )  # fmt: skip
+
+
 class BatchPagedDecodePlan(Plan):
     """y = softmax(scale · q kᵀ) v for one query a sequence, over the tokens that its pages hold.
 
@@ -133,6 +168,10 @@ class BatchPagedDecodePlan(Plan):
         "[0, num_pages) is left out; cells that are not seen are never read"
     )
     variants: ClassVar[tuple[Variant, ...]] = (mma_row(_PAGED), row(_PAGED))
+    torch = staticmethod(in_torch)
+    benchmarks = paged_benchmarks(
+        (64, 8192, 16), (64, 4096, 16), (8, 32768, 16), (2, 131072, 16), (64, 8192, 1), (64, 8192, 64)
+    )
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

@@ -17,8 +17,8 @@ from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import HALVES
 from ....schedules.attention.decoding import Walk, mma_row
 from .batch_paged_decode import (
-    FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, reference, refuse,
-    values,
+    FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, in_torch,
+    paged_benchmarks, reference, refuse, values,
 )  # fmt: skip
 from ..layouts import PAGE_LAYOUTS, is_swapped, swap
 from .page_tables import CACHE
@@ -68,6 +68,20 @@ _FP8 = Walk(
 )  # fmt: skip
 
 
+def scaled_in_torch(
+    torch: Any, desc: Any, *, k_cache: Any, v_cache: Any, k_scale: Any, v_scale: Any, k_head_scale: Any,
+    v_head_scale: Any, **rest: Any,
+) -> Any:  # fmt: skip
+    """That of batch_paged_decode, of caches multiplied by their scales."""
+
+    def scaled(cache: Any, by: Any, heads: Any) -> Any:
+        cache = cache.to(rest["q"].dtype) * by
+        return cache if heads is None else cache * heads.to(cache.dtype)[:, None, None]
+
+    caches = {"k_cache": scaled(k_cache, k_scale, k_head_scale), "v_cache": scaled(v_cache, v_scale, v_head_scale)}
+    return in_torch(torch, desc, **caches, **rest)
+
+
 class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
     """y = softmax(scale · q (k_scale k)ᵀ) (v_scale v) for one query a sequence, over the fp8 tokens its pages hold.
 
@@ -80,6 +94,10 @@ class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
     reference = staticmethod(scaled_reference)
     value_policy = BatchPagedDecodePlan.value_policy
     variants = (mma_row(_FP8),)
+    torch = staticmethod(scaled_in_torch)  # type: ignore[assignment]
+    benchmarks = paged_benchmarks(
+        (64, 8192, 16), (64, 8192, 1), (8, 32768, 64), label=" e4m3", aux_element="float8_e4m3fn"
+    )
 
     @staticmethod
     def case(draw: Any) -> BatchPagedDecodeFp8Descriptor:

@@ -33,6 +33,9 @@ from ..packed.ragged import (
     settled,
     wrong_bounds,
 )
+from ....core.benchmark import Benchmark, FLOPS
+from ..in_torch import cached, packed
+from .batch_paged_decode import table_in_torch
 
 
 def _values(p: Problem) -> Mapping[str, Any]:
@@ -114,6 +117,22 @@ def reference(
     return {"y": y, "lse": lse}
 
 
+def in_torch(
+    torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, wanted: set[str], **tables: Any
+) -> Any:
+    """Attention of each sequence over its tokens, gathered."""
+
+    def keys(b: int) -> tuple[Any, ...]:
+        return tuple(cached(torch, desc, b, cache, tables) for cache in (k_cache, v_cache))
+
+    return packed(torch, desc, q, keys, qo_indptr, wanted)
+
+
+def _tables(torch: Any, desc: Any) -> dict[str, Any]:
+    bounds = torch.arange(desc.num_bounds, dtype=torch.int32) * desc.max_seqlen_q
+    return table_in_torch(torch, desc) | {"qo_indptr": bounds}
+
+
 class BatchPagedPrefillPlan(Plan):
     """`FlashSdpaPlan` of each sequence's queries over the tokens that its pages hold, bit for bit.
 
@@ -130,6 +149,14 @@ class BatchPagedPrefillPlan(Plan):
         "[0, num_pages)"
     )
     variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "causal 16 x [2048, 16, 128], pages of 16, bf16", batch_size=16, total_q=32768, max_seqlen_q=2048,
+            num_heads=16, d_k=128, d_v=128, is_causal=True, num_pages=2048, page_size=16, max_pages=128,
+            element="bfloat16", make=_tables, work=FLOPS, target=None, peers=(),
+        ),
+    )  # fmt: skip
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

@@ -22,9 +22,10 @@ from ....core import (
 from ....core.variant import Where
 from ..layouts import Layouts
 from .rotary import (
-    Rotary, angles, check_angles, check_tokens, frequencies_operand, positions_operand, rotate, settle_angles,
-    table_operand, tables_field, TABLES,
+    Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, positions_operand, rotate,
+    rotate_in_torch, settle_angles, table_operand, tables_field, TABLES,
 )  # fmt: skip
+from ....core.benchmark import Benchmark
 
 X = "batch_size num_heads seq_len head_dim"
 X2 = "batch_size num_heads2 seq_len head_dim"
@@ -231,6 +232,22 @@ def random_case(draw: Any, descriptor: type[RopeDescriptor]) -> RopeDescriptor:
     )  # fmt: skip
 
 
+def in_torch(torch: Any, desc: RopeDescriptor, *, x: Any, x2: Any, wanted: set[str], **turn: Any) -> Any:
+    """The formula, of angles in float64."""
+    cos, sin = angles_in_torch(torch, desc, x, **turn)
+    made = {"y": rotate_in_torch(torch, desc, x, cos, sin)}
+    return made if x2 is None else made | {"y2": rotate_in_torch(torch, desc, x2, cos, sin)}
+
+
+def rope_benchmarks() -> tuple[Benchmark, ...]:
+    """The queries of a large model."""
+    return (
+        Benchmark(
+            "[8, 32, 4096, 128] bf16", batch_size=8, num_heads=32, seq_len=4096, head_dim=128, element="bfloat16"
+        ),
+    )  # fmt: skip
+
+
 class RopePlan(Plan):
     """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale.
 
@@ -252,6 +269,8 @@ class RopePlan(Plan):
             kernels=kernels(), guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = rope_benchmarks()
 
     @staticmethod
     def case(draw: Any) -> RopeDescriptor:

@@ -10,7 +10,7 @@ from ....core import (
     Args, Array, Guarantee, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
 from ..layouts import Layouts
-from .rope import X2, RopeDescriptor, RopePlan, X, geometry, kernels, random_case
+from .rope import X2, RopeDescriptor, RopePlan, X, geometry, kernels, random_case, rope_benchmarks
 from .rotary import TABLES, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand
 
 
@@ -59,6 +59,7 @@ class RopeBackwardPlan(Plan):
             kernels=kernels(), guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
+    benchmarks = rope_benchmarks()
 
     @staticmethod
     def case(draw: Any) -> RopeDescriptor:

@@ -145,6 +145,31 @@ def rotate(desc: Rotary, x: Any, cos: Any, sin: Any) -> Any:
     return y
 
 
+def angles_in_torch(
+    torch: Any, desc: Rotary, x: Any, *, positions: Any, inv_freq: Any, cos: Any, sin: Any, scale: Any, offset: Any = 0
+) -> tuple[Any, Any]:
+    """cos and sin in the dtype of x, [batch or 1, 1, seq_len, pairs]."""
+    if cos is not None:
+        tables = (t.expand(desc.table_shape)[..., :: desc.table_step][..., : desc.num_frequencies] for t in (cos, sin))
+        return tuple((t if t.ndim == 4 else t[:, None]).to(x.dtype) * scale for t in tables)
+    wide = {"dtype": torch.float64, "device": x.device}
+    if inv_freq is None:
+        inv_freq = desc.base ** (-torch.arange(0, desc.rotary, 2, **wide) / max(desc.rotary, 1))
+    places = torch.arange(desc.seq_len, device=x.device) if positions is None else positions
+    angle = (torch.atleast_2d(places) + offset)[:, None, :, None].double() * inv_freq.double()
+    return angle.cos().to(x.dtype) * scale, angle.sin().to(x.dtype) * scale
+
+
+def rotate_in_torch(torch: Any, desc: Rotary, x: Any, cos: Any, sin: Any) -> Any:
+    """x with every pair turned, differentiable."""
+    turned, rest = x[..., : desc.rotary], x[..., desc.rotary :]
+    half = desc.pairing == "half"
+    a, b = turned.chunk(2, -1) if half else (turned[..., ::2], turned[..., 1::2])
+    pair = (a * cos - b * sin, b * cos + a * sin)
+    y = torch.cat(pair, -1) if half else torch.stack(pair, -1).flatten(-2)
+    return torch.cat((y, rest), -1) if rest.shape[-1] else y
+
+
 def check_tokens(shapes: Mapping[str, Any], tokens: str, others: tuple[str, ...], facts: dict[str, Any]) -> None:
     """Functional layer: refuse what is for another number of tokens than the operand `tokens`; settle `table_shape`.
 

@@ -17,6 +17,9 @@ from ..dense.flash_sdpa import attention_case
 from ..dense.flash_sdpa import reference as attention
 from ..layouts import is_swapped, shape_of, swap, swapped_call
 from ..score_terms import AttentionDescriptor
+from ....core.benchmark import Benchmark, EAGER, FLOPS
+from ..in_torch import attention as attend
+from ..in_torch import terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,35 @@ def reference(
     return attention(desc, q=q, k=k, v=v, mask=seen(desc, pattern), wanted=wanted, store=store)  # type: ignore[arg-type]
 
 
+def in_torch(
+    torch: Any, desc: SdpaBlockSparseDescriptor, *, q: Any, k: Any, v: Any, pattern: Any, wanted: set[str]
+) -> Any:
+    """Attention under the pattern as a mask."""
+    mask = pattern != 0
+    mask = mask.repeat_interleave(desc.query_block, 2).repeat_interleave(desc.key_block, 3)
+    mask = mask[:, :, : desc.query_len, : desc.key_len]
+    made = attend(torch, q, k, v, **terms(desc), mask=mask, only_y="lse" not in wanted)
+    return {name: made[name] for name in ("y", "lse") if name in made}
+
+
+def quarter_in_torch(torch: Any, desc: Any) -> dict[str, Any]:
+    """A pattern that sets a quarter of every row's blocks."""
+    shape = (desc.batch_size, desc.num_heads, desc.query_blocks, desc.key_blocks)
+    return {"pattern": torch.rand(shape).argsort(-1) < desc.key_blocks // 4}
+
+
+def block_sparse_benchmarks(*also: str, target: float | None, blocks: tuple[int, ...]) -> tuple[Benchmark, ...]:
+    """Long sequences under `quarter_in_torch`."""
+    return tuple(
+        Benchmark(
+            f"16 x [8192, 128], 25 % of {block} x {block}, bf16", batch_size=1, num_heads=16, query_len=8192,
+            key_len=8192, d_k=128, d_v=128, query_block=block, key_block=block, element="bfloat16", also=also,
+            make=quarter_in_torch, work=FLOPS, share=0.25, target=target, peers=() if also else (EAGER,),
+        )
+        for block in blocks
+    )  # fmt: skip
+
+
 class SdpaBlockSparsePlan(Plan):
     """y = softmax(scale · q kᵀ) v over the keys whose block of the pattern is set and that a causal mask leaves.
 
@@ -99,6 +131,8 @@ class SdpaBlockSparsePlan(Plan):
     value_policy = "pattern: any byte but 0 is set"
     variants = (MMA_ROW, SIMT_ROW)
     vjp = Vjp("SdpaBlockSparseBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv"})
+    torch = staticmethod(in_torch)
+    benchmarks = block_sparse_benchmarks(target=0.35, blocks=(64, 128, 32))
 
     @staticmethod
     def case(draw: Any) -> SdpaBlockSparseDescriptor:

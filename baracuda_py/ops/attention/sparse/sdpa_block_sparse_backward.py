@@ -14,7 +14,9 @@ from ....schedules.attention.sparse.backward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa_backward import reference as gradients
 from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
 from ..score_terms import finite, give_forward
-from .sdpa_block_sparse import PATTERN, SdpaBlockSparseDescriptor, block_sparse_case, random_pattern, seen
+from .sdpa_block_sparse import (
+    PATTERN, SdpaBlockSparseDescriptor, block_sparse_benchmarks, block_sparse_case, random_pattern, seen,
+)  # fmt: skip
 from .sdpa_block_sparse import reference as forward
 
 _Q, _K = "batch_size num_heads query_len d_k", "batch_size num_kv_heads key_len d_k"
@@ -68,6 +70,7 @@ class SdpaBlockSparseBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = "pattern: any byte but 0 is set"
     variants = (MMA_ROW, SIMT_ROW)
+    benchmarks = block_sparse_benchmarks("dq", "dk", "dv", target=None, blocks=(64, 32))
 
     @staticmethod
     def case(draw: Any) -> SdpaBlockSparseBackwardDescriptor:

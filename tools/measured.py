@@ -1,39 +1,107 @@
-"""Writes the README's tables: ops from the registry, figures from benchmarks/results; `--check` fails when stale."""
+"""The tables of measured figures, from benchmarks/results: all of them by GPU, and the README's few side by side."""
 
 from __future__ import annotations
 
-import argparse
 import csv
-import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[1]
-_LENGTHS = ("1024", "4096", "16384")  # of attention, in the README
-sys.path.insert(0, str(ROOT))
+RESULTS = ROOT / "benchmarks/results"
+_LENGTHS = ("1024", "4096", "16384")  # of attention, as shown
+_TOLD = ("commit", "versions")  # columns that are not figures
 
-from baracuda_py.core.report import operations  # noqa: E402
+HEADLINE = (
+    ("elementwise.unary", "silu 134M bf16"),
+    ("gated.gated_activation_backward", "swiglu [32768, 2x4096] bf16"),
+    ("norm.rms_norm", "[32768, 4096] bf16"),
+    ("norm.layer_norm_backward", "[32768, 4096] bf16"),
+    ("softmax.softmax", "softmax [32768, 4096] bf16"),
+    ("loss.cross_entropy", "loss [8192, 128256] bf16"),
+    ("embedding.embedding_backward", "65536 to [128256, 2048] bf16"),
+    ("attention.rope", "[8, 32, 4096, 128] bf16"),
+    ("attention.flash_decoding", "64/8 heads, batch 16, context 32768 bf16"),
+    ("attention.batch_paged_decode", "64/8 heads, batch 64, context 8192, pages of 16 bf16"),
+    ("optimizer.adam_step", "AdamW, 64 x 4M f32"),
+)
 
 
-def ops_table() -> str:
-    """One line per plan."""
-    lines = []
-    for op in operations():
-        backends = ", ".join(dict.fromkeys(v["backend"] for v in op["variants"]))
-        kinds = str(len(op["kinds"])) if op["kinds"] else ""
-        lines.append((op["family"], f"`{op['plan']}`", op["direction"], ", ".join(op["elements"]), kinds, backends))
-    return _table("", ("family", "plan", "direction", "elements", "kinds", "backends"), lines)
+def files() -> dict[str, dict[str, Path]]:
+    """GPU → kind of results ("" for the ops) → file."""
+    found: dict[str, dict[str, Path]] = {}
+    paths = sorted(RESULTS.glob("*.csv"))
+    of_ops = [path.stem for path in paths if any("fraction" in row for row in _rows(path)[:1])]
+    for path in paths:
+        kind = "" if path.stem in of_ops else next((k for k in _TABLES if k and path.stem.endswith(f"_{k}")), None)
+        gpu = path.stem if kind == "" else path.stem.removesuffix(f"_{kind}")
+        if kind is None:  # one without a table of its own
+            gpu = max((stem for stem in of_ops if path.stem.startswith(f"{stem}_")), key=len, default=path.stem)
+            kind = path.stem[len(gpu) :].strip("_") or "figures"
+        found.setdefault(gpu, {})[kind] = path
+    return dict(sorted(found.items(), reverse=True))  # an H200 before an H100
+
+
+def name_of(gpu: str) -> str:
+    """A GPU's name as its results are filed, in words."""
+    return gpu.replace("_", " ").upper()
 
 
 def measured() -> str:
-    """The tables and plots of the figures on file."""
+    """Every table and plot of the figures on file, a section a GPU."""
     parts = []
-    for path in sorted((ROOT / "benchmarks/results").glob("*.csv")):
-        table = next((table for suffix, table in _TABLES.items() if path.stem.endswith(suffix)), _op_table)
-        parts.append(table(path) + _plot(path))
+    for gpu, kinds in files().items():
+        parts.append(f"## {name_of(gpu)}")
+        for kind in (*(k for k in _TABLES if k in kinds), *sorted(set(kinds) - set(_TABLES))):
+            parts.append(_TABLES.get(kind, _plain_table)(kinds[kind]) + _plot(kinds[kind]))
     return "\n\n".join(part for part in parts if part) or "No figures are on file yet."
+
+
+def headline() -> str:
+    """The README's table: a column a GPU."""
+    gpus = files()
+    columns = [_headline_of(kinds) for kinds in gpus.values()]
+    rows = list(dict.fromkeys(row for column in columns for row in column))
+    lines = [(row, *(column.get(row, "") for column in columns)) for row in rows]
+    return _table("", ("", *map(name_of, gpus)), lines) or "No figures are on file yet."
+
+
+def _headline_of(kinds: dict[str, Path]) -> dict[str, str]:
+    """Row → figure of one GPU."""
+    found: dict[str, str] = {}
+    if "" in kinds:
+        ops = {(row["op"], row["shape"]): row for row in _rows(kinds[""])}
+        for key in HEADLINE:
+            if key in ops:
+                row = ops[key]
+                said = f"{row['rate']} {row['unit']}, {100 * float(row['fraction']):.0f} % of the ceiling"
+                if row["peer"]:
+                    said += f"; {float(row['peer_us']) / float(row['us']):.2f}× {row['peer']}"
+                name = key[0].partition(".")[2]
+                found[f"`{name}` {key[1].removeprefix(f'{name} ')}"] = said
+    if "attention" in kinds:
+        for row in _rows(kinds["attention"]):
+            at = (row["head_dim"], row["length"], row["mask"], row["variant"])
+            if at == ("128", "16384", "causal", "") and len(set(row["heads"].split("/"))) == 1:
+                name = "flash_sdpa" if row["direction"] == "forward" else "flash_sdpa_backward"
+                peer, rate = ("cuDNN", row["cudnn"]) if row["cudnn"] else ("FLASH", row["flash"])
+                ours = float(row["tflops"])
+                said = f"{ours:.0f} TFLOP/s; {ours / float(rate):.2f}× torch's {peer}"
+                found[f"`{name}` causal, head_dim 128, 16384 tokens, bf16"] = said
+    if "train_step" in kinds:
+        own, *peers = _rows(kinds["train_step"])
+        best = min(peers, key=lambda row: float(row["ms"]), default=None)
+        said = f"{float(own['ms']):.1f} ms"
+        said += f"; {float(best['ms']) / float(own['ms']):.2f}× {best['candidate']}" if best else ""
+        found["a training step of `examples/train_gpt.py --preset gpu`"] = said
+    return found
+
+
+def _plain_table(path: Path) -> str:
+    """All columns of a file that has no table of its own."""
+    rows = _rows(path)
+    names = tuple(name for name in rows[0] if name not in _TOLD) if rows else ()
+    return _table(path.stem, names, [tuple(row[name] for name in names) for row in rows])
 
 
 def _op_table(path: Path) -> str:
@@ -47,8 +115,8 @@ def _op_table(path: Path) -> str:
         for row in _rows(path)
     ]  # fmt: skip
     title = (
-        f"{path.stem.replace('_', ' ').upper()}: TB/s or TFLOP/s, the fraction of the ceiling measured in the same "
-        "run, and the fastest peer interleaved in that run"
+        "TB/s or TFLOP/s, the fraction of the ceiling measured in the same run, and the fastest peer interleaved in "
+        "that run (`benchmarks/run.py`)"
     )
     return _table(title, ("op", "shape", "µs", "rate", "of ceiling", "best peer", "speed-up"), lines)
 
@@ -56,7 +124,7 @@ def _op_table(path: Path) -> str:
 def _plot(path: Path) -> str:
     """The plot drawn from a CSV, where there is one beside it."""
     image = path.with_suffix(".png")
-    return f"\n\n![{path.stem.replace('_', ' ')}]({image.relative_to(ROOT)})" if image.exists() else ""
+    return f"\n\n![{path.stem.replace('_', ' ')}](../benchmarks/results/{image.name})" if image.exists() else ""
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -74,9 +142,8 @@ def _table(title: str, head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) 
 
 
 def _host_table(path: Path) -> str:
-    with path.open() as file:
-        lines = [tuple(row) for row in csv.reader(file)][1:]
-    return _table("Host cost of a call, µs", ("call", "µs", "over the prepacked launch"), lines)
+    lines = [(row["call"], row["us"], row["over_prepacked_us"]) for row in _rows(path)]
+    return _table("Host cost of a call (`benchmarks/host.py`)", ("call", "µs", "over the prepacked launch"), lines)
 
 
 def _attention_table(path: Path) -> str:
@@ -196,39 +263,24 @@ def _fusions_table(path: Path) -> str:
     return _table(title, ("fusion", "µs", "separate, µs", "calls a step", "saved a step, µs"), lines)
 
 
-_TABLES = {
-    "_fusions": _fusions_table,
-    "_attention": _attention_table,
-    "_attention_terms": _terms_table,
-    "_attention_varlen": _varlen_table,
-    "_host": _host_table,
-    "_train_step": _train_step_table,
-    "_train_step_kernels": _kernels_table,
-    "_generate": _generate_table,
+def _bias_table(path: Path) -> str:
+    lines = [
+        (row["head_dim"], row["length"], row["operand"], row["gradient"], row["us"], row["tflops"])
+        for row in _rows(path)
+    ]
+    title = "The gradients of a mask, of slopes and of sinks beside the whole backward (`benchmarks/attention_bias.py`)"
+    return _table(title, ("head_dim", "length", "operand", "gradient", "µs", "TFLOP/s"), lines)
+
+
+_TABLES: dict[str, Callable[[Path], str]] = {
+    "": _op_table,
+    "attention": _attention_table,
+    "attention_terms": _terms_table,
+    "attention_bias": _bias_table,
+    "attention_varlen": _varlen_table,
+    "host": _host_table,
+    "train_step": _train_step_table,
+    "train_step_kernels": _kernels_table,
+    "fusions": _fusions_table,
+    "generate": _generate_table,
 }
-
-
-def render(text: str) -> str:
-    """The README with its generated sections renewed."""
-    for name, body in (("ops", ops_table()), ("measured", measured())):
-        block = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
-        text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", block.replace("\\", r"\\"), text, flags=re.DOTALL)
-    return text
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the README is stale")
-    check = parser.parse_args().check
-    path = ROOT / "README.md"
-    new = render(path.read_text())
-    if new == path.read_text():
-        return 0
-    print("stale: README.md" if check else "wrote: README.md")
-    if not check:
-        path.write_text(new)
-    return int(check)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,122 @@
+"""The documents: generated sections are current, figures of all GPUs stand side by side, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from scripts import ROOT, tool
+
+from baracuda_py.core import registry
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OPS = "op,shape,us,rate,unit,fraction,peer,peer_us"
+ATTENTION = "direction,head_dim,length,mask,heads,variant,us,tflops,flash,cudnn,vs_flash"
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """`tools/measured.py` on results of our own."""
+    made = tool("measured")
+    monkeypatch.setattr(made, "RESULTS", tmp_path)
+    return made
+
+
+def keep(folder: Path, name: str, *rows: str) -> None:
+    (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+
+
+def test_they_are_current() -> None:
+    for path, text in tool("docs").render().items():
+        assert path.read_text() == text, f"{path.relative_to(ROOT)} is stale: python tools/docs.py"
+
+
+def test_a_stale_one_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--check` writes nothing and fails; without it the section is renewed, and what is written by hand stays."""
+    made = tool("docs")
+    monkeypatch.setattr(made, "ROOT", tmp_path)
+    monkeypatch.setattr(made, "SECTIONS", {"a.md": {"x": lambda: "new"}})
+    (tmp_path / "a.md").write_text("hand\n<!-- x -->\nold\n<!-- /x -->\nhand\n")
+    for arguments, status, told in ((["--check"], 1, "old"), ([], 0, "new"), (["--check"], 0, "new")):
+        monkeypatch.setattr(sys, "argv", ["docs", *arguments])
+        assert made.main() == status
+        assert (tmp_path / "a.md").read_text() == f"hand\n<!-- x -->\n{told}\n<!-- /x -->\nhand\n"
+    (tmp_path / "a.md").write_text("no section\n")
+    with pytest.raises(SystemExit, match=r"a\.md must have one section"):
+        made.main()
+
+
+def test_the_reference_has_every_op() -> None:
+    """Its rows, and its gradient in either direction."""
+    text = (ROOT / "docs/ops.md").read_text()
+    entries = {part.split("`")[1]: part for part in text.split("\n### ")[1:]}
+    assert set(entries) == set(registry.plans())
+    for name, plan in registry.plans().items():
+        assert entries[name].startswith(f"{plan.op}\n")
+        for row in plan.table():
+            assert f"| {row.name} | {row.design.value} | {row.backend.value} |" in entries[name]
+        if "vjp" in vars(plan) and plan.vjp:
+            assert f"* Gradient: `{plan.vjp.plan}`" in entries[name]
+            assert f"* The gradient of `{name}`." in entries[plan.vjp.plan]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"(?<!\\)\]\(([^)\s]+)\)", path.read_text())
+    for link in links:
+        target, _, anchor = link.partition("#")
+        if target.startswith("http"):
+            continue
+        assert (path.parent / target).exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-").replace(".", "") for heading in headings}, link
+
+
+# -- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_two_gpus_stand_side_by_side(measured: ModuleType, tmp_path: Path) -> None:
+    """Also where one has a row that the other lacks; and each has a section of its own."""
+    norm, silu = 'norm.rms_norm,"[32768, 4096] bf16"', "elementwise.unary,silu 134M bf16"
+    keep(tmp_path, "nvidia_h100", OPS, f"{norm},200,3.10,TB/s,0.931,torch,300")
+    keep(tmp_path, "nvidia_h200", OPS, f"{silu},128,4.20,TB/s,0.976,,", f"{norm},100,4.08,TB/s,0.953,torch,200")
+    keep(tmp_path, "nvidia_h200_attention", ATTENTION, "forward,128,16384,causal,16/16,,1,744,324,634,2.3")
+    table = measured.headline().splitlines()
+    assert table[0] == "|  | NVIDIA H200 | NVIDIA H100 |"
+    assert "| `unary` silu 134M bf16 | 4.20 TB/s, 98 % of the ceiling |  |" in table
+    both = "4.08 TB/s, 95 % of the ceiling; 2.00× torch | 3.10 TB/s, 93 % of the ceiling; 1.50× torch"
+    assert f"| `rms_norm` [32768, 4096] bf16 | {both} |" in table
+    assert "| `flash_sdpa` causal, head_dim 128, 16384 tokens, bf16 | 744 TFLOP/s; 1.17× torch's cuDNN |  |" in table
+    assert re.findall("^## (.*)$", measured.measured(), re.MULTILINE) == ["NVIDIA H200", "NVIDIA H100"]
+
+
+def test_one_gpu_is_enough(measured: ModuleType, tmp_path: Path) -> None:
+    keep(tmp_path, "nvidia_h100_train_step", "candidate,ms,tokens_per_s,peak_gb,held_out,seconds",
+         "baracuda_py,20,1600000,5,,", "torch compile,30,1000000,5,,")  # fmt: skip
+    assert measured.headline().splitlines()[0] == "|  | NVIDIA H100 |"
+    assert "20.0 ms; 1.50× torch compile" in measured.headline()
+
+
+def test_no_figures(measured: ModuleType) -> None:
+    assert measured.headline() == measured.measured() == "No figures are on file yet."
+
+
+def test_kinds_of_results(measured: ModuleType, tmp_path: Path) -> None:
+    """A kind without a table of its own is shown as it is, and belongs to its GPU."""
+    for gpu in ("nvidia_h200", "nvidia_h200_nvl"):
+        keep(tmp_path, gpu, OPS, "a.b,c,128,4.20,TB/s,0.976,,")
+    for kind in ("nvidia_h200_attention_terms", "nvidia_h200_first_call", "nvidia_h200_nvl_first_call"):
+        keep(tmp_path, kind, "op,seconds,commit,versions", "rms_norm,0.4,abc,x")
+    assert {gpu: set(kinds) for gpu, kinds in measured.files().items()} == {
+        "nvidia_h200": {"", "attention_terms", "first_call"}, "nvidia_h200_nvl": {"", "first_call"},
+    }  # fmt: skip
+    shown = measured._plain_table(tmp_path / "nvidia_h200_first_call.csv")
+    assert shown.endswith("| op | seconds |\n| --- | --- |\n| rms_norm | 0.4 |")

@@ -1,0 +1,55 @@
+"""Writes what documents say that code and results know; `--check` fails when it is stale.
+
+README.md: the headline figures. docs/ops.md: the reference of all ops, from the registry. docs/performance.md: every
+table of `benchmarks/results`. What stands outside `<!-- name -->` … `<!-- /name -->` is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from measured import headline, measured  # noqa: E402
+from ops_reference import reference  # noqa: E402
+
+SECTIONS = {
+    "README.md": {"headline": headline},
+    "docs/ops.md": {"ops": reference},
+    "docs/performance.md": {"measured": measured},
+}
+
+
+def render() -> dict[Path, str]:
+    """Every document with its generated sections renewed."""
+    made = {}
+    for name, sections in SECTIONS.items():
+        text = (ROOT / name).read_text()
+        for section, write in sections.items():
+            block = f"<!-- {section} -->\n{write()}\n<!-- /{section} -->"
+            pattern = f"<!-- {section} -->.*?<!-- /{section} -->"
+            text, count = re.subn(pattern, block.replace("\\", r"\\"), text, flags=re.DOTALL)
+            if count != 1:
+                raise SystemExit(f"{name} must have one section <!-- {section} -->, it has {count}")
+        made[ROOT / name] = text
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a document is stale")
+    check = parser.parse_args().check
+    stale = {path: text for path, text in render().items() if path.read_text() != text}
+    for path, text in stale.items():
+        print(f"{'stale' if check else 'wrote'}: {path.relative_to(ROOT)}")
+        if not check:
+            path.write_text(text)
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,110 @@
+"""The reference of all ops, from the registry: what docs/ops.md shows."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import baracuda_py
+from baracuda_py._exports import EXPORTS
+from baracuda_py.core import registry
+from baracuda_py.core.element import ElementKind
+from baracuda_py.core.plan import Plan
+from baracuda_py.core.report import operations
+from baracuda_py.core.variant import Variant
+from baracuda_py.testing.in_torch import forward_of
+
+Function = Callable[..., Any]
+
+
+def reference() -> str:
+    """An index, then a section a family, in it an entry an op."""
+    functions = _functions()
+    families: dict[str, list[str]] = {}
+    for plan in registry.plans().values():
+        entry = _entry(plan, functions.get(plan, []), forward_of(plan))
+        families.setdefault(plan.op.partition(".")[0], []).append(entry)
+    index = [f"[{family}](#{family}) ({len(entries)})" for family, entries in families.items()]
+    sections = [f"## {family}\n\n" + "\n\n".join(entries) for family, entries in families.items()]
+    return "\n\n".join([f"{len(registry.plans())} plans: {', '.join(index)}.", *sections])
+
+
+def _functions() -> dict[type[Plan], list[Function]]:
+    """The functional entries of every plan."""
+    found: dict[type[Plan], list[Function]] = {}
+    for name in EXPORTS:
+        value = getattr(baracuda_py, name)
+        if not inspect.isclass(value) and hasattr(value, "plan"):
+            found.setdefault(value.plan, []).append(value)
+    return found
+
+
+def _entry(plan: type[Plan], functions: list[Function], forward: type[Plan] | None) -> str:
+    (facts,) = [fact for fact in operations([plan.__name__]) if fact["plan"] == plan.__name__]
+    lines = [f"### {plan.op}", "", f"`{plan.__name__}` · `{plan.descriptor.__name__}` · `{plan.args.__name__}`", ""]
+    lines += [_markdown(inspect.cleandoc(plan.__doc__ or "")), ""]
+    lines += [*_signatures(functions), ""] if functions else []
+    if facts["kinds"]:
+        lines.append(f"* Kinds: {', '.join(facts['kinds'])}.")
+    lines.append(f"* Elements: {', '.join(facts['elements'])}.")
+    if plan.vjp:
+        lines.append(f"* Gradient: `{plan.vjp.plan}` (of {', '.join(plan.vjp.grads)}).")
+    elif forward:
+        lines.append(f"* The gradient of `{forward.__name__}`.")
+    if plan.value_policy:
+        lines.append(f"* Values: {_markdown(plan.value_policy)}.")
+    lines += ["", "| row | design | backend | elements | error | deterministic | batch-invariant |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    return "\n".join([*lines, *(_row(plan, row, facts["elements"]) for row in plan.table())])
+
+
+def _row(plan: type[Plan], row: Variant, every: list[str]) -> str:
+    kinds = row.kinds or plan.kinds or (None,)
+    promises = {(e, kind): row.guarantee.of(e, kind) for kind in kinds for e in row.elements_for(kind)}
+    served = [str(e) for e in ElementKind if any(e is element for element, _ in promises)]
+    errors = sorted({p.error for p in promises.values()}, key=lambda error: error.looseness)
+    said = list(dict.fromkeys(map(str, errors)))
+    flags = [
+        "yes" if all(values) else "some" if any(values) else "no"
+        for values in ([p.deterministic for p in promises.values()], [p.batch_invariant for p in promises.values()])
+    ]
+    elements = "all" if served == every else ", ".join(served)
+    error = "; ".join(said) if len(said) < 4 else f"{said[0]} to {said[-1]}, by kind and element"
+    return f"| {' | '.join([row.name, row.design.value, row.backend.value, elements, error, *flags])} |"
+
+
+def _markdown(text: str) -> str:
+    """A docstring with what Markdown would read as its own escaped, but within backticks."""
+    parts = text.split("`")
+    return "`".join(re.sub(r"([*<_\[])", r"\\\1", part) if i % 2 == 0 else part for i, part in enumerate(parts))
+
+
+def _signatures(functions: list[Function]) -> list[str]:
+    """The functions' signatures in one block; functions of equal ones, a table op's kinds, share it."""
+    groups: dict[str, list[str]] = {}
+    for function in functions:
+        groups.setdefault(_signature(function), []).append(function.__name__)
+    blocks = []
+    for signature, names in groups.items():
+        name = names[0] if len(names) == 1 else "f"
+        call = textwrap.fill(f"{name}({signature})", 116, subsequent_indent=" " * 4, break_on_hyphens=False)
+        more = textwrap.wrap(f"f is one of {', '.join(names)}", 112, initial_indent="# ", subsequent_indent="# ")
+        blocks.append("\n".join([*(more if len(names) > 1 else []), call]))
+    return ["```python", *blocks, "```"]
+
+
+def _signature(function: Function) -> str:
+    """Parameters and defaults; attributes that follow from the arrays' shapes are left out."""
+    shown, starred = [], False
+    for parameter in inspect.signature(function).parameters.values():
+        if str(parameter.default) == "…":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            shown.append("*")
+            starred = True
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        shown.append(f"{parameter.name}{default}")
+    return ", ".join(shown)
