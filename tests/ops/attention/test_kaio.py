@@ -7,7 +7,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
-from baracuda_py.ops.attention import kaio
+from baracuda_py.ops.attention.dense import kaio
 from baracuda_py.ops.attention.dense.flash_sdpa import FlashSdpaPlan
 
 TC = ("attention_tc", "attention_tc_causal")
