@@ -86,7 +86,7 @@ def raw_stream_getter() -> Callable[[int], int]:
 
 
 def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Callable[[], int]:
-    """What tells the current stream of the arrays' package, as a pointer.
+    """A function that returns the current stream of the arrays' package, as a pointer.
 
     torch's for its CUDA tensors, CuPy's for all else; raw pointers and host memory have no say.
     """
@@ -111,7 +111,7 @@ def current_stream(arrays: Iterable[Any], runtime: Runtime, ordinal: int) -> Cal
 
 
 def _has_stream(array: Any) -> bool:
-    """Whether the array's package has a say; what cannot even be asked is refused when it is read."""
+    """Whether the array's package decides the stream; an array that cannot be asked is refused when it is read."""
     package = package_name(type(array))
     try:
         return bool(array.get_device() >= 0) if package == "torch" else package not in ("baracuda_py", "numpy")
@@ -145,7 +145,7 @@ def count_written(args: Args) -> None:
 
 
 def torch_names() -> dict[str, Any]:
-    """What code generated for torch's tensors calls."""
+    """The names that code generated for torch's tensors refers to."""
     import torch
 
     return {
