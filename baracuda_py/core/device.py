@@ -81,13 +81,13 @@ def forked(fake: bool) -> bool:
 
 
 def refuse_forked(fake: bool) -> None:
-    """DeviceMismatchError in such a child."""
+    """Raise DeviceMismatchError in a child forked from a process that used the driver (or fake devices)."""
     if forked(fake):
         raise forked_error()
 
 
 def forked_error() -> DeviceMismatchError:
-    """What a forked child is told."""
+    """The error of `refuse_forked`."""
     return DeviceMismatchError(
         "this process was forked from one that used CUDA, and CUDA does not work in it; start it by spawn or forkserver"
     )

@@ -114,7 +114,7 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
 
 
 def check_pointer(name: str, view: View | Reading) -> None:
-    """Raise unless the pointer of a view with elements is that of an element."""
+    """Raise where a view with elements has a null pointer, or one that its element is not aligned to."""
     if 0 in view.shape:
         return
     if not view.ptr:
@@ -127,7 +127,7 @@ def check_pointer(name: str, view: View | Reading) -> None:
 
 
 SCALAR_TAGS = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.I64: 2, ElementKind.I32: 3}
-"""What a kernel reads behind a scalar's pointer; `load_scalar_f` and `load_scalar_i` know these."""
+"""Tags of the elements that a scalar's pointer may point to, as `load_scalar_f` and `load_scalar_i` read them."""
 
 
 def host_number(value: Any, spec: Operand) -> int | float | None:
@@ -260,7 +260,7 @@ def choose(rows: Iterable[Variant], problem: Problem, preference: PlanPreference
 
 
 def dense_view(name: str, shape: tuple[int, ...], kind: ElementKind) -> View:
-    """A dense view of no memory; raises where 64 bits do not address it."""
+    """A dense view without memory; raises where 64 bits do not address it."""
     strides = dense_strides(shape)
     try:
         addressable(0, shape, strides, kind.itemsize)

@@ -301,7 +301,7 @@ def _on_stream(entry: Entry, stream: Any) -> Any:
 
 
 def _handed(entry: Entry, values: Sequence[Any], lead: Any, out: Any, stream: Any) -> list[Any]:
-    """Every output but the caller's own, handed over on the stream that writes it."""
+    """All outputs; those that the caller did not give are handed over on the stream that writes them."""
     own = out.values() if isinstance(out, Mapping) else out if isinstance(out, (list, tuple)) else (out,)
     with _on_stream(entry, stream):
         return [

@@ -24,7 +24,10 @@ def _cupy_ordinal(array: Any) -> int:
 
 
 def _jax_ordinal(array: Any) -> int:
-    """Without the array's memory, whose reading would order a stream; stand-ins are refused later, by name."""
+    """The CUDA ordinal of a JAX array, without reading its memory, which would order a stream.
+
+    Tracers and deleted arrays are refused later, with the operand's name.
+    """
     if isinstance(array, sys.modules["jax"].core.Tracer) or array.is_deleted():
         return -1
     device = next(iter(array.devices()))
@@ -98,7 +101,7 @@ def allocating(package: str, device: int, stream: Any) -> Any:
 
 
 def handed(value: Any, kind: ElementKind, like: Any) -> Any:
-    """An output that the layer made, as the caller gets it: JAX's arrays are made of written buffers."""
+    """An output that the layer made, as the caller gets it: a JAX array is made from the written buffer."""
     if package_name(type(like)) != "jax" or value is None:
         return value
     return (
