@@ -1,7 +1,7 @@
 """The frame: what every op is made of. It knows no op."""
 
 from .args import Args, Array, Everywhere, Scalar, inout, operand, output, scalar
-from .descriptor import Descriptor, choice, element, extent, extents, flag, integer, number, shapes
+from .descriptor import Descriptor, choice, element, extent, extents, flag, integer, number, per_axis, shapes, spread
 from .element import FLOATS, ElementKind
 from .error_bound import Exact, Forward, Relative, Ulp
 from .errors import (
@@ -67,6 +67,8 @@ __all__ = [
     "number",
     "operand",
     "output",
+    "per_axis",
     "scalar",
     "shapes",
+    "spread",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ Check = Callable[[str, Any], Any]
 
 MAX_AXES = 32  # what NumPy's iterators, and so the reference, take
 INT64 = 2**63 - 1
+INT32 = 2**31 - 1
 _SHOWN = 200  # characters of a value that a message quotes
 
 

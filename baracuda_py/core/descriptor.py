@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .checked import INT64, MISSING, Checked, checked, shown, truth, whole, wholes
+from .checked import INT32, INT64, MISSING, Checked, checked, shown, truth, whole, wholes
 from .element import FLOATS, ElementKind
 from .errors import InvalidProblemError, UnsupportedError
 
@@ -41,6 +41,31 @@ def extents(default: Any = MISSING) -> Any:
         return wholes(name, (value,) if isinstance(value, (int, np.integer)) else value)
 
     return checked(check, default)
+
+
+def per_axis(default: Any = MISSING, minimum: int = 0) -> Any:
+    """An integer for every spatial axis, or a tuple with one for each; None passes when it is the default.
+
+    How many axes there are another field tells: the page makes it a tuple by `spread`.
+    """
+
+    def check(name: str, value: Any) -> int | tuple[int, ...] | None:
+        if value is None and default is None:
+            return None
+        if isinstance(value, (int, np.integer)):
+            return whole(name, value, minimum, INT32)
+        return wholes(name, value, minimum, INT32, "integers")
+
+    return checked(check, default)
+
+
+def spread(name: str, value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
+    """The value of a `per_axis` field as a tuple of one integer an axis."""
+    if isinstance(value, int):
+        return (value,) * axes
+    if len(value) != axes:
+        raise InvalidProblemError(f"{name} must be an integer or one for each of the {axes} axes, got {value}")
+    return value
 
 
 def shapes(default: Any = MISSING) -> Any:

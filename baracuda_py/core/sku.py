@@ -22,6 +22,8 @@ class OpCategory(enum.Enum):
     LOSS = "loss"
     REDUCTION = "reduction"
     RANDOM = "random"
+    POOLING = "pooling"
+    INDEXING = "indexing"
     SHAPE_LAYOUT = "shape_layout"
     OPTIMIZER = "optimizer"
 
