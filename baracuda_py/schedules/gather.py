@@ -31,7 +31,7 @@ def gather_kernel(params: Params) -> Kernel:
     def widths(kind: ElementKind) -> Mapping[str, Any]:
         return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize)}
 
-    return Kernel("gather", "gather<{BYTES}>", params, widths, threads=THREADS)
+    return Kernel("gather", "gather<{BYTES}>", params, widths, threads=THREADS, split=("BYTES",))
 
 
 def gather_geometry(

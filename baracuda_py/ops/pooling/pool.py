@@ -218,9 +218,9 @@ def pool_widths(kind: ElementKind) -> tuple[int, int]:
 _FUNCTOR = "baracuda::{KIND}<{T}>"
 _KERNELS = (
     Kernel("points", f"pool_points<{_FUNCTOR}, {{VEC}}, baracuda::{{I}}>", PARAMS,
-           lambda kind: {"VEC": pool_widths(kind), "I": ("i32", "i64")}, threads=THREADS, unit="pool"),
+           lambda kind: {"VEC": pool_widths(kind), "I": ("i32", "i64")}, threads=THREADS, min_blocks=2, unit="pool"),
     Kernel("tile", f"pool_tile<{_FUNCTOR}, {{VEC}}>", PARAMS, lambda kind: {"VEC": pool_widths(kind)},
-           threads=THREADS, unit="pool"),
+           threads=THREADS, min_blocks=2, unit="pool"),
 )  # fmt: skip
 
 

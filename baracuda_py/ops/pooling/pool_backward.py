@@ -104,9 +104,9 @@ def _geometry(p: Problem) -> Geometry | str:
 _TEMPLATE = "pool_backward<baracuda::{{KIND}}Slope<{{T}}>, {{VEC}}, {}, baracuda::{{I}}>"
 _KERNELS = (
     Kernel("across", _TEMPLATE.format("true"), PARAMS,
-           lambda kind: {"VEC": pool_widths(kind), "I": ("i32", "i64")}, threads=THREADS, unit="pool"),
+           lambda kind: {"VEC": pool_widths(kind), "I": ("i32", "i64")}, threads=THREADS, min_blocks=2, unit="pool"),
     Kernel("along", _TEMPLATE.format("false"), PARAMS,
-           lambda kind: {"VEC": pool_widths(kind)[:1], "I": ("i32", "i64")}, threads=THREADS, unit="pool"),
+           lambda kind: {"VEC": pool_widths(kind)[:1], "I": ("i32", "i64")}, threads=THREADS, min_blocks=2, unit="pool"),
 )  # fmt: skip
 
 
