@@ -20,6 +20,7 @@ import paged_cases  # noqa: F401
 import position_cases  # noqa: F401
 import sdpa_cases  # noqa: F401
 import sparse_cases  # noqa: F401
+import window_cases  # noqa: F401
 from cases import Case, cases
 from record import write
 from timing import Timing, copy_bandwidth, interleaved

@@ -38,20 +38,18 @@ def gather_geometry(
     y: View, index: View, x: View, axis: int, base: Sequence[int], shared: Sequence[int], operand: str
 ) -> Geometry | str:
     """The launch: `base` are x's strides along the axes of y, `shared` the index's; `operand` is the index's name."""
-    source, picked = View(x.ptr, y.shape, tuple(base), x.element), View(index.ptr, y.shape, tuple(shared), index.element)
+    source, picked = (
+        View(x.ptr, y.shape, tuple(base), x.element),
+        View(index.ptr, y.shape, tuple(shared), index.element),
+    )
     found = lay_out((y, picked, source))
     if isinstance(found, str):
         return found
     step, extent = x.strides[axis] if x.shape[axis] > 1 else 0, x.shape[axis]
     vec = word(found, step, (0, 2), (1,), x.element.itemsize)
-    shape, strides = found.shape, found.strides
-    if vec > 1:
-        shape = (*shape[:-1], shape[-1] // vec)
-        strides = tuple(s if n == 1 else (*(k // vec for k in s[:-1]), 1) for n, s in enumerate(strides))
     params = {
         "index": operand, "extent": extent, "step": step // vec, "index_wide": index.element is ElementKind.I64,
-        "count": found.count, "chunks": found.count // vec, "shape": pad(shape), "strides": [pad(s) for s in strides],
-        "rank": len(shape), "narrow": not found.wide, "splat": 0, "dividers": [divider(n) for n in pad(shape)],
+        **chunked(found, vec, words=(0, 2)),
     }  # fmt: skip
     grid = max(1, -(-(found.count // vec) // (THREADS * WORDS)))
     width = {"BYTES": vec * x.element.itemsize}
@@ -73,3 +71,14 @@ def word(found: MapLayout, step: int, moved: Sequence[int], fixed: Sequence[int]
     return vec
 
 
+def chunked(found: MapLayout, vec: int, words: Sequence[int] = ()) -> Mapping[str, Any]:
+    """What `map_params` declares, counting chunks of `vec` along the last axis; `words` have strides in chunks, too."""
+    shape, strides = found.shape, found.strides
+    if vec > 1:
+        shape = (*shape[:-1], shape[-1] // vec)
+        strides = tuple((*s[:-1], s[-1] * vec) for s in strides)
+        strides = tuple(tuple(k // vec for k in s) if n in words else s for n, s in enumerate(strides))
+    return {
+        "count": found.count, "chunks": found.count // vec, "shape": pad(shape), "strides": [pad(s) for s in strides],
+        "rank": len(shape), "narrow": not found.wide, "splat": 0, "dividers": [divider(n) for n in pad(shape)],
+    }  # fmt: skip

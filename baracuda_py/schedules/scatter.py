@@ -16,8 +16,8 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, dense_strides, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Step, aligned
-from .gather import word
-from .map import THREADS, MapLayout, divider, lay_out, map_params
+from .gather import chunked, word
+from .map import THREADS, lay_out, map_params
 
 SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
 RANGE = 4096  # positions that a sorting block counts in shared memory
@@ -67,9 +67,7 @@ def scatter_geometry(y: View, x: View | None, axis: int, tokens: Tokens, names: 
     shape, extent, count = y.shape, y.shape[axis], math.prod(tokens.shape)
     if count >= 2**31 - SORT_THREADS or extent >= 2**31 - RANGE:
         return "2^31 tokens or positions and more are not supported"
-    own = [
-        a for a, n in enumerate(shape) if a != axis and n > 1 and (tokens.index_strides[a] or tokens.bounds[a] != n)
-    ]
+    own = [a for a, n in enumerate(shape) if a != axis and n > 1 and (tokens.index_strides[a] or tokens.bounds[a] != n)]
     line_shape, lines = [shape[a] for a in own], math.prod(shape[a] for a in own)
     steps = dict(zip(own, dense_strides(line_shape), strict=True))
     virtual = (
@@ -93,7 +91,7 @@ def scatter_geometry(y: View, x: View | None, axis: int, tokens: Tokens, names: 
     if grid >= 2**31:
         return "more than 2^31 blocks"
     params = {
-        **sort, **names, **_constants(found, vec), "tokens": count, "extent": extent, "line_shape": pad(line_shape),
+        **sort, **names, **chunked(found, vec), "tokens": count, "extent": extent, "line_shape": pad(line_shape),
         "line_bound": pad([tokens.bounds[a] for a in own]),
         "line_strides": pad([tokens.index_strides[a] for a in own]), "token_shape": pad(token_shape),
         "token_strides": [pad(s) for s in token_strides], "line_rank": len(own), "token_rank": len(token_shape),
@@ -124,13 +122,3 @@ def _sort(lines: int, tokens: int, extent: int) -> tuple[dict[str, int], int, in
         workspace += aligned(nbytes)
     fields |= {"starts_pitch": starts_pitch, "ranges": ranges, "parts": parts, "range_pitch": pitch}
     return fields, workspace, max(1, lines * ranges * parts)
-
-
-def _constants(found: MapLayout, vec: int) -> Mapping[str, Any]:
-    shape, strides = found.shape, found.strides
-    if vec > 1:
-        shape, strides = (*shape[:-1], shape[-1] // vec), tuple((*s[:-1], s[-1] * vec) for s in strides)
-    return {
-        "count": found.count, "chunks": found.count // vec, "shape": pad(shape), "strides": [pad(s) for s in strides],
-        "rank": len(shape), "narrow": not found.wide, "splat": 0, "dividers": [divider(n) for n in pad(shape)],
-    }  # fmt: skip

@@ -1,9 +1,9 @@
 """Window: the geometry of ops that combine the elements under a window sliding over one to three spatial axes.
 
 Operands have batch axes and then the spatial ones: over the positions (x, dx) or over the windows (y, dy). Batch axes
-are merged; the one along which neighbours lie closest in memory may be the *inner* axis of a launch. Three launches come
-out: *points* with a vector of the inner axis (channels last), *tiles* of contiguous rows through shared memory, and
-points of single elements at any strides. The elements of a window are combined in one order in all of them.
+are merged; the one along which neighbours lie closest in memory may be the *inner* axis of a launch. Three launches
+come out: *points* with a vector of the inner axis (channels last), *tiles* of contiguous rows through shared memory,
+and points of single elements at any strides. The elements of a window are combined in one order in all of them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Windows:
         return tuple(min(size, n) for size, n in zip(sizes, self.in_extent, strict=True))  # type: ignore[return-value]
 
     def taps(self) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-        """For references: of each place in a window, in row-major order, the positions along the axes and which exist."""
+        """For references: of each place of a window, row-major, the positions along the axes, and which exist."""
         columns = [list(self._columns(axis)) for axis in range(3)]
         for a, b, c in np.ndindex(*(len(column) for column in columns)):
             picked = [columns[0][a], columns[1][b], columns[2][c]]
@@ -258,7 +258,7 @@ def tile_geometry(
         return found
     x = views[0]
     assert x is not None
-    if not windows.narrow or windows.in_extent[2] > 1 and found.space[0][2] != 1:
+    if not windows.narrow or (windows.in_extent[2] > 1 and found.space[0][2] != 1):
         return "x is not contiguous along the last axis"
     if any(s > r for s, r in zip(windows.stride, windows.reach, strict=True)):
         return "windows lie apart"

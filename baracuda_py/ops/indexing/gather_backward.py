@@ -51,7 +51,7 @@ def _gather_geometry(p: Problem) -> Geometry | str:
 
 
 class GatherBackwardPlan(Plan):
-    """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in the order of j (the gradient of gather)."""
+    """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
 
     op = "indexing.gather_backward"
     category = OpCategory.INDEXING
@@ -121,7 +121,7 @@ def _take_geometry(p: Problem) -> Geometry | str:
 
 
 class TakeBackwardPlan(Plan):
-    """dx[…, i, …] = sum of the slices dy[…, j…, …] over the j with indices[j…] = i, in the order of j (take's gradient)."""
+    """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
 
     op = "indexing.take_backward"
     category = OpCategory.INDEXING

@@ -110,9 +110,9 @@ class ScatterPlan(Plan):
     @staticmethod
     def case(draw: Any) -> ScatterDescriptor:
         if draw.integer(0, 3) == 0:  # lines long enough to be sorted
-            shape, index = draw.choice((((9,), (70,)), ((4100,), (1100,)), ((3, 8, 16), (3, 90, 16))))
-            return ScatterDescriptor(kind=draw.kind, shape=shape, index_shape=index, axis=-len(shape) + (len(shape) > 1),
-                                     element=draw.element)  # fmt: skip
+            long = (((9,), (70,), 0), ((4100,), (1100,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), -1))
+            shape, index, axis = draw.choice(long)
+            return ScatterDescriptor(kind=draw.kind, shape=shape, index_shape=index, axis=axis, element=draw.element)
         found = GatherPlan.case(draw)
         return ScatterDescriptor(
             kind=draw.kind, shape=found.shape, index_shape=found.index_shape, axis=found.axis, element=draw.element

@@ -110,9 +110,7 @@ class PoolDescriptor(Descriptor):
         """Where the windows lie."""
         if self.output_size is not None:
             return adaptive(self.spatial_shape, self.output_size)
-        return sliding(
-            self.spatial_shape, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
-        )
+        return sliding(self.spatial_shape, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     @cached_property
     def out_shape(self) -> tuple[int, ...]:
@@ -244,7 +242,9 @@ def pool_case(draw: Any, descriptor: type[PoolDescriptor], kind: PoolKind, **fac
         reach = (kernel - 1) * dilation + 1
         padding = draw.integer(0, reach // 2)
         least = max(1, reach - 2 * padding)
-        extent = least if tiny else least + draw.integer(0, 6) + (draw.choice((0, 16, 30)) if axis + 1 == spatial else 0)
+        extent = (
+            least if tiny else least + draw.integer(0, 6) + (draw.choice((0, 16, 30)) if axis + 1 == spatial else 0)
+        )
         axes.append((kernel, draw.integer(1, 4), padding, dilation, extent))
     kernel, stride, padding, dilation, shape = zip(*axes, strict=True)
     return descriptor(

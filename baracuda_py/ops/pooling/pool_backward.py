@@ -102,12 +102,16 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 _TEMPLATE = "pool_backward<baracuda::{{KIND}}Slope<{{T}}>, {{VEC}}, {}, baracuda::{{I}}>"
-_KERNELS = (
-    Kernel("across", _TEMPLATE.format("true"), PARAMS,
-           lambda kind: {"VEC": pool_widths(kind), "I": ("i32", "i64")}, threads=THREADS, min_blocks=2, unit="pool"),
-    Kernel("along", _TEMPLATE.format("false"), PARAMS,
-           lambda kind: {"VEC": pool_widths(kind)[:1], "I": ("i32", "i64")}, threads=THREADS, min_blocks=2, unit="pool"),
-)  # fmt: skip
+
+
+def _kernel(name: str, across: str, widths: slice) -> Kernel:
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        return {"VEC": pool_widths(kind)[widths], "I": ("i32", "i64")}
+
+    return Kernel(name, _TEMPLATE.format(across), PARAMS, axes, threads=THREADS, min_blocks=2, unit="pool")
+
+
+_KERNELS = (_kernel("across", "true", slice(2)), _kernel("along", "false", slice(1)))
 
 
 class PoolBackwardPlan(Plan):

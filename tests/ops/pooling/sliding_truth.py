@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+
+pairs = partial(zip, strict=True)
 
 
 def views(x, kernel, stride, padding, dilation, out, fill):
     """Windows of the last axes of x as (…, *out, *kernel): as_strided on a padded copy, long enough for ceil_mode."""
     axes = len(kernel)
     batch = x.shape[:-axes]
-    more = [(p, (o - 1) * s + (k - 1) * d + 1) for p, o, s, k, d in zip(padding, out, stride, kernel, dilation)]
-    shape = tuple(max(p + n, reach) for (p, reach), n in zip(more, x.shape[-axes:]))
+    more = [(p, (o - 1) * s + (k - 1) * d + 1) for p, o, s, k, d in pairs(padding, out, stride, kernel, dilation)]
+    shape = tuple(max(p + n, reach) for (p, reach), n in pairs(more, x.shape[-axes:]))
     plane = np.full((*batch, *shape), fill, np.result_type(x.dtype, type(fill)) if x.dtype.kind == "f" else x.dtype)
-    plane[(..., *(slice(p, p + n) for (p, _), n in zip(more, x.shape[-axes:])))] = x
+    plane[(..., *(slice(p, p + n) for (p, _), n in pairs(more, x.shape[-axes:])))] = x
     steps = plane.strides[-axes:]
     return np.lib.stride_tricks.as_strided(
         plane, (*batch, *out, *kernel),
-        (*plane.strides[:-axes], *(t * s for t, s in zip(steps, stride)), *(t * d for t, d in zip(steps, dilation))),
+        (*plane.strides[:-axes], *(t * s for t, s in pairs(steps, stride)),
+         *(t * d for t, d in pairs(steps, dilation))),
     )  # fmt: skip
 
 
@@ -38,7 +43,7 @@ def avg_pool(x, kernel, stride, padding, dilation, out, include_pad, divisor=Non
     if divisor is not None:
         return total / divisor
     extents = x.shape[-axes:]
-    inside = np.ones([n + 2 * p if include_pad else n for n, p in zip(extents, padding)])
+    inside = np.ones([n + 2 * p if include_pad else n for n, p in pairs(extents, padding)])
     around = (0,) * axes if include_pad else padding
     return total / flat(views(inside, kernel, stride, around, dilation, out, 0.0), axes).sum(-1)
 

@@ -105,7 +105,9 @@ def test_lp_as_torch(rank):
         np.testing.assert_allclose(y, wanted.detach(), rtol=1e-12)
         dy = RNG.standard_normal(y.shape)
         (grad,) = torch.autograd.grad(wanted, t, torch.tensor(dy))
-        got = bc.pool_backward(dy, x=x, y=y, kind="lp", spatial_rank=rank, kernel_size=kernel, stride=stride, norm_type=p)
+        got = bc.pool_backward(
+            dy, x=x, y=y, kind="lp", spatial_rank=rank, kernel_size=kernel, stride=stride, norm_type=p
+        )
         np.testing.assert_allclose(got, grad, atol=1e-12)
 
 
@@ -146,7 +148,9 @@ def test_a_window_without_an_element():
     y, indices = bc.max_pool1d(np.ones((1, 1), np.float32), kernel_size=2, dilation=4, padding=2, return_indices=True)
     np.testing.assert_array_equal(y, [[-np.inf]])
     np.testing.assert_array_equal(indices, [[-1]])
-    dx = bc.pool_backward(y, indices=indices, kind="max", shape=(1, 1), spatial_rank=1, kernel_size=2, dilation=4, padding=2)
+    dx = bc.pool_backward(
+        y, indices=indices, kind="max", shape=(1, 1), spatial_rank=1, kernel_size=2, dilation=4, padding=2
+    )
     np.testing.assert_array_equal(dx, [[0]])
     integers = bc.max_pool1d(np.ones((1, 1), np.int8), kernel_size=2, dilation=4, padding=2)
     np.testing.assert_array_equal(integers, [[-128]])
@@ -162,7 +166,11 @@ def test_norms_of_large_and_small_elements():
 
 def test_batches_of_no_element():
     assert bc.max_pool2d(np.ones((0, 3, 4, 4)), kernel_size=2).shape == (0, 3, 2, 2)
-    assert bc.pool_backward(np.ones((2, 0, 2)), kind="avg", shape=(2, 0, 4), spatial_rank=1, kernel_size=2).shape == (2, 0, 4)
+    assert bc.pool_backward(np.ones((2, 0, 2)), kind="avg", shape=(2, 0, 4), spatial_rank=1, kernel_size=2).shape == (
+        2,
+        0,
+        4,
+    )
 
 
 @pytest.mark.parametrize(
