@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
+from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Geometry, Step
-from .map import divider
+from ..core.variant import Geometry, Kernel, Step
+from .map import divider, widths
 
 THREADS = 256  # as in kernels/include/baracuda/window.cuh
 SMEM = 24 * 1024  # bytes of a tile: four blocks an SM where 99 KB are there, eight on larger ones
@@ -224,6 +226,47 @@ def lay_out(views: Sequence[View | None], spatial: int, lead: int | None) -> Win
     if len(shape) > AXES:
         return f"more than {AXES} batch axes remain after merging"
     return WindowLayout(tuple(views), spatial, shape, tuple(strides), inner, inner_strides, space)
+
+
+def window_kernels(template: str, params: Params) -> tuple[Kernel, Kernel]:
+    """The kernels of an op that combines: `template` calls them with {LAYOUT}, the launch policy, as last argument."""
+
+    def points(kind: ElementKind) -> Mapping[str, Any]:
+        return {"VEC": widths(kind.itemsize), "I": ("i32", "i64")}
+
+    def tile(kind: ElementKind) -> Mapping[str, Any]:
+        return {"VEC": widths(kind.itemsize)}
+
+    made = {
+        "points": (template.replace("{LAYOUT}", "baracuda::Points<{VEC}, baracuda::{I}>"), points),
+        "tile": (template.replace("{LAYOUT}", "baracuda::Tile<{VEC}>"), tile),
+    }
+    return tuple(  # type: ignore[return-value]
+        Kernel(name, call, params, axes, threads=THREADS, min_blocks=2, unit="window")
+        for name, (call, axes) in made.items()
+    )
+
+
+def window_geometry(
+    views: Sequence[View | None], spatial: int, windows: Windows, values: Mapping[str, Any] | None = None
+) -> Geometry | str:
+    """The launch of an op that combines: x first, then what is over the windows; `values` are its own parameters."""
+    found = lay_out(views, spatial, 0)
+    if isinstance(found, str):
+        return found
+    x = found.views[0]
+    assert x is not None
+    vec = widths(x.element.itemsize)[0]
+    if not found.together(0, vec):
+        tiles = tile_geometry(views, spatial, windows, values or {}, kernel="tile")
+        if not isinstance(tiles, str):
+            return tiles
+        vec = 1
+        if isinstance(found := lay_out(views, spatial, 1), str):
+            return found
+    return points_geometry(
+        found, windows, windows.out_extent, values or {}, kernel="points", vec=vec, axes={"VEC": vec}
+    )
 
 
 def points_geometry(

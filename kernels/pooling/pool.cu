@@ -9,12 +9,6 @@
 
 namespace baracuda {
 
-// Stores N neighbours of operand n: together where they lie so.
-template <int N, class T, class P> BARACUDA_D void put_neighbours(const P& p, int n, T* to, const Vec<T, N>& x) {
-  if (N == 1 || p.together >> n & 1) store(to, x);
-  else store_strided(to, static_cast<i64>(p.lane_strides[n]), x, N);
-}
-
 template <class T> struct MaxPool {
   using element = T;
   using A = conditional<is_integer<T>, T, acc_t<T>>;
@@ -97,10 +91,5 @@ template <class T> struct LpPool {
     return power == A(1) ? x : power == A(2) ? math::sqrt(x) : math::pow(x, A(1) / power);
   }
 };
-
-template <class F, int VEC, class I> BARACUDA_D void pool_points(const PoolParams& p) {
-  window_points<F, VEC, I, 3>(p, F(p));
-}
-template <class F, int VEC> BARACUDA_D void pool_tile(const PoolParams& p) { window_tile<F, VEC, 3>(p, F(p)); }
 
 }  // namespace baracuda

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
     Relative, Variant, Vjp, choice, element, extents, flag, functional, integer, number, operand, output, per_axis,
     spread,
 )  # fmt: skip
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...schedules.window import (
-    THREADS, Windows, adaptive, lay_out, points_geometry, sliding, tile_geometry, window_params,
-)  # fmt: skip
+from ...schedules.window import Windows, adaptive, sliding, window_geometry, window_kernels, window_params
 
 
 class PoolKind(enum.Enum):
@@ -131,20 +130,15 @@ class PoolArgs(Args):
 def check_indices(desc: PoolDescriptor, views: Mapping[str, Any]) -> None:
     """int32 holds every place of the spatial axes, or is refused."""
     indices = views["indices"]
-    places = int(np.prod(desc.spatial_shape, dtype=object))
+    places = math.prod(desc.spatial_shape)
     if indices is not None and indices.element is ElementKind.I32 and places > 2**31:
         raise InvalidProblemError(f"indices must be int64 for {places} places, got int32")
-
-
-def windowed(x: Any, windows: Windows, spatial: int) -> Any:
-    """x with its batch axes as one and three spatial axes."""
-    return x.reshape(-1, *windows.in_extent)
 
 
 def reference(desc: PoolDescriptor, *, x: Any, wanted: set[str]) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in: the places of all windows one after the other, in row-major order."""
     windows = desc.windows
-    planes = windowed(x, windows, desc.spatial_rank)
+    planes = x.reshape(math.prod(x.shape[: x.ndim - desc.spatial_rank]), *windows.in_extent)
     shape = (planes.shape[0], *windows.out_extent)
     found = [(planes[:, a[:, None, None], b[:, None], c], exists, (a, b, c)) for (a, b, c), exists in windows.taps()]
     indices = np.full(shape, -1, np.int64)
@@ -192,34 +186,7 @@ PARAMS = Params("PoolParams", x="ptr", y="ptr", indices="ptr", **POOL_FIELDS, **
 
 def _geometry(p: Problem) -> Geometry | str:
     desc: PoolDescriptor = p.desc
-    views, spatial, windows = (p.x, p.y, p.indices), desc.spatial_rank, desc.windows
-    values = pool_values(desc, p.indices)
-    vec = 16 // desc.element.itemsize
-    found = lay_out(views, spatial, 0)
-    if isinstance(found, str):
-        return found
-    if not found.together(0, vec):
-        tiles = tile_geometry(views, spatial, windows, values, kernel="tile")
-        if not isinstance(tiles, str):
-            return tiles
-        vec = 1
-        if isinstance(found := lay_out(views, spatial, 1), str):
-            return found
-    return points_geometry(found, windows, windows.out_extent, values, kernel="points", vec=vec, axes={"VEC": vec})
-
-
-def pool_widths(kind: ElementKind) -> tuple[int, int]:
-    """Elements of an access: 16 bytes, or one."""
-    return (16 // kind.itemsize, 1)
-
-
-_FUNCTOR = "baracuda::{KIND}<{T}>"
-_KERNELS = (
-    Kernel("points", f"pool_points<{_FUNCTOR}, {{VEC}}, baracuda::{{I}}>", PARAMS,
-           lambda kind: {"VEC": pool_widths(kind), "I": ("i32", "i64")}, threads=THREADS, min_blocks=2, unit="pool"),
-    Kernel("tile", f"pool_tile<{_FUNCTOR}, {{VEC}}>", PARAMS, lambda kind: {"VEC": pool_widths(kind)},
-           threads=THREADS, min_blocks=2, unit="pool"),
-)  # fmt: skip
+    return window_geometry((p.x, p.y, p.indices), desc.spatial_rank, desc.windows, pool_values(desc, p.indices))
 
 
 def pool_case(draw: Any, descriptor: type[PoolDescriptor], kind: PoolKind, **facts: Any) -> PoolDescriptor:
@@ -271,7 +238,8 @@ class PoolPlan(Plan):
     vjp = Vjp("PoolBackwardPlan", grads={"x": "dx"})
     variants = (
         Variant(
-            "window", _geometry, source="pooling/pool.cu", kernels=_KERNELS, elements=pool_elements,
+            "window", _geometry, source="pooling/pool.cu", elements=pool_elements,
+            kernels=window_kernels("window<baracuda::{KIND}<{T}>, 3, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(
                 lambda element, kind: Exact() if kind is PoolKind.MAX else Relative(2), batch_invariant=True
             ),
@@ -286,13 +254,9 @@ class PoolPlan(Plan):
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         check_indices(desc, views)
 
-    @classmethod
-    def flops(cls, desc: Any) -> int:
-        return 0
 
-
-def _function(kind: PoolKind, rank: int, is_adaptive: bool = False, plan: Any = None, suffix: str = "") -> Any:
-    name = f"{'adaptive_' if is_adaptive else ''}{kind.value}_pool{rank}d{suffix}"
+def _function(kind: PoolKind, rank: int, is_adaptive: bool = False) -> Any:
+    name = f"{'adaptive_' if is_adaptive else ''}{kind.value}_pool{rank}d"
     fixed: dict[str, Any] = {} if kind is PoolKind.AVG else {"count_include_pad": True, "divisor_override": None}
     fixed |= {} if kind is PoolKind.LP else {"norm_type": None}
     if is_adaptive:
@@ -300,7 +264,7 @@ def _function(kind: PoolKind, rank: int, is_adaptive: bool = False, plan: Any = 
                   "count_include_pad": True, "divisor_override": None}  # fmt: skip
     else:
         fixed["output_size"] = None
-    return functional(plan or PoolPlan, name, (plan or PoolPlan).__doc__, kind=kind, spatial_rank=rank, **fixed)
+    return functional(PoolPlan, name, kind=kind, spatial_rank=rank, **fixed)
 
 
 max_pool1d = _function(PoolKind.MAX, 1)

@@ -14,10 +14,9 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import INDICES
 from ...core.errors import UnsupportedError
+from ...schedules.map import widths
 from ...schedules.window import THREADS, lay_out, points_geometry, window_params
-from .pool import (
-    POOL_FIELDS, PoolDescriptor, PoolKind, check_indices, divisors, pool_case, pool_values, pool_widths,
-)  # fmt: skip
+from .pool import POOL_FIELDS, PoolDescriptor, PoolKind, check_indices, divisors, pool_case, pool_values
 
 
 def random_places(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
@@ -104,9 +103,9 @@ def _geometry(p: Problem) -> Geometry | str:
 _TEMPLATE = "pool_backward<baracuda::{{KIND}}Slope<{{T}}>, {{VEC}}, {}, baracuda::{{I}}>"
 
 
-def _kernel(name: str, across: str, widths: slice) -> Kernel:
+def _kernel(name: str, across: str, some: slice) -> Kernel:
     def axes(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": pool_widths(kind)[widths], "I": ("i32", "i64")}
+        return {"VEC": widths(kind.itemsize)[some], "I": ("i32", "i64")}
 
     return Kernel(name, _TEMPLATE.format(across), PARAMS, axes, threads=THREADS, min_blocks=2, unit="pool")
 

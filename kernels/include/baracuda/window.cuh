@@ -19,7 +19,7 @@
 //   begin(state)                before the first element
 //   add<PASS>(state, x, place)  the element x at the row-major place of the spatial axes
 //   put<N>(p, offset, states, windows)   write N outputs; offset[n] is the place of the first in operand n
-// and a functor G of the way back
+// and is made from the parameters; a functor G of the way back has
 //   element, Part<M>            the type of x, what M neighbouring windows hand back
 //   read<M>(p, offset, windows) that part
 //   own<N>(p, offset)           what N elements of x add to it themselves
@@ -98,6 +98,12 @@ template <class I, int N, class P> BARACUDA_D WindowItem<I, N> window_item(const
 // Offset of the position `at` of the spatial axes in operand n.
 template <class I, class P> BARACUDA_D I space_offset(const P& p, int n, I a, I b, I c) {
   return a * static_cast<I>(p.space[n][0]) + b * static_cast<I>(p.space[n][1]) + c * static_cast<I>(p.space[n][2]);
+}
+
+// Stores N neighbours of operand n: in one access where they lie together.
+template <int N, class T, class P> BARACUDA_D void put_neighbours(const P& p, int n, T* to, const Vec<T, N>& x) {
+  if (N == 1 || p.together >> n & 1) store(to, x);
+  else store_strided(to, static_cast<i64>(p.lane_strides[n]), x, N);
 }
 
 // ---- combining ------------------------------------------------------------------------------------------------------
@@ -241,6 +247,16 @@ template <class F, int VEC, int N, class P> BARACUDA_D void window_tile(const P&
     f.template put<1>(p, offset, state, w);
   }
 }
+
+// Which launch it is: a policy of the page's kernels.
+template <int VEC, class I> struct Points {
+  template <class F, int N, class P> static BARACUDA_D void run(const P& p) { window_points<F, VEC, I, N>(p, F(p)); }
+};
+template <int VEC> struct Tile {
+  template <class F, int N, class P> static BARACUDA_D void run(const P& p) { window_tile<F, VEC, N>(p, F(p)); }
+};
+// Combine with F, which is made from p; N operands, x first.
+template <class F, int N, class L, class P> BARACUDA_D void window(const P& p) { L::template run<F, N>(p); }
 
 // ---- the way back ---------------------------------------------------------------------------------------------------
 
