@@ -87,7 +87,9 @@ class Windows:
         else:
             start = windows * self.stride[axis] - self.padding[axis]
             count, step = np.full_like(windows, self.kernel[axis]), self.dilation[axis]
-        for k in range(int(count.max(initial=0))):
+        first = np.maximum(-(start // step), 0)
+        last = np.minimum(count, -((start - extent) // step))
+        for k in range(int(first.min()), int(last.max())):
             at = start + k * step
             exists = (k < count) & (at >= 0) & (at < extent)
             if exists.any():

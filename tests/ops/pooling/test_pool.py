@@ -10,11 +10,13 @@ import baracuda_py as bc
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.ops.pooling.pool import PoolDescriptor, PoolKind, PoolPlan
+from baracuda_py.ops.pooling.pool_backward import PoolBackwardDescriptor, PoolBackwardPlan
 from baracuda_py.testing import emulator
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.emulated import emulate
 from baracuda_py.testing.layouts import Placement, lay_out
 from baracuda_py.testing.operands import operands
+from baracuda_py.testing.places import call
 
 RNG = np.random.default_rng(3)
 SHAPES = [  # spatial shape, kernel_size, stride, padding, dilation, ceil_mode
@@ -248,6 +250,31 @@ def test_layouts_emulated(layouts):
             if (laid := ready.laid[name]) is not None:
                 ready.laid[name] = lay_out(laid.view, LAYOUTS[layout], 0xFF if name != "x" else None)
         emulate(PoolPlan.select(desc, device=emulator.emulated_device(9.0)), ready)
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_windows_beyond_32_bits(kind, channels_last, place):
+    """Padding makes a window of 2^30 places of three elements."""
+    x = RNG.standard_normal((3, 8)).astype(np.float32)
+    facts = {"shape": (8, 3) if channels_last else (3, 8), "spatial_rank": 1, "kernel_size": 2**30, "stride": 2}
+    facts |= {"padding": 2**29, "element": "float32", "kind": kind}
+    if kind == "avg":
+        facts["count_include_pad"] = False
+    x = np.ascontiguousarray(x.T) if channels_last else x
+    extent = x.shape[1]
+    desc = PoolDescriptor(**facts)
+    assert desc.out_shape == (len(x), extent // 2 + 1)
+    got = call(PoolPlan, desc, ["y"], place, x=x)["y"]
+    one = x.max(1) if kind == "max" else x.mean(1)
+    np.testing.assert_allclose(got, np.broadcast_to(one[:, None], got.shape), rtol=1e-6)
+    dy = np.ones(desc.out_shape, np.float32)
+    indices = np.broadcast_to(x.argmax(1)[:, None], dy.shape) if kind == "max" else None
+    back = PoolBackwardDescriptor(**facts)
+    dx = call(PoolBackwardPlan, back, ["dx"], place, dy=dy, indices=indices)["dx"]
+    count = desc.out_shape[1]
+    slopes = (np.arange(extent) == x.argmax(1)[:, None]) * count if kind == "max" else count / extent
+    np.testing.assert_allclose(dx, np.broadcast_to(slopes, x.shape), rtol=1e-6)
 
 
 def launched(x, y, **facts):
