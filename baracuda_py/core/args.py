@@ -61,7 +61,16 @@ class Operand:
     layout: str = "any"  # any | inner (last axis dense) | dense
     values: Any = None
     integer: bool = False
+    kinds: tuple[Any, ...] | None = None
     doc: str = ""
+
+    def serves(self, desc: Any) -> bool:
+        """Whether the descriptor's kind has this operand at all."""
+        return self.kinds is None or desc.kind in self.kinds
+
+    def required(self, desc: Any) -> bool:
+        """Whether a call must give it."""
+        return not self.optional or (self.kinds is not None and self.reads and desc.kind in self.kinds)
 
     @property
     def writes(self) -> bool:
@@ -95,31 +104,34 @@ class Operand:
 
 
 def _declare(role: str, shape: str, *, optional: bool = False, **facts: Any) -> Any:
+    optional = optional or facts.get("kinds") is not None
     spec = Operand("", role, tuple(shape.split()), optional=optional, **facts)
     default = None if optional else dataclasses.MISSING
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 
 def operand(shape: str = "", *, element: ElementRule = "element", optional: bool = False, broadcast: bool = False,
-            many: str | None = None, layout: str = "any", values: Any = None, doc: str = "") -> Any:  # fmt: skip
-    """An input.
+            many: str | None = None, layout: str = "any", values: Any = None, kinds: tuple[Any, ...] | None = None,
+            doc: str = "") -> Any:  # fmt: skip
+    """An input. `kinds`: those of a table op that have it, and then need it; None is what the others take.
 
     `values` is for tests: (low, high) bounds integers (descriptor attributes by name; high is exclusive), `Everywhere`
     means the whole range, a function (rng, desc, shape) makes anything else; floats are standard normal by default.
     """
     return _declare("in", shape, element=element, optional=optional, broadcast=broadcast, many=many, layout=layout,
-                    values=values, doc=doc)  # fmt: skip
+                    values=values, kinds=kinds, doc=doc)  # fmt: skip
 
 
 def output(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,
            inplace: tuple[str, ...] = (), needs: str | None = None, like: str | None = None, layout: str = "any",
-            doc: str = "") -> Any:  # fmt: skip
+           kinds: tuple[Any, ...] | None = None, doc: str = "") -> Any:  # fmt: skip
     """An output. `inplace` names operands it may be an identical view of; `needs` the optional input it goes with.
 
     `like` names an input that it goes with, that may broadcast, and whose shape and element it has: a gradient.
+    `kinds`: those of a table op that have it; it is optional then.
     """
     return _declare("out", shape, element=element, optional=optional, many=many, inplace=inplace, needs=needs or like,
-                    like=like, broadcast=like is not None, layout=layout, doc=doc)  # fmt: skip
+                    like=like, broadcast=like is not None, layout=layout, kinds=kinds, doc=doc)  # fmt: skip
 
 
 def inout(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,

@@ -58,9 +58,11 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
     for spec in arrays_of(plan.args):
         value = getattr(args, spec.name)
         if value is None:
-            if not spec.optional:
+            if spec.required(desc):
                 raise InvalidProblemError(f"{spec.name} is required, got None")
             views[spec.name] = None
+        elif not spec.serves(desc):
+            raise InvalidProblemError(f"{spec.name} is not for {desc.kind.value}; it must be None")  # type: ignore[attr-defined]
         elif spec.many:
             count = len(getattr(desc, spec.many))
             if not isinstance(value, (list, tuple)) or len(value) != count:
@@ -273,7 +275,7 @@ def dense_problem(plan: type[Spec], desc: Any, device: Device, optional: bool = 
     """The problem with dense, aligned operands: what a plan's own SKU describes."""
     views: Views = {}
     for spec in arrays_of(plan.args):
-        if spec.optional and not optional:
+        if not (spec.required(desc) or (optional and spec.serves(desc))):
             views[spec.name] = None
             continue
         kind = spec.elements(desc)[0]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..interop.arrays import package_name, read
 from . import config
-from .args import Operand, arrays_of, operands_of, scalars_of
+from .args import Operand, arrays_of, scalars_of
 from .checked import check_field, truth
 from .descriptor import Descriptor
 from .device import resolve_device
@@ -138,10 +138,12 @@ def functional(
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
-    inputs = [s for s in arrays_of(plan.args) if s.reads]
-    optional = [s for s in arrays_of(plan.args) if s.role == "out" and s.optional]
+    served = [s for s in arrays_of(plan.args) if s.kinds is None or fixed.get("kind", s.kinds[0]) in s.kinds]
+    inputs = [s for s in served if s.reads]
+    optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
-    head = [s.name for s in inputs if not s.optional] + [f"{s.name}=None" for s in inputs if s.optional]
+    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed)]
+    head = [s.name for s in required] + [f"{s.name}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
     scalars = {
@@ -161,19 +163,22 @@ def functional(
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
     attributes = "{" + ", ".join(f"{f!r}: {f}" for f in defaults) + ", 'element': element}"
-    returns = "{" + ", ".join(f"{s.name!r}: return_{s.name}" for s in optional) + "}"
-    passed = ", ".join(f"{s.name}={s.name}" for s in operands_of(plan.args) if s.role != "out")
+    asked = {s.name: f"return_{s.name}" if s in served else "False" for s in wanted if s.optional}
+    returns = "{" + ", ".join(f"{n!r}: {said}" for n, said in asked.items()) + "}"
+    passed = ", ".join(f"{n}={n}" for n in [*(s.name for s in inputs), *scalars])
     outs = [s.name for s in wanted]
     listed = "".join(f"{n}, " for n in outs)
     handed_over = f"    if entry.package == 'jax': {listed} = HANDED(entry, ({listed}), {lead}, out, stream)"
-    result = ", ".join(outs) if outs else ", ".join(s.name for s in inputs if s.role == "inout")
-    given = ", ".join([s.name for s in inputs] + [s.name for s in scalars_of(plan.args)])
+    results = [s.name for s in wanted if s in served]
+    result = ", ".join(results or [s.name for s in inputs if s.role == "inout"])
+    given = ", ".join([*(s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads), *scalars])
     direct = [
         "    if entry.direct is not None and out is None and stream is None:",
         f"        made = entry.direct.call({given})",
         "        if made is not MISS: return made",
     ]
-    arrays = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in arrays_of(plan.args)) + "}"
+    held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
+    arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
     every = (*defaults, *scalars, *(f"return_{s.name}" for s in optional), "element", "out", "stream", "preference")
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
@@ -198,7 +203,7 @@ def functional(
         f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
         *learn,
         *([handed_over] if outs and inputs else []),
-        f"    return {result}" if len(outs) <= 1 else f"    return RESULT(({result}), entry)",
+        f"    return {result}" if len(results) <= 1 else f"    return RESULT(({result}), entry)",
     ]
     cache: dict[Any, Entry] = {}
     _caches.append(cache)

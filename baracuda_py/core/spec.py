@@ -91,7 +91,7 @@ class Spec:
         """The fewest bytes to move: each required operand once."""
         total = 0
         for spec in arrays_of(cls.args):
-            if spec.optional:
+            if not spec.required(desc):
                 continue
             shapes = (
                 [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]

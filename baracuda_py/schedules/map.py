@@ -8,7 +8,7 @@ same code in each of them, so its bits never depend on the layout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..core.element import ElementKind
@@ -63,7 +63,7 @@ def lay_out(views: Sequence[View | None]) -> Merged | str:
     return Merged.of(views, (range(rank),), free=(0,))
 
 
-def _vector(found: Merged, vec: int) -> bool:
+def takes(found: Merged, vec: int) -> bool:
     """Whether the last axis falls into chunks of `vec` elements that every operand moves in one access."""
     (axes,) = found.groups
     return vec == 1 or (bool(axes.shape) and found.inner and axes.shape[-1] % vec == 0 and found.access(vec))
@@ -81,20 +81,24 @@ def map_geometry(
     if found.dense and (not axes.shape or found.access(options[0])):
         vec, each, kernel = options[0], 1, "flat"
     else:
-        vec = next(w for w in options if _vector(found, w))
+        vec = next(w for w in options if takes(found, w))
         each = 2 if vec > 1 else 4  # as `Strided` in map.cuh
         kernel = "strided"
     grid = max(1, -(-(axes.count // vec) // (THREADS * each)))
-    step = Step(kernel, (grid, 1, 1), {**(values or {}), **_constants(found, vec)}, {"VEC": vec}, THREADS)
+    step = Step(kernel, (grid, 1, 1), {**(values or {}), **chunked(found, vec)}, {"VEC": vec}, THREADS)
     return Geometry((step,), layout=found.layout(found.inner))
 
 
-def _constants(found: Merged, vec: int) -> Mapping[str, Any]:
-    """What `map_params` declares. Along the last axis the kernel counts chunks, so that extent and step are scaled."""
+def chunked(found: Merged, vec: int, words: Collection[int] = ()) -> Mapping[str, Any]:
+    """What `map_params` declares. Along the last axis the kernel counts chunks, so that extent and step are scaled.
+
+    words: the operands whose strides are in chunks of `vec` elements, too.
+    """
     (axes,) = found.groups
     chunks, splat = axes, 0
     if vec > 1 and axes.shape:
-        strides = tuple((*s[:-1], s[-1] * vec) for s in axes.strides)
+        scaled = [(*s[:-1], s[-1] * vec) for s in axes.strides]
+        strides = tuple(tuple(k // vec for k in s) if n in words else s for n, s in enumerate(scaled))
         chunks = Axes((*axes.shape[:-1], axes.shape[-1] // vec), strides)
         splat = sum(1 << i for i, s in enumerate(axes.strides) if s[-1] == 0)
     return {

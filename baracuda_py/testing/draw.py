@@ -163,7 +163,7 @@ def fill(
     for spec in arrays_of(plan.args):
         if not spec.reads:
             continue
-        if spec.optional and not present.get(spec.name, True):
+        if not spec.serves(desc) or not (spec.required(desc) or present.get(spec.name, True)):
             arrays[spec.name] = None
             continue
         kinds = spec.elements(desc)
@@ -180,6 +180,7 @@ def fill(
         s.name
         for s in arrays_of(plan.args)
         if s.role == "out"
+        and s.serves(desc)
         and present.get(s.name, True)
         and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
         and (s.like is None or arrays[s.like].dtype != np.bool_)

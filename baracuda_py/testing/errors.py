@@ -42,7 +42,7 @@ def wrong_calls(ready: Operands, wrap: Wrap, other: Wrap, host: bool) -> Iterato
     case = ready.case
     for spec in arrays_of(case.plan.args):
         held = ready.laid[spec.name]
-        if not spec.optional:
+        if spec.required(case.desc):
             yield Wrong("missing", spec.name, {spec.name: None})
         if held is None or held == []:
             continue

@@ -46,7 +46,7 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
     present = {s.name: draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional and s.reads}
     case = fill(plan, desc, draw.seed(), present, smooth=True, kind=draw.kind)
     rng = draw.seed()
-    outputs = frozenset(s.name for s in arrays_of(plan.args) if s.role == "out")
+    outputs = frozenset(s.name for s in arrays_of(plan.args) if s.role == "out" and s.serves(desc))
     outputs = frozenset(n for n in outputs if _possible(plan, n, case.arrays))
     point = values(case)
     if any(np.asarray(a).dtype.kind == "f" and not np.isfinite(a).all() for v in point.values() for a in _list(v)):
@@ -104,6 +104,9 @@ def _gradients(
     given: dict[str, Any] = {}
     for spec in operands_of(backward.args):
         if not (spec.reads or spec.role == "scalar"):
+            continue
+        if not spec.serves(twin):
+            given[spec.name] = None
             continue
         if spec.name[:1] == "d" and spec.name[1:] in cotangents:
             given[spec.name] = cotangents[spec.name[1:]]

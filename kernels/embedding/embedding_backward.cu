@@ -1,24 +1,19 @@
 // embedding_backward   dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, in token order
 //
-// count, place   a stable counting sort of the tokens by row. Block (range, part) reads one part of the tokens and has
-//                the rows of one range: it counts them, then writes each token to its place, which is the number of
-//                rows before it, of parts before this one and of tokens before it. Counts are integers, so their
-//                atomics have no order. sum            the sorted tokens of a row are cut into chunks of 32 from the
-//                row's start. Slot k owns the chunks that start at places [32 k, 32 k + 32): at most one chunk of an
-//                earlier row, then the rows that start there. A row of one chunk is written at once; chunks of longer
-//                rows go to `partial`. More blocks write the rows without tokens. merge          adds the chunks of a
-//                row: eight stripes, chunk j to stripe j % 8 in order, then the stripes in order.
+// count, place   a stable counting sort of the tokens by row (segments.cuh).
+// sum            the sorted tokens of a row are cut into chunks of 32 from the row's start. Slot k owns the chunks that
+//                start at places [32 k, 32 k + 32): at most one chunk of a row from before, then the rows that start
+//                there. A row of one chunk is written at once; the chunks of others go to `partial`. Further blocks
+//                write the rows without tokens.
+// merge          adds the chunks of a row: eight stripes, chunk j to stripe j % 8, then the stripes in order.
 //
 // The order of a row's sum is fixed by its number of tokens alone.
 #include <baracuda/index.cuh>
-#include <baracuda/reduce.cuh>
+#include <baracuda/segments.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
 
-constexpr int sort_threads = 1024;
-constexpr int sort_warps = sort_threads / warp_size;
-constexpr int range_rows = 4096;
 constexpr int chunk_tokens = 32;
 constexpr int sum_threads = 128;
 constexpr int max_groups = 16;  // slots of a block; the page keeps lanes at 8 or more
@@ -43,130 +38,15 @@ BARACUDA_D i64 token_row(const EmbeddingBackwardParams& p, i64 token) {
   return known && row != p.padding_row ? row : -1;
 }
 
-struct SortBlock {
-  int range, part;
-  i64 first_row;
-  int rows;       // rows of the range that exist, rounded up to a multiple of four: those that are counted
-  i64 begin, end;  // tokens of the part: whole tiles of sort_threads except the last
-};
-BARACUDA_D SortBlock sort_block(const EmbeddingBackwardParams& p) {
-  SortBlock s;
-  s.range = static_cast<int>(blockIdx.x) % p.ranges;
-  s.part = static_cast<int>(blockIdx.x) / p.ranges;
-  s.first_row = static_cast<i64>(s.range) * range_rows;
-  s.rows = static_cast<int>(round_up(min(p.num_embeddings - s.first_row, static_cast<i64>(range_rows)), i64(4)));
-  const i64 share = round_up(div_up(p.tokens, static_cast<i64>(p.parts)), static_cast<i64>(sort_threads));
-  s.begin = min(s.part * share, p.tokens);
-  s.end = min(s.begin + share, p.tokens);
-  return s;
+BARACUDA_D SegmentSort token_sort(const EmbeddingBackwardParams& p) {
+  return {p.tokens, p.num_embeddings, p.ranges, p.parts, range_rows, static_cast<i32*>(p.counts),
+          static_cast<i32*>(p.totals), static_cast<i32*>(p.starts), static_cast<i32*>(p.order), static_cast<i32*>(p.rows)};
 }
-
-// counts[part][row] for the rows of the range, totals[part][range] their sum.
 BARACUDA_D void embedding_count(const EmbeddingBackwardParams& p) {
-  __shared__ i32 count[range_rows];
-  const SortBlock s = sort_block(p);
-  for (int i = threadIdx.x; i < s.rows; i += sort_threads) count[i] = 0;
-  __syncthreads();
-  i32 mine = 0;
-#pragma unroll 4
-  for (i64 token = s.begin + threadIdx.x; token < s.end; token += sort_threads) {
-    const i64 row = token_row(p, token) - s.first_row;
-    if (row >= 0 && row < range_rows) {
-      atomicAdd(&count[row], 1);
-      ++mine;
-    }
-  }
-  const i32 total = block_reduce<Sum, sort_threads>(mine);  // its barriers also complete the counts
-  i32* out = static_cast<i32*>(p.counts) + (static_cast<i64>(s.part) * p.ranges + s.range) * range_rows;
-  for (int i = threadIdx.x; i < s.rows; i += sort_threads) out[i] = count[i];
-  if (threadIdx.x == 0) static_cast<i32*>(p.totals)[s.part * p.ranges + s.range] = total;
+  segment_count(token_sort(p), static_cast<int>(blockIdx.x), [&](i64 token) { return token_row(p, token); });
 }
-
 BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
-  constexpr int own = range_rows / sort_threads;
-  __shared__ i32 next[range_rows];  // the place of the range's next token of each row
-  __shared__ i32 scratch[sort_warps];
-  __shared__ i32 found[sort_warps];
-  __shared__ i32 list_token[sort_threads];
-  __shared__ i32 list_row[sort_threads];
-  const SortBlock s = sort_block(p);
-  const int lane = lane_id(), warp = threadIdx.x / warp_size;
-
-  // Tokens of the ranges before this one.
-  i32 before = 0;
-  for (i32 i = threadIdx.x; i < p.parts * p.ranges; i += sort_threads) {
-    if (i % p.ranges < s.range) before += static_cast<const i32*>(p.totals)[i];
-  }
-  before = block_reduce<Sum, sort_threads>(before);
-
-  // For this range's rows: where each starts, and how many tokens of it earlier parts have.
-  i32 all[own], earlier[own], sum = 0;
-#pragma unroll
-  for (int k = 0; k < own; ++k) all[k] = earlier[k] = 0;
-  const i64 pitch = static_cast<i64>(p.ranges) * range_rows;
-  const i32* counts = static_cast<const i32*>(p.counts) + s.first_row + threadIdx.x * own;
-#pragma unroll 4
-  for (int part = 0; part < (static_cast<int>(threadIdx.x) * own < s.rows ? p.parts : 0); ++part) {
-    const auto n = load<own>(counts + part * pitch);
-#pragma unroll
-    for (int k = 0; k < own; ++k) {
-      all[k] += n[k];
-      if (part < s.part) earlier[k] += n[k];
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < own; ++k) sum += all[k];
-  i32 start = before + block_scan<Sum, sort_threads>(sum, scratch) - sum;
-#pragma unroll
-  for (int k = 0; k < own; ++k) {
-    const int row = threadIdx.x * own + k;
-    next[row] = start + earlier[k];
-    if (s.part == 0) static_cast<i32*>(p.starts)[s.first_row + row] = start;
-    start += all[k];
-  }
-  if (s.part == 0 && s.range == p.ranges - 1 && threadIdx.x == sort_threads - 1) {
-    static_cast<i32*>(p.starts)[s.first_row + range_rows] = start;
-  }
-  __syncthreads();
-
-  // Tile by tile, the tokens of the range are listed in order; then the first warp places the list, 32 at a time, each
-  // token behind those of its own row before it. Two barriers a tile suffice: `found` is read and the list written
-  // between them; the list is read after the second, and then no warp is past the first barrier of the next tile.
-  i32* order = static_cast<i32*>(p.order);
-  i32* rows = static_cast<i32*>(p.rows);
-  for (i64 tile = s.begin; tile < s.end; tile += sort_threads) {
-    const i64 token = tile + threadIdx.x;
-    const i64 row = token < s.end ? token_row(p, token) - s.first_row : -1;
-    const bool mine = row >= 0 && row < range_rows;
-    const u32 mask = __ballot_sync(full_warp, mine);
-    if (lane == 0) found[warp] = __popc(mask);
-    __syncthreads();
-    const i32 n = found[lane];
-    const i32 earlier_warps = warp_reduce<Sum>(lane < warp ? n : 0);
-    const i32 total = warp_reduce<Sum>(n);
-    if (mine) {
-      const int at = earlier_warps + __popc(mask & ((1u << lane) - 1u));
-      list_token[at] = static_cast<i32>(token);
-      list_row[at] = static_cast<i32>(row);
-    }
-    __syncthreads();
-    if (warp == 0) {
-      for (i32 i = lane; i - lane < total; i += warp_size) {
-        const bool some = i < total;
-        const i32 r = some ? list_row[i] : -1 - lane;  // an idle lane matches no other
-        const u32 same = __match_any_sync(full_warp, r);
-        const i32 rank = __popc(same & ((1u << lane) - 1u));
-        const i32 base = some ? next[r] : 0;
-        __syncwarp();
-        if (some) {
-          if (rank == 0) next[r] = base + __popc(same);
-          order[base + rank] = list_token[i];
-          rows[base + rank] = static_cast<i32>(s.first_row) + r;
-        }
-        __syncwarp();
-      }
-    }
-  }
+  segment_place(token_sort(p), static_cast<int>(blockIdx.x), [&](i64 token) { return token_row(p, token); });
 }
 
 // ---- the sums -------------------------------------------------------------------------------------------------------

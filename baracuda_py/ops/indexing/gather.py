@@ -1,0 +1,141 @@
+"""gather: y[i, j, …] = x[i, index[i, j, …], …] along one axis (torch.gather, numpy.take_along_axis)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element,
+    extents, functional, integer, operand, output,
+)  # fmt: skip
+from ...core.element import ALL, FP8, INDICES
+from ...core.errors import InvalidProblemError
+from ...schedules.gather import gather_geometry, gather_kernel, gather_params
+
+MOVED = (*ALL, *FP8)  # elements that are copied as they are
+
+
+def settle_axis(desc: Any) -> None:
+    """`axis` counted from the front; raises where `shape` has none."""
+    rank = len(desc.shape)
+    if not -rank <= desc.axis < rank:
+        allowed = f"lie in [{-rank}, {rank})" if rank else "name an axis, of which x has none"
+        raise InvalidProblemError(f"axis must {allowed} for shape {desc.shape}, got {desc.axis}")
+    if desc.axis < 0:
+        object.__setattr__(desc, "axis", desc.axis + rank)
+
+
+def random_index(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Mostly in range, at times just outside or far from it."""
+    extent = desc.shape[desc.axis]
+    far = rng.choice((-1, extent, -(2**31), 2**31 - 1), shape)
+    return np.where(rng.random(shape) < 0.1, far, rng.integers(0, max(extent, 1), shape))
+
+
+def out_of_range(desc: Any, index: Any) -> str | None:
+    """What is wrong with an index, or None."""
+    extent = desc.shape[desc.axis]
+    if ((np.asarray(index) < 0) | (np.asarray(index) >= extent)).any():
+        return f"an index must lie in [0, {extent})"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherDescriptor(Descriptor):
+    """x has shape `shape`, index and y `index_shape`: of the same rank, and no longer than x except along `axis`."""
+
+    shape: tuple[int, ...] = extents()
+    index_shape: tuple[int, ...] = extents()
+    axis: int = integer()
+    element: ElementKind = element(MOVED)
+
+    def validate(self) -> None:
+        """An axis of x, and an index within its other axes."""
+        settle_axis(self)
+        if len(self.index_shape) != len(self.shape) or any(
+            n > m for a, (n, m) in enumerate(zip(self.index_shape, self.shape, strict=True)) if a != self.axis
+        ):
+            raise InvalidProblemError(
+                f"index must have the rank of x and no longer axes but axis {self.axis}, got shape {self.index_shape} "
+                f"for {self.shape}"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class GatherArgs(Args):
+    """Any strides; index is int64 or int32."""
+
+    x: Array = operand("*shape")
+    index: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    y: Array = output("*index_shape")
+
+
+def reference(desc: GatherDescriptor, *, x: Any, index: Any) -> Mapping[str, Any]:
+    """NumPy on the stored values."""
+    extent = desc.shape[desc.axis]
+    if not extent or 0 in desc.index_shape:
+        return {"y": np.zeros(desc.index_shape, x.dtype)}
+    known = (index >= 0) & (index < extent)
+    part = x[tuple(slice(None) if a == desc.axis else slice(0, n) for a, n in enumerate(desc.index_shape))]
+    picked = np.take_along_axis(part, np.where(known, index, 0), desc.axis)
+    return {"y": np.where(known, picked, np.zeros((), x.dtype))}
+
+
+PARAMS = gather_params("GatherParams", "index")
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    axis = p.desc.axis
+    base = (*p.x.strides[:axis], 0, *p.x.strides[axis + 1 :])
+    return gather_geometry(p.y, p.index, p.x, axis, base, p.index.strides, "index")
+
+
+class GatherPlan(Plan):
+    """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree).
+
+    An index outside [0, extent), negative ones included, reads nothing and gives 0.
+    """
+
+    op = "indexing.gather"
+    descriptor = GatherDescriptor
+    args = GatherArgs
+    raw = True
+    reference = staticmethod(reference)
+    vjp = Vjp("GatherBackwardPlan", grads={"x": "dx"})
+    value_policy = "an index outside [0, extent of the axis), negative ones included, yields 0"
+    variants = (
+        Variant(
+            "words", _geometry, source="indexing/gather.cu", kernels=(gather_kernel(PARAMS),),
+            elements=MOVED, guarantee=Guarantee(native=True, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> GatherDescriptor:
+        shape = draw.shape(1, 4, 0, 9)
+        axis = draw.integer(-len(shape), len(shape) - 1)
+        last = draw.sizes(1, 16, 3)  # rows that a broadcast index moves whole
+        shape = (*shape, last) if axis >= 0 else shape
+        less = draw.flag()
+        index = tuple(
+            draw.integer(0, 9) if a == axis % len(shape) else n - (less and n > 1) for a, n in enumerate(shape)
+        )
+        return GatherDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        return out_of_range(desc, arrays["index"])
+
+    @classmethod
+    def bytes(cls, desc: GatherDescriptor) -> int:
+        count = int(np.prod(desc.index_shape, dtype=object))
+        return count * (8 + desc.element.itemsize) + min(count, int(np.prod(desc.shape, dtype=object))) * (
+            desc.element.itemsize
+        )
+
+
+gather = functional(GatherPlan)

@@ -1,0 +1,152 @@
+"""gather_backward and take_backward: dx = dy added up at the positions that were read, in their order; no atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
+    functional, operand, output,
+)  # fmt: skip
+from ...core.element import INDICES
+from ...schedules.scatter import Tokens, scatter_geometry, scatter_kernels, scatter_params
+from .gather import GatherDescriptor, GatherPlan, out_of_range, random_index
+from .scatter import along_axis, scattered
+from .take import TakeDescriptor, TakePlan
+
+_ADD = "baracuda::ScatterAdd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherBackwardDescriptor(GatherDescriptor):
+    """The forward's fields."""
+
+    element: ElementKind = element(FLOATS)
+
+
+@dataclass(slots=True, kw_only=True)
+class GatherBackwardArgs(Args):
+    """Any strides; dx is written whole."""
+
+    dy: Array = operand("*index_shape")
+    index: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    dx: Array = output("*shape")
+
+
+def gather_reference(desc: GatherBackwardDescriptor, *, dy: Any, index: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in: token by token."""
+    return {"dx": scattered(desc, np.zeros(desc.shape, dy.dtype), index, dy, True)}
+
+
+GATHER_PARAMS = scatter_params("GatherBackwardParams")
+
+
+def _gather_geometry(p: Problem) -> Geometry | str:
+    tokens = along_axis(p.dx, p.index, p.dy, p.desc.axis)
+    return scatter_geometry(p.dx, None, p.desc.axis, tokens, {"y": "dx", "x": "@null", "src": "dy"})
+
+
+class GatherBackwardPlan(Plan):
+    """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+
+    op = "indexing.gather_backward"
+    direction = "backward"
+    descriptor = GatherBackwardDescriptor
+    args = GatherBackwardArgs
+    reference = staticmethod(gather_reference)
+    value_policy = "what an index outside [0, extent of the axis) read hands nothing back"
+    variants = (
+        Variant(
+            "sorted", _gather_geometry, source="indexing/scatter.cu",
+            kernels=scatter_kernels(GATHER_PARAMS, _ADD), guarantee=Guarantee(Relative(2)),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> GatherBackwardDescriptor:
+        found = GatherPlan.case(draw)
+        shape, index, axis = found.shape, found.index_shape, found.axis
+        if draw.integer(0, 3) == 0:
+            shape, index, axis = draw.choice((((9,), (70,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), 1)))
+        return GatherBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        return out_of_range(desc, arrays["index"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeBackwardDescriptor(TakeDescriptor):
+    """The forward's fields."""
+
+    element: ElementKind = element(FLOATS)
+
+
+@dataclass(slots=True, kw_only=True)
+class TakeBackwardArgs(Args):
+    """Any strides; dx is written whole."""
+
+    dy: Array = operand("*out_shape")
+    indices: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    dx: Array = output("*shape")
+
+
+def take_reference(desc: TakeBackwardDescriptor, *, dy: Any, indices: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in: slice by slice."""
+    dx = np.zeros((desc.shape[desc.axis], *desc.shape[: desc.axis], *desc.shape[desc.axis + 1 :]), dy.dtype)
+    known = (indices >= 0) & (indices < desc.shape[desc.axis])
+    many = range(desc.axis, desc.axis + len(desc.index_shape))
+    slices = np.moveaxis(dy, list(many), range(len(many)))
+    np.add.at(dx, indices[known], slices[known])
+    return {"dx": np.moveaxis(dx, 0, desc.axis)}
+
+
+TAKE_PARAMS = scatter_params("TakeBackwardParams")
+
+
+def _take_geometry(p: Problem) -> Geometry | str:
+    axis, many = p.desc.axis, len(p.indices.shape)
+    own = p.dy.strides[axis : axis + many]
+    others = (*p.dy.strides[:axis], 0, *p.dy.strides[axis + many :])
+    tokens = Tokens(
+        p.dy, p.indices, others, (0,) * len(p.dx.shape), p.dx.shape, p.indices.shape, (p.indices.strides, own)
+    )
+    names = {"y": "dx", "x": "@null", "src": "dy", "index": "indices"}
+    return scatter_geometry(p.dx, None, axis, tokens, names)
+
+
+class TakeBackwardPlan(Plan):
+    """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
+
+    op = "indexing.take_backward"
+    direction = "backward"
+    descriptor = TakeBackwardDescriptor
+    args = TakeBackwardArgs
+    reference = staticmethod(take_reference)
+    value_policy = "what an index outside [0, extent of the axis) read hands nothing back"
+    variants = (
+        Variant(
+            "sorted", _take_geometry, source="indexing/scatter.cu",
+            kernels=scatter_kernels(TAKE_PARAMS, _ADD), guarantee=Guarantee(Relative(2)),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> TakeBackwardDescriptor:
+        found = TakePlan.case(draw)
+        shape, index, axis = found.shape, found.index_shape, found.axis
+        if draw.integer(0, 2) == 0:
+            shape, index, axis = draw.choice((((9, 16), (10, 9), 0), ((3, 9), (70,), 1), ((4100,), (2, 600), 0)))
+        return TakeBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        return out_of_range(desc, arrays["indices"])
+
+
+gather_backward = functional(GatherBackwardPlan)
+take_backward = functional(TakeBackwardPlan)

@@ -1,0 +1,110 @@
+"""take: slices of x along one axis, picked by an array of positions (numpy.take, torch.index_select)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element,
+    extents, functional, integer, operand, output,
+)  # fmt: skip
+from ...core.element import INDICES
+from ...schedules.gather import gather_geometry, gather_kernel, gather_params
+from .gather import MOVED, out_of_range, random_index, settle_axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeDescriptor(Descriptor):
+    """x has shape `shape`; in y the axes of `indices` (index_shape, any rank) stand in the place of `axis`."""
+
+    shape: tuple[int, ...] = extents()
+    index_shape: tuple[int, ...] = extents()
+    axis: int = integer(0)
+    element: ElementKind = element(MOVED)
+
+    def validate(self) -> None:
+        """An axis of x."""
+        settle_axis(self)
+
+    @cached_property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of y."""
+        return (*self.shape[: self.axis], *self.index_shape, *self.shape[self.axis + 1 :])
+
+
+@dataclass(slots=True, kw_only=True)
+class TakeArgs(Args):
+    """Any strides; indices are int64 or int32."""
+
+    x: Array = operand("*shape")
+    indices: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    y: Array = output("*out_shape")
+
+
+def reference(desc: TakeDescriptor, *, x: Any, indices: Any) -> Mapping[str, Any]:
+    """NumPy on the stored values."""
+    extent = desc.shape[desc.axis]
+    known = (indices >= 0) & (indices < extent)
+    if not known.any():
+        return {"y": np.zeros(desc.out_shape, x.dtype)}
+    y = np.take(x, np.where(known, indices, 0), desc.axis)
+    trailing = (1,) * (len(desc.shape) - desc.axis - 1)
+    return {"y": np.where(known.reshape(known.shape + trailing), y, np.zeros((), x.dtype))}
+
+
+PARAMS = gather_params("TakeParams", "indices")
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    axis, x, indices = p.desc.axis, p.x, p.indices
+    lead, trail = x.strides[:axis], x.strides[axis + 1 :]
+    base = (*lead, *(0,) * len(indices.shape), *trail)
+    shared = (*(0,) * len(lead), *indices.strides, *(0,) * len(trail))
+    return gather_geometry(p.y, indices, x, axis, base, shared, "indices")
+
+
+class TakePlan(Plan):
+    """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis).
+
+    An index outside [0, extent), negative ones included, reads nothing and gives a slice of 0.
+    """
+
+    op = "indexing.take"
+    descriptor = TakeDescriptor
+    args = TakeArgs
+    raw = True
+    reference = staticmethod(reference)
+    vjp = Vjp("TakeBackwardPlan", grads={"x": "dx"})
+    value_policy = "an index outside [0, extent of the axis), negative ones included, yields a slice of zeros"
+    variants = (
+        Variant(
+            "words", _geometry, source="indexing/gather.cu", kernels=(gather_kernel(PARAMS),),
+            elements=MOVED, guarantee=Guarantee(native=True, batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> TakeDescriptor:
+        shape = (*draw.shape(0, 2, 0, 7), draw.integer(0, 9), *draw.choice(((), (16,), (3,), (2, 4), (12,))))
+        return TakeDescriptor(
+            shape=shape, index_shape=draw.shape(0, 2, 0, 9), axis=draw.integer(-len(shape), len(shape) - 1),
+            element=draw.element,
+        )  # fmt: skip
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        return out_of_range(desc, arrays["indices"])
+
+    @classmethod
+    def bytes(cls, desc: TakeDescriptor) -> int:
+        written, read = (int(np.prod(s, dtype=object)) for s in (desc.out_shape, desc.shape))
+        return 8 * int(np.prod(desc.index_shape, dtype=object)) + (written + min(written, read)) * desc.element.itemsize
+
+
+take = functional(TakePlan)
+index_select = functional(TakePlan, "index_select")

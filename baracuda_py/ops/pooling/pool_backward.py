@@ -1,0 +1,146 @@
+"""pool_backward: dx from dy, each element a sum over the windows that hold it; no atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    Variant, functional, operand, output,
+)  # fmt: skip
+from ...core.element import INDICES
+from ...core.errors import UnsupportedError
+from ...schedules.map import widths
+from ...schedules.window import THREADS, lay_out, points_geometry, window_params
+from .pool import POOL_FIELDS, PoolDescriptor, PoolKind, check_indices, divisors, pool_case, pool_values
+
+
+def random_places(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Saved places as a forward makes them: mostly one that the window has, now and then none of its own."""
+    windows = desc.windows
+    places = np.full((int(np.prod(shape[: len(shape) - desc.spatial_rank])), *windows.out_extent), -1)
+    for (a, b, c), exists in windows.taps():
+        place = (a[:, None, None] * windows.in_extent[1] + b[:, None]) * windows.in_extent[2] + c
+        places = np.where(exists & ((places < 0) | (rng.random(places.shape) < 0.4)), place, places)
+    lost = rng.random(places.shape) < 0.05
+    return np.where(lost, rng.integers(-3, int(np.prod(windows.in_extent)) + 3, places.shape), places).reshape(shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolBackwardDescriptor(PoolDescriptor):
+    """The forward's fields."""
+
+    def validate(self) -> None:
+        """As the forward, for floats."""
+        if self.element not in FLOATS:
+            raise UnsupportedError(f"element {self.element} has no gradient; it may be one of {FLOATS}")
+        PoolDescriptor.validate(self)
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolBackwardArgs(Args):
+    """Any strides. max takes the forward's `indices`, lp its x and y, avg neither."""
+
+    dy: Array = operand("*out_shape")
+    x: Array | None = operand("*shape", kinds=(PoolKind.LP,))
+    y: Array | None = operand("*out_shape", kinds=(PoolKind.LP,), values=(0.5, 2.0))
+    indices: Array | None = operand("*out_shape", element=INDICES[::-1], kinds=(PoolKind.MAX,), values=random_places)
+    dx: Array = output("*shape")
+
+
+def reference(desc: PoolBackwardDescriptor, *, dy: Any, x: Any, y: Any, indices: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in: place by place of all windows."""
+    windows = desc.windows
+    shape = (int(np.prod(desc.shape[: len(desc.shape) - desc.spatial_rank])), *windows.in_extent)
+    grids = (shape[0], *windows.out_extent)
+    dx, slopes = np.zeros(shape, dy.dtype), dy.reshape(grids)
+    if desc.kind is PoolKind.AVG:
+        slopes = slopes / divisors(desc).astype(dy.dtype)
+    for (a, b, c), exists in windows.taps():
+        at = np.broadcast_arrays(a[:, None, None], b[:, None], c)
+        part = slopes
+        if desc.kind is PoolKind.MAX:
+            place = (at[0] * windows.in_extent[1] + at[1]) * windows.in_extent[2] + at[2]
+            part = np.where(indices.reshape(grids) == place, part, dy.dtype.type(0))
+        elif desc.kind is PoolKind.LP:
+            own, norm = x.reshape(shape)[:, at[0], at[1], at[2]], y.reshape(grids)
+            power = dy.dtype.type(desc.norm_type) - dy.dtype.type(1)
+            size = np.where((own == 0) | (norm == 0), 0, (np.abs(own) / norm) ** power)
+            part = np.asarray(part * np.copysign(size, own), dy.dtype)
+        picked = tuple(axis[exists] for axis in at)
+        np.add.at(dx, (slice(None), *picked), part[:, exists])
+    return {"dx": dx.reshape(desc.shape)}
+
+
+PARAMS = Params(
+    "PoolBackwardParams", dx="ptr", x="ptr", dy="ptr", indices="ptr", y="ptr", **POOL_FIELDS, **window_params(5)
+)
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc: PoolBackwardDescriptor = p.desc
+    views, spatial, windows = (p.dx, p.x, p.dy, p.indices, p.y), desc.spatial_rank, desc.windows
+    values = pool_values(desc, p.indices)
+    vec, across, kernel = 16 // desc.element.itemsize, True, "across"
+    found = lay_out(views, spatial, 0)
+    if isinstance(found, str):
+        return found
+    if not all(found.together(i, vec) for i in range(len(views))):
+        rows = lay_out(views, spatial, None)
+        if not isinstance(rows, str) and all(rows.together(i, vec, "last") for i in (0, 1)):
+            found, across, kernel = rows, False, "along"
+        else:
+            vec = 1
+    return points_geometry(
+        found, windows, windows.in_extent, values, kernel=kernel, vec=vec, axes={"VEC": vec}, across=across
+    )
+
+
+_TEMPLATE = "pool_backward<baracuda::{{KIND}}Slope<{{T}}>, {{VEC}}, {}, baracuda::{{I}}>"
+
+
+def _kernel(name: str, across: str, some: slice) -> Kernel:
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        return {"VEC": widths(kind.itemsize)[some], "I": ("i32", "i64")}
+
+    return Kernel(name, _TEMPLATE.format(across), PARAMS, axes, threads=THREADS, min_blocks=2)
+
+
+_KERNELS = (_kernel("across", "true", slice(2)), _kernel("along", "false", slice(1)))
+
+
+class PoolBackwardPlan(Plan):
+    """dx[..., i] = sum over the windows that hold i of what they hand back, in the windows' row-major order.
+
+    max: dy where the saved index is i. avg: dy over the forward's divisor. lp: dy sign(x) (|x| / y)^(p - 1), 0 where x
+    or y is 0.
+    """
+
+    op = "pooling.pool_backward"
+    direction = "backward"
+    kinds = PoolKind
+    descriptor = PoolBackwardDescriptor
+    args = PoolBackwardArgs
+    reference = staticmethod(reference)
+    value_policy = "an index that names no place of its window hands nothing back"
+    variants = (
+        Variant(
+            "window", _geometry, source="pooling/pool_backward.cu", kernels=_KERNELS,
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> PoolBackwardDescriptor:
+        return pool_case(draw, PoolBackwardDescriptor, draw.kind, element=draw.element)  # type: ignore[return-value]
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        check_indices(desc, views)
+
+
+pool_backward = functional(PoolBackwardPlan)

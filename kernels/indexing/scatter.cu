@@ -1,0 +1,115 @@
+// scatter    y = x (or 0), then y[…, index[…, l, …], …] = or += src[…, l, …] along one axis, l in order; no atomics
+//
+// Every element of y is made by one thread, from x and the tokens l that its index names, one after the other:
+//   scatter_few        it looks at all of the line's indices (up to 64)
+//   count, place       sort the tokens of every line by index, stably (segments.cuh)
+//   scatter_sorted     it takes those that the sort put together, four loads in flight
+// A *line* is what shares no index with others: the coordinates of the axes along which the index differs, but the
+// scattered one. Virtual operands 3 and 4 of the map give an element's line and its position on the scattered axis.
+// The order of a sum is that of the tokens alone.
+#include <baracuda/map.cuh>
+#include <baracuda/segments.cuh>
+
+namespace baracuda {
+
+struct ScatterSet {  // the last token wins
+  static constexpr bool last = true;
+  template <class A> static BARACUDA_D A apply(A, A b) { return b; }
+};
+struct ScatterAdd {
+  static constexpr bool last = false;
+  template <class A> static BARACUDA_D A apply(A a, A b) { return a + b; }
+};
+
+// Offset of the first index of a line, or -1 of one that the index does not reach.
+template <class P> BARACUDA_D i64 line_index(const P& p, i64 line) {
+  u64 rest = static_cast<u64>(line);
+  i64 offset = 0;
+  bool reached = true;
+#pragma unroll 1
+  for (int axis = p.line_rank - 1; axis >= 0; --axis) {
+    u64 c = rest;
+    if (axis > 0) rest = divmod(rest, static_cast<u64>(p.line_shape[axis]), c);
+    reached = reached && static_cast<i64>(c) < p.line_bound[axis];
+    offset += static_cast<i64>(c) * p.line_strides[axis];
+  }
+  return reached ? offset : -1;
+}
+template <class P> BARACUDA_D i64 scatter_token(const P& p, int n, i64 token) {
+  if (p.token_rank <= 1) return token * p.token_strides[n][0];
+  return offset<i64>(token, p.token_rank, p.token_shape, p.token_strides[n]);
+}
+// The position that a token of a line names, or -1 for none.
+template <class P> BARACUDA_D i64 scatter_row(const P& p, i64 first, i64 token) {
+  const i64 at = first + scatter_token(p, 0, token);
+  const i64 row = p.index_wide ? static_cast<const i64*>(p.index)[at] : static_cast<const i32*>(p.index)[at];
+  const bool known = row >= 0 && row < p.extent;
+  if (!known && p.status != nullptr) atomicOr(p.status, 1u);
+  return known ? row : -1;
+}
+
+// ---- the sort -------------------------------------------------------------------------------------------------------
+
+template <class P> BARACUDA_D SegmentSort line_sort(const P& p, i64 line) {
+  const i64 each = static_cast<i64>(p.parts) * p.ranges;
+  return {p.tokens, p.extent, p.ranges, p.parts, p.range_pitch, static_cast<i32*>(p.counts) + line * each * p.range_pitch,
+          static_cast<i32*>(p.totals) + line * each, static_cast<i32*>(p.starts) + line * p.starts_pitch,
+          static_cast<i32*>(p.order) + line * p.tokens, nullptr};
+}
+template <bool PLACE, class P> BARACUDA_D void scatter_sort(const P& p) {
+  const int each = p.parts * p.ranges;
+  const i64 line = static_cast<int>(blockIdx.x) / each, first = line_index(p, line);
+  const auto row_of = [&](i64 token) { return first < 0 ? i64(-1) : scatter_row(p, first, token); };
+  const int block = static_cast<int>(blockIdx.x) % each;
+  if constexpr (PLACE) segment_place(line_sort(p, line), block, row_of);
+  else segment_count(line_sort(p, line), block, row_of);
+}
+template <class P> BARACUDA_D void scatter_count(const P& p) { scatter_sort<false>(p); }
+template <class P> BARACUDA_D void scatter_place(const P& p) { scatter_sort<true>(p); }
+
+// ---- the elements ---------------------------------------------------------------------------------------------------
+
+// VEC neighbours along the last axis, which share line and position.
+template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatter_elements(const P& p) {
+  using A = acc_t<T>;
+  constexpr int loads = 4;
+  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
+  if (c[0] >= p.chunks) return;
+  i64 place[1][5];
+  map_offsets(p, c, place);
+  const i64 (&at)[5] = place[0];
+  const T* src = static_cast<const T*>(p.src) + at[2];
+  Vec<A, VEC> sum;
+#pragma unroll
+  for (int k = 0; k < VEC; ++k) sum[k] = A(0);
+  if (p.x != nullptr) sum = to_acc(load<VEC>(static_cast<const T*>(p.x) + at[1]));
+  const auto add = [&](const Vec<T, VEC>& x) {
+    const auto v = to_acc(x);
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) sum[k] = F::apply(sum[k], v[k]);
+  };
+  if constexpr (SORTED) {
+    const i32* starts = static_cast<const i32*>(p.starts) + (at[3] * p.starts_pitch + at[4]);
+    const i32* order = static_cast<const i32*>(p.order) + at[3] * p.tokens;
+    const i32 begin = starts[0], end = starts[1];
+    for (i32 i = F::last ? max(begin, end - 1) : begin; i < end; i += loads) {
+      Vec<T, VEC> x[loads];
+#pragma unroll
+      for (int u = 0; u < loads; ++u) {
+        if (i + u < end) x[u] = load<VEC>(src + scatter_token(p, 1, order[i + u]));
+      }
+#pragma unroll
+      for (int u = 0; u < loads; ++u) {
+        if (i + u < end) add(x[u]);
+      }
+    }
+  } else {
+    const i64 first = line_index(p, at[3]);
+    for (i64 token = 0; token < (first < 0 ? 0 : p.tokens); ++token) {
+      if (scatter_row(p, first, token) == at[4]) add(load<VEC>(src + scatter_token(p, 1, token)));
+    }
+  }
+  store(static_cast<T*>(p.y) + at[0], from_acc<T>(sum));
+}
+
+}  // namespace baracuda
