@@ -123,3 +123,22 @@ def test_the_lock_reads_as_it_was_written() -> None:
     text = lock().render(entries)
     assert lock().read(text) == (lock().version(), entries)
     assert text.splitlines()[1] == "unit_a sm_80 k1 168/8+12/16/1024!"
+
+
+def test_keys_are_of_tokens() -> None:
+    tokens = lock().tokens
+    plain = "#define F(x) ((x) + 1)\n#pragma unroll\nint f(int a) { return a<<F(1'0u) + +a; }\n"
+    laid_out = """// A comment, "quoted".
+# define F(x) \\
+    ( (x)/* one
+more */+ 1 )
+  #pragma   unroll
+int f( int a )
+{
+  return a << F( 1'0u )   // of a number
+             + +a; }
+"""
+    assert tokens(laid_out) == tokens(plain)
+    for was, now in (("+ +", "++"), ("<<", "< <"), ("F(x)", "F (x)"), ("1'0u", "1'1u"), ("unroll\nint", "unroll int")):
+        assert tokens(plain.replace(was, now)) != tokens(plain), (was, now)
+    assert tokens('"//a" + b') != tokens('"//c" + b')

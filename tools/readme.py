@@ -6,6 +6,7 @@ import argparse
 import csv
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -63,7 +64,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _table(title: str, head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+def _table(title: str, head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     """A table under its title, if it has one; nothing where there are no lines."""
     if not lines:
         return ""
@@ -211,7 +212,7 @@ def render(text: str) -> str:
     """The README with its generated sections renewed."""
     for name, body in (("ops", ops_table()), ("measured", measured())):
         block = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
-        text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _, block=block: block, text, flags=re.DOTALL)
+        text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", block.replace("\\", r"\\"), text, flags=re.DOTALL)
     return text
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..jit.source import Unit
 from .device import Device
@@ -34,6 +34,10 @@ class Where:
 
     def __or__(self, other: Where) -> Where:
         return Where(*self.wanted, *other.wanted)
+
+
+Spills: TypeAlias = "Mapping[str, bool | Where]"
+"""Of some kernels those that spill, by name: all of their instances, or those named."""
 
 
 def where(**values: Any) -> Where:
@@ -125,10 +129,11 @@ def aligned(nbytes: int) -> int:
 class Problem:
     """What a geometry function sees: `desc`, `device`, and one attribute per array operand.
 
-    An attribute is a View, None when the optional operand is absent, or a tuple of Views for a list.
+    An attribute, and an item of `views`, is a View, None when the optional operand is absent, or a tuple of Views for a
+    list; only the page knows which, so both are `Any`.
     """
 
-    def __init__(self, desc: Any, device: Device, views: Mapping[str, View | tuple[View, ...] | None]) -> None:
+    def __init__(self, desc: Any, device: Device, views: Mapping[str, Any]) -> None:
         self.desc = desc
         self.device = device
         self.views = views

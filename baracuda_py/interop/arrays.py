@@ -303,6 +303,7 @@ def _ref_to_numpy(ref: TensorRef) -> np.ndarray:
     if 0 in view.shape:
         return np.empty(view.shape, dtype)
     low, high = addressable(view.ptr, view.shape, view.strides, element.itemsize)
-    raw = (ctypes.c_char * (high - low)).from_address(view.ptr + low)
-    flat = np.frombuffer(raw, dtype)
-    return np.ndarray(view.shape, dtype, flat, -low, tuple(s * element.itemsize for s in view.strides))
+    raw = memoryview((ctypes.c_char * (high - low)).from_address(view.ptr + low))
+    strides = tuple(s * element.itemsize for s in view.strides)
+    made: np.ndarray = np.ndarray(view.shape, dtype, np.frombuffer(raw, dtype), -low, strides)
+    return made

@@ -56,12 +56,17 @@ def increment_versions() -> Callable[[Sequence[Any]], None]:
     """What raises the version counters of written tensors: `torch.autograd.graph.increment_version`, twice as fast."""
     import torch
 
-    quick = torch._C._increment_version
+    quick: Callable[[Any], None] = torch._C._increment_version
     try:
         quick((torch.empty(0),))
     except TypeError:  # torch 2.4 takes one at a time
-        return lambda tensors: [quick(tensor) for tensor in tensors] and None
-    return quick  # type: ignore[no-any-return]
+
+        def one_by_one(tensors: Sequence[Any]) -> None:
+            for tensor in tensors:
+                quick(tensor)
+
+        return one_by_one
+    return quick
 
 
 def external_stream(stream: int, ordinal: int) -> Any:

@@ -8,17 +8,17 @@ same code in each of them, so its bits never depend on the layout.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import AXES, View, merge_axes, pad
+from ..core.tensor import View, pad
 from ..core.variant import Geometry, Kernel, Problem, Step
+from .geometry import Axes, Merged
 
 THREADS = 256
+_NARROW = 2**31 - THREADS * 4  # below it offsets and chunk numbers, also of threads past the end, fit 32 bits
 _BLOCKS = 4  # an SM at least: 1024 threads with a chunk of each operand on the way keep memory busy
 
 
@@ -57,65 +57,16 @@ def widths(itemsize: int) -> tuple[int, ...]:
     return (16 // itemsize, 1)
 
 
-@dataclass(frozen=True)
-class MapLayout:
-    """Merged geometry of several operands (an absent one has zero strides)."""
-
-    shape: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]
-    views: tuple[View | None, ...]
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def flat(self) -> bool:
-        """Every operand is dense."""
-        return not self.shape or (len(self.shape) == 1 and all(s == (1,) for s, _ in self._present))
-
-    @property
-    def inner(self) -> bool:
-        """Every operand steps along the last axis by 1, or stays where it is."""
-        return all(s[-1] in (0, 1) for s, _ in self._present) if self.shape else True
-
-    @property
-    def wide(self) -> bool:
-        """Whether offsets or chunk numbers may pass 32 bits."""
-        reach = [sum((n - 1) * abs(k) for n, k in zip(self.shape, s, strict=True)) for s, _ in self._present]
-        return max(*reach, self.count) >= 2**31 - THREADS * 4
-
-    @property
-    def layout(self) -> str:
-        """The layout class for the SKU."""
-        return "contiguous" if self.flat else "inner_contiguous" if self.inner else "strided"
-
-    @property
-    def _present(self) -> list[tuple[tuple[int, ...], View]]:
-        return [(s, v) for s, v in zip(self.strides, self.views, strict=True) if v is not None]
-
-    def vector(self, vec: int) -> bool:
-        """Whether the last axis falls into chunks of `vec` elements that every operand moves in one access."""
-        if vec == 1:
-            return True
-        if not self.shape or not self.inner or self.shape[-1] % vec:
-            return False
-        return self.aligned(vec) and all(k % vec == 0 for s, _ in self._present if s[-1] for k in s[:-1])
-
-    def aligned(self, vec: int) -> bool:
-        """Whether every pointer to chunks (not to an element that stays) suits an access of `vec` elements."""
-        return all(v.ptr % (vec * v.element.itemsize) == 0 for s, v in self._present if s and s[-1])
-
-
-def lay_out(views: Sequence[View | None]) -> MapLayout | str:
+def lay_out(views: Sequence[View | None]) -> Merged | str:
     """Order and merge the axes of operands of one common shape; a string says why not. The first one present leads."""
-    shape, lead = next((v.shape, v.strides) for v in views if v is not None)
-    order = sorted(range(len(shape)), key=lambda axis: -abs(lead[axis]))
-    strides = [tuple(v.strides[a] for a in order) if v is not None else (0,) * len(shape) for v in views]
-    merged, kept = merge_axes(tuple(shape[a] for a in order), strides)
-    if len(merged) > AXES:
-        return f"more than {AXES} axes remain after merging"
-    return MapLayout(merged, kept, tuple(views))
+    rank = len(next(v.shape for v in views if v is not None))
+    return Merged.of(views, (range(rank),), free=(0,))
+
+
+def _vector(found: Merged, vec: int) -> bool:
+    """Whether the last axis falls into chunks of `vec` elements that every operand moves in one access."""
+    (axes,) = found.groups
+    return vec == 1 or (bool(axes.shape) and found.inner and axes.shape[-1] % vec == 0 and found.access(vec))
 
 
 def map_geometry(
@@ -126,27 +77,29 @@ def map_geometry(
     if isinstance(found, str):
         return found
     options = widths(max(v.element.itemsize for v in views if v is not None))
-    if found.flat and found.aligned(options[0]):
+    (axes,) = found.groups
+    if found.dense and (not axes.shape or found.access(options[0])):
         vec, each, kernel = options[0], 1, "flat"
     else:
-        vec = next(w for w in options if found.vector(w))
+        vec = next(w for w in options if _vector(found, w))
         each = 2 if vec > 1 else 4  # as `Strided` in map.cuh
         kernel = "strided"
-    grid = max(1, -(-(found.count // vec) // (THREADS * each)))
+    grid = max(1, -(-(axes.count // vec) // (THREADS * each)))
     step = Step(kernel, (grid, 1, 1), {**(values or {}), **_constants(found, vec)}, {"VEC": vec}, THREADS)
-    return Geometry((step,), layout=found.layout)
+    return Geometry((step,), layout=found.layout(found.inner))
 
 
-def _constants(found: MapLayout, vec: int) -> Mapping[str, Any]:
+def _constants(found: Merged, vec: int) -> Mapping[str, Any]:
     """What `map_params` declares. Along the last axis the kernel counts chunks, so that extent and step are scaled."""
-    shape, strides, splat = found.shape, found.strides, 0
-    if vec > 1 and shape:
-        shape = (*shape[:-1], shape[-1] // vec)
-        strides = tuple((*s[:-1], s[-1] * vec) for s in strides)
-        splat = sum(1 << i for i, s in enumerate(found.strides) if s[-1] == 0)
+    (axes,) = found.groups
+    chunks, splat = axes, 0
+    if vec > 1 and axes.shape:
+        strides = tuple((*s[:-1], s[-1] * vec) for s in axes.strides)
+        chunks = Axes((*axes.shape[:-1], axes.shape[-1] // vec), strides)
+        splat = sum(1 << i for i, s in enumerate(axes.strides) if s[-1] == 0)
     return {
-        "count": found.count, "chunks": found.count // vec, "shape": pad(shape), "strides": [pad(s) for s in strides],
-        "rank": len(shape), "narrow": not found.wide, "splat": splat, "dividers": [divider(n) for n in pad(shape)],
+        **chunks.params(), "count": axes.count, "chunks": axes.count // vec, "narrow": found.reach < _NARROW,
+        "splat": splat, "dividers": [divider(n) for n in pad(chunks.shape)],
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The schedules of norms over trailing axes: forward a ladder of row kernels, backward a persistent pipeline.
 
 A row is cut into chunks of 16 bytes of x; chunk c of a row belongs to thread c % lanes. Which kernel runs, and with it
-the order of every sum along a row, follows from the number of columns alone.
+the order of every sum along a row, follows from the number of columns alone (docs/design/norms.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step, derived, element
 from ..core.tensor import View
-from ..core.variant import Where
+from ..core.variant import Spills
 from .rows import Rows, merge_rows, row_params
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -25,7 +25,7 @@ _WORKSPACE_ALIGN = 256
 
 
 def affine_elements(kind: ElementKind) -> tuple[ElementKind, ...]:
-    """What weight and bias may be: the element of x, or float32 beside 16-bit activations."""
+    """Elements of weight and bias: that of x, or float32 beside 16-bit activations."""
     return (kind, ElementKind.F32) if kind in HALVES else (kind,)
 
 
@@ -63,7 +63,7 @@ def norm_case(draw: Any) -> tuple[Any, Any]:
 
 
 def range_scale(h: Any, axes: tuple[int, ...], eps: float) -> Any:
-    """References: powers of two, one a row, that bring the row's largest element, or the root of eps, near 1."""
+    """Reference: a power of two for each row that brings its largest element, or the root of eps, near 1."""
     top = np.max(np.abs(h), axis=axes, keepdims=True, initial=h.dtype.type(math.sqrt(eps)))
     limits = np.finfo(h.dtype)
     exponent = np.clip(-np.frexp(np.where(np.isfinite(top), top, 1))[1], limits.minexp, limits.maxexp - 1)
@@ -71,7 +71,7 @@ def range_scale(h: Any, axes: tuple[int, ...], eps: float) -> Any:
 
 
 def _grid(blocks: int) -> tuple[int, int, int]:
-    """Blocks in rows of as many as an axis of the grid holds."""
+    """A grid of `blocks` blocks, in rows of as many as an axis holds."""
     return min(blocks, _GRID), -(-blocks // _GRID) or 1, 1
 
 
@@ -84,11 +84,12 @@ def _named(kernel: str, wide: bool) -> str:
 
 
 def _chunks(desc: Any, cols: int) -> int:
-    return -(-cols // (16 // desc.element.itemsize))
+    width: int = 16 // desc.element.itemsize
+    return -(-cols // width)
 
 
 def _row_view(view: View | None, shape: tuple[int, ...]) -> View | None:
-    """A view of the normalised axes alone, as seen from every row."""
+    """A view of the normalised axes alone, broadcast over the rows."""
     return None if view is None else view.broadcast_to(shape)
 
 
@@ -96,7 +97,7 @@ def _wide(rows: Rows, desc: Any) -> bool:
     """Whole aligned 16-byte chunks everywhere, and rows along at most two axes (`rows.cuh`)."""
     width = 16 // desc.element.itemsize
     simple = len(rows.outer_shape) <= 2 and rows.rows < 2**32
-    return rows.dense and simple and rows.cols % width == 0 and rows.vector() == width
+    return rows.run and simple and rows.cols % width == 0 and rows.vector() == width
 
 
 # ---- forward --------------------------------------------------------------------------------------------------------
@@ -104,10 +105,10 @@ def _wide(rows: Rows, desc: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rung:
-    """Forward kernels for rows of at most `lanes * chunks` chunks: each group of lanes holds `rows` rows at a time.
+    """Forward kernels for rows of at most `lanes * chunks` chunks; each group of lanes holds `rows` rows at a time.
 
-    Where `stages` is not 0, many dense rows of layer_norm stream through a ring of as many in shared memory, with the
-    same sums: so few blocks of `row` fit a multiprocessor that its loads stop while they compute.
+    Where `stages` is not 0, many dense rows of layer_norm stream through a ring of so many stages in shared memory,
+    with the same sums: so few blocks of `row` fit a multiprocessor that its loads would stop while they compute.
     """
 
     lanes: int
@@ -133,22 +134,31 @@ class Rung:
 
     @property
     def smem(self) -> int:
-        """Of the stream: its ring."""
+        """Bytes of the stream's ring."""
         return self.stages * self.rows * self.chunks * self.threads * 16
 
 
-# 64 bytes of x a thread in flight: with `_resident` threads, 40 to 64 KB a multiprocessor; the stream has 96 KB.
+# 64 bytes of x in flight a thread: with `_resident` threads 40 to 64 KB a multiprocessor; the stream has 96 KB.
 LADDER = (
-    Rung(8, 1, 4), Rung(16, 1, 4), Rung(32, 1, 4), Rung(32, 2, 2), Rung(32, 4), Rung(64, 4), Rung(128, 4), Rung(256, 4),
-    Rung(512, 4, stages=4), Rung(512, 8),
-)  # fmt: skip
+    Rung(8, 1, 4),
+    Rung(16, 1, 4),
+    Rung(32, 1, 4),
+    Rung(32, 2, 2),
+    Rung(32, 4),
+    Rung(64, 4),
+    Rung(128, 4),
+    Rung(256, 4),
+    Rung(512, 4, stages=4),
+    Rung(512, 8),
+)
 LOOP_THREADS = 512
 
 # Suffix and template arguments ADD and WIDE: no residual, a residual, any strides.
 _FORWARD_KINDS = (
-    ("", "baracuda::norm::add_never, true"), ("_add", "baracuda::norm::add_always, true"),
+    ("", "baracuda::norm::add_never, true"),
+    ("_add", "baracuda::norm::add_always, true"),
     ("_any", "baracuda::norm::add_maybe, false"),
-)  # fmt: skip
+)
 
 
 def _resident(rung: Rung, suffix: str) -> int:
@@ -170,9 +180,9 @@ def forward_params(name: str, **fields: str) -> Params:
 
 
 def forward_kernels(
-    op: str, params: Params, streams: bool = False, spills: Mapping[str, bool | Where] = MappingProxyType({})
+    op: str, params: Params, streams: bool = False, spills: Spills = MappingProxyType({})
 ) -> tuple[Kernel, ...]:
-    """The ladder and the loop of `kernels/norm/<op>.cu`, in the three kinds of `_FORWARD_KINDS`, and its streams.
+    """The ladder and the loop of `kernels/norm/<op>.cu`, each in the kinds of `_FORWARD_KINDS`, and its streams.
 
     spills: of its kernels those that do, by name.
     """
@@ -193,7 +203,7 @@ def forward_kernels(
 
 
 def streaming_geometry(p: Problem) -> Geometry | str:
-    """`forward_geometry`, of an op that has streams."""
+    """`forward_geometry` of an op with streams."""
     return forward_geometry(p, streams=True)
 
 
@@ -219,7 +229,7 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
             step = Step(rung.stream, (sms, 1, 1), params, axes, rung.threads, rung.smem)
         else:
             step = Step(rung.name + suffix, _grid(blocks), params, axes, rung.threads)
-    return Geometry((step,), layout=rows.layout)
+    return Geometry((step,), layout=rows.layout_class)
 
 
 # ---- backward -------------------------------------------------------------------------------------------------------
@@ -227,7 +237,7 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
 
 @dataclass(frozen=True)
 class Pipe:
-    """A fused backward kernel: blocks that stay, rows that stream through a ring of `stages` in shared memory."""
+    """A fused backward kernel: persistent blocks, rows that stream through a ring of `stages` in shared memory."""
 
     lanes: int
     chunks: int
@@ -251,12 +261,20 @@ class Pipe:
         return self.threads // self.lanes * self.rows
 
 
-# The first pipe that holds a row and whose ring fits the device is taken; the shorter ring of 1024 chunks is for a
+# The first pipe that holds a row and whose ring fits the device is taken. The shorter ring of 1024 chunks is for a
 # third streamed operand on devices with 99 KB.
 PIPES = (
-    Pipe(8, 1, 2, 3, 2), Pipe(16, 1, 2, 3, 2), Pipe(32, 1, 2, 3, 2), Pipe(32, 2, 1, 3, 2), Pipe(64, 2, 1, 3, 8),
-    Pipe(128, 2, 1, 3, 4), Pipe(256, 2, 1, 3, 2), Pipe(512, 2, 1, 3, 1), Pipe(512, 2, 1, 2, 1), Pipe(512, 4, 1, 2, 1),
-)  # fmt: skip
+    Pipe(8, 1, 2, 3, 2),
+    Pipe(16, 1, 2, 3, 2),
+    Pipe(32, 1, 2, 3, 2),
+    Pipe(32, 2, 1, 3, 2),
+    Pipe(64, 2, 1, 3, 8),
+    Pipe(128, 2, 1, 3, 4),
+    Pipe(256, 2, 1, 3, 2),
+    Pipe(512, 2, 1, 3, 1),
+    Pipe(512, 2, 1, 2, 1),
+    Pipe(512, 4, 1, 2, 1),
+)
 COLUMN_THREADS = 256
 COMBINE_THREADS = 1024
 _COLUMN_BLOCKS = 4  # per multiprocessor
@@ -279,9 +297,7 @@ def combine_params(name: str, **fields: str) -> Params:
     )
 
 
-def backward_kernels(
-    op: str, params: Params, combine: Params, spills: Mapping[str, bool | Where]
-) -> tuple[Kernel, ...]:
+def backward_kernels(op: str, params: Params, combine: Params, spills: Spills) -> tuple[Kernel, ...]:
     """The kernels of `kernels/norm/<op>_backward.cu`; `spills` are those that do, by name."""
     made = []
     for wide in (True, False):
@@ -303,7 +319,7 @@ def backward_kernels(
 
 
 def backward_geometry(p: Problem) -> Geometry | str:
-    """The pipe that holds a row and fits the device, else sums by columns and then dx row by row; last the sums."""
+    """The pipe that holds a row and fits the device, else sums by columns and dx row by row; then `combine`."""
     desc = p.desc
     weight = _row_view(p.weight, p.x.shape)
     rows = merge_rows((p.dy, p.x, weight, p.dh, p.dx), len(desc.batch_shape))
@@ -312,7 +328,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
     dweight, dbias = p.dweight, p.views.get("dbias")
     want = (dweight is not None) + 2 * (dbias is not None)
     if not want and p.dx is None:
-        return Geometry((), layout=rows.layout)
+        return Geometry((), layout=rows.layout_class)
     chunks = _chunks(desc, rows.cols)
     width = 16 // desc.element.itemsize
     operands = 2 if p.dh is None else 3
@@ -331,7 +347,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
     if pipe is not None:
         steps.append(Step(_named(pipe.name, wide), (parts, 1, 1), params, axes, pipe.threads, pipe.smem(operands)))
     else:
-        if want:  # before dx, which may be written over dy or x
+        if want:  # before dx, which may replace dy or x
             steps.append(Step(_named("columns", wide), (tiles, parts, 1), params, {}, COLUMN_THREADS))
         if p.dx is not None and p.dx.size:
             steps.append(Step(_named("loop", wide), (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS))
@@ -342,11 +358,11 @@ def backward_geometry(p: Problem) -> Geometry | str:
         last = {**outs.params(), **sums, "parts": parts}
         grid = (-(-rows.cols // 32), 2 if want & 2 else 1, 1)
         steps.append(Step("combine", grid, last, {"W": desc.weight_element}, COMBINE_THREADS))
-    return Geometry(tuple(steps), nbytes * ((want & 1) + (want >> 1)), layout=rows.layout)
+    return Geometry(tuple(steps), nbytes * ((want & 1) + (want >> 1)), layout=rows.layout_class)
 
 
 def backward_bytes(desc: Any, sums: int) -> int:
     """dy and x read, dx written; a row of weights read and `sums` written; `sums` statistics a row."""
     rows, cols = math.prod(desc.batch_shape), math.prod(desc.normalized_shape)
     affine = cols * (1 + sums) * desc.weight_element.itemsize
-    return 3 * rows * cols * desc.element.itemsize + affine + rows * sums * int(desc.acc.itemsize)
+    return int(3 * rows * cols * desc.element.itemsize + affine + rows * sums * desc.acc.itemsize)

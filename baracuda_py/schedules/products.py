@@ -1,11 +1,11 @@
-"""Stacks of matrix products between a plan's own kernels: cuBLAS, or the multiply-adds of `gemm/tile.cuh`.
+"""Batched matrix products between a plan's own kernels: cuBLAS, or the kernels of `gemm/tile.cuh`.
 
 A sum of float32 or float64 products is one chain in cuBLAS: longer ones are summed in pieces (`_PIECE`), as NumPy's
-does, so that errors do not grow with the length. Sums of 16-bit products are in float32, far below their rounding.
+are, so that errors do not grow with the length. Sums of 16-bit products are in float32, far below their rounding.
 
-Operands are [batch, heads, rows, cols] with the columns dense; heads are those of the queries or of the keys, and query
-heads that share a key head are rows of one matrix. An operand whose heads or rows are not evenly apart is copied to the
-workspace first (an output from there), which `workspace_size(args)` counts.
+Operands are [batch, heads, rows, cols] with dense columns. Heads are those of the queries or of the keys; query heads
+that share a key head are rows of one matrix. An operand whose heads or rows are unevenly spaced is copied to the
+workspace first (an output is copied from there), which `workspace_size(args)` counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..core.tensor import View, merge_axes
 from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, aligned
 
 _SCRATCH = cublas.GemmProblem.max_workspace
-_PARTS = 64  # bytes of it an output gets at most: sixteen partial sums
+_PARTS = 64  # bytes of it for each output at most: sixteen partial sums
 _TILE = 64
 _PIECE = 1024  # as in gemm/products.cuh
 
@@ -41,7 +41,7 @@ PRODUCT_KERNEL = Kernel("product", "product<{T}>", PRODUCT, min_blocks=2, unit="
 
 @dataclass(frozen=True)
 class Place:
-    """Where something lies: an operand's name, or "@workspace" and a byte offset."""
+    """A place in memory: an operand's name, or "@workspace" and a byte offset."""
 
     name: str
     offset: int = 0
@@ -57,7 +57,7 @@ NOWHERE = Place("@null")
 
 @dataclass(frozen=True)
 class Stack:
-    """`count` matrices [rows, cols], rows `ld` apart and matrices `step`; transposed: of [cols, rows]."""
+    """`count` matrices [rows, cols]: row pitch `ld`, matrix pitch `step`; transposed: [cols, rows] in memory."""
 
     place: Place
     element: ElementKind
@@ -81,13 +81,13 @@ class Stack:
 
     @property
     def matrix(self) -> cublas.Matrix:
-        """As cuBLAS wants to know it."""
+        """The description that cuBLAS takes."""
         return cublas.Matrix(str(self.element), self.trans, self.ld, self.step, self.alignment)
 
 
 @dataclass(frozen=True)
 class Heads:
-    """[batch, heads, rows, cols] somewhere: strides in elements, the columns dense."""
+    """[batch, heads, rows, cols] in memory: strides in elements, columns dense."""
 
     place: Place
     view: View
@@ -103,7 +103,7 @@ class Heads:
         return self.view.strides[:3]
 
     def stack(self, kv_heads: int) -> Stack | None:
-        """One matrix for each key head, its query heads' rows below each other; None where a stride is uneven."""
+        """One matrix for each key head, the rows of its query heads below each other; None where a stride is uneven."""
         (batch, heads, rows, cols), (along_batch, along_heads, along_rows, _) = self.view.shape, self.view.strides
         group = heads // max(kv_heads, 1)
         _, (outer,) = merge_axes((batch, kv_heads), [(along_batch, along_heads * group)])
@@ -119,7 +119,7 @@ class Heads:
 
 
 class Products:
-    """The steps of a plan as they are found, and the workspace they take."""
+    """Collects the steps of a plan, and the workspace that they take."""
 
     def __init__(self, p: Problem, args: type[Args], *, library: bool) -> None:
         self.p, self.library = p, library
@@ -131,13 +131,13 @@ class Products:
         self._copies: dict[str, Heads] = {}
 
     def reserve(self, nbytes: int) -> Place:
-        """A piece of the workspace."""
+        """Reserves part of the workspace."""
         place = Place("@workspace", self._used)
         self._used += aligned(nbytes)
         return place
 
     def hold(self, heads: int, rows: int, cols: int) -> Heads:
-        """Room for [batch, heads, rows, cols] of the element, rows 16-byte aligned."""
+        """Reserves room for [batch, heads, rows, cols] of the element, rows 16-byte aligned."""
         kind, batch = self.p.desc.element, self.p.desc.batch_size
         width = 16 // kind.itemsize
         pitch = max(width, -(-cols // width) * width)
@@ -148,24 +148,24 @@ class Products:
         )
 
     def operand(self, name: str) -> Heads:
-        """An operand where it lies."""
-        return Heads(Place(name), self.p.views[name])  # type: ignore[arg-type]
+        """An operand in its own memory."""
+        return Heads(Place(name), self.p.views[name])
 
     def room(self, name: str) -> Heads | None:
-        """An output's own memory, where products read and write it well."""
+        """An output's own memory, where products can read and write it; else None."""
         if self.p.views[name] is None:
             return None
         heads = self.operand(name)
         return heads if heads.wide and heads.stack(self.kv_heads) is not None else None
 
     def even(self, heads: Heads) -> Stack:
-        """The matrices of memory that `hold` made or `room` found."""
+        """The matrices of memory from `hold` or `room`."""
         found = heads.stack(self.kv_heads)
         assert found is not None
         return found
 
     def read(self, name: str) -> Stack:
-        """An input's matrices, of a copy where its strides are uneven."""
+        """An input's matrices; of a copy where its strides are uneven."""
         heads = self.operand(name)
         found = heads.stack(self.kv_heads)
         if found is not None:
@@ -176,7 +176,7 @@ class Products:
         return self.even(self._copies[name])
 
     def multiply(self, a: Stack, b: Stack, to: str, alpha: float = 1.0) -> None:
-        """Output `to` = alpha · a b, by way of the workspace where its strides are uneven."""
+        """Output `to` = alpha · a b, through the workspace where its strides are uneven."""
         heads = self.operand(to)
         found = heads.stack(self.kv_heads)
         if found is not None:
@@ -198,7 +198,7 @@ class Products:
             self.steps.append(Step("copy", (-(-chunks // 256), 1, 1), params))
 
     def product(self, a: Stack, b: Stack, y: Stack, alpha: float = 1.0) -> None:
-        """y = alpha · a b, one product a key head."""
+        """y = alpha · a b, one product for each key head."""
         m, n, k = y.rows, y.cols, a.cols
         if not y.count * m * n:
             return
@@ -216,8 +216,10 @@ class Products:
 
     def _caller(self, a: Stack, b: Stack, y: Stack, alpha: float) -> Callable[[Device], Callable[..., None]]:
         """The prepared call of a product; the library's own workspace comes last."""
-        where = [(self._names.index(s.place.name) if s.place.name in self._names else None, s.place.offset)
-                 for s in (a, b, y)]  # fmt: skip
+        where = [
+            (self._names.index(s.place.name) if s.place.name in self._names else None, s.place.offset)
+            for s in (a, b, y)
+        ]
         problem: dict[str, Any] = {
             "m": y.rows, "n": y.cols, "a": a.matrix, "b": b.matrix, "d": y.matrix, "batch": y.count,
             "compute": str(y.element.acc),
@@ -253,7 +255,7 @@ class Products:
         return aligned(min(_SCRATCH, _PARTS * self._outputs)) if self.library else 0
 
     def geometry(self, layout: str) -> Geometry:
-        """What was found."""
+        """The launch of all collected steps."""
         return Geometry(tuple(self.steps), self._used + self.scratch, layout)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import AXES, View, merge_axes, pad
+from ..core.tensor import View
 from ..core.variant import Kernel
+from .rows import Rows
 
 GROUPS = ((8, 1, 4), (32, 1, 4), (32, 4, 1), (128, 4, 1), (512, 4, 1))
 """(threads of a group, chunks a thread, rows a group takes at once), by growing row."""
@@ -38,25 +39,30 @@ def slabs(cols: int, element: ElementKind, smem: int, arrays: int = 1) -> int:
     return min(-(-cols * element.itemsize // SLAB), (smem // 2 - 512) // (SLAB * arrays))
 
 
-@dataclass(frozen=True)
-class GroupRows:
-    """Merged rows of `full` operands (batch axes and the row, stride `step` along it) and of `per_row` ones."""
+class GroupRows(Rows):
+    """Rows along one axis: of `full` operands, and one element a row of the others."""
 
-    rows: int
-    cols: int
-    outer_shape: tuple[int, ...]
-    outer: tuple[tuple[int, ...], ...]
-    step: tuple[int, ...]
-    wide: bool
-    aligned: bool
-    layout: str
+    @property
+    def step(self) -> tuple[int, ...]:
+        """The stride of each full operand along its row."""
+        held = zip(self.views[: self.full], self.inner_axes.strides, strict=False)
+        return tuple(0 if view is None else s[0] if s else 1 for view, s in held)
+
+    @property
+    def aligned(self) -> bool:
+        """Every full operand starts at a multiple of 16 bytes."""
+        return all(v.ptr % 16 == 0 for v in self.views[: self.full] if v is not None)
+
+    @property
+    def wide(self) -> bool:
+        """Every row is dense and starts at a multiple of 16 bytes."""
+        first = self.views[self.present[0]]
+        return self.run and self.access(16 // first.element.itemsize)  # type: ignore[union-attr]
 
     def params(self) -> dict[str, Any]:
         """The constant fields that `group_params` declares."""
-        return {
-            "rows": self.rows, "cols": self.cols, "outer_shape": pad(self.outer_shape),
-            "outer": [pad(s) for s in self.outer], "step": list(self.step), "outer_rank": len(self.outer_shape),
-        }  # fmt: skip
+        outer = self.outer.params("outer_shape", "outer", "outer_rank")
+        return {"rows": self.rows, "cols": self.cols, **outer, "step": list(self.step)}
 
 
 def group_params(full: int, per_row: int = 0) -> dict[str, str]:
@@ -69,23 +75,8 @@ def group_params(full: int, per_row: int = 0) -> dict[str, str]:
 
 def group_rows(full: Sequence[View | None], per_row: Sequence[View | None] = ()) -> GroupRows | str:
     """Merge the batch axes of operands whose last axis is the row and of operands with one element a row."""
-    present = [v for v in full if v is not None]
-    first = present[0]
-    shape, cols = first.shape[:-1], first.shape[-1]
-    strides = [(0,) * len(shape) if v is None else v.strides[: len(shape)] for v in (*full, *per_row)]
-    outer_shape, outer = merge_axes(shape, strides)
-    if len(outer_shape) > AXES:
-        return f"more than {AXES} axes remain after merging"
-    step = tuple(0 if v is None else 1 if cols == 1 else v.strides[-1] for v in full)
-    rows = 1
-    for extent in shape:
-        rows *= extent
-    dense = all(v is None or s == 1 for v, s in zip(full, step, strict=True))
-    size = first.element.itemsize
-    aligned = all(v.ptr % 16 == 0 for v in present)
-    pitches = all(s * size % 16 == 0 for v, o in zip(full, outer, strict=False) if v is not None for s in o)
-    layout = "contiguous" if all(v.dense for v in present) else "inner_contiguous" if dense else "strided"
-    return GroupRows(rows, cols, outer_shape, outer, step, dense and aligned and pitches, aligned, layout)
+    rank = len(next(v.shape for v in full if v is not None))
+    return GroupRows.of(full, (range(rank - 1), (rank - 1,)), outer=per_row)
 
 
 def group_kernels(
@@ -135,7 +126,7 @@ class Tile:
 def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Tile | None:
     """A tile for rows whose neighbours along the last batch axis are adjacent in memory; None where there is none."""
     neighbours = rows.outer_shape[-1] if rows.outer_shape else 0
-    if neighbours < 8 or abs(rows.step[0]) <= 1 or any(o[-1] != 1 for o in rows.outer):
+    if neighbours < 8 or abs(rows.step[0]) <= 1 or any(o[-1] != 1 for o in rows.outer.strides):
         return None
     width = 16 // element.itemsize
     chunks = -(-rows.cols // width)
@@ -144,7 +135,7 @@ def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Ti
         needed = size * pitch * element.itemsize * inputs
         if needed <= smem // (2 if size * element.itemsize == 64 else 1):
             count = -(-neighbours // size)
-            pitches = (*rows.step, *(s for o in rows.outer for s in o[:-1]))
+            pitches = (*rows.step, *(s for o in rows.outer.strides for s in o[:-1]))
             wide = rows.aligned and neighbours % width == 0 and all(s % width == 0 for s in pitches)
             return Tile(size, count, neighbours, pitch, needed, count * (rows.rows // neighbours), wide)
     return None

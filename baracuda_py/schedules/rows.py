@@ -7,59 +7,47 @@ operands; the inner group is *dense* when every operand steps through it with st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..core.tensor import AXES, View, merge_axes, pad
+from ..core.tensor import Shape, View
+from .geometry import Axes, Merged
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Merged row geometry of several operands (an absent operand has zero strides)."""
-
-    rows: int
-    cols: int
-    outer_shape: tuple[int, ...]
-    outer_strides: tuple[tuple[int, ...], ...]
-    inner_shape: tuple[int, ...]
-    inner_strides: tuple[tuple[int, ...], ...]
-    views: tuple[View | None, ...]
+class Rows(Merged):
+    """Merged row geometry of several operands."""
 
     @property
-    def dense(self) -> bool:
-        """Every operand's row is contiguous."""
-        return len(self.inner_shape) <= 1 and all(
-            s in ((), (1,)) for s, v in zip(self.inner_strides, self.views, strict=True) if v is not None
-        )
+    def outer(self) -> Axes:
+        """The axes along which there is a row each."""
+        return self.groups[0]
 
     @property
-    def layout(self) -> str:
+    def inner_axes(self) -> Axes:
+        """The axes of a row."""
+        return self.groups[1]
+
+    @property
+    def rows(self) -> int:
+        return self.outer.count
+
+    @property
+    def cols(self) -> int:
+        return self.inner_axes.count
+
+    @property
+    def outer_shape(self) -> Shape:
+        return self.outer.shape
+
+    @property
+    def layout_class(self) -> str:
         """The layout class for the SKU."""
-        present = [v for v in self.views if v is not None]
-        return "contiguous" if all(v.dense for v in present) else "inner_contiguous" if self.dense else "strided"
-
-    def vector(self, nbytes: int = 16) -> int:
-        """The widest access, in elements of the first operand, that every row of every operand is aligned to."""
-        first = next(v for v in self.views if v is not None)
-        width = nbytes // first.element.itemsize
-        while width > 1 and not all(self._aligned(i, width) for i in range(len(self.views))):
-            width //= 2
-        return width if self.dense else 1
-
-    def _aligned(self, i: int, width: int) -> bool:
-        view = self.views[i]
-        if view is None:
-            return True
-        size = view.element.itemsize * width
-        return view.ptr % min(size, 16) == 0 and all(s % width == 0 for s in self.outer_strides[i])
+        return self.layout(self.run)
 
     def params(self) -> Mapping[str, Any]:
         """The constant fields that `row_params` declares."""
         return {
-            "rows": self.rows, "cols": self.cols,
-            "outer_shape": pad(self.outer_shape), "outer": [pad(s) for s in self.outer_strides],
-            "inner_shape": pad(self.inner_shape), "inner": [pad(s) for s in self.inner_strides],
-            "outer_rank": len(self.outer_shape), "inner_rank": len(self.inner_shape),
+            "rows": self.rows, "cols": self.cols, **self.outer.params("outer_shape", "outer", "outer_rank"),
+            **self.inner_axes.params("inner_shape", "inner", "inner_rank"),
         }  # fmt: skip
 
 
@@ -76,16 +64,5 @@ def merge_rows(views: Sequence[View | None], split: int) -> Rows | str:
 
     An operand with only the inner axes (a weight) is given with the row axes broadcast (stride 0).
     """
-    first = next(v for v in views if v is not None)
-    shape = first.shape
-    strides = [v.strides if v is not None else (0,) * len(shape) for v in views]
-    outer_shape, outer = merge_axes(shape[:split], [s[:split] for s in strides])
-    inner_shape, inner = merge_axes(shape[split:], [s[split:] for s in strides])
-    if len(outer_shape) > AXES or len(inner_shape) > AXES:
-        return f"more than {AXES} axes remain after merging"
-    rows = cols = 1
-    for extent in shape[:split]:
-        rows *= extent
-    for extent in shape[split:]:
-        cols *= extent
-    return Rows(rows, cols, outer_shape, outer, inner_shape, inner, tuple(views))
+    rank = len(next(v.shape for v in views if v is not None))
+    return Rows.of(views, (range(split), range(split, rank)))

@@ -115,7 +115,9 @@ def _one_wrong(
 
 def _misaligned(array: np.ndarray) -> np.ndarray:
     """A dense array of the same shape one byte off."""
-    return np.ndarray(array.shape, array.dtype, aligned_bytes(array.nbytes + array.itemsize).data, 1)
+    raw = aligned_bytes(array.nbytes + array.itemsize)
+    made: np.ndarray = np.ndarray(array.shape, array.dtype, raw.data, 1)
+    return made
 
 
 def _null(array: np.ndarray, device: int) -> Any:

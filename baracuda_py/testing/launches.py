@@ -5,6 +5,7 @@ What a launch is given is derived a second time here, from the geometry and the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ def check_launches(plan: type[Plan], draw: Draw) -> None:
         chosen.run(args)
         check_record(chosen, ready, variant, geometry, record)
         first = [launch.image for launch in record.launches]
-        for act in (lambda: chosen.run(args, stream=7), chosen.bind(args, stream=7)):
+        again: tuple[Callable[[], None], ...] = (lambda: chosen.run(args, stream=7), chosen.bind(args, stream=7))
+        for act in again:
             record.launches.clear()
             record.allocations[:] = record.allocations[:1] if geometry.workspace else []
             act()
@@ -158,7 +160,7 @@ def _wrong_launch(chosen: Plan, variant: Variant, step: Step, geometry: Geometry
         return f"{step.smem} bytes of shared memory, the device has {chosen.device.smem}"
     if launch.stream != STREAM:
         return f"stream {launch.stream:#x}, the current one is {STREAM:#x}"
-    for name, allowed in kernel.axes_for(chosen.desc.element).items():  # type: ignore[attr-defined]
+    for name, allowed in kernel.axes_for(chosen.desc.element).items():
         if step.axes[name] not in tuple(allowed):
             return f"axis {name} is {step.axes[name]!r}, declared are {tuple(allowed)}"
     if geometry.workspace % 256:

@@ -88,7 +88,8 @@ class Laid:
     @property
     def view(self) -> np.ndarray:
         """The operand."""
-        return np.ndarray(self.shape, self.dtype, self.buffer.data, self.start, self.strides)
+        made: np.ndarray = np.ndarray(self.shape, self.dtype, self.buffer.data, self.start, self.strides)
+        return made
 
     def mask(self) -> np.ndarray:
         """Which bytes of the buffer belong to the view."""

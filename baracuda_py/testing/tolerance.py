@@ -91,7 +91,8 @@ def _same(got: Array, wanted: Array, signed_zero: bool) -> Array:
     same = np.asarray(got == wanted)
     if signed_zero:
         same &= np.signbit(got.astype(np.float32)) == np.signbit(wanted.astype(np.float32))
-    return same | nan
+    equal: Array = same | nan
+    return equal
 
 
 def _distance(got: Array, wanted: Array, kind: ElementKind) -> Array:

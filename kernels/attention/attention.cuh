@@ -1,11 +1,11 @@
 #pragma once
-// attention  a block of 128 threads multiplies tiles: 8 x 16 threads, each with R rows by 4 keys of a score tile and
-//            R rows by D / 16 columns of an output tile.
+// attention  tiles of attention without tensor cores, multiplied by a block of 128 threads = 8 x 16: each thread has R
+//            rows by 4 keys of a score tile and R rows by D / 16 columns of an output tile.
 //
-// Thread (r, c) = (threadIdx.x / 16, threadIdx.x % 16) owns rows r, r + 8, … and keys c, c + 16, c + 32, c + 48 of a score
-// tile, so one half-warp holds whole rows: row reductions are shuffles, and a score tile handed on through shared memory
-// is read by the half-warp that wrote it. Elements are widened to acc_t<T> on their way into shared memory. Pitches are
-// 16 bytes more than a multiple of 128, which spreads the rows a warp reads over all banks.
+// Thread (r, c) = (threadIdx.x / 16, threadIdx.x % 16) owns rows r, r + 8, … and keys c, c + 16, c + 32, c + 48 of a
+// score tile. So a half-warp holds whole rows: row reductions are shuffles, and the half-warp that wrote a score tile
+// to shared memory also reads it. Elements are widened to acc_t<T> on their way into shared memory. Pitches are 16
+// bytes more than a multiple of 128, which spreads the rows that a warp reads over all banks.
 //
 // Order of sums: a score is one chain of fma over d; an output is a chain over the value_rows keys of a staged piece,
 // and the pieces are added in order.
@@ -31,16 +31,17 @@ template <class A, int D, int BYTES> BARACUDA_HD constexpr int value_rows() {
 BARACUDA_D int thread_row() { return static_cast<int>(threadIdx.x) / 16; }
 BARACUDA_D int thread_col() { return static_cast<int>(threadIdx.x) % 16; }
 
-// end - start, clamped to ±N: how many rows of a tile of N at `start` lie below `end`, negative where it is far below.
+// end - start, clamped to ±N: how many rows of a tile of N at `start` lie below `end`; negative where `end` is far
+// below.
 template <int N> BARACUDA_D int inside(i64 end, i64 start) {
   return static_cast<int>(min<i64>(N, max<i64>(-N, end - start)));
 }
 
-// The tile of queries and the head a block works on. The heads go in chunks whose keys and values stay in the L2 cache;
-// where rows differ in length a chunk's longest tiles go first, so that the short ones fill the end.
+// The tile of queries and the head of a block. Heads go in chunks whose keys and values stay in the L2 cache; where
+// rows differ in length the longest tiles of a chunk go first, so that short ones fill the end of the grid.
 struct Place {
   u32 tile, head;
-  // `chunk` heads at a time, all of them before the next tile.
+  // Takes `chunk` heads at a time: all of them at one tile before the next tile.
   static BARACUDA_D Place together(u32 block, u32 tiles, u32 heads, u32 chunk) {
     const u32 first = block / (chunk * tiles) * chunk, within = block - first * tiles;
     const u32 size = min(chunk, heads - first);
@@ -54,13 +55,13 @@ struct Place {
   }
 };
 
-// What a block of the forward works on: a tile of queries of one head of one sequence.
+// The work of a block of the forward: a tile of queries of one head of one sequence.
 struct Work {
   u32 b, h, kv;          // sequence, query head, key head
-  i64 row, key_row;      // where the tile's first query and the sequence's first key stand among the rows of b
-  i64 first, query_len;  // the tile's first query in its sequence, and how many that has
+  i64 row, key_row;      // index of the tile's first query and of the sequence's first key among the rows of b
+  i64 first, query_len;  // the tile's first query in its sequence, and the sequence's length
   i64 key_len, shift;    // keys of the sequence; a causal query i sees the keys j <= i + shift
-  i64 stat;              // the first query's place in lse
+  i64 stat;              // index of the first query in lse
 
   template <class T> BARACUDA_D const T* queries(const void* x, const i64 (&stride)[3]) const {
     return static_cast<const T*>(x) + b * stride[0] + h * stride[1] + row * stride[2];
@@ -73,8 +74,8 @@ struct Work {
   }
 };
 
-// The keys and values of a block's sequence, row by row. A kernel that takes tiles of KEYS of them (0: any) one after the other
-// says so by begin and step, for sources that look ahead.
+// Source of the keys and values of a block's sequence, row by row. A kernel that takes tiles of KEYS of them (0: any)
+// one after the other calls begin and step, for sources that look ahead.
 template <class P> struct KeyRows {
   static constexpr bool looks_up = false;
   const P& p;
@@ -86,11 +87,11 @@ template <class P> struct KeyRows {
   template <int BY> BARACUDA_D void step(int) const {}
 };
 
-// A sequence as the backward knows it.
+// A sequence, as the backward sees it.
 struct Sequence {
-  i64 query_row, key_row;         // where its first query and key stand among the rows of b
+  i64 query_row, key_row;         // index of its first query and key among the rows of b
   i64 query_len, key_len, shift;  // a causal query i sees the keys j <= i + shift
-  i64 before;                     // tiles of queries before its own, among those of b
+  i64 before;                     // tiles of queries of the sequences before it in b
 
   // The tiles of keys [first, end) that the tile of queries `at` sees.
   template <int QUERIES, int KEYS, class P> BARACUDA_D i64 first_tile(const P& p, i64 at) const {
@@ -102,13 +103,13 @@ struct Sequence {
   }
 };
 
-// What a block of the backward works on: a tile of keys of one key head of one sequence.
+// The work of a block of the backward: a tile of keys of one key head of one sequence.
 struct KeyTile {
   Sequence of;
   u32 tile, b, kv;        // kv: key head
-  int first, last, left;  // the tiles of queries that see a key; keys from the tile's start on
+  int first, last, left;  // the tiles of queries that see one of its keys; keys left from the tile's start on
 
-  // Those are walked from start() on.
+  // The walk over the tiles of queries begins at start() and goes on while sees().
   BARACUDA_D int start() const { return last; }
   BARACUDA_D bool sees(int at) const { return at >= first; }
 
@@ -122,16 +123,18 @@ struct KeyTile {
   }
 };
 
-// The same where tiles of queries may be walked up, and tiles of keys are then taken from a sequence's last on.
+// A tile of keys whose tiles of queries may also be walked up, from the first; such tiles are taken from a sequence's
+// last on.
 struct RisingTile : KeyTile {
   bool up;
 
   BARACUDA_D int start() const { return up ? first : last; }
   BARACUDA_D bool sees(int at) const { return first <= at && at <= last; }
 };
-// Which one a ticket stands for: the first `p.rising` of a sequence's `kv_heads` come before all others, and may walk up.
+// The tile of a ticket: those of the first `p.rising` of a sequence's `kv_heads` come before all others, and may walk
+// up.
 struct RisingPlace {
-  Place place;  // of b kv_heads + kv
+  Place place;  // head = b kv_heads + kv
   bool early;
 
   template <class P> static BARACUDA_D RisingPlace of(const P& p, u32 ticket, u32 batch, u32 kv_heads) {
@@ -149,9 +152,9 @@ struct QueryTile {
   i64 at;
 };
 
-// How blocks find their work. Dense: operands are [batch, heads, rows, d] and every sequence is as long.
+// How blocks find their work. Dense: operands are [batch, heads, rows, d] and all sequences have the same length.
 struct Dense {
-  static constexpr bool surplus = false;  // whether some blocks find none, query_len 0
+  static constexpr bool surplus = false;  // whether the grid may have blocks without work (query_len 0)
   template <class P, int KEYS> using Keys = KeyRows<P>;
   template <int ROWS, class P> static BARACUDA_D Work find(const P& p) {
     return find<ROWS>(p, blockIdx.x, gridDim.x / static_cast<u32>(p.tiles));
@@ -186,11 +189,11 @@ struct Dense {
 
 constexpr i64 unbounded = 1ll << 40;  // a side of a window without a bound
 
-// Which keys the rows of a tile of queries see: row r those from low + r up to high + r (exclusive), if they exist.
+// The keys that the rows of a tile of queries see: row r those of [low + r, high + r) that exist.
 template <int ROWS> struct Span {
   int key_len, low, high;
   bool bounded;  // some row may see less than all keys
-  // Row 0 stands at key `at` and sees the keys from `left` before it to `right` after it.
+  // Row 0 stands at key position `at` and sees the keys from `left` before it to `right` after it.
   BARACUDA_D Span(i64 at, i64 left, i64 right, i64 keys) : key_len(static_cast<int>(keys)) {
     const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, keys))); };
     low = clamped(at - left);
@@ -199,10 +202,10 @@ template <int ROWS> struct Span {
   }
   template <class P> BARACUDA_D Span(const P& p, const Work& work)
       : Span(work.first + work.shift, p.left, p.right, work.key_len) {}
-  // Keys before `first` no row sees, nor those from end(rows) on the first `rows` rows; end may be <= 0.
+  // No row sees keys before first(), and none of the first `rows` rows sees keys from end(rows) on; end may be <= 0.
   template <int KEYS> BARACUDA_D int first() const { return max(0, low) / KEYS * KEYS; }
   BARACUDA_D int end(int rows) const { return min(key_len, high + rows - 1); }
-  // Where the last tile begins that they see, for walks from there down to first(); 0 where they see none.
+  // Start of the last tile that they see, for walks from there down to first(); 0 where they see none.
   template <int KEYS> BARACUDA_D int start(int rows) const { return (max(end(rows), 1) - 1) / KEYS * KEYS; }
   // Whether some row sees less than all of a tile of keys.
   template <int KEYS> BARACUDA_D bool cuts(int k0) const {
@@ -210,48 +213,52 @@ template <int ROWS> struct Span {
   }
 };
 
-BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
+// as accurate as exp2f, but subnormal weights become 0
+BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 
 template <class A> constexpr A log2_e = static_cast<A>(1.4426950408889634);
 template <class A> constexpr A ln_2 = static_cast<A>(0.6931471805599453);
 
-// ---- weights made again of a saved lse ------------------------------------------------------------------------------
+// ---- weights recomputed from a saved lse ----------------------------------------------------------------------------
 
-// A weight is exp(score - lse), and never above 1. Score and lse are both rounded: their difference may come out above 0, and
-// the larger they are the further. So what is above 0 is 0; and from `coarse` on, where neighbouring numbers are 2 and more
-// apart, a score that rounding may have left below the lse of its row counts as that lse. The highest key of a row so keeps a
-// weight of 1, and of a row of one number, as masks of the lowest one make them, each key has 1, as exp(score - lse) says.
+// A weight is exp(score - lse) and never above 1. Score and lse are both rounded, so their difference may come out
+// above 0, and the further the larger they are. A difference above 0 therefore counts as 0. From `coarse` on, where
+// neighbouring floats are 2 or more apart, a score that rounding may have left below its row's lse counts as equal to
+// it. So the highest key of a row keeps the weight 1; and in a row of one repeated number, as masks of the lowest float
+// make them, every key has 1, as exp(score - lse) says.
 template <class A> constexpr A coarse = static_cast<A>(sizeof(A) == 8 ? 0x1p53 : 0x1p24);
-// What is taken from a row's scores, for its lse: infinite where it has seen no key, so that all weights vanish.
+// What is subtracted from a row's scores, given its lse: infinite where the row has seen no key, so that all weights
+// are 0.
 template <class A> BARACUDA_D A replay_base(A lse) {
   constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-48 : 0x1p-19);  // 16 to 32 units in the last place
   const A size = math::abs(lse), most = numeric<A>::max();
   if (lse == -numeric<A>::infinity()) return -lse;
   return size >= coarse<A> && size <= most ? math::maximum(math::fma(size, -room, lse), -most) : lse;
 }
-// The weight of a score that lies so far above its row's base.
+// The weight of a score that lies `above` its row's base.
 template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math::minimum(above, A(0)) * log2_e<A>); }
-// A key that has all of its row's weight has no ds, since all others are 0, whatever dropout left of it. That weight times dy v
-// less delta, of a y that was rounded, would say so only nearly; so it is said where that shows: under dropout, and in far rows,
-// whose lse has so many powers of 2 that rounding score and lse in that unit makes more than 1 of a weight in 16 bits.
+// A key that has all of its row's weight has ds = 0, whatever dropout left of it, since all other weights are 0.
+// Computed as that weight times (dy v - delta), with a rounded y, ds would only be near 0. So it is set to 0 where the
+// difference shows: under dropout, and in far rows, whose lse has so many powers of 2 that rounding score and lse
+// changes a 16-bit weight by more than 1 in its last place.
 template <class A> constexpr A far_powers = A(0x1p10);
 template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
-// Whether a weight is 1 as an element of T, of 16 bits.
+// Whether a weight rounds to 1 as an element of T (16 bits).
 template <class T> BARACUDA_D bool is_whole(float weight) { return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f); }
 
 // ---- global to shared memory ----------------------------------------------------------------------------------------
 
-// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte aligned
-// and cols is a multiple of 16 bytes; then a thread has up to AHEAD loads in flight. All 128 threads call; the caller
-// synchronises.
+// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x COLS. wide: rows start 16-byte
+// aligned and cols is whole 16-byte pieces; then a thread has up to AHEAD loads in flight. Called by all 128 threads;
+// the caller synchronises.
 template <int ROWS, int COLS, int PITCH, int AHEAD, class T, class Source>
 BARACUDA_D void stage(acc_t<T>* tile, const Source& source, int rows, int cols, bool wide) {
   constexpr int VEC = vec_elems<T>, LINE = COLS / VEC, EACH = ROWS * LINE / threads;
   static_assert(ROWS * LINE % threads == 0, "every thread takes as many 16-byte pieces");
   constexpr int BATCH = EACH % AHEAD == 0 ? AHEAD : EACH % 4 == 0 ? 4 : EACH % 3 == 0 ? 3 : EACH % 2 == 0 ? 2 : 1;
   if (wide) {
-    constexpr bool EVEN = threads % LINE == 0;  // a thread keeps its columns
+    constexpr bool EVEN = threads % LINE == 0;  // all pieces of a thread have the same columns
     constexpr int STEP = threads / LINE;
     const int line = static_cast<int>(threadIdx.x) / LINE, column = static_cast<int>(threadIdx.x) % LINE * VEC;
     auto from = source.template walk<STEP>(line, column, rows);
@@ -297,7 +304,7 @@ BARACUDA_D void multiply_scores(A (&s)[R][4], const A* x, const A* y) {
   x += thread_row() * XPITCH;
   y += thread_col() * YPITCH;
 #pragma unroll 1
-  for (int d = 0; d < COLS; d += V) {  // one step is 64 or 128 multiply-adds: more at a time only takes registers
+  for (int d = 0; d < COLS; d += V) {  // one step is 64 or 128 multiply-adds; more at a time only takes registers
     Vec<A, V> key[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) key[j] = load<V>(y + 16 * j * YPITCH + d);
@@ -313,12 +320,13 @@ BARACUDA_D void multiply_scores(A (&s)[R][4], const A* x, const A* y) {
   }
 }
 
-// A thread's columns of an output tile: `per` in groups of `width` neighbours, group g at 16 width g + width c.
+// A thread's columns of an output tile: `per` of them in groups of `width` neighbours, group g at column 16 width g +
+// width c.
 template <class A, int R, int D> struct Columns {
   static constexpr int per = D / 16;
   static constexpr int width = sizeof(A) == 4 && per % 4 == 0 ? 4 : 2;
   static constexpr int groups = per / width;
-  static BARACUDA_HD constexpr int at_once(int outputs) {  // groups whose partial sums the accumulators leave room for
+  static BARACUDA_HD constexpr int at_once(int outputs) {  // as many groups as leave registers for their partial sums
     const int words = static_cast<int>(sizeof(A)) / 4, room = per * R * words * outputs > 64 ? 32 : 64;
     int n = groups;
     while (groups % n != 0 || (n > 1 && n * width * R * words > room)) --n;
@@ -326,14 +334,14 @@ template <class A, int R, int D> struct Columns {
   }
 };
 
-// acc[i] = acc[i] * factor(row i) + sum over ROWS values of p[row i][n] value[n]; the factors stand behind the weights, in
-// the padding of p's rows, where they take no registers. With MASKED, values from seen(i) on
-// add nothing to row i, be they infinite or NaN; only tiles on the diagonal need that, so that form goes one value at a
-// time and compiles fast.
+// acc[i] = acc[i] * factor(row i) + sum over ROWS values of p[row i][n] value[n]. The factors stand behind the weights,
+// in the padding of p's rows, where they take no registers. MASKED: values that seen(i, n) denies add nothing to row i,
+// be they infinite or NaN; only tiles cut by the mask need that, so that form takes one value at a time and compiles
+// fast.
 template <int R, int D, int ROWS, bool MASKED, bool RESCALE, class A, class Seen>
 BARACUDA_D void multiply_values(A (&acc)[R][D / 16], const A* p, const A* factor, const A* value, Seen seen) {
   using C = Columns<A, R, D>;
-  constexpr bool FULL = C::per * R * static_cast<int>(sizeof(A)) > 384;  // accumulators leave room for fewer values
+  constexpr bool FULL = C::per * R * static_cast<int>(sizeof(A)) > 384;  // the accumulators leave room for fewer values
   constexpr int V = MASKED ? 1 : FULL ? pad<A> / 2 : pad<A>, W = C::width, N = C::at_once(RESCALE ? 1 : 2);
   p += thread_row() * score_pitch<A>;
   value += thread_col() * W;
@@ -378,7 +386,7 @@ struct AllSeen {
   BARACUDA_D bool operator()(int, int) const { return true; }
 };
 
-// Whether all of COUNT values are; all threads call, and all get the answer.
+// Whether all COUNT values are finite; called by all threads, which all get the answer.
 template <int COUNT, class A> BARACUDA_D bool all_finite(const A* values) {
   bool good = true;
 #pragma unroll 4
@@ -388,7 +396,7 @@ template <int COUNT, class A> BARACUDA_D bool all_finite(const A* values) {
 
 // ---- registers to memory --------------------------------------------------------------------------------------------
 
-// A score tile to shared memory, for multiply_values.
+// Writes a score tile to shared memory, for multiply_values.
 template <int R, class A> BARACUDA_D void put_scores(A* tile, const A (&s)[R][4]) {
   tile += thread_row() * score_pitch<A> + thread_col();
 #pragma unroll

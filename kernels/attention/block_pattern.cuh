@@ -1,8 +1,9 @@
 #pragma once
-// block_pattern    which tiles of scores an attention kernel visits: every one, or those with a set block of a pattern.
+// block_pattern    which tiles of scores an attention kernel visits: all, or those with a set block of a block-sparse
+// pattern.
 //
-// A pattern is a grid of bytes over the scores of a head, a byte a block of query_block x key_block scores: 0 means that
-// none of them is seen. P has the fields of `schedules/attention/sparse/forward.py: FIELDS`.
+// A pattern is a grid of bytes over the scores of a head, one byte for each block of query_block x key_block scores: 0
+// says that none of them is seen. P has the fields of schedules/attention/sparse/forward.py: FIELDS.
 #include "attention/attention.cuh"
 
 namespace baracuda::attention {
@@ -10,7 +11,8 @@ namespace baracuda::attention {
 // Bits [0, n) of a word, n clamped to [0, 64].
 BARACUDA_D u64 low_bits(int n) { return n <= 0 ? 0 : n >= 64 ? ~u64(0) : (u64(1) << n) - 1; }
 
-// The first of the numbers n, n + 1, … < end that passes test(n), or end: a warp's lanes test 32 at a time. All call.
+// The first of the numbers n, n + 1, … < end that passes test(n), or end. The lanes of a warp test 32 at a time; all
+// call.
 class Search {
   int window = -1;
   u32 found = 0;
@@ -31,7 +33,7 @@ class Search {
   }
 };
 
-// A head without a pattern: the kernels' loops and masks come out as if this were not there.
+// A head without a pattern; compiles to nothing.
 template <class P> struct EveryBlock {
   static constexpr bool every = true, may_cut = false;
   BARACUDA_D EveryBlock(const P&, u32, u32) {}
@@ -41,8 +43,8 @@ template <class P> struct EveryBlock {
   template <int, bool> BARACUDA_D i64 visit(Search&, i64, int, i64 from, i64) const { return from; }
 };
 
-// A head's pattern. Queries and keys beyond the last count as the last. MAY_CUT: whether blocks may end within a tile, where
-// a kernel does not ask.
+// A head's pattern. Queries and keys beyond the last count as the last. MAY_CUT: whether blocks may end within a tile,
+// for kernels that do not test it at run time.
 template <class P, bool MAY_CUT> class BlockPattern {
   const P& p;
   const u8* blocks;
@@ -52,7 +54,8 @@ template <class P, bool MAY_CUT> class BlockPattern {
   BARACUDA_D bool set(int row, int column) const {
     return blocks[row * p.pattern_stride[2] + column * p.pattern_stride[3]] != 0;
   }
-  // Bits [n block, (n + 1) block) from start, for the blocks n up to `last` that are set. A quad's lanes share them out.
+  // A word whose bits [n block, (n + 1) block) - start are set for the set blocks n up to `last`. The lanes of a quad
+  // share the work.
   template <class Set> static BARACUDA_D u64 bits(int block, int start, int last, Set set) {
     u64 found = 0;
     for (int n = start / block + lane_id() % 4; n <= last; n += 4) {
@@ -67,13 +70,13 @@ template <class P, bool MAY_CUT> class BlockPattern {
   BARACUDA_D BlockPattern(const P& params, u32 b, u32 h)
       : p(params), blocks(static_cast<const u8*>(p.pattern) + b * p.pattern_stride[0] + h * p.pattern_stride[1]) {}
 
-  // Whether a tile of QUERIES x KEYS scores may be seen in part.
+  // Whether a block boundary may cross a tile of QUERIES x KEYS scores.
   template <int QUERIES, int KEYS> BARACUDA_D bool cuts() const {
     return p.query_block % QUERIES != 0 || p.key_block % KEYS != 0;
   }
   BARACUDA_D bool hides(i64 q, i64 k) const { return !set(query_row(q), key_column(k)); }
 
-  // Whether anything of queries [q, q + queries) x keys [k, k + keys) is seen.
+  // Whether any score of queries [q, q + queries) x keys [k, k + keys) is seen.
   BARACUDA_D bool any(int q, int queries, int k, int keys) const {
     const int right = key_column(k + keys - 1), bottom = query_row(q + queries - 1);
     for (int row = query_row(q); row <= bottom; ++row) {
@@ -83,8 +86,8 @@ template <class P, bool MAY_CUT> class BlockPattern {
     }
     return false;
   }
-  // The first tile of N keys from key `from` on of which queries [q, q + queries) see anything; `end` or more where there
-  // is none. BY_KEYS: the other way round.
+  // The first tile of N keys from key `from` on of which queries [q, q + queries) see anything; `end` or more where
+  // there is none. BY_KEYS: the same with queries and keys exchanged.
   template <int N, bool BY_KEYS> BARACUDA_D i64 visit(Search& search, i64 q, int queries, i64 from, i64 end) const {
     const int mine = static_cast<int>(q), tiles = static_cast<int>((max<i64>(end, 0) + N - 1) / N);
     return N * static_cast<i64>(search.from(static_cast<int>(from / N), tiles, [&](int n) {
@@ -92,8 +95,8 @@ template <class P, bool MAY_CUT> class BlockPattern {
     }));
   }
 
-  // A bit for each of the N <= 64 keys from k on that query q sees, and of the queries from q on that see key k. The lanes
-  // of a quad ask for the same and call together.
+  // keys_of: a bit for each of the N <= 64 keys from k on that query q sees; queries_of: for each of the N queries from
+  // q on that see key k. The lanes of a quad ask for the same and call together.
   template <int N> BARACUDA_D u64 keys_of(int q, int k) const {
     const int row = query_row(q);
     return bits(p.key_block, k, key_column(k + N - 1), [&](int column) { return set(row, column); });
@@ -103,8 +106,8 @@ template <class P, bool MAY_CUT> class BlockPattern {
     return bits(p.query_block, q, query_row(q + N - 1), [&](int row) { return set(row, column); });
   }
 
-  // Of a SIMT thread's part of a score tile from query q and key k, a bit 4 i + j where score (i, j) is not seen; BY_KEYS:
-  // the tile's rows are keys.
+  // Bit 4 i + j is set where score (i, j) of this thread is not seen: its rows are thread_row() + 8 i, its columns
+  // thread_col() + 16 j of the score tile at query q and key k. BY_KEYS: the tile's rows are keys, else queries.
   template <int R, bool BY_KEYS> BARACUDA_D u32 hidden(i64 q, i64 k) const {
     static_assert(R <= 8, "a word of bits");
     u32 found = 0;
@@ -122,7 +125,7 @@ template <class P, bool MAY_CUT> class BlockPattern {
   }
 };
 
-// Blocks find their work as for dense operands, and go by a pattern.
+// Blocks find their work as for dense operands, and skip by a pattern.
 template <bool MAY_CUT> struct BlockSparse : Dense {};
 
 template <class Where, class P> struct BlocksOf_ { using type = EveryBlock<P>; };

@@ -1,12 +1,12 @@
 #pragma once
-// flash      what a warp of the tensor-core attention kernels keeps of its queries, and the online softmax on it
+// flash      the registers of a warp in the tensor-core attention kernels, and the online softmax on them
 //            (Milakov and Gimelshein 2018).
 //
-// c = |scale| log2(e); a weight is 2^(s c - base), one fma and one exp2. base is about the row's maximum times c: it follows
-// the maximum only when that is more than `slack` above it (as in FlashAttention-4), so weights stay below 2^slack and most
-// tiles need neither the maximum of a whole row nor new outputs; or later still (`weigh_lazily`). It cancels in y, and the lse
-// takes it back out. Rows whose base comes out `coarse` (attention.cuh), so that its rounding is more than a power of 2, are done
-// again by differences of scores (`Scores::exact`).
+// c = |scale| log2(e); a weight is 2^(s c - base), one fma and one exp2. base is about the row's maximum times c. It
+// follows the maximum only when that is more than `slack` above it (as in FlashAttention-4), so weights stay below
+// 2^slack, and most tiles need neither the maximum of whole rows nor a rescale of the outputs; weigh_lazily moves it
+// even later. base cancels in y, and lse adds it back. Rows whose base is `coarse` (attention.cuh), so that its
+// rounding exceeds a power of 2, are computed again from differences of scores (Scores::exact).
 #include "attention/attention.cuh"
 #include "attention/flash_tiles.cuh"
 #include <baracuda/opaque.cuh>
@@ -14,23 +14,24 @@
 namespace baracuda {
 namespace attention {
 
-constexpr float slack = 8.0f;  // of f16's 16 powers of 2
-template <class T> constexpr float headroom = is_same<T, f16> ? 0x1p15f : 0x1p24f;  // of a lane's weights in a row of a tile
+constexpr float slack = 8.0f;  // of the 16 powers of 2 that f16 has
+// of the sum of a lane's weights in a row of a tile
+template <class T> constexpr float headroom = is_same<T, f16> ? 0x1p15f : 0x1p24f;
 
-// What weights are made of. apart: s lacks its row's offset. exact: 2^((s - base) c) with a base in the unit of scores, where
-// they are so large that the rounding of s c is.
+// What weights are computed from. apart: s lacks its row's offset. exact: 2^((s - base) c), base in the unit of scores,
+// for scores so large that the rounding of s c matters.
 enum class Scores { plain, apart, exact };
 
-// What a warp keeps: 16 MT rows of scores or weights, of outputs, and each row's base and sum. Lane (g, t) of mma.sync's
-// accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys stand as tile::Runs has them.
+// The registers of a warp: 16 MT rows of scores or weights and of outputs, and each row's base and sum. Lane (g, t) of
+// mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys are permuted as in tile::Runs.
 template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   static_assert(KEYS <= 128, "add_odd keeps two words of bits a row");
   float acc[MT][D / 8][4], s[MT][KEYS / 8][4], sum[MT][2];
-  float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen nothing
-  float factor[MT][2];              // for what was summed before, if a base of the warp has `moved`
+  float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen no key
+  float factor[MT][2];              // rescales what was summed before, if a base of the warp has `moved`
   float offset[MT][2];              // of a row's scores in this tile, for Scores::apart
   bool moved;
-  bool looked, settled;  // whether weigh_lazily has looked at scores, and whether it need not any more
+  bool looked, settled;  // weigh_lazily: has seen scores; every row has a base
   u32 weights[MT][KEYS / 16][4];
 
   BARACUDA_D Rows() { clear(); }
@@ -42,7 +43,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
     begin();
   }
-  BARACUDA_D void begin() {  // the same where the first product with values does not add
+  BARACUDA_D void begin() {  // like clear(), where the first product with values overwrites acc
     looked = settled = false;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -51,11 +52,11 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // The lane's first key of a tile, and from there to its score e of n.
+  // The lane's first key of a tile, and the distance from there to the key of its score e of n.
   static BARACUDA_D int own_key() { return lane_id() % 4 * (RUNS ? KEYS / 4 : 2); }
   static BARACUDA_HD constexpr int further(int n, int e) { return (RUNS ? 2 : 8) * n + e % 2; }
 
-  // f(score, r, c) for each score, at row r and key c of the lane's own: see terms.cuh.
+  // Calls f(score, r, c) for each score, at row r and key c relative to the lane's own: see terms.cuh.
   template <class F> BARACUDA_D void each(const F& f) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -66,12 +67,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       }
     }
   }
-  // The warp's first row is query i, the tile's first key j.
+  // Adds all terms; the warp's first row is query i, the tile's first key j.
   template <class Terms> BARACUDA_D void add(const Terms& terms, int i, int j) {
     terms.add_to([&](const auto& f) { each(f); }, i + lane_id() / 4, j + own_key());
   }
-  // The same for Scores::apart: what ALiBi adds to all of a row is its offset, if all of the tile's keys lie on one side of the
-  // queries. CAPPED: there may be a soft cap.
+  // The same for Scores::apart: where all keys of the tile lie on one side of the queries, ALiBi's part that depends on
+  // the row alone becomes the row's offset. CAPPED: there may be a soft cap.
   template <bool CAPPED, class Terms> BARACUDA_D void add_apart(const Terms& terms, int i, int j) {
     const auto each_score = [&](const auto& f) { each(f); };
     if constexpr (CAPPED) terms.cap(each_score);
@@ -86,7 +87,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     if (apart) each([&](float& x, int, int c) { x = c == 0 ? x : math::fma(tilt, static_cast<float>(c), x); });
     else terms.add_biases(each_score, i + lane_id() / 4, j + own_key());
   }
-  // A sink takes part in the sum like a key without a value: the rows begin with it.
+  // Begins rows with a sink, which takes part in the sum like a key without a value.
   template <class Terms> BARACUDA_D void begin_with(const Terms& terms, bool exact = false) {
     if (terms.sink == -numeric<float>::infinity()) return;
 #pragma unroll
@@ -98,12 +99,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // Runs of the lane's rows: the mask's words, of elements up to 16 bits, and bits of the weights that dropout leaves.
+  // Runs of the lane's rows: words of the mask (elements of up to 16 bits), and bits of the weights that dropout keeps.
   struct Found {
     u32 mask[MT][2][KEYS / 8], kept[MT][2];
   };
-  // All begin at query i and key j, those of the warp. fetch and add: the mask's elements are M, its rows dense, and the
-  // tile is whole; elements that registers have no place for beside the products are loaded by add.
+  // fetch and add: for a whole tile and a mask of elements M with dense rows; (i, j): the warp's first query and key.
+  // Elements of 32 bits are loaded by add, as registers have no room for them during the products.
   template <class M, class Terms> BARACUDA_D void fetch(Found& found, const Terms& terms, int i, int j) const {
     if constexpr (sizeof(M) <= 2) each_row([&](int m, int half, int r) {
       terms.template fetch<M, KEYS / 4>(found.mask[m][half], i + r, j + own_key());
@@ -120,7 +121,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       }
     });
   }
-  // Any mask and tile.
+  // Adds any mask to any tile.
   template <class Terms> BARACUDA_D void add_mask(const Terms& terms, int i, int j, bool careful) {
     if (terms.masked()) terms.with_mask([&](auto kind) {
       using M = decltype(kind);
@@ -132,7 +133,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       });
     });
   }
-  // Zeros for the weights that dropout takes: sift and drop, or at once where rows are whole blocks of the stream.
+  // Zeroes the weights that dropout drops: sift and drop(found), or drop at once where rows are whole blocks of the
+  // stream.
   template <class Terms> BARACUDA_D void sift(Found& found, const Terms& terms, int i, int j) const {
     if (terms.drops()) each_row([&](int m, int half, int r) {
       found.kept[m][half] = terms.template kept<KEYS / 4>(i + r, j + own_key());
@@ -154,7 +156,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   BARACUDA_D auto run(int m, int half) {
     return [this, m, half](int k) -> float& { return s[m][k / 2][2 * half + k % 2]; };
   }
-  // f(m, half, row): the row is forgotten, or what is computed from it would be kept from tile to tile, in local memory.
+  // Calls f(m, half, row). The row's origin is hidden from the compiler, which else keeps what it computes from it, in
+  // local memory.
   template <class F> static BARACUDA_D void each_row(const F& f) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -163,10 +166,10 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // Whether the lane's rows may not be what they should: NaN, or scores that the rounding of base makes something else of.
+  // Whether a result of the lane's rows may be wrong: NaN, or scores that the rounding of base distorts.
   BARACUDA_D bool suspicious() const { return odd_sums() || odd_outputs(); }
-  // Whether weights were taken under a base that is no good: coarse, or lazy and too far below. Then a sum is infinite, which no
-  // NaN makes it.
+  // Whether weights were taken with a bad base: a coarse one, or a lazy one too far below. Their sum is then infinite,
+  // which NaN values never make it.
   BARACUDA_D bool astray() const {
     bool found = false;
     each_half([&](int m, int half) { found |= sum[m][half] == numeric<float>::infinity(); });
@@ -177,7 +180,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     each_half([&](int m, int half) { found |= !(sum[m][half] < numeric<float>::infinity()); });
     return found;
   }
-  BARACUDA_D bool odd_outputs() const {  // also where infinite ones cancel: an addition is less than a test
+  BARACUDA_D bool odd_outputs() const {  // also where infinite outputs cancel: an addition is cheaper than a test
     bool found = false;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -192,7 +195,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     return found;
   }
 
-  // -inf for keys from `left` on, and in row r of the warp before from + r and from past + r on.
+  // Sets to -inf: keys from `left` on, and in row r of the warp keys before from + r and from past + r on.
   BARACUDA_D void mask(int left, int from, int past) {
     each_half([&](int m, int half) {
       const int row = 16 * m + 8 * half + lane_id() / 4, end = min(left, past + row) - own_key();
@@ -213,7 +216,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     });
   }
 
-  // -inf for keys whose bit is not set in their row's.
+  // Sets keys to -inf whose bit is not set in their row's word.
   BARACUDA_D void hide(const u64 (&seen)[MT][2]) {
     static_assert(KEYS <= 64, "a word of bits a row");
 #pragma unroll
@@ -230,15 +233,15 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // Scores to weights 2^(s c - base), in place and added up.
+  // Turns scores into weights 2^(s c - base), in place, and adds them to the sums.
   template <Scores KIND = Scores::plain> BARACUDA_D void weigh(float c) {
     raise<KIND>(c);
     each_half([&](int m, int half) { sum[m][half] += power<KIND>(m, half, c); });
   }
-  // The same, but a base is that of the first scores its row sees, and no maximum is taken of later ones: it stays until weights
-  // have grown beyond `headroom`, which their sums tell. Beyond 2^127 weights are infinite and stay so (`overflown`). A maximum is
-  // a sixth of a tile's instructions, and the products want the same registers' ports: head_dim 128, H200, full, 2048 keys 681
-  // TFLOP/s instead of 654, causal, 4096 keys 656 instead of 634.
+  // The same, but the base of a row is that of the first scores it sees, and no maximum is taken of later ones: the
+  // base stays until weights exceed `headroom`, which their sums show (`shrink`). Beyond 2^127 weights become infinite
+  // and stay so (`astray`). This saves the maximum, a sixth of a tile's instructions
+  // (docs/design/attention-forward.md).
   template <Scores KIND = Scores::plain> BARACUDA_D void weigh_lazily(float c) {
     moved = false;
     if (!settled) {
@@ -257,7 +260,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     if (__any_sync(all_lanes, above)) shrink(part, c);
     each_half([&](int m, int half) { sum[m][half] += part[m][half]; });
   }
-  // Bases to the highest scores of rows where those are above their limit; `only_new`: of rows that have none.
+  // Raises bases to the highest scores of rows where those exceed their limit; `only_new`: only of rows that have no
+  // base yet.
   template <Scores KIND> BARACUDA_D void raise(float c, bool only_new = false) {
     float high[MT][2];
     bool above = false;
@@ -270,14 +274,15 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     moved = __any_sync(all_lanes, above);
     if (moved) move<KIND == Scores::exact>(high, c);
   }
-  // Rows whose weights have grown, and their sums, by a power of 2 down, and bases as far up.
+  // Scales rows whose weights have grown too large, and their sums, down by a power of 2, and raises their bases by it.
   BARACUDA_D void shrink(float (&part)[MT][2], float c) {
     each_half([&](int m, int half) {
       float most = part[m][half];
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
       const bool grown = most > headroom<T> && most < numeric<float>::infinity();
-      const u32 exponent = grown ? min(__float_as_uint(most) >> 23, 253u) : 127;  // so that `by` is no subnormal number
+      // at most 253, so that `by` is not subnormal
+      const u32 exponent = grown ? min(__float_as_uint(most) >> 23, 253u) : 127;
       const float by = __uint_as_float((254 - exponent) << 23), up = static_cast<float>(static_cast<int>(exponent) - 127);
       factor[m][half] = moved ? factor[m][half] * by : by;
       base[m][half] += up;
@@ -293,13 +298,13 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     if constexpr (KIND == Scores::apart) from = math::fma(-offset[m][half], c, from);
     return power_up(m, half, [&](float x) { return KIND == Scores::exact ? (x - from) * c : math::fma(x, c, -from); });
   }
-  // The same for products q k, masked already, that have a soft cap and no term besides but sinks: by polynomials (`soft_cap`,
-  // schedules/attention/score_terms.py) where no score is large. Most often the sum of a lane's squares tells, in half the time of a
-  // maximum.
+  // weigh_lazily for masked products q k with a soft cap and no other term but sinks. Where no score is large the cap
+  // is a polynomial (`soft_cap` in schedules/attention/score_terms.py); most often the sum of a lane's squares proves
+  // that, in half the time of a maximum.
   template <class Terms> BARACUDA_D void weigh_capped(const Terms& terms) {
     const auto& near = terms.p.near;
     const auto& far = terms.p.far;
-    if (settled && terms.sink == -numeric<float>::infinity()) {  // else a base need not be that of a key
+    if (settled && terms.sink == -numeric<float>::infinity()) {  // with a sink, a base need not be that of a key
       moved = false;
       float part[MT][2], squares[4] = {};
       each([&](float x, int r, int c) {
@@ -325,7 +330,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         return add_sums(part, terms.c);
       }
     }
-    each([&](float& x, int, int) { x = x == -numeric<float>::infinity() ? x : terms.squash(x); });  // what is hidden stays so
+    // hidden keys stay hidden
+    each([&](float& x, int, int) { x = x == -numeric<float>::infinity() ? x : terms.squash(x); });
     weigh_lazily(terms.c);
   }
   template <class F> static BARACUDA_D void each_half(const F& f) {
@@ -351,7 +357,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
     return part;
   }
-  // New bases for rows whose scores, of which each lane has the highest of its own, are above their limit.
+  // Sets new bases for rows whose highest scores, given for each lane's own, are above their limit.
   template <bool EXACT> BARACUDA_D void move(float (&high)[MT][2], float c) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -367,7 +373,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         base[m][half] = next;
         limit[m][half] = most + slack * math::fast_rcp(c);
         float& total = sum[m][half];
-        const bool lost = !EXACT && (total == numeric<float>::infinity() || math::abs(next) >= coarse<float>);  // see `astray`
+        // see astray()
+        const bool lost = !EXACT && (total == numeric<float>::infinity() || math::abs(next) >= coarse<float>);
         total = lost ? numeric<float>::infinity() : total * factor[m][half];
       }
     }
@@ -396,14 +403,14 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // acc += weights times the infinite and NaN values of a tile, by hand: keys that seen(r, key) denies row r of the warp
-  // add nothing; those from `left` on are zeros. Layout::at(row, piece) says where a tile's pieces stand.
+  // acc += weights times the infinite and NaN values of a tile, key by key: keys that seen(r, key) denies row r of the
+  // warp add nothing; keys from `left` on are zeros. Layout::at(row, piece) is the offset of a tile's piece.
   template <class Layout, class Seen> BARACUDA_D void add_odd(const T* values, int left, const Seen& is_seen) {
     add_odd_of([&](int j, int n, int e) { return values[Layout::at(j, n) + lane_id() % 4 * 2 + e]; }, left, is_seen);
   }
-  // value(j, n, e): of the tile's row j, the lane's column e of piece n.
+  // value(j, n, e): column e of the lane, of piece n, of the tile's row j.
   template <class Value, class Seen> BARACUDA_D void add_odd_of(const Value& value, int left, const Seen& is_seen) {
-    u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // keys whose weight is not 0
+    u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // bits of the keys whose weight is not 0
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -424,7 +431,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 #pragma unroll 1
     for (int j = 0; j < (RUNS ? KEYS : min(left, KEYS)); ++j) {
       const int key = RUNS ? tile::Runs<KEYS>::row(j) : j;
-      float due[MT][2];  // what an infinite value is multiplied by: 1, NaN for a weight of 0, nothing (0) where it is masked
+      // the factor of an infinite value: 1, NaN for a weight of 0, or 0 (adds nothing) where it is masked
+      float due[MT][2];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -448,7 +456,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // The outputs, divided by the sums and times `again`, to the warp's rows of a tile, from `row` on; and the lse.
+  // Writes the outputs, divided by the sums and times `again`, to the warp's rows of a tile, from `row` on; and the
+  // lse.
   template <class Layout>
   BARACUDA_D void finish(T* tile, int row, float* lse, int rows, float again = 1.0f, float unit = ln_2<float>) {
     float factors[MT][2];
@@ -460,7 +469,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       for (int n = 0; n < D / 8; ++n) tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], factors[m][0], factors[m][1]);
     }
   }
-  // The same by itself: to `cols` columns of out[r * stride] for r < rows, times what close() gave.
+  // Writes the outputs times close()'s factors to `cols` columns of out[r * stride] for r < rows.
   BARACUDA_D void put(T* out, i64 stride, int rows, int cols, const float (&factors)[MT][2]) const {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -468,16 +477,16 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // The sums are those of whole rows from here on. What outputs are multiplied by.
+  // Completes the sums over whole rows; factors: what outputs are multiplied by.
   BARACUDA_D void close(float (&factors)[MT][2], float again) {
     each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 1); });
     each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 2); });
     each_half([&](int m, int half) { factors[m][half] = sum[m][half] == 0.0f ? 0.0f : again * math::fast_rcp(sum[m][half]); });
   }
-  // And then the lse of each row to lse[r] for r < rows, if lse is not null. `unit` is that of the bases: ln 2, or of scores
-  // where they are exact.
+  // After close(), writes the lse of each row to lse[r] for r < rows, if lse is not null. `unit` is that of the bases:
+  // ln 2, or that of scores where they are exact.
   BARACUDA_D void put_lse(float* lse, int rows, float unit = ln_2<float>) const {
-    const int half = lane_id() % 4;  // two lanes of a quad have a row each
+    const int half = lane_id() % 4;  // two lanes of a quad write a row each
     if (lse == nullptr || half > 1) return;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {

@@ -1,20 +1,20 @@
 #pragma once
-// flash_tiles    what the tensor-core attention kernels do with tiles of keys and values in shared memory: products by
-//                mma.sync, and the search for elements that are not finite.
+// flash_tiles    operations of the tensor-core attention kernels on tiles of keys and values in shared memory: products
+//                by mma.sync, and the search for elements that are infinite or NaN.
 #include <baracuda/mma_tile.cuh>
 
 namespace baracuda {
 namespace attention {
 
-// Exponent and lowest exponent bit of two packed elements: adding the latter to the former sets a sign bit where the
-// exponent is all ones, that is, where the element is infinite or NaN.
+// The exponent bits of two packed elements, and their lowest exponent bit: adding the latter to the former sets the
+// sign bit where the exponent is all ones, that is, where the element is infinite or NaN.
 template <class T> constexpr u32 exponent_pair = is_same<T, f16> ? 0x7c007c00u : 0x7f807f80u;
 template <class T> constexpr u32 exponent_step = is_same<T, f16> ? 0x04000400u : 0x00800080u;
 template <class T> BARACUDA_D u32 odd_signs(u32 pair) {  // 0x8000 in each half that is not finite
   return ((pair & exponent_pair<T>) + exponent_step<T>) & 0x80008000u;
 }
 
-// Whether a tile holds an infinite or NaN element; all THREADS of the block call, and all get the answer.
+// Whether a tile holds an infinite or NaN element; called by all THREADS of the block, which all get the answer.
 template <int WORDS, int THREADS, class T> BARACUDA_D bool has_odd(const T* tile) {
   const uint4* const words = reinterpret_cast<const uint4*>(tile);
   u32 found = 0;
@@ -64,7 +64,7 @@ BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>&
   }
   if constexpr (D <= 256) {
     add_scores<T, D, MT, KEYS>(s, query, key, 0, at);
-  } else {  // in halves: tensor cores cut bits off at every step of a long sum
+  } else {  // in halves: tensor cores truncate at every step of a long sum
     float rest[MT][KEYS / 8][4] = {};
     add_scores<T, D, MT, KEYS, 0, D / 2>(s, query, key, 0, at);
     add_scores<T, D, MT, KEYS, D / 2, D>(rest, query, key, 0, at);

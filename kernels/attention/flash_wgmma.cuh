@@ -1,7 +1,7 @@
 #pragma once
-// flash_wgmma    the products of the forward's wgmma kernels: of a warpgroup's 64 queries with tiles of keys and values.
+// flash_wgmma    the products of the forward's wgmma kernels: a warpgroup's 64 queries with tiles of keys and values.
 //
-// Operands stand in shared memory as panels of 64 columns (tile::Panels); those that come in turn have places one behind the
+// Operands stand in shared memory as panels of 64 columns (tile::Panels), the stages of an operand one behind the
 // other. A warp has 16 of the group's rows, lanes as in Rows (flash.cuh).
 #include "attention/flash.cuh"
 #include "attention/terms.cuh"
@@ -11,16 +11,18 @@ namespace baracuda {
 namespace attention {
 
 template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
-  static constexpr int PANEL = KEYS * 64, TILE = KEYS * D, COLUMNS = D % 128 == 0 ? 128 : 64;  // of v in an instruction
-  static constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
+  // columns of v in one instruction
+  static constexpr int PANEL = KEYS * 64, TILE = KEYS * D, COLUMNS = D % 128 == 0 ? 128 : 64;
+  // in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
+  static constexpr u64 within = 32 >> 4, across = 2048 >> 4;
   u64 query, key, value;
 
-  // Of a block's tiles in place 0, its queries [ROWS][D]; the group is number `group` in the block.
+  // Given stage 0 of each operand, queries as [ROWS][D]; the group is number `group` in the block.
   BARACUDA_D GroupProducts(const T* queries, const T* keys, const T* values, int group)
       : query(wgmma_operand(queries) + group * (64 * 8)), key(wgmma_operand(keys)),
         value(wgmma_operand(values, KEYS * 128)) {}
 
-  // s = q kᵀ, and committed; the queries from shared memory or as A fragments.
+  // Starts s = q kᵀ and commits it; the queries come from shared memory or as A fragments.
   BARACUDA_D void start_scores(float (&s)[KEYS / 8][4], u32 queries, u32 keys) const {
     const u64 x = query + queries * (ROWS * D / 8);
 #pragma unroll
@@ -34,7 +36,7 @@ template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
     for (int d = 0; d < D; d += 16) wgmma<T, false>(s, held[d / 16], key_at(keys, d), d != 0);
     wgmma_commit();
   }
-  // acc += weights v, and committed; with add = 0, acc = weights v.
+  // Starts acc += weights v and commits it; with add = 0, acc = weights v.
   BARACUDA_D void start_outputs(float (&acc)[D / 8][4], const u32 (&weights)[KEYS / 16][4], u32 values, int add = 1) const {
 #pragma unroll
     for (int j = 0; j < KEYS; j += 16) {
@@ -53,17 +55,17 @@ template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
   }
 };
 
-// A warp's 16 rows of an accumulator, times their factors, to rows r < `rows` and columns c < `cols` of out[r * stride + c], in
-// 16-byte pieces, by way of `stage`: PANELS of [16][64] that are the warp's own, APART elements from each other. beside() is done
-// while the first of them get there. Exchanged between lanes they take half as many instructions more, which at 1024 keys is
-// 3 % of the forward at head_dim 64 and 128 (H200, causal).
+// Writes a warp's 16 rows of an accumulator, times their factors, to rows r < `rows` and columns c < `cols` of out[r *
+// stride + c], in 16-byte pieces, by way of `stage`: PANELS of [16][64] that belong to the warp, APART elements from
+// each other. beside() is done while the first of them are on their way. Shared memory is faster here than exchanges
+// between lanes (docs/design/attention-forward.md).
 template <int PANELS, int APART, class T, int N, class F>
 BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2],
                            const F& beside) {
   const int lane = forgotten(lane_id()), row = lane / 8, col = lane % 8 * 8;
   const T* const from[2] = {stage + tile::at<64>(row, col / 8), stage + tile::at<64>(row + 4, col / 8)};
   T* const to = out + row * stride + col;
-  const i64 four = static_cast<i64>(forgotten(static_cast<u64>(4 * stride)));  // or each address is made anew
+  const i64 four = static_cast<i64>(forgotten(static_cast<u64>(4 * stride)));  // or each address is computed anew
 #pragma unroll
   for (int first = 0; first < N / 8; first += PANELS) {
     __syncwarp();
@@ -84,11 +86,11 @@ BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, con
   }
 }
 
-// Score terms there may be besides sinks.
+// The score terms besides sinks that a loop is compiled for.
 template <bool CAPPED, bool SLOPED> struct Kind {
   static constexpr bool capped = CAPPED, sloped = SLOPED;
 };
-// f of the Kind there is; one for all where rows are not WIDE, and speed is not all.
+// Calls f with the Kind that p has; one Kind for all where rows are not WIDE, which is rare.
 template <int TERMS, bool WIDE, class P, class F> BARACUDA_D void with_kind_of(const P& p, const F& f) {
   if constexpr (TERMS == 0) {
     f(Kind<false, false>{});

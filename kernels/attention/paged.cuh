@@ -1,8 +1,9 @@
 #pragma once
-// paged      packed queries over keys and values in pages: row sources that look pages up, and the keys a sequence has.
+// paged    packed queries over keys and values in pages: row sources that look pages up, and the number of keys of a
+// sequence.
 //
-// A sequence has as many keys as its length says, but no more than max_keys and than its pages before the first that is
-// missing. ragged_tiles finds that out, so the kernels that walk the keys meet no missing page.
+// A sequence has as many keys as its length says, but no more than max_keys, nor than its pages before the first
+// missing one. ragged_tiles finds that out, so the kernels that walk the keys meet no missing page.
 #include "attention/pages.cuh"
 #include "attention/ragged.cuh"
 
@@ -11,7 +12,7 @@ namespace attention {
 
 enum PrefillTable { lengths = own_tables };
 
-// Rows `start`, `start` + 1, … of one sequence; x[page, head, cell, column]. P and Pages outlive it.
+// Rows `start`, `start` + 1, … of one sequence; x[page, head, cell, column]. P and Pages must outlive it.
 template <class T, class P> struct PagedRows {
   const P& p;
   const Pages& pages;
@@ -38,16 +39,16 @@ template <class T, class P> struct PagedRows {
   template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int rows) const { return {*this, row, column, rows}; }
 };
 
-// Where the keys and values of four tiles of KEYS stand, in shared memory, for kernels that take one tile after the other.
-// Entries of the page table are loaded three tiles ahead, into a register of the thread that looks at them two tiles ahead, so
-// that neither a load nor a copy is waited for. (H200, head_dim 128: where each copy looked its rows up half of the rate of
-// packed keys; entries by cp.async, which wait for the copies before them, 0.76 of it.)
+// Offsets of the keys and values of four tiles of KEYS, in a ring in shared memory, for kernels that take one tile
+// after another. Entries of the page table are loaded three tiles ahead into a register of the thread that turns them
+// into offsets two tiles ahead, so that neither a load nor a copy is waited for (docs/design/attention-forward.md).
 struct KeyPlace {
   i64 key, value;  // elements from the cache's start
 };
 template <int KEYS> constexpr int ring_size = 4 * KEYS;
 
-// The same rows through a ring; its offsets are two words apart. Walks stay within a tile, so that none goes round.
+// The same rows by way of the ring; its offsets are two words apart. Walks stay within a tile, so that none wraps
+// round.
 template <class T, class P, int KEYS> struct RingRows {
   PagedRows<T, P> direct;
   const i64* offsets;
@@ -82,7 +83,7 @@ template <class T, class P, int KEYS> struct RingRows {
   }
 };
 
-// What Pages reads of a sequence without keys, which may have no row in any table: nothing.
+// Empty tables, for a sequence without keys, which may have no row in any table.
 struct NoTables {
   const void* page_table = nullptr;
   const void* kv_indices = nullptr;
@@ -97,7 +98,7 @@ template <class P, int KEYS> struct PagedKeys {
   const Pages pages;
   u32 kv;
   KeyPlace* ring = nullptr;  // KEYS 0: none, rows are looked up one by one
-  Pages::Entry ahead;        // of the row that the thread looks up
+  Pages::Entry ahead;        // the entry of the row that this thread looks up
   BARACUDA_D PagedKeys(const P& p, const Work& work)
       : p(p), pages(work.key_len > 0 ? Pages(p, work.b) : Pages(NoTables{}, 0)), kv(work.kv) {
     if constexpr (KEYS != 0) {
@@ -108,7 +109,8 @@ template <class P, int KEYS> struct PagedKeys {
   template <class T> BARACUDA_D auto keys() const { return rows<T>(p.k, p.stride[1], &ring->key); }
   template <class T> BARACUDA_D auto values() const { return rows<T>(p.v, p.stride[2], &ring->value); }
 
-  // Tiles in steps of BY from `first` on: at the start, `meet` being a barrier of the threads that copy, and with every tile.
+  // begin at the first tile, `meet` being a barrier of the threads that copy; step with every tile; tiles go in steps
+  // of BY.
   template <int BY, class F> BARACUDA_D void begin(int first, const F& meet) {
     if (KEYS == 0) return;
     each_row([&](int r) {
@@ -157,8 +159,8 @@ struct Paged : Ragged {
   template <class P, int KEYS> using Keys = PagedKeys<P, KEYS>;
 };
 
-// For ragged_tiles: packed queries, and keys as many as the tables hold. A sequence's keys are counted on from those
-// before it, as if they were packed too.
+// Bounds for ragged_tiles: packed queries, and as many keys as the tables hold. Keys are numbered as if sequences were
+// packed too.
 struct PagedBounds {
   template <class P> static BARACUDA_D void starts(const P& p, int side, i64* starts, i64* scratch) {
     if (side == of_queries) return PackedBounds::starts(p, side, starts, scratch);

@@ -1,5 +1,5 @@
 #pragma once
-// pages      where the tokens of a sequence stand in a paged cache, by a padded or a compressed page table.
+// pages      where the tokens of a sequence are in a paged cache, by a padded or a compressed page table.
 //
 // Parameters P need the pointers page_table, kv_indices, kv_indptr, kv_last_page_len and what `table_params` of
 // ops/attention/page_tables.py fills. The padded table is page_table [batch, max_pages]; where kv_indptr is not null the
@@ -12,7 +12,7 @@
 
 namespace baracuda {
 
-// Rows of P::table_strides and bits of P::wide_tables, as TABLES of page_tables.py; an op's own tables follow.
+// Rows of P::table_strides and bits of P::wide_tables, numbered as TABLES of page_tables.py; an op's own tables follow.
 enum PagedTable { page_table, kv_indices, kv_indptr, kv_last_page_len, own_tables };
 
 // Element [i, j] of a table of i32 or i64; a one-dimensional table has index j. I is i32 where offsets lie below 2^31.
@@ -24,11 +24,11 @@ BARACUDA_D i64 read_table(const P& p, int which, const void* table, i64 j, i64 i
 }
 
 // The pages of one sequence. I is i32 where tables have less than 2^31 words of 4 bytes.
-template <class I> struct PagesIn {
+template <class I> struct PagesIn {  // from the sequence's first slot on
   const void* table;  // from the sequence's first slot on
   I stride;           // from slot to slot, in elements
   i64 count;          // slots that may be read, at least 0
-  i64 named;          // slots the tables speak of: may be anything
+  i64 named;          // slots that the tables claim: any number
   i64 pages;          // of the cache
   bool wide;          // the table is of i64
 
@@ -49,7 +49,7 @@ template <class I> struct PagesIn {
     table = static_cast<const char*>(padded ? p.page_table : p.kv_indices) + static_cast<i64>(first) * (wide ? 8 : 4);
   }
 
-  // A slot's page as the table has it, not yet looked at: nothing waits for the load before `index` or `exists`.
+  // A slot's page as the table has it, not yet checked: nothing waits for the load before `index` or `exists`.
   struct alignas(8) Entry {
     u32 low, high;
   };
@@ -62,7 +62,7 @@ template <class I> struct PagesIn {
     }
     return found;
   }
-  // As `entry`, into shared memory and asynchronously: a cp.async of the group that is open. Outside the table it is any.
+  // Like `entry`, into shared memory by a cp.async of the open group. A slot outside the table leaves it undefined.
   BARACUDA_D void fetch(Entry* to, i64 slot) const {
     if (slot < 0 || slot >= count) return;
     const u32* const at = static_cast<const u32*>(table) + static_cast<I>(slot) * (wide ? 2 * stride : stride);
@@ -73,7 +73,7 @@ template <class I> struct PagesIn {
     return wide ? static_cast<i64>(static_cast<u64>(x.high) << 32 | x.low) : static_cast<i32>(x.low);
   }
   BARACUDA_D bool exists(i64 page) const { return page >= 0 && page < pages; }
-  // Tokens the sequence holds where its last page has `last`; modulo 2^64.
+  // Number of tokens of the sequence if its last page has `last`; modulo 2^64.
   template <class P> BARACUDA_D u64 held(const P& p, i64 last) const {
     return (static_cast<u64>(named) - 1) * static_cast<u64>(p.page_size) + static_cast<u64>(last);
   }

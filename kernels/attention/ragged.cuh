@@ -1,26 +1,27 @@
 #pragma once
-// ragged     sequences of any lengths packed one after the other: where each begins, and lists of the tiles that blocks take.
+// ragged     packed sequences of any lengths: where each begins, and the lists of tiles that blocks take.
 //
-// Bounds cu_seqlens[0 … batch] are clamped to [0, total] and to the largest bound before them, so whatever they hold the
-// sequences are disjoint and in order. What lies before the first and after the last sequence makes two pieces more,
-// which see nothing of the other side; so every row belongs to exactly one piece. A list has place for as many tiles as
-// any bounds may need; those past the end have no rows. One more begins with a 0: a counter, for blocks that take tickets.
+// Bounds cu_seqlens[0 … batch] are clamped to [0, total] and to the largest bound before them, so whatever they hold,
+// sequences are disjoint and in order. The rows before the first and after the last sequence make two pieces more,
+// which see no keys (or queries) of the other side; so every row belongs to exactly one piece. A list has room for as
+// many tiles as any bounds may need; entries past the end have no rows. One entry more begins with a 0, a counter for
+// blocks that draw tickets.
 //
-// ragged_tiles (a block a list) writes it, so the kernels that walk the tiles need no search and the host no lengths.
-// What a list is ordered by changes no sum, except that tiles of one sequence keep their order where it is `ascending`.
+// ragged_tiles (one block for each list) writes the lists, so the kernels that walk the tiles need no search and the
+// host no lengths. The order of a list changes no sum; in an `ascending` list, tiles of one sequence stay in order.
 #include "attention/attention.cuh"
 
 namespace baracuda {
 namespace attention {
 
 struct alignas(16) RaggedTile {
-  i32 row, rows;         // its first row among all, and how many; no tile: 0
-  i32 first, len;        // its first row in its sequence, and rows of that
-  i32 other, other_len;  // of the other side: the sequence's first row among all, and how many
-  i32 b, before;         // the sequence; tiles of queries before its own
+  i32 row, rows;         // index of its first row among all, and its number of rows; 0: no tile
+  i32 first, len;        // index of its first row in its sequence, and the sequence's length
+  i32 other, other_len;  // of the other side: the sequence's first row among all, and its length
+  i32 b, before;         // the sequence; tiles of queries of the sequences before it
 };
 
-// How blocks find their work where sequences are packed: operands are [rows, heads, d], strides (0, head, row).
+// How blocks find their work in packed sequences: operands are [rows, heads, d], strides (0, head, row).
 struct Ragged {
   static constexpr bool surplus = true;
   template <class P, int KEYS> using Keys = KeyRows<P>;
@@ -35,7 +36,7 @@ struct Ragged {
     return {static_cast<u32>(t.b), h, h / p.group, t.row, t.other, t.first, t.len, t.other_len, shift,
             h * p.query_len + t.row};
   }
-  // Of tiles of keys, p.list, and of queries, p.second.
+  // Tiles of keys are listed in p.list, tiles of queries in p.second.
   template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket) {
     return key_tile<QUERIES, KEYS>(p, ticket, gridDim.x / static_cast<u32>(p.key_tiles));
   }
@@ -44,8 +45,8 @@ struct Ragged {
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
     return KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), static_cast<u32>(t.first / KEYS), 0, place.head);
   }
-  // A sequence's tiles stand in ascending order: read from the other end they are taken in descending order. What walks up is
-  // what would in a dense batch, whose bits these are.
+  // A sequence's tiles are listed in ascending order; a tile that walks up is read from the other end. The same tiles
+  // walk up as in a dense batch, so that the bits are the same.
   template <int QUERIES, int KEYS, class P> static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
     const auto [place, early] = RisingPlace::of(p, ticket, 1, heads);
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
@@ -69,7 +70,7 @@ constexpr int ragged_levels = 64, ragged_segments = 64;
 enum RaggedSide { of_queries, of_keys };
 enum RaggedOrder { longest_first, ascending, as_they_stand };
 
-// A tile's length in tiles of the other side to one of 64 levels, four an octave.
+// The level of a tile's length (in tiles of the other side): one of 64, four for each power of 2.
 BARACUDA_D int ragged_level(i64 length) {
   const u32 n = static_cast<u32>(length);
   if (n < 8) return static_cast<int>(n);
@@ -77,7 +78,7 @@ BARACUDA_D int ragged_level(i64 length) {
   return min(ragged_levels - 1, 4 * octave - 4 + static_cast<int>(n >> (octave - 2) & 3));
 }
 
-// The place of each lane's tile among those of its bucket, in the order of the lanes. All lanes of the warp call.
+// The position of each lane's tile within its bucket, in the order of the lanes. Called by all lanes of the warp.
 BARACUDA_D i32 ragged_place(i32* next, int bucket, bool there) {
   const u32 alike = __match_any_sync(full_warp, there ? bucket : -1);
   const int leader = __ffs(alike) - 1;
@@ -86,7 +87,7 @@ BARACUDA_D i32 ragged_place(i32* next, int bucket, bool there) {
   return __shfl_sync(full_warp, first, leader) + __popc(alike & ((1u << lane_id()) - 1));
 }
 
-// starts[0 … batch + 2] of a side's pieces: 0, a running Op over value(0 … batch) that stays below `total`, and total.
+// Writes starts[0 … batch + 2] of a side's pieces: 0, a running Op over value(0 … batch) clamped to `total`, and total.
 template <class Op, class Value>
 BARACUDA_D void ragged_starts(i64* starts, i64 batch, i64 total, i64* scratch, Value value) {
   if (threadIdx.x == 0) starts[0] = 0, starts[batch + 2] = total;
@@ -101,7 +102,7 @@ BARACUDA_D void ragged_starts(i64* starts, i64 batch, i64 total, i64* scratch, V
   }
 }
 
-// The packed sequences' bounds.
+// Bounds of packed sequences.
 struct PackedBounds {
   template <class P> static BARACUDA_D i64 bound(const P& p, int side, i64 i) {
     const void* const from = side == of_queries ? p.bounds_q : p.bounds_k;
@@ -122,9 +123,9 @@ struct PackedBounds {
 
 }  // namespace attention
 
-// The lists, and before them the pieces' first rows. `longest_first`: tiles of queries by the keys they see, within
-// segments of sequences whose keys fit the L2 cache. `ascending`: tiles of keys, the first ones of all sequences of a
-// segment before the next. `as_they_stand`: in the order of rows.
+// Writes the lists, and before them the first rows of the pieces. longest_first: tiles of queries by the number of keys
+// they see, within segments of sequences whose keys fit the L2 cache. ascending: tiles of keys, the first ones of all
+// sequences of a segment before the next. as_they_stand: in the order of rows.
 template <class Bounds, class P> BARACUDA_D void ragged_tiles(const P& p) {
   using namespace attention;
   __shared__ i32 next[ragged_levels * ragged_segments];
@@ -155,9 +156,9 @@ template <class Bounds, class P> BARACUDA_D void ragged_tiles(const P& p) {
     }
   }
 
-  int lanes = warp_size;  // that share a piece
+  int lanes = warp_size;  // lanes that share a piece
   while (lanes > 1 && ragged_threads / lanes < pieces) lanes /= 2;
-  // visit(piece, tile, whether there is one), all lanes of a warp together, a piece's tiles in ascending order.
+  // Calls visit(piece, tile, whether it exists), by all lanes of a warp together, a piece's tiles in ascending order.
   const auto each_tile = [&](const auto& visit) {
 #pragma unroll 1
     for (i64 base = 0; base < pieces; base += ragged_threads / lanes) {

@@ -1,9 +1,9 @@
 #pragma once
-// runs       masks and dropout of the forward's tensor-core kernels, whose lanes have runs of neighbouring keys
-//            (tile::Runs): a row's mask comes in 16-byte pieces, and blocks of the random stream are a lane's own.
+// runs       masks and dropout of the forward's tensor-core kernels, where a lane has runs of neighbouring keys
+//            (tile::Runs): it reads a row's mask in 16-byte pieces and generates whole blocks of the random stream.
 //
-// Biases count in natural units, s = fma(x, out, bias): they take one fma and a finite one stays finite. NaN of hidden keys
-// needs more care, and so do rows without a score of a common size: see Rows::suspicious.
+// Biases are in natural units, s = fma(x, out, bias): one fma, and a finite bias keeps a score finite. NaN scores of
+// hidden keys, and rows whose scores differ by too much, need the careful path: see Rows::suspicious.
 #include <baracuda/opaque.cuh>
 #include "attention/terms.cuh"
 
@@ -14,7 +14,7 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   using Base::c, Base::key_len, Base::natural, Base::out, Base::p, Base::query_len, Base::sink;
   const char* mask;       // of the head
   bool dense;             // its rows start 16-byte aligned, and a row's elements are neighbours
-  u64 row, seed, offset;  // dropout's; the number of the head's first score in its stream
+  u64 row, seed, offset;  // dropout's stream; number of the head's first score in it
 
   BARACUDA_D RunTerms(const P& params, const Work& work) : Base(params, work) {
     mask = static_cast<const char*>(p.mask) + work.b * p.mask_pitch[0] + work.h * p.mask_pitch[1];
@@ -29,11 +29,11 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   BARACUDA_D bool masked() const { return p.mask != nullptr; }
   BARACUDA_D bool drops() const { return p.threshold != 0; }
 
-  // f(x) for an x of the C++ type of the mask's element.
+  // Calls f(x) with an x of the C++ type of the mask's element.
   template <class F> BARACUDA_D void with_mask(const F& f) const { with_kind<float>(p.mask_kind, f); }
 
-  // The N elements of row i from key j on, as memory has them; j is a multiple of N. Where rows are `dense` and as many
-  // keys exist, in 16-byte pieces; the next tile's are asked for.
+  // Loads the N elements of row i from key j on, packed as in memory; j is a multiple of N. Rows must be `dense` and
+  // have as many keys; they are read in 16-byte pieces. Prefetches those of the next tile.
   template <class M, int N, int W> BARACUDA_D void fetch(u32 (&words)[W], int i, int j) const {
     constexpr int COUNT = N * static_cast<int>(sizeof(M)) / 4, PIECE = min(COUNT, 4);
     const char* const at = row_of(i) + j * static_cast<i64>(sizeof(M));
@@ -45,7 +45,7 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
     }
     if (j >= 4 * N) prefetch_l2(at - 4 * N * static_cast<i64>(sizeof(M)));
   }
-  // Any rows. What lies beyond the keys is hidden: any element will do.
+  // The same for any rows. Beyond the keys any element will do, as those are hidden.
   template <class M, int N, int W> BARACUDA_D void gather(u32 (&words)[W], int i, int j) const {
     using Bits = conditional<sizeof(M) == 1, u8, conditional<sizeof(M) == 2, u16, u32>>;
     constexpr int EACH = 4 / static_cast<int>(sizeof(M));
@@ -61,8 +61,8 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
     }
   }
 
-  // score(k), of row i and key j + k, with element k of a run. careful: whatever the score is, a hidden key is hidden, and
-  // a finite bias leaves a finite score finite.
+  // Adds element k of a run to score(k), of row i and key j + k. careful: a hidden key is hidden whatever its score,
+  // and a finite bias keeps a finite score finite.
   template <class M, int N, int W, class Score>
   BARACUDA_D void add(const u32 (&words)[W], const Score& score, bool careful) const {
     if constexpr (!is_same<M, u8>) {
@@ -96,7 +96,7 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
 
   // Whether every row of scores is whole blocks of the stream.
   BARACUDA_D bool whole_blocks() const { return key_len % 4 == 0; }
-  // weight(k), of row i and key j + k, or 0 where dropout takes it; for whole blocks.
+  // Zeroes weight(k), of row i and key j + k, where dropout drops it; for whole blocks.
   template <int N, class Weight> BARACUDA_D void drop(const Weight& weight, int i, int j) const {
     const u32 limit = (p.threshold << 8) - 1;
     Philox4 made[N / 4];
@@ -104,14 +104,14 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
 #pragma unroll
     for (int k = 0; k < N; ++k) weight(k) = philox_word(made[k / 4], k % 4) > limit ? weight(k) : 0.0f;
   }
-  // Bit k: whether dropout leaves the weight of row i and key j + k.
+  // Bit k: whether dropout keeps the weight of row i and key j + k.
   template <int N> BARACUDA_D u32 kept(int i, int j) const {
     const u64 first = row + static_cast<u64>(i) * key_len + j;
     const u32 limit = (p.threshold << 8) - 1, within = static_cast<u32>(first) % 4;
     const auto keeps = [&](const Philox4& made) {
       return (made.x > limit) | (made.y > limit) << 1 | (made.z > limit) << 2 | (made.w > limit) << 3;
     };
-    const u64 key = forgotten(seed);  // or every round's would be kept
+    const u64 key = forgotten(seed);  // or the keys of all rounds are kept in registers
     Philox4 made[N / 4];
     philox_blocks(key, offset, first >> 2, made);
     u32 bits = 0;

@@ -1,21 +1,22 @@
 #pragma once
-// terms      what attention adds to its scores besides q k: soft cap, ALiBi, mask, sinks, dropout; formulas and sources on
-//            the page, ops/attention/score_terms.py. P has the fields of `schedules/attention/score_terms.py: TERMS`.
+// terms      what attention adds to its scores q k and does to its weights: soft cap, ALiBi, mask, sinks, dropout.
+//            Formulas and sources are on the page ops/attention/score_terms.py; P has the fields of
+//            schedules/attention/score_terms.py: TERMS.
 //
-// A score x = q k is a multiple of the scale. A soft cap makes it tanh(x scale / softcap), a multiple of the cap. FAST adds
-// slopes and sinks in that unit, which spares a product a score; else x is multiplied out first, which spares them a rounding.
-// Masks multiply it out, x out + bias. c = unit log2(e) then takes it to a power of 2. A finite bias stays finite: a row of the
-// lowest numbers is not one of hidden keys.
+// A score x = q k still lacks its factor `scale`. A soft cap makes it tanh(x scale / softcap), which lacks the factor
+// softcap. FAST adds slopes and sinks in that unit, which saves a multiplication for each score; else x is multiplied
+// out first, which saves slopes and sinks a rounding. Masks multiply it out, x out + bias. c = unit log2(e) then makes
+// it an exponent of 2. A finite bias keeps a score finite: a row of the lowest floats is not a row of hidden keys.
 //
-// A thread's scores of a tile are `each`: each(f) calls f(x, r, c) for those at query i + r and key j + c, where (i, j) is
-// the thread's own and r, c are constants once loops are unrolled.
+// A thread passes its scores of a tile as `each`: each(f) calls f(x, r, c) for the scores of query i + r and key j + c,
+// where (i, j) is the thread's own position and r, c are constants once loops are unrolled.
 #include "attention/attention.cuh"
 #include <baracuda/mma.cuh>
 #include <baracuda/philox.cuh>
 
 namespace baracuda::attention {
 
-// f(x) for an x of the C++ type of a mask's element: 0 bool, as bytes, 1 f16, 2 bf16, 3 f32, 4 f64.
+// Calls f(x) with an x of the C++ type of a mask's element: 0 bool (bytes), 1 f16, 2 bf16, 3 f32, 4 f64.
 template <class A, class F> BARACUDA_D void with_kind(int kind, const F& f) {
   switch (kind) {
     case 0: f(u8{}); break;
@@ -27,16 +28,16 @@ template <class A, class F> BARACUDA_D void with_kind(int kind, const F& f) {
   }
 }
 
-// LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code in a kernel costs time even when it is jumped
-// over (H200, wgmma, head_dim 128: a third of the throughput).
+// LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code costs time even where it is jumped over
+// (docs/design/attention-forward.md).
 template <int LEVEL, class A, bool FAST, class P> struct Terms {
   const P& p;
-  A natural, c, again;    // the unit of scores, what takes them to powers of 2, dropout's factor
-  A inner, slope, units;  // into tanh; ALiBi's slope in units; 1 / unit
-  A out;                  // what multiplies x out
-  A sink;                 // in units; -inf without
+  A natural, c, again;    // the unit of scores, the factor that makes them exponents of 2, dropout's factor 1 / (1 - p)
+  A inner, slope, units;  // factor inside tanh; ALiBi's slope in that unit; 1 / unit
+  A out;                  // multiplies x out
+  A sink;                 // in that unit; -inf without one
   const char* mask;       // of the head
-  u64 row, seed, offset;  // dropout's; the number of the head's first score in its stream
+  u64 row, seed, offset;  // dropout's stream; number of the head's first score in it
   int query_len, key_len, shift;
 
   BARACUDA_D explicit Terms(const P& params, i64 queries, i64 keys, i64 ahead) : p(params) {
@@ -70,10 +71,10 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D bool sloped() const { return p.slopes != nullptr; }
   BARACUDA_D bool masked() const { return LEVEL == 2 && p.mask != nullptr; }
   BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
-  BARACUDA_D A unit() const { return masked() ? A(1) : natural; }  // of what c takes to a power of 2, after masks
+  BARACUDA_D A unit() const { return masked() ? A(1) : natural; }  // what c applies to once masks are added
   BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink * c - sink * c); }
 
-  // Everything between q k and the window. whole: the tile of all threads lies within queries and keys.
+  // Applies all terms before the window. whole: the tile of all threads lies within queries and keys.
   template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j, bool whole = false) const {
     cap(each);
     add_biases(each, i, j, whole);
@@ -90,7 +91,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     if constexpr (LEVEL == 2) {
       if (masked()) with_kind<A>(p.mask_kind, [&](auto kind) {
         using M = decltype(kind);
-        if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constants apart
+        if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constant offsets apart
           const char* const at = mask + i * p.mask_pitch[2] + j * static_cast<i64>(sizeof(M));
           each([&](A& x, int r, int c_) {
             add_mask(x, as_bias(*reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M)))));
@@ -105,12 +106,12 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     if constexpr (FAST) return math::fast_tanh(x * inner);
     else return math::tanh(x * inner);
   }
-  // What tanh multiplies a gradient by; x comes from squash().
+  // The soft cap's derivative at x = squash(...).
   BARACUDA_D A through(A x) const { return capped() ? math::fma(-x, x, A(1)) : A(1); }
 
-  // How far the score of x with its biases lies above `base`; -inf where the mask hides it. What cancels goes first: of a
-  // row whose scores are all far from 0, as with ALiBi, rounding them would leave few digits of their differences (dslopes
-  // of 61 queries and 65 keys: five times the error). x is multiplied out first, as it was for the lse.
+  // How far the score of x with its biases lies above `base`; -inf where the mask hides it. The large terms that cancel
+  // are added first: in a row whose scores are all far from 0, as with ALiBi, rounding them first would leave few
+  // digits of their differences. x is multiplied out first, as it was for the lse.
   BARACUDA_D A above(A base, A x, int i, int j) const {
     static_assert(!FAST, "x is multiplied out here");
     A rest = sloped() ? math::fma(-slope, math::abs(static_cast<A>(i + shift - j)), -base) : -base;
@@ -123,18 +124,17 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   }
   BARACUDA_D bool hides(int i, int j) const { return masked() && mask_at(i, j) == -numeric<A>::infinity(); }
 
-  // Whether dropout leaves a weight.
+  // Whether dropout keeps a weight.
   BARACUDA_D bool kept(int i, int j) const { return stays(philox_bits(seed, offset, element(i, j))); }
 
-  // The same for the fragments of a warp, bits e as an accumulator has them. Four neighbouring keys are one block of the
-  // stream where rows are whole blocks: then lanes share the work. (i, j): the lane's first score.
-  //   by_rows      scores as Rows has them: keys along t, rows g and g + 8
-  //   by_columns   transposed: keys g and g + 8, rows along t
+  // The same for a warp's fragments, bit e for element e of an accumulator. Four neighbouring keys are one block of the
+  // Philox stream where rows are whole blocks: then lanes share the work. (i, j): the lane's first score. by_rows
+  // scores as Rows has them: keys along t, rows g and g + 8 by_columns   transposed: keys g and g + 8, rows along t
   BARACUDA_D u32 kept_by_rows(int i, int j) const {
     if (key_len % 4 != 0) {
       return kept(i, j) | kept(i, j + 1) << 1 | kept(i + 8, j) << 2 | kept(i + 8, j + 1) << 3;
     }
-    const bool right = lane_id() & 1;  // the left lane makes row g's block, the right one row g + 8's
+    const bool right = lane_id() & 1;  // the left lane generates row g's block, the right one row g + 8's
     const Philox4 made = philox_block(seed, offset, element(i + (right ? 8 : 0), j - (right ? 2 : 0)) >> 2);
     const u32 a = __shfl_xor_sync(all_lanes, right ? made.x : made.z, 1);
     const u32 b = __shfl_xor_sync(all_lanes, right ? made.y : made.w, 1);
@@ -142,8 +142,8 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     const u32 theirs = stays(a) | stays(b) << 1;
     return right ? theirs | mine << 2 : mine | theirs << 2;
   }
-  // A word of the latter for 8 N rows, bits 4 n + e, in two steps: what this lane makes, whole blocks of the stream, then
-  // trading bits with the three that share its four keys, which takes 2 shuffles for all rows.
+  // by_columns for 8 N rows, bits 4 n + e of one word, in two steps: this lane generates whole blocks of the stream,
+  // then trades bits with the three lanes that share its four keys, which takes 2 shuffles for all rows.
   template <int N> BARACUDA_D u32 made_by_columns(int i, int j) const {
     u32 bits = 0;
     if (key_len % 4 != 0) {
@@ -151,9 +151,9 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
       for (int n = 0; n < 4 * N; ++n) bits |= static_cast<u32>(kept(i + n / 4 * 8 + n % 2, j + n / 2 % 2 * 8)) << n;
       return bits;
     }
-    const int r = lane_id() / 4 % 4;  // the element whose block, of four keys, this lane makes
+    const int r = lane_id() / 4 % 4;  // the element whose block of four keys this lane generates
     const u64 first = element(i + r % 2, j - r + r / 2 * 8) >> 2;
-    const u32 most = (p.threshold << 8) - 1;  // of words that do not stay
+    const u32 most = (p.threshold << 8) - 1;  // the largest word that is dropped
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       const Philox4 made = philox_block(seed, offset, first + 2 * n * static_cast<u64>(key_len));
@@ -164,7 +164,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     }
     return bits;
   }
-  BARACUDA_D u32 traded_by_columns(u32 bits) const {  // four bits of each of four lanes are transposed
+  BARACUDA_D u32 traded_by_columns(u32 bits) const {  // transposes four bits of each of four lanes
     if (key_len % 4 != 0) return bits;
 #pragma unroll
     for (int k = 1; k <= 2; k *= 2) {
@@ -175,7 +175,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     return bits;
   }
 
-  // An element of the mask. What lies beyond is hidden or not written: any will do, and loads without branches overlap.
+  // An element of the mask, clamped to the last: beyond it any will do, and loads without branches overlap.
   template <class M> BARACUDA_D M element_of(int i, int j) const {
     i = min(i, query_len - 1), j = min(j, key_len - 1);
     return *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
@@ -196,12 +196,12 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
     else return static_cast<A>(to_acc(found));
   }
-  static BARACUDA_D void add_mask(A& x, A bias) {  // the sum of what is finite stays so
+  static BARACUDA_D void add_mask(A& x, A bias) {  // finite plus finite stays finite
     const A sum = x + bias, most = numeric<A>::max();
     const bool both = math::isfinite(x) && math::isfinite(bias);
     x = bias == -numeric<A>::infinity() ? bias : both ? math::minimum(math::maximum(sum, -most), most) : sum;
   }
-  BARACUDA_D A finite(A bias) const {  // in units
+  BARACUDA_D A finite(A bias) const {  // in that unit
     const A x = bias * units, most = numeric<A>::max();
     return math::abs(x) > most && math::abs(bias) <= numeric<A>::max() ? (x > A(0) ? most : -most) : x;
   }

@@ -1,13 +1,13 @@
 #pragma once
-// activations   functions too dear to hide behind memory if written with the CUDA library: for float within a few ulp,
-//               for 16-bit floats (computed in float; T is the element) just accurate enough for their results.
+// activations   functions whose CUDA library forms cost more time than memory accesses hide: for float within a few
+//               ulp, for 16-bit floats (computed in float; T is the element) just accurate enough for their results.
 //
 // The float forms share one exponential and replace IEEE division by a refined reciprocal of a number from 1 to 2^120.
-// For 16 bits: relative errors below 2^-17 wherever the result is normal in the 16-bit type, a 64th of an f16 ulp.
+// For 16 bits relative errors are below 2^-17 wherever the result is normal in the 16-bit type, a 64th of an f16 ulp.
 // All polynomials are minimax in relative error, fitted for this file.
 //
-// Gates come with a factor, f(x) by. Where f(x) is subnormal, and so has lost digits, the factor is applied before what
-// makes it small: exponentials that vanish are two square roots, the factor between them.
+// Gates have a form f(x) times a factor `by`. Where f(x) is subnormal, and so has lost digits, the factor is applied
+// before the small factor of f: an exponential that underflows is applied as two square roots, with `by` between them.
 #include <baracuda/math.cuh>
 
 namespace baracuda {
@@ -33,15 +33,16 @@ template <class T> BARACUDA_D acc_t<T> inverse(acc_t<T> d) {
   return is_half<T> ? r : math::fma(math::fma(-static_cast<float>(d), r, 1.0f), r, r);
 }
 
-// exp(k x). FLUSH: in 16 bits what would be subnormal may be 0, as it always may for f16. It saves three instructions.
+// exp(k x). FLUSH: for 16 bits a subnormal result may be 0, as it always may for f16; this saves three instructions.
 template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> scaled_exp(acc_t<T> x, acc_t<T> k) {
   if constexpr (!is_half<T>) return math::exp(k * x);
   else if constexpr (FLUSH || is_same<T, f16>) return math::fast_exp2(x * (k * 1.44269504f));
   else return ::exp2f(x * (k * 1.44269504f));
 }
 
-// exp(x) within an ulp, whichever toolkit: 2^x in hardware alone loses one and a half. k is x log2(e) to the nearest
-// integer, ln(2) is in two pieces, and 2^k comes in two factors, so that it neither overflows nor rounds before the result.
+// exp(x) within an ulp under every toolkit: the hardware's 2^x alone loses one and a half. k is x log2(e) to the
+// nearest integer, ln(2) is split in two, and 2^k is applied as two factors, so that it neither overflows nor rounds
+// before the result.
 BARACUDA_D float precise_exp(float x) {
   const float near = clamp(x, -104.0f, 89.0f), k = math::rint(near * 1.44269504f);
   const float r = math::fma(k, -1.42860677e-6f, math::fma(k, -0.693145752f, near));
@@ -64,7 +65,7 @@ template <class T, bool FLUSH = false> BARACUDA_D Logistic<acc_t<T>> logistic(ac
   return {h, inverse<T>(math::fma(h, h, A(1)))};
 }
 
-// first second by, where first by overflows only if all do. What f16 has left of a subnormal float is 0.
+// first second by; first by overflows only if the result does. What f16 keeps of a subnormal float is 0.
 template <class T> BARACUDA_D acc_t<T> times_by(acc_t<T> first, acc_t<T> second, acc_t<T> by) {
   using A = acc_t<T>;
   const A y = first * second;
@@ -78,7 +79,7 @@ template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> sigmoid(acc_t<T> x, a
   return times_by<T>(half, half * r, by);
 }
 
-// x sigmoid(t) by, t of the sign of x.
+// x sigmoid(t) by, for t of the sign of x.
 template <class T> BARACUDA_D acc_t<T> times_sigmoid(acc_t<T> x, const Logistic<acc_t<T>>& s, acc_t<T> by) {
   using A = acc_t<T>;
   const A half = x < A(0) ? s.h : A(1);
@@ -99,8 +100,8 @@ template <> struct GeluConstants<double> {
   static constexpr double c2 = 0.07135481627260025, c2_low = -6.175149918155315e-19;
 };
 
-// The logistic of x (c1 + c2 x^2), that argument in two words: rounded to one it would be wrong by 90 ulp of the tail.
-// Beyond |x| = 64 the sigmoid is 0 or 1, so the clamp only keeps the square finite.
+// The logistic of x (c1 + c2 x^2), with that argument as two numbers: rounded to one, the tail would be wrong by 90
+// ulp. Beyond |x| = 64 the sigmoid is 0 or 1, so the clamp only keeps the square finite.
 template <class T, bool FLUSH = false> BARACUDA_D Logistic<acc_t<T>> cubic_logistic(acc_t<T> x) {
   using A = acc_t<T>;
   using C = GeluConstants<A>;
@@ -120,19 +121,19 @@ template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> gelu_tanh(acc_t<T> x,
 
 // ---- the normal distribution ----------------------------------------------------------------------------------------
 
-// g = exp(-x^2 / 4), and ratio with Phi(-|x|) = g g ratio.
+// g = exp(-x^2 / 4), and the ratio for which Phi(-|x|) = g g ratio.
 template <class A> struct Normal {
   A g, ratio;
 };
 
-// exp(-k x^2), k a power of 2 and at least 1/4, the square in two words. Beyond |x| = 64 it is 0.
+// exp(-k x^2), for k a power of 2 and at least 1/4, the square as two numbers. Beyond |x| = 64 it is 0.
 template <class A> BARACUDA_D A bell(A x, A k) {
   const A z = clamp(x, A(-64), A(64)), s = z * z, low = math::fma(z, z, -s);
   const A e = math::exp(-k * s);
   return math::fma(e, -k * low, e);
 }
 
-// The ratio as w P(w), w = 1 / (1 + |x| / 4).
+// That ratio as w P(w), w = 1 / (1 + |x| / 4).
 BARACUDA_D float normal_ratio(float w) {
   const float c[10] = {0.0997460439f, 0.09952674f,   0.0952459622f, 0.0732001342f,  0.0833301665f,
                        0.0186713213f, 0.0215209346f, 0.0566728493f, -0.0648655397f, 0.016951392f};
@@ -146,7 +147,8 @@ template <class T, bool FLUSH = false> BARACUDA_D Normal<acc_t<T>> normal(acc_t<
     return {bell(x, 0.25f), normal_ratio(inverse<T>(math::fma(math::minimum(magnitude(x), 64.0f), 0.25f, 1.0f)))};
   } else {
     const A g = scaled_exp<T, FLUSH>(x * x, -0.25f), z = magnitude(x);
-    if constexpr (is_same<T, bf16> && !FLUSH) {  // within 2^-15 as far as a factor may keep it from vanishing, |x| < 20
+    // within 2^-15 for |x| < 20, beyond which no factor keeps it from underflowing
+    if constexpr (is_same<T, bf16> && !FLUSH) {
       const float w = math::fast_rcp(math::fma(z, 0.3f, 1.0f));
       const float c[6] = {0.11992938f, 0.11537797f, 0.13740544f, -0.00388824f, 0.20428659f, -0.07310313f};
       return {g, w * polynomial(w, c)};
@@ -170,8 +172,9 @@ template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> gelu(acc_t<T> x, acc_
   return times_by<T>(tail ? x * m : x, tail ? g : cdf, by);
 }
 
-// x tanh(log(1 + exp(x))) = x n / (n + 2) with n = e (e + 2), e = exp(x). Beyond x = 40 the quotient is 1 in double too.
-// Far down the quotient is e, which may be subnormal where the product is not: there e is applied as two square roots.
+// x tanh(log(1 + exp(x))) = x n / (n + 2) with n = e (e + 2), e = exp(x). Beyond x = 40 the quotient is 1 in double
+// too. For very negative x the quotient is e, which may be subnormal where the product is not: there e is applied as
+// two square roots.
 template <class A> BARACUDA_D A mish(A x) {
   if (x < (is_same<A, float> ? A(-80) : A(-700))) {
     const A half = math::exp(x * A(0.5));
@@ -189,7 +192,7 @@ constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f, log10_2 = 0.30103f;
 
 BARACUDA_D float exp(float x) { return math::fast_exp(x); }
 
-// log(1 + m) / m for -1/4 < m < 0.3; further out the hardware's absolute error is small enough against the logarithm.
+// log(1 + m) / m for -1/4 < m < 0.3; beyond, the hardware's absolute error is small against the logarithm.
 BARACUDA_D float log1p_series(float m) {
   const float c[6] = {1.00000169f, -0.499983305f, 0.332917484f, -0.250991445f, 0.215521939f, -0.161445383f};
   return polynomial(m, c);
@@ -244,8 +247,8 @@ struct Angle {
 
 __constant__ u32 two_over_pi[6] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041};
 
-// |x| >= 2^15, a bf16: x = m 2^q with 8 bits of m (Payne and Hanek 1983). Of 2 / pi only the 64 bits that make a product
-// below 4 matter: those before give whole turns, those after less than 2^-53.
+// |x| >= 2^15, a bf16: x = m 2^q with 8 bits of m (Payne and Hanek 1983). Of 2 / pi only 64 bits matter: those before
+// them give whole turns, those after them less than 2^-53.
 BARACUDA_D Angle reduce_large(float x) {
   const u32 b = __float_as_uint(x);
   const u32 m = (b >> 16 & 0x7f) | 0x80, exponent = b >> 23 & 0xff, first = exponent - 136;  // q - 2, q = exponent - 134
@@ -262,7 +265,7 @@ template <class T> BARACUDA_D Angle reduce(float x) {
     if (magnitude(x) >= 32768.0f) return reduce_large(x);
   }
   const float shifted = math::fma(x, 0.636619747f, 12582912.0f), k = shifted - 12582912.0f;  // to the nearest integer
-  float r = math::fma(k, -1.57079601f, x);                                                    // pi / 2 in three pieces
+  float r = math::fma(k, -1.57079601f, x);                                                    // pi / 2 in three parts
   r = math::fma(k, -3.13916473e-7f, r);
   r = math::fma(k, -5.39030253e-15f, r);
   return {r, __float_as_uint(shifted)};

@@ -24,8 +24,8 @@ BARACUDA_BINARY(Atan2, math::atan2(a, b))
 BARACUDA_BINARY(Hypot, math::hypot(a, b))
 BARACUDA_BINARY(Copysign, math::copysign(a, b))
 
-// The remainder with the sign of a, and floor(a / b) found from it. Integers: both are 0 where b is 0; the quotient of
-// the lowest integer and -1 wraps.
+// The remainder with the sign of a, and floor(a / b) computed from it. Integers: both are 0 where b is 0; the quotient
+// of the lowest integer and -1 wraps.
 template <class A> struct Division {
   A quotient, remainder;
 };
@@ -41,7 +41,7 @@ template <class A> BARACUDA_D Division<A> floor_division(A a, A b) {
   } else {
     const A r = math::fmod(a, b);
     const bool down = r != A(0) && (r < A(0)) != (b < A(0));
-    A q = (a - r) / b;  // all but an integer: fmod is exact
+    A q = (a - r) / b;  // nearly an integer: fmod is exact
     if (down) q -= A(1);
     const A whole = math::floor(q);
     if (b == A(0)) q = a / b;

@@ -14,7 +14,7 @@ template <class To, class From, class L> BARACUDA_D void cast_map(const CastPara
   const From* const x[1] = {static_cast<const From*>(p.x)};
   map<L>(p, y, x, [](const auto& in, auto& out) {
     if constexpr (is_half<To> && is_integer<From> && sizeof(From) <= 2) {
-      out[0] = cast_vec<To>(cast_vec<float>(in[0]));  // exact, and then by pairs
+      out[0] = cast_vec<To>(cast_vec<float>(in[0]));  // by way of float: exact, and packed pairs have an instruction
     } else {
       out[0] = cast_vec<To>(in[0]);
     }

@@ -1,8 +1,8 @@
 #pragma once
 // functors   the unary kinds: F<T>::value(x, alpha) for elements T, computed in A = compute_t<T>.
 //
-// Floats of 16 bits compute in float; where the accurate function would cost more than reading and writing an element
-// takes, they use one that is just accurate enough for 16 bits (activations.cuh). Definitions are PyTorch's.
+// 16-bit floats compute in float; where the accurate function would cost more time than reading and writing an element,
+// they use one that is just accurate enough for 16 bits (activations.cuh). Definitions are PyTorch's.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
 #include "elementwise/activations.cuh"
@@ -15,7 +15,7 @@ template <class A> BARACUDA_D A negate(A x) {
   else return -x;
 }
 template <class A, class = enable_if<is_integer<A>>> BARACUDA_D A magnitude(A x) { return x < A(0) ? negate(x) : x; }
-template <class A> BARACUDA_D A plus(A a, A b) {  // signed overflow is not defined
+template <class A> BARACUDA_D A plus(A a, A b) {  // signed overflow is undefined
   if constexpr (is_same<A, i32>) return static_cast<i32>(static_cast<u32>(a) + static_cast<u32>(b));
   else if constexpr (is_same<A, i64>) return static_cast<i64>(static_cast<u64>(a) + static_cast<u64>(b));
   else return a + b;
@@ -37,7 +37,7 @@ template <class A> BARACUDA_D A times(A x, A y) {
   };
 #define BARACUDA_UNARY(Name, formula) BARACUDA_UNARY2(Name, formula, formula)
 
-// Kinds that gate have `by`, f(x) times a factor: the product has its digits also where f(x) alone would be subnormal.
+// Kinds that gate have the form f(x) times `by`: the product keeps its digits also where f(x) alone would be subnormal.
 #define BARACUDA_GATE(Name, function)                                                  \
   template <class T> struct Name {                                                     \
     using A = compute_t<T>;                                                            \
@@ -47,6 +47,7 @@ template <class A> BARACUDA_D A times(A x, A y) {
 
 // ---- exact, or rounded once -----------------------------------------------------------------------------------------
 
+// clang-format off
 BARACUDA_UNARY(Neg, negate(x))
 BARACUDA_UNARY(Abs, magnitude(x))
 BARACUDA_UNARY(Sign, static_cast<A>((x > A(0)) - (x < A(0))))  // NaN gives 0, as in PyTorch
@@ -85,7 +86,7 @@ BARACUDA_UNARY2(Log2, math::log2(x), half_math::log2(x))
 BARACUDA_UNARY2(Log10, math::log10(x), half_math::log10(x))
 BARACUDA_UNARY2(Log1p, math::log1p(x), half_math::log1p(x))
 
-// 2 atanh(2x - 1) near 1/2: there the quotient x / (1 - x) is near 1, and its rounding would be all of the logarithm.
+// 2 atanh(2x - 1) near 1/2: there the quotient x / (1 - x) is near 1, and its rounding would dominate the logarithm.
 template <class A> BARACUDA_D A logit(A x) {
   const A u = math::fma(A(2), x, A(-1));
   return magnitude(u) < A(0.5) ? A(2) * math::atanh(u) : math::log(x / (A(1) - x));
@@ -121,6 +122,7 @@ BARACUDA_UNARY2(Softplus, math::softplus(x), half_math::softplus(x))
 BARACUDA_UNARY2(Elu, (x > A(0) ? x : alpha * math::expm1(x)), (x > A(0) ? x : alpha * half_math::expm1(x)))
 BARACUDA_UNARY2(Selu, (x > A(0) ? A(1.0507009873554805) * x : A(1.7580993408473768) * math::expm1(x)),
                 (x > A(0) ? 1.0507009873554805f * x : 1.7580993408473768f * half_math::expm1(x)))
+// clang-format on
 
 #undef BARACUDA_GATE
 #undef BARACUDA_UNARY

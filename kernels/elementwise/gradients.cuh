@@ -1,10 +1,10 @@
 #pragma once
 // gradients  gradient::F<T>::value(dy, x, alpha) = dy f'(x), for the unary kinds that have a derivative.
 //
-// f'(x) may leave the range of A while its product with dy stays inside. So factors are applied one by one, in an order
-// in which nothing overflows that the result does not, and nothing becomes subnormal, and so loses digits, that the
-// result is not: those that shrink as two square roots, those that grow as one number near the end of the range, which
-// brings dy well into it, and the rest. Outside its domain, where f is NaN, so is the gradient.
+// f'(x) may leave the range of A while its product with dy does not. So factors are applied one by one, in an order in
+// which nothing overflows unless the result does, and nothing becomes subnormal, and so loses digits, unless the result
+// is: shrinking factors as two square roots, growing ones as one number near the end of the range, which brings dy well
+// into it, and then the rest. Outside the domain of f, where f is NaN, so is the gradient.
 #include <baracuda/math.cuh>
 #include "elementwise/functors.cuh"
 
@@ -16,17 +16,18 @@ template <class A> BARACUDA_D A where_defined(bool inside, A y) { return inside 
 
 // ---- exponentials that may be beyond the range ----------------------------------------------------------------------
 
-// exp(x), and 0.5 and 0.69 of it, is a normal number for |x| <= far_exp, exp2(x) for |x| <= far_exp2.
+// exp(x), and 0.5 and 0.69 of it, are normal numbers for |x| <= far_exp; exp2(x) for |x| <= far_exp2.
 template <class A> constexpr A far_exp = is_same<A, float> ? A(86) : A(706);
 template <class A> constexpr A far_exp2 = is_same<A, float> ? A(125) : A(1021);
 
-// y exp(rest), `rest` being what an argument lies beyond `far`; f is exp or exp2. Floats hold all that f16 has.
+// y exp(rest), where `rest` is the part of an argument beyond `far`; f is exp or exp2. For f16 the float range
+// suffices.
 template <class T, class A, class F> BARACUDA_D A times_rest(A y, A rest, A far, const F& f) {
   if (!is_same<T, f16> && rest != A(0)) y = twice(y, f(A(0.5) * clamp(rest, A(-2) * far, A(2) * far)));
   return y;
 }
 // dy scale 2^(x k) of a 16-bit float, as three cube roots, which overflow only where the product does. A subnormal dy
-// has 16 bits more here than in bf16.
+// has 16 bits more in float than in bf16.
 BARACUDA_D float times_power(float dy, float x, float k, float scale) {
   const float h = math::fast_exp2(math::minimum(x * (k / 3.0f), 127.0f));
   return dy * (scale * h) * h * h;
@@ -42,7 +43,7 @@ template <class T, class A> BARACUDA_D A times_exp2(A dy, A x) {
   const A y = dy * (A(0.6931471805599453) * math::exp2(near));
   return times_rest<T>(y, x - near, far_exp2<A>, [](A v) { return math::exp2(v); });
 }
-// dy cosh(x) or dy sinh(x): far out both are exp(|x|) / 2, but for the sign.
+// dy cosh(x) or dy sinh(x): for large |x| both are exp(|x|) / 2 up to the sign.
 template <class T, class A, class F> BARACUDA_D A times_hyperbolic(A dy, A x, const F& f) {
   const A near = clamp(x, -far_exp<A>, far_exp<A>);
   return times_rest<T>(dy * f(near), magnitude(x - near), far_exp<A>, [](A v) { return math::exp(v); });
@@ -78,8 +79,8 @@ template <class T, class A> BARACUDA_D A gelu_gradient(A dy, A x) {
   const A sum = math::fma(x, density, x < A(0) ? ratio : -ratio);
   return dy * outer * (x < A(0) ? sum : math::fma(g * g, sum, A(1))) * outer;
 }
-// With t = n / (n + 2) as in mish, 1 - t^2 = 4 (n + 1) / (n + 2)^2 and n + 1 = (1 + e)^2, which the sigmoid e / (1 + e)
-// shortens by 1 + e; all has the factor e.
+// With t = n / (n + 2) as in mish, 1 - t^2 = 4 (n + 1) / (n + 2)^2 and n + 1 = (1 + e)^2, where the sigmoid e / (1 + e)
+// cancels a factor 1 + e; every term has the factor e.
 template <class T, class A> BARACUDA_D A mish_gradient(A dy, A x) {
   const A h = scaled_exp<T>(x, A(0.5)), e = h * h, r = inverse<T>(math::fma(e, e + A(2), A(2)));
   const A rest = math::fma(x, A(4) * r * ((A(1) + e) * r), (e + A(2)) * r);
@@ -100,6 +101,7 @@ namespace gradient {
     static BARACUDA_D A value(A dy, [[maybe_unused]] A x, [[maybe_unused]] A alpha) { return formula; } \
   };
 
+// clang-format off
 BARACUDA_GRADIENT(Neg, -dy)
 BARACUDA_GRADIENT(Abs, (x > A(0) ? dy : x < A(0) ? -dy : dy * A(0)))
 BARACUDA_GRADIENT(Frac, dy)
@@ -115,9 +117,11 @@ BARACUDA_GRADIENT(Softsign, dy / (A(1) + math::abs(x)) / (A(1) + math::abs(x)))
 
 BARACUDA_GRADIENT(Square, A(2) * (dy * x))
 BARACUDA_GRADIENT(Sqrt, dy / (A(2) * math::sqrt(x)))
+// clang-format on
 
-// Whether x^2, 1 / x^2 and sqrt(x) / x are normal numbers. There they come first: a subnormal dy would lose digits in a
-// product that is subnormal again. Elsewhere dy goes first, and either leaves the subnormals at once or only shrinks.
+// Whether x^2, 1 / x^2 and sqrt(x) / x are normal numbers. Then they are multiplied first: a subnormal dy would lose
+// digits in a product that is subnormal again. Else dy is multiplied first, and either leaves the subnormals at once or
+// only shrinks.
 template <class A> BARACUDA_D bool has_square(A x) {
   constexpr A end = is_same<A, float> ? A(9.223372036854775808e18) : A(6.703903964971299e153);  // 2^63, 2^511
   return magnitude(x) < end && magnitude(x) > A(1) / end;
@@ -155,7 +159,8 @@ BARACUDA_GRADIENT(Log2, where_defined(!(x < A(0)), dy / x * A(1.4426950408889634
 BARACUDA_GRADIENT(Log1p, where_defined(!(x < A(-1)), dy / (A(1) + x)))
 BARACUDA_GRADIENT(Logit, where_defined(!(x < A(0) || x > A(1)), dy / (x * (A(1) - x))))
 
-// dy / (x log 10): a small dy is divided first, so that it keeps its digits, others last, so that none overflows.
+// dy / (x log 10): a small dy is divided first, so that it keeps its digits, a large one last, so that nothing
+// overflows.
 template <class T> struct Log10 {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, A) {
@@ -172,8 +177,10 @@ template <class T> BARACUDA_D acc_t<T> cosine(acc_t<T> x) {
   if constexpr (is_half<T>) return half_math::cos<T>(x);
   else return math::cos(x);
 }
+// clang-format off
 BARACUDA_GRADIENT(Sin, dy * cosine<T>(x))
 BARACUDA_GRADIENT(Cos, -dy * sine<T>(x))
+// clang-format on
 template <class T> struct Tan {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, A) {

@@ -1,8 +1,8 @@
 // embedding   y[token, :] = weight[indices[token], :] in words of BYTES bytes; zeros where the index is out of range
 //
-// Word i of all rows of y in order, so that small rows share a block and large ones span several. A thread moves four
-// words a block apart: four indices, then four words of the table, all in flight together, then the stores.
-// I is i32 where the words can be counted in 31 bits and the tokens lie on one axis.
+// Threads take the words of all rows of y in order, so that small rows share a block and large ones span several. A
+// thread moves four words, a block apart: four indices, then four words of the table, all in flight together, then the
+// stores. I is i32 where the number of words stays below 2^31 and the tokens lie on one axis.
 #include <baracuda/index.cuh>
 #include <baracuda/vector.cuh>
 

@@ -1,13 +1,13 @@
 // embedding_backward   dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, in token order
 //
-// count, place   a stable counting sort of the tokens by row. Block (range, part) looks at one part of the tokens and
-//                at the rows of one range: it counts them, then writes each token to its place: the rows before it,
-//                the parts before this one, the tokens before it. Counts are integers, so their atomics have no order.
-// sum            the sorted tokens of a row are cut into chunks of 32 from the row's start. Slot k owns the chunks that
-//                start at places [32 k, 32 k + 32): at most one chunk of a row from before, then the rows that start
-//                there. A row of one chunk is written at once; the chunks of others go to `partial`. Further blocks
-//                write the rows without tokens.
-// merge          adds the chunks of a row: eight stripes, chunk j to stripe j % 8, then the stripes in order.
+// count, place   a stable counting sort of the tokens by row. Block (range, part) reads one part of the tokens and has
+//                the rows of one range: it counts them, then writes each token to its place, which is the number of
+//                rows before it, of parts before this one and of tokens before it. Counts are integers, so their
+//                atomics have no order. sum            the sorted tokens of a row are cut into chunks of 32 from the
+//                row's start. Slot k owns the chunks that start at places [32 k, 32 k + 32): at most one chunk of an
+//                earlier row, then the rows that start there. A row of one chunk is written at once; chunks of longer
+//                rows go to `partial`. More blocks write the rows without tokens. merge          adds the chunks of a
+//                row: eight stripes, chunk j to stripe j % 8 in order, then the stripes in order.
 //
 // The order of a row's sum is fixed by its number of tokens alone.
 #include <baracuda/index.cuh>
@@ -21,7 +21,7 @@ constexpr int sort_warps = sort_threads / warp_size;
 constexpr int range_rows = 4096;
 constexpr int chunk_tokens = 32;
 constexpr int sum_threads = 128;
-constexpr int max_groups = 16;  // slots a block sums; the page keeps lanes at 8 or more
+constexpr int max_groups = 16;  // slots of a block; the page keeps lanes at 8 or more
 constexpr int merge_stripes = 8;
 constexpr int merge_slots = 16;
 constexpr int merge_loads = 4;
@@ -34,7 +34,7 @@ BARACUDA_D i64 token_offset(const EmbeddingBackwardParams& p, int n, i64 token) 
   return offset<i64>(token, p.token_rank, p.token_shape, p.token_strides[n]);
 }
 
-// The row of a token, or -1 where it counts for nothing.
+// The row of a token, or -1 where the token does not count.
 BARACUDA_D i64 token_row(const EmbeddingBackwardParams& p, i64 token) {
   const i64 at = token_offset(p, 0, token);
   const i64 row = p.indices_wide ? static_cast<const i64*>(p.indices)[at] : static_cast<const i32*>(p.indices)[at];
@@ -46,8 +46,8 @@ BARACUDA_D i64 token_row(const EmbeddingBackwardParams& p, i64 token) {
 struct SortBlock {
   int range, part;
   i64 first_row;
-  int rows;       // of the range that the table has, up to a multiple of four: what is counted
-  i64 begin, end;  // tokens of the part: whole tiles of sort_threads but for the last
+  int rows;       // rows of the range that exist, rounded up to a multiple of four: those that are counted
+  i64 begin, end;  // tokens of the part: whole tiles of sort_threads except the last
 };
 BARACUDA_D SortBlock sort_block(const EmbeddingBackwardParams& p) {
   SortBlock s;
@@ -84,7 +84,7 @@ BARACUDA_D void embedding_count(const EmbeddingBackwardParams& p) {
 
 BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
   constexpr int own = range_rows / sort_threads;
-  __shared__ i32 next[range_rows];  // where the range's next token of each row goes
+  __shared__ i32 next[range_rows];  // the place of the range's next token of each row
   __shared__ i32 scratch[sort_warps];
   __shared__ i32 found[sort_warps];
   __shared__ i32 list_token[sort_threads];
@@ -99,7 +99,7 @@ BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
   }
   before = block_reduce<Sum, sort_threads>(before);
 
-  // Of this range's rows: the start of each, and what the parts before this one have of it.
+  // For this range's rows: where each starts, and how many tokens of it earlier parts have.
   i32 all[own], earlier[own], sum = 0;
 #pragma unroll
   for (int k = 0; k < own; ++k) all[k] = earlier[k] = 0;
@@ -130,8 +130,8 @@ BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
   __syncthreads();
 
   // Tile by tile, the tokens of the range are listed in order; then the first warp places the list, 32 at a time, each
-  // behind those of its own row before it. Two barriers a tile: found is read between them and the list written; the
-  // list is read after the second, and by then no warp is past the first barrier of the next tile.
+  // token behind those of its own row before it. Two barriers a tile suffice: `found` is read and the list written
+  // between them; the list is read after the second, and then no warp is past the first barrier of the next tile.
   i32* order = static_cast<i32*>(p.order);
   i32* rows = static_cast<i32*>(p.rows);
   for (i64 tile = s.begin; tile < s.end; tile += sort_threads) {
@@ -153,7 +153,7 @@ BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
     if (warp == 0) {
       for (i32 i = lane; i - lane < total; i += warp_size) {
         const bool some = i < total;
-        const i32 r = some ? list_row[i] : -1 - lane;  // an idle lane matches none
+        const i32 r = some ? list_row[i] : -1 - lane;
         const u32 same = __match_any_sync(full_warp, r);
         const i32 rank = __popc(same & ((1u << lane) - 1u));
         const i32 base = some ? next[r] : 0;
@@ -171,7 +171,7 @@ BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
 
 // ---- the sums -------------------------------------------------------------------------------------------------------
 
-// The column's VEC elements of one row; `left` columns remain.
+// VEC elements of one row from a column on; `left` columns remain.
 template <int VEC, bool WIDE, class T> BARACUDA_D Vec<T, VEC> sum_load(const T* p, i64 stride, i64 left) {
   if constexpr (WIDE) return left > 0 ? load_streaming<VEC>(p) : Vec<T, VEC>{};
   else return load_strided<T, VEC>(p, stride, left);
@@ -181,7 +181,7 @@ template <int VEC, bool WIDE, class T> BARACUDA_D void sum_store(T* p, i64 strid
   else if (left > 0) store_streaming(p, x);
 }
 
-// Rows without tokens become zero.
+// Writes zeros to rows without tokens.
 template <class T, bool WIDE> BARACUDA_D void fill_empty(const EmbeddingBackwardParams& p, i64 block, i32* bound) {
   constexpr int VEC = vec_elems<T>;
   const i64 first = block * p.fill_rows;
@@ -206,14 +206,14 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
   constexpr int loads = WIDE ? 6 : 4;  // rows of dy in flight
-  constexpr int reach = 2 * chunk_tokens;  // a slot's tokens and one more
+  constexpr int reach = 2 * chunk_tokens;  // a slot's tokens, and as many of the chunk that runs past its end
   __shared__ i64 source[max_groups * reach];
   __shared__ i32 owner[max_groups * (reach + 1)];
   if (static_cast<int>(blockIdx.x) >= p.sum_blocks) {
     fill_empty<T, WIDE>(p, static_cast<int>(blockIdx.x) - p.sum_blocks, owner);
     return;
   }
-  // Groups of `lanes` threads take a slot each, `tiles` blocks its columns.
+  // A group of `lanes` threads has a slot; `tiles` blocks share its columns.
   const int lanes = p.lanes, groups = sum_threads / lanes;
   const int group = static_cast<int>(threadIdx.x) / lanes, lane = static_cast<int>(threadIdx.x) % lanes;
   const int tile = static_cast<int>(blockIdx.x) % p.tiles;
@@ -223,8 +223,8 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
   const i64 valid = starts[p.num_embeddings];
   const i64 low = slot * chunk_tokens, high = min(low + chunk_tokens, valid);
 
-  // The sorted places [begin, end) of the slot's chunks. `carried`: the first is a later chunk of row `first`; `split`:
-  // the last is the first of several chunks of row `last`.
+  // The sorted places [begin, end) of the slot's chunks. `carried`: the first one is a later chunk of row `first`;
+  // `split`: the last one is the first of several chunks of row `last`.
   i64 begin = 0, end = 0;
   i32 first = -1, last = -1;
   bool carried = false, split = false;
@@ -309,7 +309,7 @@ template <class T, bool WIDE> BARACUDA_D void embedding_merge(const EmbeddingBac
     if (row < 0) continue;
     const i32* starts = static_cast<const i32*>(p.starts) + row;
     const i32 chunks = div_up(starts[1] - starts[0], chunk_tokens);
-    // Chunk 0 lies in the second entry of its slot, a later one in the first entry of the slot it starts in.
+    // Chunk 0 is the second entry of its slot, a later chunk the first entry of the slot it starts in.
     const A* from = static_cast<const A*>(p.partial) + column;
     Vec<A, VEC> sum;
 #pragma unroll

@@ -1,6 +1,6 @@
 // gated_activation   y = act(gate) up, act a unary kind (elementwise/functors.cuh); schedule map.
 //
-// gate and up are views of their own, so the two halves of one packed projection are read where they lie.
+// gate and up are separate views, so the two halves of one packed projection are read in place.
 #include <baracuda/map.cuh>
 #include "elementwise/functors.cuh"
 

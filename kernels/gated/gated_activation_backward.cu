@@ -1,13 +1,13 @@
 // gated_activation_backward   dgate = dy up act'(gate), dup = dy act(gate); schedule map.
 //
-// An output that is not wanted is a null pointer: it is not stored, and in 32 and 64 bits not computed.
+// An unwanted output is a null pointer: it is not stored, and for elements of 32 and 64 bits not computed.
 #include <baracuda/map.cuh>
 #include "elementwise/gradients.cuh"
 
 namespace baracuda {
 
-// dy up act'(gate), gradient(d) being d act'(gate). Where dy up overflows, the slope may bring it back: there both are
-// scaled down first.
+// dy up act'(gate); gradient(d) is d act'(gate). Where dy up overflows, the slope may bring it back into range: then
+// both are scaled down first.
 template <class T, class A, class G> BARACUDA_D A gate_gradient(A dy, A up, const G& gradient) {
   A product = dy * up, back = A(1);
   if (!is_same<T, f16> && math::isinf(product)) {  // products of f16 values do not overflow
@@ -17,8 +17,8 @@ template <class T, class A, class G> BARACUDA_D A gate_gradient(A dy, A up, cons
   return gradient(product) * back * back;
 }
 
-// In 16 bits the slope and the activation share one exponential. With two of them swiglu, 67 instructions an element,
-// was bound by issue: 126 us on 461 MB (H200) where the bytes take 108.
+// For 16 bits the slope and the activation share one exponential: with two, the kernel was bound by instructions, not
+// by memory (docs/design/map.md).
 template <template <class> class F, template <class> class G, class T, int N>
 BARACUDA_D void both_gradients(const Vec<T, N> (&in)[3], Vec<T, N> (&out)[2]) {
   const auto dy = cast_vec<float>(in[0]), gate = cast_vec<float>(in[1]), up = cast_vec<float>(in[2]);

@@ -1,6 +1,6 @@
-// dense_gemm    y = alpha * a b + beta * c, for any strides: the row that takes what cuBLAS cannot express.
+// dense_gemm    y = alpha * a b + beta * c, for any strides: the row for layouts that cuBLAS does not take.
 //
-// A block a 64 x 64 tile, each output one chain in the order of k (tile.cuh).
+// A block for each 64 x 64 tile; each output is one chain of fma in the order of k (tile.cuh).
 #include "gemm/tile.cuh"
 
 namespace baracuda {

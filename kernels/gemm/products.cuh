@@ -1,11 +1,12 @@
 #pragma once
-// products   what `schedules/products.py` launches beside cuBLAS: stacks of products, and copies of [batch, heads, rows, cols].
+// products   the kernels that `schedules/products.py` launches beside cuBLAS: batched products, and copies of
+//            [batch, heads, rows, cols].
 #include "gemm/tile.cuh"
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
 
-// y[s] = alpha a[s] b[s] for every s of a stack, summed in pieces of 1024.
+// y[s] = alpha a[s] b[s] for every s of a batch, summed in chains of 1024, added in order.
 template <class T, class P> BARACUDA_D void product(const P& p) {
   using A = acc_t<T>;
   const GemmTile tile(p);
@@ -25,7 +26,7 @@ struct HeadRow {
   BARACUDA_D i64 offset(const i64 (&stride)[3]) const { return batch * stride[0] + head * stride[1] + row * stride[2]; }
 };
 
-// y = x, a thread a piece of 16 bytes.
+// y = x, one thread for each piece of 16 bytes.
 template <class T, class P> BARACUDA_D void copy_rows(const P& p) {
   constexpr int V = vec_elems<T>;
   u64 chunk;

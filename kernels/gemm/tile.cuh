@@ -1,16 +1,16 @@
 #pragma once
-// tile       a 64 x 64 tile of alpha * a b + beta * c by a block of 256 threads, any strides: products on multiply-adds.
+// tile       a 64 x 64 tile of alpha * a b + beta * c by a block of 256 threads, any strides, without tensor cores.
 //
-// A thread computes 4 x 4 outputs (rows ty + 16 i, columns tx + 16 j) through 16-deep slices of a and b in shared memory.
-// Each output is one chain of fused multiply-adds in the order of k, or, with PIECE, chains of that many added in order:
-// the bits depend on neither the batch, nor m, n, nor the strides. Slices are read along whichever axis has stride 1. P has
-// m, n, k, strides[4][2] (rows and columns of a, b, c, y), a_cols_dense, b_cols_dense.
+// A thread computes 4 x 4 outputs (rows ty + 16 i, columns tx + 16 j) from 16-deep slices of a and b in shared memory.
+// Each output is one chain of fused multiply-adds in the order of k, or, with PIECE, chains of that many added in
+// order: the bits depend on neither the batch, nor m, n, nor the strides. Slices are read along whichever axis has
+// stride 1. P has m, n, k, strides[4][2] (rows and columns of a, b, c, y), a_cols_dense, b_cols_dense.
 #include <baracuda/index.cuh>
 #include <baracuda/math.cuh>
 
 namespace baracuda {
 
-// Where the tile of this block lies, blocks counted along n, then m, then the batch.
+// The tile of this block; blocks are numbered along n, then m, then the batch.
 struct GemmTile {
   static constexpr int size = 64;
   i64 m0, n0, batch;
@@ -30,7 +30,7 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* b
   const i64 m0 = at.m0, n0 = at.n0;
 
   A sum[4][4] = {}, total[4][4] = {};
-  const i64 terms = alpha == A(0) ? 0 : p.k;  // a and b are not read: what is NaN there has no part in y
+  const i64 terms = alpha == A(0) ? 0 : p.k;  // alpha 0: a and b are not read, so a NaN there does not reach y
   for (i64 k0 = 0; k0 < terms; k0 += depth) {
 #pragma unroll
     for (int i = 0; i < tile * depth / threads; ++i) {
@@ -42,7 +42,7 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* b
       sb[kb][n] = in_b ? to_acc(b[(k0 + kb) * p.strides[1][0] + (n0 + n) * p.strides[1][1]]) : A(0);
     }
     __syncthreads();
-    const int left = static_cast<int>(min<i64>(depth, p.k - k0));  // padding with 0 * 0 would turn -0 into 0
+    const int left = static_cast<int>(min<i64>(depth, p.k - k0));  // without padding: adding 0 * 0 would turn -0 into 0
     for (int k = 0; k < left; ++k) {
       A ra[4], rb[4];
 #pragma unroll

@@ -1,16 +1,16 @@
 // cross_entropy    loss = (1 - eps) w[t] nll + eps / C sum_c w[c] (lse - x[c]),   nll = lse - x[t]
 //                  dlogits[c] = scale ((1 - eps) w[t] (p[c] - [c = t]) + eps / C (W p[c] - w[c]))
 //
-// cross_entropy_rows: a row in the registers of a group of G threads, K chunks each, R rows at once: one read.
-// cross_entropy_long: a block a row, maximum and sum online; for the gradient the row again, its first slabs from
-// shared memory, the others from L2, the newest first. A row's loss is finished in double, as a difference from its
-// maximum. The losses of a block are added as a tree, those of the blocks by `finish`, both in double; `finish` keeps
-// the rounding errors.
+// cross_entropy_rows: a group of G threads holds a row in registers, K chunks a thread, R rows at once: one read.
+// cross_entropy_long: a block for each row, maximum and sum online; for the gradient the row again, its first slabs
+// from shared memory, the others from L2, the newest first. A row's loss is finished in double, as a difference from
+// its maximum. The losses of a block are added as a tree, those of the blocks by `finish`, both in double; `finish`
+// also adds up the rounding errors.
 #include "loss/cross_entropy_common.cuh"
 
 namespace baracuda {
 
-// What is left of a row once it has been read. nll = log(sum) + max - own logit.
+// What remains of a row once it has been read. nll = log(sum) + max - own logit.
 template <class A> struct RowSums {
   A max, sum, spread;  // spread: sum of w[c] (x[c] - base)
   A logit, base, own;  // the target's logit and weight; base: that logit if it is finite, else 0
@@ -23,7 +23,7 @@ struct LossPair {
   double loss, weight;
 };
 
-// Writes the statistics and, without a reduction, the loss; the row's share of both sums.
+// Writes the statistics and, without a reduction, the loss; returns the row's share of the loss and weight sums.
 template <class T, int SMOOTH, class P>
 BARACUDA_D LossPair finish_row(const P& p, i64 row, const RowSums<acc_t<T>>& r) {
   using A = acc_t<T>;
@@ -133,7 +133,7 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
     sum[r] = row_reduce<Sum, G>(sum[r]);
     if constexpr (SMOOTH != smooth_none) spread[r] = row_reduce<Sum, G>(spread[r]);
   }
-  __syncwarp();  // the target's logit has been read by every thread: the gradient may overwrite it
+  __syncwarp();  // every thread has read the target's logit: the gradient may overwrite it
 
   if (p.dlogits != nullptr) {
 #pragma unroll
@@ -192,7 +192,7 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
     r.own = class_weight<T>(p, target);
     r.base = base_of(r.logit);
   }
-  if (counts || p.lse != nullptr || p.stats != nullptr) {  // nobody asks what an ignored row holds
+  if (counts || p.lse != nullptr || p.stats != nullptr) {  // of an ignored row nothing is computed
     OnlineRow<T> online;
     for (int start = 0; start < slabs; start += K) {
       const int first = forgotten(start);
@@ -245,7 +245,7 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
   }
 }
 
-// A sum and the rounding errors left out of it (Knuth's two-sum); not finite once a term is not.
+// A sum and the sum of its rounding errors (Knuth's two-sum); not finite once a term is not.
 struct Compensated {
   double high, low;
   BARACUDA_D double value() const { return math::isfinite(high) ? high + low : high; }
@@ -258,7 +258,7 @@ struct CompensatedSum {
   }
 };
 
-// Adds the pairs of tile blockIdx.x into out[blockIdx.x]; the last level writes the results instead. 1024 threads.
+// Adds the pairs of tile blockIdx.x to out[blockIdx.x]; the last level writes the results instead. 1024 threads.
 template <class T, class P> BARACUDA_D void cross_entropy_finish(const P& p) {
   using A = acc_t<T>;
   constexpr int THREADS = 1024;

@@ -1,6 +1,7 @@
 // cross_entropy_backward    dlogits[c] = g ((1 - eps) w[t] (p[c] - [c = t]) + eps / C (W p[c] - w[c])),
 //                           p = exp(x - max) / sum
-// Elementwise given a row's max and sum: each group of G threads takes R rows, or one of `segments` parts of a long row.
+// Elementwise, given a row's max and sum: each group of G threads takes R rows, or one of `segments` parts of a long
+// row.
 #include "loss/cross_entropy_common.cuh"
 
 namespace baracuda {

@@ -1,5 +1,5 @@
 #pragma once
-// cross_entropy_common what the forward and the backward share: targets, coefficients of the gradient, weight sums.
+// cross_entropy_common what forward and backward share: targets, coefficients of the gradient, sums of weights.
 #include "softmax/row_groups.cuh"
 
 namespace baracuda {
@@ -10,7 +10,7 @@ template <class P> BARACUDA_D i64 read_target(const P& p, i64 offset) {
   return p.wide_targets ? static_cast<const i64*>(p.targets)[offset] : static_cast<const i32*>(p.targets)[offset];
 }
 
-// ignore_index and anything that names no class count as ignored; the latter sets the status of a checked run.
+// ignore_index and any target that is no class are ignored; the latter set the status of a checked run.
 template <class P> BARACUDA_D i64 class_of(const P& p, i64 target, u32* status) {
   if (target == p.ignore) return no_class;
   if (target >= 0 && target < p.cols) return target;
@@ -31,7 +31,7 @@ template <class T, class P> BARACUDA_D Vec<acc_t<T>, row_vec<T>> chunk_weights(c
   return to_acc(load_strided<T, V>(weight + col * p.weight_step, p.weight_step, p.cols - col));
 }
 
-// The sum of w[t] over the rows that count, and the sum of all weights, as `prepare` left them.
+// The sum of w[t] over the rows that count, and the sum of all weights, as `prepare` wrote them.
 template <class P> BARACUDA_D double target_weight(const P& p) {
   const double* parts = static_cast<const double*>(p.prepared);
   double sum = 0;
@@ -58,7 +58,7 @@ template <class A> BARACUDA_D RowGradient<A> row_gradient(A smoothing, i64 cols,
   return {(hit + each * static_cast<A>(weights)) * scale, hit * scale, each * scale};
 }
 
-// A chunk of dlogits from probabilities times spread, `g`; target: the row's class, `smooth` one of Smoothing.
+// Completes a chunk of dlogits from g, probabilities times spread; target: the row's class, `smooth` one of Smoothing.
 template <class T, class P>
 BARACUDA_D void finish_gradient(const P& p, Vec<acc_t<T>, row_vec<T>>& g, i64 col, i64 target,
                                 const RowGradient<acc_t<T>>& row, int smooth) {
@@ -80,7 +80,8 @@ BARACUDA_D void finish_gradient(const P& p, Vec<acc_t<T>, row_vec<T>>& g, i64 co
   }
 }
 
-// out[b] = sum of w[t] over the targets of part b; out[parts], from a block more: the sum of all weights. 1024 threads.
+// out[b] = sum of w[t] over the targets of part b; the block after the last part: out[parts] = sum of all weights. 1024
+// threads.
 template <class T, class P> BARACUDA_D void cross_entropy_prepare(const P& p) {
   constexpr int THREADS = 1024;
   double sum = 0;

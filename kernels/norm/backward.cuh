@@ -4,21 +4,21 @@
 //   xhat = (x - mean) * rstd,  g = dy * weight
 //   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dh,   dweight = sum over rows of dy * xhat,   dbias = of dy
 //
-// (rms_norm: no mean, no mean(g), no dbias.) dx: as in forward.cuh a row's chunk c belongs to lane c % LANES, and the
-// order of its sums depends on the kernel alone. dweight and dbias: a thread adds the rows its group takes, in order; a
-// block then its groups, in order; `combine` the blocks, slice by slice in a tree: no atomics, an order that depends on
-// the shape and on the number of multiprocessors.
+// (rms_norm: no mean, no mean(g), no dbias.) dx: as in forward.cuh chunk c of a row belongs to lane c % LANES, and the
+// order of its sums depends on the kernel alone. dweight and dbias: a thread adds the rows of its group in order, a
+// block its groups in order, and `combine` the blocks, slices in order and then as a tree: no atomics, and an order
+// that depends on the shape and on the number of multiprocessors.
 #include "sums.cuh"
 
 #include <baracuda/async_copy.cuh>
 
 namespace baracuda::norm {
 
-enum Operand { DY, X, WEIGHT, DH, DX };  // their places in the row parameters
+enum Operand { DY, X, WEIGHT, DH, DX };  // their indices in the row parameters
 
 enum Want { want_weight = 1, want_bias = 2 };  // bits of p.want
 
-// What a row's chunk needs of its row.
+// The statistics of a chunk's row.
 template <class A> struct RowState {
   A mean, rstd;
 };
@@ -37,7 +37,8 @@ template <bool CENTER, class A> BARACUDA_D A normalized(A x, const RowState<A>& 
   return x * s.rstd;
 }
 
-// The state for a chunk of which `left` columns exist: xhat of the others, whose dy is 0, is 0 however large the mean is.
+// The state for a chunk of which `left` columns exist: beyond them dy is 0, and xhat is made 0 however large the mean
+// is.
 template <bool CENTER, bool WIDE, class A, int N, class L>
 BARACUDA_D RowState<A> state_of(Vec<A, N>& x, RowState<A> s, L left) {
   if constexpr (CENTER) {
@@ -64,7 +65,7 @@ BARACUDA_D Vec<A, N> gradient(const Vec<A, N>& dy, const Vec<A, N>& x, const Vec
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     A g = dy[k] * w[k];
-    if constexpr (CENTER) g -= f.shift;  // before the product with rstd: exact where g is its mean
+    if constexpr (CENTER) g -= f.shift;  // before the product with rstd: exact where g equals its mean
     dx[k] = math::fma(-normalized<CENTER>(x[k], s), f.slope, g) * s.rstd;
   }
   return dx;
@@ -104,7 +105,7 @@ BARACUDA_D Vec<acc_t<T>, vec_elems<T>> weights_or_ones(const P& p, i64 col, L le
 
 // ---- rows streaming through a ring in shared memory -----------------------------------------------------------------
 
-// One block's sums of one column vector, from its groups' registers to row blockIdx.x of the workspace.
+// Writes a block's sums of one column vector from its groups' registers to row blockIdx.x of the workspace.
 template <int THREADS, int LANES, int CHUNKS, class A, int N>
 BARACUDA_D void write_sums(void* sums, i64 pitch, const Vec<A, N> (&part)[CHUNKS], A* board) {
   A* const out = static_cast<A*>(sums) + blockIdx.x * pitch;
@@ -131,13 +132,14 @@ BARACUDA_D void write_sums(void* sums, i64 pitch, const Vec<A, N> (&part)[CHUNKS
   }
 }
 
-// Blocks stay; tile t (TILE rows) belongs to block t % gridDim.x. dy, x and dh of the next STAGES - 1 tiles are on their
-// way into the ring while one is computed. A thread copies exactly the chunks it will use: no barrier but the sums'.
+// Blocks are persistent; tile t (TILE rows) belongs to block t % gridDim.x. dy, x and dh of the next STAGES - 1 tiles
+// are in flight into the ring while one is computed. A thread copies exactly the chunks it will use, so the only
+// barriers are those of the sums.
 template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int STAGES, bool CENTER, bool WIDE, class P>
 BARACUDA_D void pipe(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, GROUPS = THREADS / LANES, TILE = GROUPS * ROWS, HELD = ROWS * CHUNKS;
-  constexpr bool KEEP = CHUNKS <= 2;  // weights and the row in registers; else read again where they are used
+  constexpr bool KEEP = CHUNKS <= 2;  // weights and the row stay in registers; else they are read again where used
   using V = Vec<A, VEC>;
   BARACUDA_DYNAMIC_SMEM(Chunk, ring);
   constexpr int WARPS = LANES > warp_size ? LANES / warp_size : 1;
@@ -154,7 +156,7 @@ BARACUDA_D void pipe(const P& p) {
   auto left_at = [&](int c) { return cols - (c * LANES + lane) * VEC; };
   auto weights = [&](int c) { return weights_or_ones<T, W, WIDE>(p, (c * LANES + lane) * VEC, left_at(c)); };
 
-  auto request = [&](i64 tile, int stage) {  // always a group of copies, possibly empty: the waits count groups
+  auto request = [&](i64 tile, int stage) {  // always commits a group, possibly empty: waits count groups
     constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;
     if (tile < tiles) {
 #pragma unroll UR
@@ -195,7 +197,7 @@ BARACUDA_D void pipe(const P& p) {
   int stage = 0, turn = 0;
 #pragma unroll 1
   for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    request(tile + (STAGES - 1) * i64(gridDim.x), stage == 0 ? STAGES - 1 : stage - 1);  // the slots used last time
+    request(tile + (STAGES - 1) * i64(gridDim.x), stage == 0 ? STAGES - 1 : stage - 1);  // into the slots used last
     RowState<A> s[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -258,7 +260,7 @@ BARACUDA_D void pipe(const P& p) {
           else slot(stage, 0, i) = result;
         }
       }
-      if constexpr (!WIDE) {  // from the slots in a rolled loop: the addresses of strided columns are much code
+      if constexpr (!WIDE) {  // from the slots in a rolled loop, as the addresses of strided columns are much code
 #pragma unroll 1
         for (int i = 0; i < HELD; ++i) {
           const i64 row = row_of(tile, i / CHUNKS);
@@ -273,7 +275,8 @@ BARACUDA_D void pipe(const P& p) {
   }
 
   cp_async_wait<0>();
-  A* const table = reinterpret_cast<A*>(ring);  // the ring is free: THREADS * CHUNKS * VEC values fit two chunks a thread
+  // the ring is free; THREADS * CHUNKS * VEC values are two chunks a thread
+  A* const table = reinterpret_cast<A*>(ring);
   if (p.want & want_weight) write_sums<THREADS, LANES, CHUNKS>(p.dweight_sums, p.pitch, dw, table);
   if constexpr (CENTER) {
     if (p.want & want_bias) write_sums<THREADS, LANES, CHUNKS>(p.dbias_sums, p.pitch, db, table);
@@ -282,7 +285,7 @@ BARACUDA_D void pipe(const P& p) {
 
 // ---- rows of any length ---------------------------------------------------------------------------------------------
 
-// dx: one block a row, read twice, the second time mostly from L2.
+// dx: one block for each row, read twice, the second time mostly from L2.
 template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACUDA_D void loop(const P& p) {
   using A = acc_t<T>;
   using V = Vec<A, vec_elems<T>>;
@@ -294,7 +297,7 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
     const T* const dy = static_cast<const T*>(p.dy) + at.offset(p, DY);
     const T* const x = static_cast<const T*>(p.x) + at.offset(p, X);
     const RowState<A> s = row_state<CENTER, A>(p, row, true);
-    // f(column, columns left, dy, x, weight) for this thread's chunks in order
+    // Calls f(column, columns left, dy, x, weight) for this thread's chunks in order.
     auto each = [&](auto f) {
 #pragma unroll 1
       for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
@@ -368,10 +371,10 @@ template <class T, int THREADS, bool CENTER, bool WIDE, class P> BARACUDA_D void
   if (CENTER && (p.want & want_bias)) store(static_cast<A*>(p.dbias_sums) + blockIdx.y * p.pitch + col, db);
 }
 
-// ---- the blocks' sums added -----------------------------------------------------------------------------------------
+// ---- sums of the blocks ---------------------------------------------------------------------------------------------
 
-// A block takes 32 columns; warp w adds the parts w, w + 32, …, then warp c adds the 32 slices of column c as a tree.
-// gridDim.y: dweight, dbias.
+// A block takes 32 columns; warp w adds the parts w, w + 32, … in order, then warp c adds the 32 slices of column c as
+// a tree. blockIdx.y: dweight, dbias.
 template <class T, class W, int THREADS, bool CENTER, class P> BARACUDA_D void combine(const P& p) {
   using A = acc_t<T>;
   static_assert(THREADS == 1024, "a warp for each of 32 slices and each of 32 columns");

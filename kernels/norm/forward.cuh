@@ -3,9 +3,9 @@
 //
 //   h = round(x + residual);  mean, rstd of h over the row;  y = (h - mean) * rstd * weight + bias
 //
-// A row is cut into chunks of 16 bytes of x; chunk c belongs to lane c % LANES. A sum runs over the elements of a chunk,
-// over a lane's chunks, then over the lanes as a tree: its order depends on the kernel (so on the number of columns)
-// alone, and neither alignment, nor strides, nor the number of rows change a bit.
+// A row is cut into chunks of 16 bytes of x; chunk c belongs to lane c % LANES. A sum runs over the elements of a
+// chunk, over a lane's chunks, then over the lanes as a tree: its order depends on the kernel (so on the number of
+// columns) alone; neither alignment, nor strides, nor the number of rows change a bit.
 #include "range.cuh"
 
 #include <baracuda/async_copy.cuh>
@@ -17,10 +17,10 @@ BARACUDA_D i64 grid_block() { return i64(blockIdx.y) * gridDim.x + blockIdx.x; }
 template <bool WIDE, class L> struct Place {
   RowAt<WIDE> row;
   i64 col;
-  L left;  // columns of the row from col on; <= 0: nothing to touch
+  L left;  // columns of the row from col on; <= 0: none
 };
 
-// The ADD of a kernel: whether there is a residual is fixed, or seen at run time.
+// Whether a kernel adds a residual: fixed at compile time, or known at run time.
 enum Add { add_never, add_always, add_maybe };
 
 template <int ADD, class P> BARACUDA_D bool adds(const P& p) {
@@ -28,8 +28,8 @@ template <int ADD, class P> BARACUDA_D bool adds(const P& p) {
   else return ADD == add_always;
 }
 
-// The residual, if there is one, added to N chunks; the sums are rounded to the element, and written where h is wanted.
-// place(i) says where chunk i stands.
+// Adds the residual, if there is one, to N chunks; the sums are rounded to the element, and written where h is wanted.
+// place(i) is the place of chunk i.
 template <class T, bool WIDE, int N, int MOST, class P, class F>
 BARACUDA_D void add_residual(const P& p, Chunk (&v)[N], F place) {
   const T* const residual = static_cast<const T*>(p.residual);
@@ -57,7 +57,7 @@ BARACUDA_D void add_residual(const P& p, Chunk (&v)[N], F place) {
   }
 }
 
-// v - mean, and zero beyond the row's end (where v is zero).
+// v - mean; zero beyond the row's end (where v is zero).
 template <bool WIDE, class A, int VEC, class L> BARACUDA_D Vec<A, VEC> deviations(const Vec<A, VEC>& v, A mean, L left) {
   const A m = left > 0 ? mean : A(0);
   Vec<A, VEC> d;
@@ -78,7 +78,7 @@ template <class A, int VEC> BARACUDA_D A chunk_squares(const Vec<A, VEC>& v) {
   return sum;
 }
 
-// Weight and bias at one chunk of columns, applied to any number of rows.
+// Weight and bias of one chunk of columns, for any number of rows.
 template <class T, class W, bool CENTER, bool WIDE> struct Affine {
   using V = Vec<acc_t<T>, vec_elems<T>>;
   V weight, bias;
@@ -103,7 +103,7 @@ template <class T, class W, bool CENTER, bool WIDE> struct Affine {
   }
 };
 
-// mean is carried as mean + low, so that y keeps its digits when the mean is large.
+// The mean is kept as mean + low, so that y keeps its digits when the mean is large.
 template <class A> struct Statistics {
   A mean, low, rstd;
 };
@@ -123,7 +123,8 @@ template <bool CENTER, class A, class P> BARACUDA_D void save(const P& p, i64 ro
 
 // ---- rows held in registers -----------------------------------------------------------------------------------------
 
-// Two boards for the sums of one row, in shared memory: whoever writes one has passed a barrier since it was last read.
+// Two buffers in shared memory for the sums of one row, used in turn: whoever writes one has passed a barrier since it
+// was read.
 template <class A, int LANES> struct Boards {
   static constexpr int warps = LANES > warp_size ? LANES / warp_size : 1;
   Pair<A>* at;
@@ -143,12 +144,12 @@ template <bool WIDE, int HELD> BARACUDA_D void keep_all_packed(Chunk (&v)[HELD])
   }
 }
 
-// Of ROWS rows, chunk r * CHUNKS + c of v being the lane's c-th of row r; left(r, c) columns of it exist. Bit r of what is
-// returned: whether row r left the range.
+// Computes the statistics of ROWS rows; chunk r * CHUNKS + c of v is the lane's c-th of row r, and left(r, c) columns
+// of it exist. Bit r of the result: row r left the range of the accumulator.
 template <class T, int LANES, int CHUNKS, bool CENTER, bool WIDE, class A, int HELD, int ROWS, class P, class F>
 BARACUDA_D u32 statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS], Boards<A, LANES>& boards, F left) {
-  constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;  // unrolled, or v in local memory
-  // 16-bit x does not see the last bits of a float32 mean: its own are 2^13 times as coarse, or more.
+  constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;  // unrolled, or v would be in local memory
+  // 16-bit x does not see the last bits of a float32 mean: its own last bit is 2^13 times as coarse, or more.
   constexpr bool LOW = sizeof(T) > 2;
   const A count = static_cast<A>(static_cast<int>(p.cols)), inverse = A(1) / count;
   keep_all_packed<WIDE>(v);
@@ -178,7 +179,7 @@ BARACUDA_D u32 statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS]
       }
       if constexpr (LOW) {
         sum = lanes_reduce<SumPair, LANES>(sum, boards.template next<Pair<A>>());
-        const A low = sum.a / count;  // of equal deviations their value: then the variance is 0
+        const A low = sum.a / count;  // for equal deviations exactly their value, so that the variance is 0
         variance = (sum.b - sum.a * low) * inverse;
         if (variance < A(0)) variance = A(0);
         s[r].low = mean_tail(s[r].mean, low, variance);
@@ -194,7 +195,7 @@ BARACUDA_D u32 statistics(const P& p, Chunk (&v)[HELD], Statistics<A> (&s)[ROWS]
   return lost;
 }
 
-// Each group of LANES threads holds ROWS rows of at most LANES * CHUNKS chunks: x is read once.
+// Each group of LANES threads holds ROWS rows of at most LANES * CHUNKS chunks in registers: x is read once.
 template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int ADD, bool CENTER, bool WIDE, class P>
 BARACUDA_D void row(const P& p) {
   using A = acc_t<T>;
@@ -207,12 +208,12 @@ BARACUDA_D void row(const P& p) {
 
   const i64 first = grid_block() * TILE;
   if (first >= p.rows) return;
-  const i64 mine = first + group;  // and the rows GROUPS, 2 GROUPS, … further
+  const i64 mine = first + group;  // this group's rows are mine, mine + GROUPS, mine + 2 GROUPS, …
   auto live = [&](int r) { return TILE == 1 || mine + r * GROUPS < p.rows; };
   RowAt<WIDE> rows[ROWS];
 #pragma unroll UR
   for (int r = 0; r < ROWS; ++r) rows[r] = RowAt<WIDE>(p, live(r) ? mine + r * GROUPS : first);
-  auto place = [&](int i) {  // chunk i of the HELD ones
+  auto place = [&](int i) {  // of chunk i of the HELD ones
     const int r = i / CHUNKS, col = ((i % CHUNKS) * LANES + lane) * VEC;
     return Place<WIDE, int>{rows[r], col, live(r) ? cols - col : 0};
   };
@@ -251,9 +252,9 @@ BARACUDA_D void row(const P& p) {
 
 // ---- rows streaming through a ring in shared memory -----------------------------------------------------------------
 
-// `row` for many dense rows and no residual, with the same bits: blocks stay, with their columns' weights in registers,
-// and tile t (TILE rows) belongs to block t % gridDim.x. The next STAGES - 1 tiles are on their way while one is
-// computed. A thread copies exactly the chunks it will use: no barrier but the sums'.
+// `row` for many dense rows without a residual, with the same bits. Blocks are persistent and keep the weights of their
+// columns in registers; tile t (TILE rows) belongs to block t % gridDim.x. The next STAGES - 1 tiles are in flight
+// while one is computed. A thread copies exactly the chunks it will use, so the only barriers are those of the sums.
 template <class T, class W, int THREADS, int LANES, int CHUNKS, int ROWS, int STAGES, bool CENTER, class P>
 BARACUDA_D void stream(const P& p) {
   using A = acc_t<T>;
@@ -268,7 +269,7 @@ BARACUDA_D void stream(const P& p) {
   auto slot = [&](int stage, int i) -> Chunk& { return ring[(stage * HELD + i) * THREADS + threadIdx.x]; };
   auto column = [&](int c) { return (c * LANES + lane) * VEC; };
 
-  auto request = [&](i64 tile, int stage) {  // always a group of copies, possibly empty: the waits count groups
+  auto request = [&](i64 tile, int stage) {  // always commits a group, possibly empty: waits count groups
     if (tile < tiles) {
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
@@ -294,7 +295,7 @@ BARACUDA_D void stream(const P& p) {
   int stage = 0;
 #pragma unroll 1
   for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    request(tile + (STAGES - 1) * i64(gridDim.x), stage == 0 ? STAGES - 1 : stage - 1);  // the slots used last time
+    request(tile + (STAGES - 1) * i64(gridDim.x), stage == 0 ? STAGES - 1 : stage - 1);  // into the slots used last
     cp_async_wait<STAGES - 1>();
     Chunk v[HELD];
 #pragma unroll
@@ -321,7 +322,7 @@ BARACUDA_D void stream(const P& p) {
 
 // ---- rows of any length ---------------------------------------------------------------------------------------------
 
-// One block a row, which is read twice: the second time mostly from L2. Batches of BATCH chunks a thread.
+// One block for each row, which is read twice: the second time mostly from L2. A thread takes batches of BATCH chunks.
 template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class P> BARACUDA_D void loop(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, BATCH = 4, U = WIDE ? BATCH : 1;
@@ -331,8 +332,8 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
   const i64 row = grid_block();
   if (row >= p.rows) return;
   Statistics<A> s{0, 0, 0};
-  // f(batch, its first column) for this thread's batches in order. They are of x, or on later readings of h where it was
-  // written (it may have replaced x), and the residual.
+  // Calls f(batch, its first column) for this thread's batches in order. A batch is of x, with the residual added; on
+  // later passes it is read from h where that was written (it may have replaced x).
   const RowAt<WIDE> at(p, row);
   auto each = [&](bool again, auto f) {
     for (i64 start = threadIdx.x * VEC; start < p.cols; start += BATCH * STEP) {
@@ -356,7 +357,7 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
     }
   };
   A variance;
-  if constexpr (CENTER && is_same<A, double>) {  // no wider type for the sums: the mean first
+  if constexpr (CENTER && is_same<A, double>) {  // sums have no wider type: the mean is computed first
     A sum = 0;
     each(false, [&](const Chunk (&v)[BATCH], i64) {
 #pragma unroll U

@@ -1,7 +1,7 @@
 // layer_norm  h = x + residual;  y = (h - mean) * rstd * weight + bias;  rstd = 1 / sqrt(var(h) + eps)
 //
-// Rows of up to 64 KB stay in registers, in a sub-warp, a warp or a block; many long ones go through a ring in shared
-// memory; longer ones are looped over. The schedule, and what fixes the order of the sums, is in forward.cuh.
+// Rows of up to 64 KB stay in registers, of a part of a warp, a warp or a block; many long ones stream through a ring
+// in shared memory; longer ones are read twice. The schedule, and what fixes the order of the sums, is in forward.cuh.
 #include "forward.cuh"
 
 namespace baracuda {

@@ -1,35 +1,36 @@
 #pragma once
 // range      rows whose squares leave the range of the accumulator.
 //
-// A kernel that finds one, once its statistics are known, leaves it unwritten and comes back to it here: its elements are
-// read again, times a power of two that brings the largest near 1, and all of it is computed in double. The order of the
-// sums is that of a lane's chunks, then the lanes' tree.
+// A kernel that finds such a row, once its statistics are known, does not write it and calls `rescue`: the row is read
+// again, scaled by a power of two that brings its largest element near 1, and computed in double. Sums run over a
+// lane's chunks in order, then over the lanes as a tree.
 #include "sums.cuh"
 
 #include <baracuda/opaque.cuh>
 
 namespace baracuda::norm {
 
-enum Operand { X, RESIDUAL, WEIGHT, BIAS, Y, H };  // their places in the row parameters
+enum Operand { X, RESIDUAL, WEIGHT, BIAS, Y, H };  // their indices in the row parameters
 
-// The mean of the deviations corrects a mean that was rounded more coarsely than they were. Where the mean is the smaller,
-// the deviations' own rounding is the larger error, and on 16-bit data it does not average out.
+// The mean of the deviations corrects the mean, which was rounded more coarsely than they were. Where the mean is
+// smaller than the deviations, their own rounding is the larger error, and on 16-bit data it does not average out.
 template <class A> BARACUDA_D A mean_tail(A mean, A low, A variance) { return mean * mean > variance ? low : A(0); }
 
 template <class T> constexpr bool leaves_range = !is_same<T, f16>;  // the squares of float16 fit a float
 
-// Whether no sum has overflowed, and no square that vanished would have counted beside spread = variance + eps.
+// Whether no sum has overflowed, and no square that underflowed would have counted beside spread = variance + eps.
 template <class A> BARACUDA_D bool in_range(A spread) {
   return spread >= A(is_same<A, double> ? 0x1p-900 : 0x1p-100) && spread < numeric<A>::infinity();
 }
 
-// The power of two for a row whose largest element is `top`; eps, which is multiplied by its square, keeps its range, too.
+// The power of two for a row whose largest element is `top`; keeps eps, which is multiplied by its square, in range
+// too.
 BARACUDA_D double range_scale(double top, double eps) {
   const i64 exponent = __double_as_longlong(math::maximum(top, math::sqrt(eps))) >> 52;
   return __longlong_as_double(max<i64>(2046 - exponent, 1) << 52);
 }
 
-// Where element `col` of a row lies in operand n.
+// Offset of element `col` of a row in operand n.
 template <bool WIDE, class P> BARACUDA_D i64 column(const P& p, int n, i64 col) {
   if constexpr (WIDE) return col;
   return p.inner_rank <= 1 ? col * p.inner[n][0] : general_offset(col, p.inner_rank, p.inner_shape, p.inner[n]);
@@ -37,18 +38,18 @@ template <bool WIDE, class P> BARACUDA_D i64 column(const P& p, int n, i64 col) 
 
 template <int LANES> constexpr int board_size = LANES > warp_size ? LANES / warp_size : 1;
 
-// One row by LANES lanes, those of a warp's other groups beside it with live = false. Not inlined, and element by element:
-// it should cost the kernels no register.
+// Computes one row by LANES lanes; lanes of other groups of the warp call with live = false. Not inlined, and element
+// by element, so that it takes no registers from the kernels.
 template <class T, class W, int LANES, bool CENTER, bool WIDE, class P>
 static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bool live, double* board) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
   const double count = static_cast<double>(p.cols);
   const RowAt<WIDE> at(p, live ? row : 0);
-  const bool stored = p.residual != nullptr && p.h != nullptr;  // over x, perhaps
+  const bool stored = p.residual != nullptr && p.h != nullptr;  // may have replaced x
   const T* const from = static_cast<const T*>(stored ? p.h : p.x) + at.offset(p, stored ? H : X);
   double scale = 1;
-  // f(column, element times scale) for this lane's elements, those of its chunks, in order
+  // Calls f(column, element times scale) for this lane's elements, chunk by chunk.
   auto each = [&](auto f) {
 #pragma unroll 1
     for (i64 start = lane * VEC; live && start < p.cols; start += LANES * VEC) {
@@ -81,7 +82,7 @@ static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bo
     low = mean_tail(mean, low, variance);
   }
   if (!live) return;
-  const bool equal = variance == 0 && scale <= 1;  // every deviation is 0, whatever it is multiplied by
+  const bool equal = variance == 0 && scale <= 1;  // then all deviations are 0, whatever the scale
   const double rstd = 1 / math::sqrt(variance + (equal ? p.eps : p.eps * scale * scale));
   if (lane == 0) {
     if (p.rstd != nullptr) static_cast<A*>(p.rstd)[row] = static_cast<A>(equal ? rstd : rstd * scale);
@@ -102,14 +103,14 @@ static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bo
   });
 }
 
-// Rows first, first + step, … of a group, those whose bit in `lost` is set. All threads of the warp call, and of the block
-// where a row takes more than a warp.
+// Rescues rows first, first + step, … of a group, those whose bit in `lost` is set. Called by all threads of the warp,
+// and of the block where a row takes more than a warp.
 template <class T, class W, int LANES, int ROWS, bool CENTER, bool WIDE, class P>
 BARACUDA_D void rescue(const P& p, u32 lost, i64 first, int step, int lane) {
   if constexpr (leaves_range<T>) {
     __shared__ __align__(16) double board[4 * board_size<LANES>];  // a pair a warp, twice: used in turn
     if (LANES > warp_size ? lost == 0 : !__any_sync(full_warp, lost)) return;
-    // Not to be known as this kernel's in the function, which would then declare it once more.
+    // Hides that the array is this kernel's: the function would otherwise declare a second one.
     double* const shared = reinterpret_cast<double*>(forgotten(reinterpret_cast<u64>(board)));
 #pragma unroll 1
     for (int r = 0; r < ROWS; ++r) {

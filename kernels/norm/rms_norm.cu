@@ -1,7 +1,7 @@
 // rms_norm    h = x + residual;  y = h * rstd * weight;  rstd = 1 / sqrt(mean(h^2) + eps)
 //
-// Rows of up to 64 KB stay in registers, in a sub-warp, a warp or a block; longer ones are looped over. The schedule, and
-// what fixes the order of the sums, is in forward.cuh.
+// Rows of up to 64 KB stay in registers, of a part of a warp, a warp or a block; longer ones are read twice. The
+// schedule, and what fixes the order of the sums, is in forward.cuh.
 #include "forward.cuh"
 
 namespace baracuda {

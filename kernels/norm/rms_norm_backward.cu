@@ -1,8 +1,8 @@
 // rms_norm_backward    dx = rstd * (g - xhat * mean(g * xhat)) + dh,  dweight = sum over rows of dy * xhat;
 // xhat = x * rstd, g = dy * weight
 //
-// One pass of blocks that stay over dy and x (`pipe`), which leaves a partial dweight a block, and `combine`. Rows that
-// no ring in shared memory holds: sums by columns, then dx row by row. See backward.cuh.
+// Persistent blocks pass once over dy and x (`pipe`) and leave partial sums of dweight, which `combine` adds. Rows too
+// long for a ring in shared memory take two kernels: sums by columns, then dx row by row. See backward.cuh.
 #include "backward.cuh"
 
 namespace baracuda {

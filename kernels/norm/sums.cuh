@@ -13,7 +13,7 @@ struct SumPair {
   template <class A> static BARACUDA_D Pair<A> apply(Pair<A> x, Pair<A> y) { return {x.a + y.a, x.b + y.b}; }
 };
 
-// Over the LANES threads of a row: part of a warp, or the whole block. `board` holds LANES / 32 values in shared memory.
+// Over the LANES threads of a row: part of a warp, or the whole block. `board` has LANES / 32 values in shared memory.
 // There is one barrier, after the board is written: it may be written again past the next barrier.
 template <class Op, int LANES, class V> BARACUDA_D V lanes_reduce(V x, V* board) {
   if constexpr (LANES <= warp_size) {
@@ -29,7 +29,7 @@ template <class Op, int LANES, class V> BARACUDA_D V lanes_reduce(V x, V* board)
 
 template <class T> BARACUDA_D Vec<acc_t<T>, vec_elems<T>> widen_chunk(const Chunk& c) { return to_acc(unpack<T>(c)); }
 
-// A row of weights of element W at the columns of one chunk of T.
+// Weights of element W at the columns of one chunk of T.
 template <class T, class W, bool WIDE, class P, class L>
 BARACUDA_D Vec<acc_t<T>, vec_elems<T>> load_weights(const P& p, int n, const void* from, i64 col, L left) {
   constexpr int VEC = vec_elems<T>;

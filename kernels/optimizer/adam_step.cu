@@ -2,8 +2,8 @@
 //                m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
 //                p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 //
-// One block a chunk of CHUNK elements of one tensor; a thread's next vectors are in flight while it works on the current
-// ones. Elementwise: no bit depends on the chunk, the width of an access or the strides.
+// One block for each chunk of CHUNK elements of one tensor; a thread's next vectors are in flight while it computes the
+// current ones. Elementwise: no bit depends on the chunk, the width of an access or the strides.
 #include <baracuda/index.cuh>
 #include <baracuda/multi_tensor.cuh>
 #include <baracuda/vector.cuh>
@@ -42,7 +42,7 @@ template <class A> BARACUDA_D void adam_update(const AdamCoefficients<A>& c, A& 
   x = math::fma(-c.step_size, m / math::fma(math::sqrt(v), c.root, c.eps), x * c.keep);
 }
 
-// The 16-bit copy of the parameters. kind: 1 float16, 2 bfloat16, else none.
+// Stores the 16-bit copy of the parameters. kind: 1 float16, 2 bfloat16, else none.
 template <bool WIDE, class A, int N>
 BARACUDA_D void store_copy(void* base, i64 at, int kind, const Vec<A, N>& x, int left) {
   if (kind == 1) store_vec<f16, N, WIDE>(static_cast<f16*>(base) + at, from_acc<f16>(x), left);
@@ -80,7 +80,7 @@ BARACUDA_D void adam_chunk(const P& p, int tensor, i64 start, AdamCoefficients<a
   if (threadIdx.x == 0) shared = adam_coefficients<A>(p);
   __syncthreads();
   auto next = fetch(at);
-  const AdamCoefficients<A>& c = shared;  // read again for every vector: registers are for data in flight
+  const AdamCoefficients<A>& c = shared;  // read again for every vector, so that registers hold data in flight
 #pragma unroll 1
   for (; at < size; at += THREADS * VEC) {
     const auto now = next;
@@ -106,7 +106,7 @@ template <class T, class G, int THREADS, int CHUNK, class P> BARACUDA_D void ada
   }
 }
 
-// One tensor whose operands lie differently in memory.
+// One tensor whose operands have different strides.
 template <class T, class G, int THREADS, class P> BARACUDA_D void adam_step_strided(const P& p) {
   using A = acc_t<T>;
   __shared__ AdamCoefficients<A> shared;

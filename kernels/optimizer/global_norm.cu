@@ -1,11 +1,11 @@
 // global_norm    norm = sqrt(sum over all tensors of x^2);   clip_factor = min(1, max_norm / (norm + 1e-6))
 //
-// Pass 1: one block a chunk of CHUNK elements of one tensor (in logical order). Thread t owns the vectors of VEC elements
-// t, t + THREADS, …; a vector of squares is a tree in acc_t, vectors are added in double.
-// Pass 2: one block adds the chunks, thread t those at t, t + THREADS, …
-// The order depends on the shapes and the element alone: alignment, strides and the split into launches change no bit.
-// A vector whose squares leave the safe range of acc_t is summed again element by element: from float in double, whose
-// range holds every square; from double in three sums of scaled squares (Blue, 1978). Nothing overflows on the way.
+// Pass 1: one block for each chunk of CHUNK elements of one tensor (in logical order). Thread t has the vectors of VEC
+// elements t, t + THREADS, …; the squares of a vector are added as a tree in acc_t, vectors in order in double. Pass 2:
+// one block adds the chunks, thread t those at t, t + THREADS, … in order, then the threads as a tree. The order
+// depends on the shapes and the element alone: alignment, strides and the split into launches change no bit. A vector
+// whose squares leave the safe range of acc_t is summed again element by element: of float in double, whose range holds
+// every square; of double in three sums of scaled squares (Blue, 1978). Nothing overflows on the way.
 #include <baracuda/index.cuh>
 #include <baracuda/multi_tensor.cuh>
 #include <baracuda/reduce.cuh>
@@ -13,7 +13,8 @@
 
 namespace baracuda {
 
-// A sum of squares. parts: mid; of double also those of |x| > 2^400 times 2^-1200, and of |x| < 2^-400 times 2^1200.
+// A sum of squares. parts: mid-range; of double also those of |x| > 2^400 times 2^-1200, and of |x| < 2^-400 times
+// 2^1200.
 template <class A> struct Squares {
   static constexpr int parts = is_same<A, double> ? 3 : 1;
   double part[parts] = {};
@@ -52,7 +53,7 @@ template <class A> struct Squares {
   }
 };
 
-// Over the block, every thread's sums.
+// Reduces every thread's sums over the block.
 template <int THREADS, class S> BARACUDA_D S norm_reduce(S sums) {
 #pragma unroll
   for (int k = 0; k < S::parts; ++k) sums.part[k] = block_reduce<Sum, THREADS>(sums.part[k]);
@@ -66,7 +67,8 @@ template <class T, int THREADS, int CHUNK, int FLIGHT> struct NormChunk {
   static constexpr int BATCH = STEPS < FLIGHT ? STEPS : FLIGHT;  // 16-byte loads in flight a thread
   static_assert(STEPS * THREADS * VEC == CHUNK && STEPS % BATCH == 0, "whole batches");
 
-  // fetch(at, left): the vector that starts at element `at` of the chunk, zeros from `left` on. Writes partial `slot`.
+  // fetch(at, left): the vector that starts at element `at` of the chunk, zeros from `left` on. Writes partial sum
+  // `slot`.
   template <class Fetch> static BARACUDA_D void run(void* partials, i64 slot, int size, const Fetch& fetch) {
     S sums;
 #pragma unroll 1

@@ -1,27 +1,28 @@
 // sample         ids[b] = first i with sum_{j <= i} w[j] > u * sum_j w[j],   u = uniform of Philox element b
 //                w[j] = exp((x[j] - max) / temperature) where top-k, then top-p, keep j; else 0
 //
-// One block a row, no sort. Weights are fixed-point integers (2^scale_bits stands for 1), so sums are exact and no order
-// of threads, loads or atomics can change a bit. "Keep" is a threshold: keys above `tau`, and the first `ties` of those
-// equal to it. It is found from a histogram of the log weights, then of the keys inside the bin where the count (or
-// the mass) crosses its target, ever finer; a bin of few members is first copied to shared memory. The id is found by
-// summing 32 segments, one a warp, then 32 segments of the one that holds the target, and so on.
+// One block for each row, without a sort. Weights are fixed-point integers (2^scale_bits stands for 1), so sums are
+// exact, and no order of threads, loads or atomics can change a bit. What top-k and top-p keep is a threshold: keys
+// above `tau`, and the first `ties` of those equal to it. It is found from a histogram of the log weights, then from
+// ever finer histograms of the keys inside the bin where the count (or the mass) crosses its target; a bin with few
+// members is first copied to shared memory. The id is found by summing 32 segments, one for each warp, then 32 segments
+// of the one that holds the target, and so on.
 //
-// A short row has a thread a column, which counts what comes before its own (sample_short): at 256 columns that beats
-// the histograms' many barriers. The same integers are summed and compared, so the same id comes out.
+// A short row has one thread for each column, which counts the columns before its own (sample_short): up to 256 columns
+// that beats the many barriers of the histograms. It sums and compares the same integers, so the id is the same.
 #include <baracuda/philox.cuh>
 #include <baracuda/reduce.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda::sampling {
 
-constexpr int bins = 1024;         // one a thread
-constexpr int bins_per_unit = 32;  // of the first histogram, in natural log of the weight
+constexpr int bins = 1024;         // one for each thread
+constexpr int bins_per_unit = 32;  // of the first histogram: bins per unit of the weight's natural logarithm
 constexpr int list_bytes = 16384;
 
 // ---- order-preserving integer keys ----------------------------------------------------------------------------------
 
-// Larger value, larger key; -0 is +0; NaN is -inf. Key 0 belongs to no value.
+// A larger value has a larger key; -0 counts as +0, NaN as -inf. Key 0 belongs to no value.
 template <class A> struct Keys;
 template <> struct Keys<float> {
   using type = u32;
@@ -46,7 +47,7 @@ template <class K> struct Best {
   K key;
   u32 col;
 };
-struct BestOf {  // the largest key, of equals the lowest column
+struct BestOf {  // the largest key, and of equal ones the lowest column
   static constexpr bool symmetric = true;
   template <class B> static BARACUDA_D B apply(B a, B b) {
     return b.key > a.key || (b.key == a.key && b.col < a.col) ? b : a;
@@ -63,7 +64,7 @@ template <class U> BARACUDA_D U warp_scan(U x) {
   return x;
 }
 
-// What divides logits: the largest, and 1 / temperature in two words.
+// The largest logit, and 1 / temperature as two numbers.
 template <class A> struct Scale {
   A top, inverse, inverse_low;
   BARACUDA_D Scale(A top, double temperature)
@@ -71,7 +72,7 @@ template <class A> struct Scale {
         inverse_low(static_cast<A>(1.0 / temperature - static_cast<double>(inverse))) {}
 };
 
-// The largest logits weigh 1 even when infinite; against those, and where the logarithm is no number, all else is 0.
+// The largest logit weighs 1 even when infinite; all others are then 0, as is one whose scaled difference is NaN.
 template <class A> BARACUDA_D u64 weight_of(A x, const Scale<A>& s, int scale_bits) {
   const A below = x - s.top;
   const A scaled = x == s.top ? A(0) : math::fma(below, s.inverse_low, below * s.inverse);
@@ -83,7 +84,7 @@ template <class A> BARACUDA_D u64 weight_of(A x, const Scale<A>& s, int scale_bi
 // floor(a * b / 2^24), b < 2^24.
 BARACUDA_D u64 scale_down(u64 a, u32 b) { return __umul64hi(a, b) << 40 | (a * b) >> 24; }
 
-// What is drawn from a row: of the 2^scale_bits that stand for 1, `kept` is the mass that was drawn from.
+// Writes the results of a row. finish_drawn: `kept`, in units of 2^-scale_bits, is the mass that was drawn from.
 template <class A, class P> BARACUDA_D void finish(const P& p, i64 id, double logprob) {
   const i64 index = blockIdx.x;
   if (p.wide_ids) static_cast<i64*>(p.ids)[index * p.ids_stride] = id;
@@ -112,7 +113,7 @@ BARACUDA_D u64 nucleus_goal(double nucleus, u64 total) {
 struct Histogram {
   u32 count[bins], low[bins], high[bins];  // mass = high : low
 };
-// Keys lo … hi, `members` of them in the row; `count` and `mass` of all larger keys.
+// Keys lo … hi; `members` of them are in the row; `count` and `mass` are those of all larger keys.
 template <class K> struct Range {
   K lo, hi;
   u32 count, members;
@@ -141,11 +142,12 @@ template <class T, int THREADS, bool WIDE> struct Row {
   i64 stride;
   int cols, scale_bits;  // 2^scale_bits is the fixed-point 1
   Scale<A> scale;
-  bool masses;           // whether histograms need them: top-k alone only counts
+  bool masses;           // whether histograms need masses: top-k alone only counts
   Memory<K>& memory;
 
-  // f(key, column) for every column of [begin, end), by threads `t` of `n`; every thread of a warp calls f equally often,
-  // with key 0 where it has no element. FLIGHT: 16-byte loads in flight a thread (f is inlined for each element of them).
+  // Calls f(key, column) for every column of [begin, end), by thread `t` of `n`. Every thread of a warp calls f equally
+  // often, with key 0 where it has no element. FLIGHT: 16-byte loads in flight for each thread (f is inlined for each
+  // of their elements).
   template <int FLIGHT, class F> BARACUDA_D void visit(int begin, int end, int t, int n, const F& f) const {
     const i64 step = static_cast<i64>(n) * VEC;
 #pragma unroll 1
@@ -168,7 +170,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
   }
 
   BARACUDA_D u64 weight(K key) const { return weight_of(Keys<A>::value(key), scale, scale_bits); }
-  // 0 holds the largest keys. Never decreases as keys fall: rounded products are monotone, the sum in `weight` is not.
+  // Bin 0 has the largest keys. Monotone in the key: rounded products are monotone, the sum in `weight` is not.
   BARACUDA_D int bin_of(K key) const {
     const A x = Keys<A>::value(key);
     const A at = x == scale.top ? A(0) : (scale.top - x) * scale.inverse * A(bins_per_unit);
@@ -193,7 +195,8 @@ template <class T, int THREADS, bool WIDE> struct Row {
     mass = warp_reduce<Sum>(mass);
     if (lane_id() == 0) add(h, bin, warp_size, mass);
   }
-  // By all lanes of a warp; bin -1: none. Equal logits would meet 32 times in one bin: then the warp adds once.
+  // Called by all lanes of a warp; bin -1: none. Equal logits would collide 32 times in one bin: then the warp adds
+  // once.
   static BARACUDA_D void add_warp(Histogram& h, int bin, u64 mass) {
     const int leader = __shfl_sync(full_warp, bin, 0);
     if (__all_sync(full_warp, bin == leader)) {
@@ -203,8 +206,9 @@ template <class T, int THREADS, bool WIDE> struct Row {
     }
   }
 
-  // The bin in which the running count (or mass) over bins 0, 1, … reaches `target`, added to what lies above `from`.
-  // target must be in (sum above, sum with all bins]. Every thread gets the result; .lo and .hi are left as they were.
+  // The bin in which the running count (or mass) over bins 0, 1, …, plus that of all keys above `from`, reaches
+  // `target`, which must be in (sum above, sum with all bins]. Every thread gets the result; .lo and .hi are copied
+  // from `from`.
   BARACUDA_D Range<K> cross(const Histogram& h, const Range<K>& from, bool by_mass, u64 target) const {
     const int t = threadIdx.x, warp = t / warp_size;
     const u32 count = h.count[t];
@@ -227,8 +231,8 @@ template <class T, int THREADS, bool WIDE> struct Row {
     return found;
   }
 
-  // The least key of [low, high] for which `holds`, false below some key and true from there, is true; it is for `high`.
-  // By a whole warp: 32 probes a step.
+  // The least key of [low, high] for which `holds` is true. It must be true for `high`, and false below some key and
+  // true from there on. Called by a whole warp: 32 probes a step.
   template <class F> static BARACUDA_D K first_key(K low, K high, const F& holds) {
     while (low < high) {
       const K step = (high - low) / warp_size + 1, probe = min<K>(high, low + step * static_cast<K>(lane_id()));
@@ -260,7 +264,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
     __syncthreads();
   }
 
-  // From a bin of the first histogram to the one key at which the count (or mass) reaches its target.
+  // Narrows a bin of the first histogram down to the one key at which the count (or mass) reaches its target.
   BARACUDA_D Range<K> refine(Range<K> r, K bottom, bool by_mass, u64 target) const {
     bool listed = false;
     key_range(r, bottom);
@@ -313,7 +317,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   R row{static_cast<const T*>(p.logits) + index * p.row_stride, p.col_stride, p.cols, p.scale_bits, {A(0), 1.0}, false, memory};
   Best<K> best{0, 0xffffffffu};
   row.template visit<2 * R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32 col) {
-    if (key > best.key) best = {key, col};  // columns rise within a thread
+    if (key > best.key) best = {key, col};  // columns ascend within a thread
   });
   best = block_reduce<BestOf, THREADS>(best);
   const K bottom = Keys<A>::of(-numeric<A>::infinity());
@@ -330,7 +334,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   row.scale = Scale<A>(Keys<A>::value(best.key), temperature);
   row.masses = nucleus < 1.0;
 
-  K tau = bottom;  // keys above are kept, and the first `ties` of those equal
+  K tau = bottom;  // keys above it are kept, and the first `ties` of those equal to it
   u32 ties = 0;
   if ((k > 0 && k < p.cols) || row.masses) {
     row.clear(memory.first);
@@ -381,11 +385,12 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
     __syncthreads();
     if (first) {
       const u64 kept_mass = __shfl_sync(full_warp, running, warp_size - 1);
-      if (threadIdx.x == 0) memory.kept_mass = kept_mass;  // for the end, by the same warp
+      if (threadIdx.x == 0) memory.kept_mass = kept_mass;  // read at the end by the same warp
       target = draw(p, kept_mass);
       first = false;
     }
-    const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;  // the kept mass is > target: there is one
+    // the kept mass is > target, so there is one
+    const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
     mass_before = __shfl_sync(full_warp, running - own, chosen);
     ties_before = __shfl_sync(full_warp, equals, chosen);
     begin += chosen * segment;
@@ -404,7 +409,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   }
 }
 
-// A row of at most THREADS columns: column and thread are one.
+// A row of at most THREADS columns, one for each thread.
 template <class T, int THREADS, class P> BARACUDA_D void sample_short(const P& p) {
   using namespace sampling;
   using A = acc_t<T>;
@@ -435,7 +440,7 @@ template <class T, int THREADS, class P> BARACUDA_D void sample_short(const P& p
     keys[t] = key;
     weights[t] = own;
     __syncthreads();
-    int rank = 0;  // of larger keys, and of equal ones to the left: how many, and their mass
+    int rank = 0;  // number and mass of larger keys and of equal ones to the left
     u64 before = 0;
 #pragma unroll 4
     for (int j = 0; j < p.cols; ++j) {
@@ -454,7 +459,7 @@ template <class T, int THREADS, class P> BARACUDA_D void sample_short(const P& p
     if (w < warp) running += sums[w];
     kept += sums[w];
   }
-  const u64 target = draw(p, kept);  // below `kept`: one thread's own mass holds it
+  const u64 target = draw(p, kept);  // below `kept`, so the mass of exactly one thread contains it
   if (running > target && running - own <= target) {
     finish_drawn<A>(p, t, Keys<A>::value(key), scale.top, temperature, kept);
   }

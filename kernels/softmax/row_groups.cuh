@@ -1,8 +1,8 @@
 #pragma once
-// row_groups rows along one axis, a group of G threads each: how chunks of 16 bytes are read, held and written.
+// row_groups rows along one axis, each by a group of G threads: how chunks of 16 bytes are read, held and written.
 //
 // Chunk c of a row belongs to thread c % G. G, and so the order of every sum, follows from the row's length and element
-// alone (`schedules/row_groups.py`): alignment, strides and the other rows never change a row's bits. P is a parameter
+// alone (`schedules/row_groups.py`): alignment, strides and other rows never change a row's bits. P is a parameter
 // struct with the fields of `group_params`, and for tiles tile, tiles, axis_rows, pitch and tile_wide.
 #include <baracuda/opaque.cuh>
 #include <baracuda/reduce.cuh>
@@ -22,9 +22,9 @@ template <class T> using RowChunk = Vec<T, row_vec<T>>;
 
 constexpr int group_block(int g) { return g < 128 ? 128 : g; }
 constexpr int long_group = 512;  // threads of a long row
-constexpr int long_chunks = 4;   // chunks a thread has in flight there
+constexpr int long_chunks = 4;   // chunks in flight for each of its threads
 
-// exp(x) for x <= 0, or NaN. 16-bit elements: relative error below 2^-21 + 2^-24 |x|, under their rounding.
+// exp(x) for x <= 0, or NaN. 16-bit elements: relative error below 2^-21 + 2^-24 |x|, less than their rounding.
 template <class T> BARACUDA_D acc_t<T> row_exp(acc_t<T> x) {
   if constexpr (is_half<T>) return math::fast_exp2(x * 1.44269504f);
   else return math::exp(x);
@@ -32,8 +32,8 @@ template <class T> BARACUDA_D acc_t<T> row_exp(acc_t<T> x) {
 
 // ---- chunks ---------------------------------------------------------------------------------------------------------
 //
-// A chunk that waits in registers is four 32-bit words. Touched element by element it would become one register per
-// element as soon as it is loaded, so it is copied and unpacked by words.
+// A chunk held in registers is four 32-bit words. Accessed by element it would take one register for each element as
+// soon as it is loaded, so it is copied and unpacked by words.
 
 template <class T> BARACUDA_D void copy_chunk(RowChunk<T>& to, const RowChunk<T>& from) {
   *reinterpret_cast<uint4*>(&to) = *reinterpret_cast<const uint4*>(&from);
@@ -67,7 +67,7 @@ template <class T> BARACUDA_D RowChunk<T> filled(T fill) {
   return out;
 }
 
-// Columns col … of a row; beyond the row's end, fill.
+// Reads columns col … of a row; fill beyond the row's end.
 template <int MODE, class T, class I>
 BARACUDA_D void read_chunk(RowChunk<T>& out, const T* row, i64 step, I col, I cols, T fill) {
   constexpr int V = row_vec<T>;
@@ -91,7 +91,7 @@ BARACUDA_D void write_chunk(T* row, i64 step, I col, I cols, const RowChunk<T>& 
   else store_strided<T, row_vec<T>>(row + col * step, step, x, cols - col);
 }
 
-// The greatest element of several chunks. 16-bit elements compare in pairs: a maximum is exact in any order.
+// The largest element of several chunks. 16-bit elements compare in pairs: a maximum is exact in any order.
 template <class T, int K, class Used> BARACUDA_D acc_t<T> chunk_max(const RowChunk<T> (&v)[K], Used used) {
   using A = acc_t<T>;
   A top = -numeric<A>::infinity();
@@ -121,13 +121,13 @@ template <class T, int K, class Used> BARACUDA_D acc_t<T> chunk_max(const RowChu
 
 // ---- groups ---------------------------------------------------------------------------------------------------------
 
-// Over the G threads of a group. All threads of the block call.
+// Over the G threads of a group. Called by all threads of the block.
 template <class Op, int G, class A> BARACUDA_D A row_reduce(A x) {
   if constexpr (G <= warp_size) return group_reduce<Op, G>(x);
   else return block_reduce<Op, G>(x);
 }
 
-// The maximum and the sum of a long row so far, in one thread. A part of only -inf has the sum 0.
+// Running maximum and sum of a long row, of one thread (online softmax). A part of only -inf has the sum 0.
 template <class T> struct OnlineRow {
   using A = acc_t<T>;
   MaxSum<A> state{-numeric<A>::infinity(), A(0)};
@@ -149,7 +149,7 @@ template <class T> struct OnlineRow {
     state = {top, sum};
   }
 
-  // Over the block; a row of only -inf is NaN, as where the maximum is subtracted before anything else.
+  // Over the block; a row of only -inf is NaN, as where the maximum is subtracted first.
   BARACUDA_D MaxSum<A> finish() const {
     MaxSum<A> all = block_reduce<LogSumExp, long_group>(state);
     if (all.max == -numeric<A>::infinity()) all.sum = numeric<A>::nan();
@@ -159,7 +159,7 @@ template <class T> struct OnlineRow {
 
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 
-// Where a block's tile lies: `count` neighbouring rows from row `first` on.
+// The rows of a block's tile: `count` neighbouring rows from row `first` on.
 struct TileRows {
   i64 first;
   int count;
@@ -169,8 +169,8 @@ template <class P> BARACUDA_D TileRows tile_rows(const P& p) {
   return {axis * p.axis_rows + start, static_cast<int>(min<i64>(p.tile, p.axis_rows - start))};
 }
 
-// Copies between global memory, where neighbouring rows are adjacent and a row's elements `step` apart, and a tile of
-// rows `pitch` apart. The last chunk of every row is padded with fill.
+// Copies from global memory, where neighbouring rows are adjacent and a row's elements `step` apart, to a tile with
+// rows `pitch` apart; tile_store copies back. The last chunk of every row is padded with fill.
 template <int THREADS, class T, class P>
 BARACUDA_D void tile_load(const P& p, const T* global, i64 step, T* tile, int count, T fill) {
   constexpr int V = row_vec<T>, U = 4;

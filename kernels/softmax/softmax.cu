@@ -1,13 +1,14 @@
 // softmax    y = exp(x - max) / sum(exp(x - max));   LOG: y = (x - max) - log(sum(exp(x - max)))
 //
-// softmax_rows: a row in the registers of a group of G threads, K chunks each, R rows at once: one read.
-// softmax_long: a block a row, the sum online, then the row again: its first slabs from shared memory, the others from
-// L2, the newest first. Sums run over a thread's chunks in order (a tree within a chunk), then up the tree of threads.
+// softmax_rows: a group of G threads holds a row in registers, K chunks a thread, R rows at once: one read.
+// softmax_long: a block for each row, an online softmax, then the row again: its first slabs from shared memory, the
+// others from L2, the newest first. Sums are a tree within a chunk, in order over a thread's chunks, then a tree over
+// the threads.
 #include "softmax/row_groups.cuh"
 
 namespace baracuda {
 
-// R rows of one group, of which the first `valid` exist.
+// R rows of one group, the first `valid` of which exist.
 template <class T, bool LOG, int G, int K, int R, int MODE>
 BARACUDA_D void softmax_group(const T* const (&x)[R], i64 x_step, T* const (&y)[R], i64 y_step, int cols, int valid) {
   using A = acc_t<T>;

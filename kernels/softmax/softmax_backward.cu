@@ -1,11 +1,11 @@
 // softmax_backward    dx = y * (dy - sum(y * dy));   LOG: dx = dy - exp(y) * sum(dy)
 //
-// Schedules and the order of the sum as in softmax.cu, with two inputs.
+// Schedules and order of the sum as in softmax.cu, with two inputs.
 #include "softmax/row_groups.cuh"
 
 namespace baracuda {
 
-// The terms of a chunk added up as a tree.
+// Sum of a chunk's terms, as a tree.
 template <bool LOG, class T> BARACUDA_D acc_t<T> backward_sum(const RowChunk<T>& dy, const RowChunk<T>& y) {
   auto term = unpack_chunk(dy);
   if constexpr (!LOG) {

@@ -177,7 +177,8 @@ def scores(
 
 def distance(desc: Any) -> np.ndarray:
     """|i + shift - j|, [query_len, key_len]."""
-    return np.abs(np.arange(desc.query_len)[:, None] + desc.shift - np.arange(desc.key_len))
+    apart: np.ndarray = np.abs(np.arange(desc.query_len)[:, None] + desc.shift - np.arange(desc.key_len))
+    return apart
 
 
 def kept(desc: Any, b: slice, seed: Any, offset: Any) -> np.ndarray | None:
@@ -186,8 +187,8 @@ def kept(desc: Any, b: slice, seed: Any, offset: Any) -> np.ndarray | None:
         return None
     shape = (b.stop - b.start, desc.num_heads, desc.query_len, desc.key_len)
     each = desc.num_heads * desc.query_len * desc.key_len
-    uniform = philox_uniform(seed, offset, shape[0] * each, b.start * each)
-    return uniform.astype(np.float64).reshape(shape) >= desc.dropout_p
+    uniform: np.ndarray = philox_uniform(seed, offset, shape[0] * each, b.start * each).astype(np.float64)
+    return uniform.reshape(shape) >= float(desc.dropout_p)
 
 
 def restored(desc: Any) -> float:
@@ -207,7 +208,8 @@ def replayed(s: np.ndarray, lse: np.ndarray, acc: ElementKind) -> np.ndarray:
     base = np.where((size >= coarse) & (size <= most), np.maximum(lse - size * lse.dtype.type(room), -most), lse)
     s -= np.where(lse == -np.inf, np.inf, base)
     np.minimum(s, 0, out=s)
-    return np.exp(s, out=s)
+    np.exp(s, out=s)
+    return s
 
 
 def shared(desc: Any, p: np.ndarray, lse: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan,
-    Problem, Variant, extents, functional, operand, output,
+    Problem, Step, Variant, extents, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.element import INTS
@@ -69,6 +69,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(found, str):
         return found
     (step,) = found.steps
+    assert isinstance(step, Step)
     width = _ONE if step.axes["VEC"] == 1 else _WIDE
     return replace(found, steps=(replace(step, axes={**step.axes, "VEC": width}),))
 

@@ -94,7 +94,7 @@ class UnaryPlan(Plan):
 
 def _function(kind: UnaryKind) -> Any:
     doc = f"y = {kind.value}(x) element by element; see `UnaryPlan`."
-    fixed = {} if kind in ALPHA else {"alpha": None}
+    fixed: dict[str, Any] = {} if kind in ALPHA else {"alpha": None}
     return functional(UnaryPlan, kind.value, doc, kind=kind, **fixed)
 
 

@@ -87,7 +87,7 @@ class UnaryBackwardPlan(Plan):
 def _function(kind: UnaryKind) -> Any:
     name = f"{kind.value}_backward"
     doc = f"dx = dy {kind.value}'(x) element by element; see `UnaryBackwardPlan`."
-    fixed = {} if kind in ALPHA else {"alpha": None}
+    fixed: dict[str, Any] = {} if kind in ALPHA else {"alpha": None}
     return functional(UnaryBackwardPlan, name, doc, kind=kind, **fixed)
 
 

@@ -169,7 +169,7 @@ class EmbeddingPlan(Plan):
         return out_of_range(desc, arrays)
 
     @classmethod
-    def bytes(cls, desc: Any) -> int:
+    def bytes(cls, desc: EmbeddingDescriptor) -> int:
         rows = desc.tokens + min(desc.tokens, desc.num_embeddings)
         return 8 * desc.tokens + rows * desc.embedding_dim * desc.element.itemsize
 

@@ -175,8 +175,8 @@ def _without_product(problem: Mapping[str, Any], device: Device) -> Callable[...
 
     m, n, element = problem["m"], problem["n"], problem["a"].element
     column, row = _zeros(m, n, ElementKind.of(element).itemsize)
-    zeros = {"a": cublas.Matrix(element, True, m), "b": cublas.Matrix(element, False, n)}
-    gemm = cublas.prepare(cublas.GemmProblem(**(problem | zeros | {"k": 1, "max_workspace": 0})), device)
+    zeros: dict[str, Any] = {"a": cublas.Matrix(element, True, m), "b": cublas.Matrix(element, False, n)}
+    gemm = cublas.prepare(cublas.GemmProblem(**{**problem, **zeros, "k": 1, "max_workspace": 0}), device)
 
     def call(c: int, y: int, beta: float, workspace: int, stream: int) -> None:
         memsetAsync(workspace, 0, column + row, stream)

@@ -223,7 +223,7 @@ def _geometry(p: Problem) -> Geometry | str:
             if tiles == 1:
                 break
             start, used, count = used, used + aligned(16 * tiles), tiles
-    return Geometry(tuple(steps), used, rows.layout)
+    return Geometry(tuple(steps), used, rows.layout_class)
 
 
 def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:

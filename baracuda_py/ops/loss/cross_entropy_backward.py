@@ -91,7 +91,7 @@ def _geometry(p: Problem) -> Geometry | str:
     }  # fmt: skip
     step = Step(name, (blocks * segments, 1, 1), constants, {"MODE": WIDE if rows.wide else STRIDED}, block)
     steps = (step,) if prepare is None else (prepare, step)
-    return Geometry(steps, aligned(16 * (parts + 1)) if prepare else 0, rows.layout)
+    return Geometry(steps, aligned(16 * (parts + 1)) if prepare else 0, rows.layout_class)
 
 
 def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:

@@ -36,7 +36,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...schedules.multi_tensor import chunk_counts, groups, merge
+from ...schedules.map import lay_out
+from ...schedules.multi_tensor import chunk_counts, groups
 
 F16, BF16, F32, F64 = ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64
 CHUNK = 8192  # elements a block updates
@@ -170,13 +171,13 @@ def _geometry(p: Problem) -> Geometry | str:
 
     steps, strided = [], []
     for i, view in enumerate(p.params):
-        merged = merge([getattr(p, n)[i] for n in names], reorder=True)
+        merged = lay_out([getattr(p, n)[i] for n in names])
         if isinstance(merged, str):
             return f"params[{i}]: {merged}"
-        if view.size and not merged.dense:
-            fields = merged.padded()
+        if view.size and not merged.run:
+            fields = merged.groups[0].params()
             if p.params_copy is None:
-                fields["strides"] = [*fields["strides"], [0] * 8]  # type: ignore[misc]
+                fields["strides"] = [*fields["strides"], [0] * 8]
             params = {**pointers(i, i + 1), **common, **fields, "size": view.size}
             strided.append(Step("adam_step_strided", (-(-view.size // THREADS), 1, 1), params, axes, THREADS))
             counts[i] = 0

@@ -34,7 +34,8 @@ from ...core import (
     shapes,
 )  # fmt: skip
 from ...core.variant import aligned
-from ...schedules.multi_tensor import chunk_counts, groups, merge
+from ...schedules.geometry import Merged
+from ...schedules.multi_tensor import chunk_counts, groups
 
 CHUNK = 32768  # elements a block sums; a constant, so that the order of the sum depends on the shapes alone
 CAPACITY = 160  # tensors a launch; 24 bytes each in the parameter struct
@@ -110,12 +111,13 @@ def _geometry(p: Problem) -> Geometry | str:
     steps, strided = [], []
     layout = "contiguous"
     for i, view in enumerate(p.tensors):
-        merged = merge((view,), reorder=False)
+        merged = Merged.of((view,), (range(len(view.shape)),))
         if isinstance(merged, str):
             return f"tensors[{i}]: {merged}"
-        if view.size and not merged.dense:
+        if view.size and not merged.run:
             layout = "strided"
-            params = {"tensors": ("tensors", i, i + 1), "size": view.size, "slot": slots[i], **merged.padded()}
+            axes = merged.groups[0].params()
+            params = {"tensors": ("tensors", i, i + 1), "size": view.size, "slot": slots[i], **axes}
             strided.append(Step("global_norm_strided", (counts[i], 1, 1), params, {}, THREADS))
             counts[i] = 0
     for group in groups(counts, CAPACITY):

@@ -119,14 +119,14 @@ def row_steps(p: Problem, full: tuple[Any, ...], inputs: int, most: int) -> Geom
         mode = WIDE if rows.wide else STRIDED
         constants["stage"] = held
         step = Step("long", (rows.rows, 1, 1), constants, {"MODE": mode}, LONG, held * SLAB * inputs)
-        return Geometry((step,), layout=rows.layout)
+        return Geometry((step,), layout=rows.layout_class)
     name, block, blocks = launch(rows.rows, group)
     mode, smem = WIDE if rows.wide else STRIDED, 0
     tile = tile_of(rows, desc.element, p.device.smem, inputs) if mode == STRIDED else None
     if tile is not None:
         name, mode, smem, blocks = name.replace("rows", "tile"), TILE, tile.smem, tile.blocks
         constants |= tile.params()
-    return Geometry((Step(name, (blocks, 1, 1), constants, {"MODE": mode}, block, smem),), layout=rows.layout)
+    return Geometry((Step(name, (blocks, 1, 1), constants, {"MODE": mode}, block, smem),), layout=rows.layout_class)
 
 
 def _geometry(p: Problem) -> Geometry | str:

@@ -1,1 +1,1 @@
-"""Geometry of attention, by use; what its rooms share is here."""
+"""Geometry of attention by use; this level has what its sub-packages share."""

@@ -1,4 +1,4 @@
-"""Merging states of attention (v, log Σ exp): what `cascade_merge_states` and `cascade_attention` share."""
+"""Merging partial attention (v, log Σ exp): what `cascade_merge_states` and `cascade_attention` share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO = Params("CascadeAttentionParams", **_FIELDS, mask="ptr", mask_stride="i64")
 
 
 def merged(v: Any, lse: Any, base: str) -> tuple[Any, Any]:
-    """NumPy: states [seq, sets, heads, d] and [seq, sets, heads] merged over the sets, in the dtype they come in."""
+    """Reference: merges states [seq, sets, heads, d] and [seq, sets, heads] over the sets, in their own dtype."""
     exp, log = (np.exp2, np.log2) if base == "2" else (np.exp, np.log)
     none = lse.dtype.type(-np.inf)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -34,7 +34,7 @@ def merged(v: Any, lse: Any, base: str) -> tuple[Any, Any]:
 
 
 def random_lse(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    """Far apart, some neutral, a few NaN or +inf; weights stay normal in float32."""
+    """Random lse: far apart, some neutral, a few NaN or +inf; weights stay normal in float32."""
     lse = np.where(rng.random(shape) < 0.2, -np.inf, rng.uniform(-30, 30, shape))
     return np.where(rng.random(shape) < 0.02, rng.choice((np.nan, np.inf)), lse)
 
@@ -42,10 +42,10 @@ def random_lse(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 def cascade_row(
     states: int, batch: int, chunks: int, operands: Callable[[Problem], tuple[Views, Views, Mapping[str, Any]]]
 ) -> Variant:
-    """The row of an op of `states` states (0: the descriptor's), loaded `batch` at a time, `chunks` of each a thread.
+    """The row of an op with `states` states (0: the descriptor's), `batch` loaded at a time, `chunks` of each a thread.
 
-    operands: a problem to the first state, the others and the result as [seq, heads, d], their lse as [seq, heads], and
-    the parameters that only the op knows.
+    operands: from a problem, the views (first state, the others, result) as [seq, heads, d], those of their lse as
+    [seq, heads], and the parameters that only the op knows.
     """
 
     def geometry(p: Problem) -> Geometry | str:
@@ -72,7 +72,9 @@ def cascade_row(
         return Kernel(name, call, params, axes, threads=THREADS, unit="cascade")
 
     return Variant(
-        "rows", geometry, source="attention/decoding/cascade.cu",
+        "rows",
+        geometry,
+        source="attention/decoding/cascade.cu",
         kernels=(kernel("wide", batch, chunks), kernel("narrow", batch, 1)),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
-    )  # fmt: skip
+    )

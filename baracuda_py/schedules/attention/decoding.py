@@ -1,6 +1,7 @@
 """One query token a sequence against its cached keys, split between blocks: geometry and rows of the decoding ops.
 
-How a sequence's keys are split follows from its length alone. A `Walk` says where an op's cells stand.
+The size of a sequence's splits follows from its length alone. A `Walk` says where an op's cells are. Measurements:
+docs/design/decoding.md.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from ...core.variant import aligned
 from .dense.forward import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale, wide
 from .spills import DECODING, DECODING_BYTES
 
-SPLIT = 256  # keys of a split; more in the tensor-core row where that makes over MOST splits
+SPLIT = 256  # keys of a split; more in the tensor-core row where there would be more than MOST splits
 MOST = 32
-# Splits that are added first: by one block where at least WAVES waves of such blocks remain, or fewer of which the last
-# is FULL, else by the merge. H200, e4m3, 64/8 heads, batch 8, context 32768, 0.97 waves: 132 us; by the merge 145.
+# Splits that are folded first: by the block itself where at least WAVES waves of such blocks remain, or fewer of which
+# the last is FULL, else by the merge.
 FOLD = 4
 WAVES = 3
 FULL = 0.9
 THREADS = 256
-HEADS = (1, 4, 8)  # query heads a block takes at once
+HEADS = (1, 4, 8)  # query heads of a block
 MMA_THREADS = 128
 MMA_HEADS = 16
-WEIGHT_KEYS = 128  # a block of flash_decoding_weights takes
-_LIMIT = 99 << 10  # bytes of shared memory every device gives a block
+WEIGHT_KEYS = 128  # keys of a block of flash_decoding_weights
+_LIMIT = 99 << 10  # bytes of shared memory that every device gives a block
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Where the kernels of an op find a sequence's cells.
+    """How the kernels of an op find a sequence's cells.
 
-    cache: the C++ class (`flash_decoding.cuh`). sources: the kernel files of tensor cores and of multiply-adds. fields,
-    values: the parameters the class reads, and what they are for a problem. k, v: the caches among the operands.
-    refuse: why a problem cannot be walked. scales: the class that the kernel which adds needs, if not `cache`. axes:
-    axes of `cache` for kernels that read keys, and what they are for a problem; those read `bytes` bytes an element,
-    `tiles` tiles of 16 a warp and `split` keys a split, and keep their way in shared memory if it `walks`; a block has
-    the fewest of `heads` query heads that hold a group.
-    weights: whether the op has the outputs `weights` and `mean_weights`: a kernel named "…_keep" leaves what they need.
+    cache: the C++ class (`flash_decoding.cuh`). sources: the kernel files with tensor cores and without. fields,
+    values: the parameters that the class reads, and their values for a problem. k, v: names of the caches' operands.
+    refuse: why a problem cannot be walked. scales: the class of the kernel that merges, if not `cache`. axes,
+    axis_values: template axes of `cache` for kernels that read keys, and their values for a problem. bytes: of a cached
+    element. tiles: 16-key tiles a warp takes at once. split: keys of a split. heads: query heads of a block; it takes
+    the fewest that hold a group. walks: kernels keep look-ups in shared memory.
+    weights: whether the op has the outputs `weights` and `mean_weights`: kernels named "…_keep" keep what they need.
     """
 
     name: str
@@ -84,22 +85,22 @@ class Walk:
                 )
 
     def ring(self, d: int, heads: int) -> Ring:
-        """How a warp of a kernel for `heads` query heads streams cells."""
+        """The ring of a warp of a kernel for `heads` query heads."""
         return RINGS[d] if self.bytes == 2 else BYTE_RINGS[heads][d]
 
     def heads_of(self, group: int) -> int:
-        """Query heads a block takes at once."""
+        """Query heads of a block."""
         return next((heads for heads in self.heads if group <= heads), self.heads[-1])
 
     def kernel(self, step: str, keep: bool, name: str, call: str, *axes: Any, **facts: Any) -> Kernel:
-        """A kernel of a step, as it is or with what the weights need kept; `call` has a place for that."""
+        """A kernel of a step, plain or keeping what the weights need; `call` has a placeholder for that."""
         call = call.replace("KEEP", "true" if keep else "false")
         return Kernel(name + ("_keep" if keep else ""), call, self.params[step, keep], *axes, **facts)
 
 
 @dataclass(frozen=True)
 class _Tiles:
-    """How a row cuts the work: splits a sequence has at most, and what a block takes of them and of query heads."""
+    """How a row cuts the work: a sequence's splits at most, and the splits and query heads of a block."""
 
     splits: int
     run: int
@@ -111,7 +112,7 @@ class _Tiles:
 def _steps(
     p: Problem, walk: Walk, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[str, Any], smem: int
 ) -> Geometry:
-    """The kernel that takes the splits and the one that adds them; a part is what a block leaves."""
+    """The kernel that computes the splits and the one that merges them; a part is what a block writes."""
     desc, k, v = p.desc, p.views[walk.k], p.views[walk.v]
     size = desc.element.acc.itemsize
     rows = desc.batch_size * desc.num_heads
@@ -140,11 +141,15 @@ def _steps(
     suffix = "_keep" if keep else ""
     steps = [
         Step(
-            kernels[0] + suffix, (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1), {**split, **shared}, axes,
-            tiles.threads, smem,
+            kernels[0] + suffix,
+            (runs * chunks * desc.batch_size * desc.num_kv_heads, 1, 1),
+            {**split, **shared},
+            axes,
+            tiles.threads,
+            smem,
         ),
         Step(kernels[1] + suffix, (rows, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, tiles.threads),
-    ]  # fmt: skip
+    ]
     if keep:
         stride = 0 if p.mean_weights is None else p.mean_weights.strides[0]
         grid = (desc.batch_size * -(-desc.max_cache_len // WEIGHT_KEYS), 1, 1)
@@ -157,21 +162,17 @@ def _steps(
 
 @dataclass(frozen=True)
 class Ring:
-    """A warp's ring of cp.async: 128-byte pages a unit has, units, and blocks a multiprocessor has registers for."""
+    """A warp's ring of cp.async: 128-byte pages of a unit, units, and blocks a multiprocessor has registers for."""
 
     pages: int
     units: int
     blocks: int
 
 
-# H200, bf16, d 128, 32/8 heads, batch 64, context 8192 and 64/8 heads, batch 16, context 32768: 500 and 488 us with
-# two blocks a multiprocessor and four units of two pages; 499 and 535 with three and three, whose 1024 equal blocks are
-# 2.6 waves; without FOLD 521 and 502. A deeper ring for a few blocks gained nothing (batch 1: 15.1 us against 14.0).
 RINGS = {
     32: Ring(1, 5, 4), 64: Ring(1, 5, 4), 96: Ring(2, 4, 2), 128: Ring(2, 4, 2), 192: Ring(1, 8, 2), 256: Ring(1, 6, 2),
 }  # fmt: skip
-# Of elements of a byte, by query heads. H200, e4m3, bf16 queries, d 128, 64/8 heads, pages of 16, batch 64, context
-# 8192: 272 us with four blocks and three units, 291 with three and five, 298 with sixteen heads, half of them idle.
+# For elements of a byte, by query heads.
 BYTE_RINGS = {
     heads: {d: Ring(1, 6, 2) if d > 128 else Ring(1, 3, 4) if heads == 8 else Ring(1, 5, 3) for d in HEAD_DIMS}
     for heads in (8, MMA_HEADS)
@@ -179,7 +180,7 @@ BYTE_RINGS = {
 
 
 def mma_shared_bytes(d: int, group: int, run: int, walk: Walk) -> int:
-    """A ring a warp, the queries, maxima and sums, the way, outputs of the warps and kept (`flash_decoding_mma.cu`)."""
+    """Bytes of `flash_decoding_mma`: rings, queries, maxima and sums, look-ups, outputs of warps and folded ones."""
     heads, columns = walk.heads_of(group), 128 // walk.bytes  # columns of a page
     ring = walk.ring(d, heads)
     width, warps = -(-d // columns) * columns, MMA_THREADS // 32
@@ -197,7 +198,7 @@ def _mma_name(d: int, heads: int) -> str:
 
 
 def mma_row(walk: Walk) -> Variant:
-    """16-bit queries: a kernel for each head_dim, and the one that adds what they leave."""
+    """The row of 16-bit queries: a kernel for each head_dim, and the one that merges splits."""
 
     def geometry(p: Problem) -> Geometry | str:
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
@@ -216,29 +217,38 @@ def mma_row(walk: Walk) -> Variant:
     def kernels(keep: bool) -> tuple[Kernel, ...]:
         splits = (
             walk.kernel(
-                "split", keep, _mma_name(d, heads),
-                f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>", walk.axes,
-                threads=MMA_THREADS, min_blocks=ring.blocks, split=tuple(walk.axes),
+                "split",
+                keep,
+                _mma_name(d, heads),
+                f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>",
+                walk.axes,
+                threads=MMA_THREADS,
+                min_blocks=ring.blocks,
+                split=tuple(walk.axes),
                 spills=walk.bytes == 1 and DECODING_BYTES.get(_mma_name(d, heads), False),
             )
             for heads in walk.heads
             for d in HEAD_DIMS
             for ring in (walk.ring(d, heads),)
-        )  # fmt: skip
+        )
         call = f"flash_decoding_merge<{{T}}, {walk.scales or walk.cache}, KEEP>"
         return (*splits, walk.kernel("combine", keep, "merge", call, threads=MMA_THREADS, min_blocks=7))
 
     return Variant(
-        "split_k_mma", geometry, source=walk.sources[0], elements=HALVES, kernels=_all(walk, kernels),
+        "split_k_mma",
+        geometry,
+        source=walk.sources[0],
+        elements=HALVES,
+        kernels=_all(walk, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
-    )  # fmt: skip
+    )
 
 
-# ---- multiply-adds ---------------------------------------------------------------------------------------------------
+# ---- without tensor cores -------------------------------------------------------------------------------------------
 
 
 def shared_bytes(d: int, heads: int, kind: ElementKind) -> int:
-    """Queries, weights, and one round of the output's sum over the block (`flash_decoding.cu`)."""
+    """Bytes: queries, weights, and one round of the output's sum over the block (`flash_decoding.cu`)."""
     size = kind.acc.itemsize
     lanes = d * kind.itemsize // 16
     groups = THREADS // lanes
@@ -247,7 +257,7 @@ def shared_bytes(d: int, heads: int, kind: ElementKind) -> int:
 
 
 def row(walk: Walk) -> Variant:
-    """float32 and float64."""
+    """The row of float32 and float64."""
 
     def geometry(p: Problem) -> Geometry | str:
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
@@ -266,12 +276,18 @@ def row(walk: Walk) -> Variant:
             call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel(
-                "split", keep, name, call, axes, split=tuple(axes), threads=THREADS, min_blocks=blocks,
+                "split",
+                keep,
+                name,
+                call,
+                axes,
+                split=tuple(axes),
+                threads=THREADS,
+                min_blocks=blocks,
                 spills=blocks > 2 and DECODING[name],
-            )  # fmt: skip
+            )
 
-        # Three blocks a multiprocessor cost 4 heads up to 16 bytes of spills, once a block, and won all the same: 531
-        # us against 557 with two at batch 32, context 8192, 32/8 heads of 128 in f32 (H200).
+        # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
         few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])
         call = f"flash_decoding_combine<{{T}}, {walk.cache}, KEEP>"
         combine = walk.kernel("combine", keep, "combine", call, threads=THREADS, min_blocks=2)
@@ -279,9 +295,13 @@ def row(walk: Walk) -> Variant:
         return few, many, split("split_narrow", "4", "false"), combine
 
     return Variant(
-        "split_k", geometry, source=walk.sources[1], elements=SINGLES, kernels=_all(walk, kernels),
+        "split_k",
+        geometry,
+        source=walk.sources[1],
+        elements=SINGLES,
+        kernels=_all(walk, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
-    )  # fmt: skip
+    )
 
 
 def _all(walk: Walk, kernels: Callable[[bool], tuple[Kernel, ...]]) -> tuple[Kernel, ...]:

@@ -1,7 +1,7 @@
-"""Attention over sequences of any lengths, packed one after the other: lists of tiles, forms of the kernels' launches.
+"""Attention over packed sequences of any lengths: lists of tiles, and the launches of kernels that walk them.
 
-The host knows only totals. A kernel of one block a list turns the bounds into lists of tiles, `ragged.cuh`; a list has
-place for as many tiles as any bounds may need, and the blocks that find no tile end at once.
+The host knows only totals. A kernel with one block for each list turns the bounds into lists of tiles (`ragged.cuh`). A
+list has room for as many tiles as any bounds may need; blocks that find no tile end at once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .spills import PACKED, PACKED_BACKWARD, PAGED
 
 QUERIES, KEYS = 0, 1  # sides
 LONGEST_FIRST, ASCENDING, AS_THEY_STAND = 0, 1, 2  # orders of a list
-SEGMENTS = 64  # of sequences whose keys fit the L2 cache together; that many at most
+SEGMENTS = 64  # groups of sequences whose keys fit the L2 cache together; at most so many
 TILE_BYTES = 32
 TILE_THREADS = 1024
-MOST = 2**31 - 2**16  # rows of a side
+MOST = 2**31 - 2**16  # rows of a side, at most
 
 _TILES = dict.fromkeys(("bounds_q", "bounds_k"), "ptr") | dict.fromkeys(("list", "second", "starts"), "workspace")
 _TILES |= {"status": "status"} | dict.fromkeys(("batch", "total_q", "total_k", "query_tile", "segment"), "i64")
@@ -33,7 +33,7 @@ _LISTED = {"list": "workspace", "bottom_right": "i32"}
 
 
 def tiles_kernel(name: str, bounds: str, fields: Mapping[str, str] | None = None) -> Kernel:
-    """The kernel that writes lists, `bounds` being the policy that finds where sequences begin."""
+    """The kernel that writes lists; `bounds` is the C++ policy that finds where sequences begin."""
     params = Params(f"{name}TilesParams", **_TILES, **(fields or {}))
     call = f"ragged_tiles<baracuda::attention::{bounds}>"
     return Kernel("ragged_tiles", call, params, threads=TILE_THREADS, min_blocks=1)
@@ -44,25 +44,25 @@ PACKED_TILES = tiles_kernel("Packed", "PackedBounds")
 
 @dataclass(frozen=True)
 class TileList:
-    """A list of one side's tiles of `rows` rows."""
+    """A list of one side's tiles, of `rows` rows each."""
 
     side: int
     rows: int
     order: int
 
     def capacity(self, desc: Any) -> int:
-        """The most tiles that any bounds cut the side into, the rows before and after all sequences included."""
+        """The most tiles that any bounds cut the side into, with the rows before and after all sequences."""
         total = desc.total_q if self.side == QUERIES else desc.total_k
         return int(total + min(desc.batch_size + 2, total) * (self.rows - 1)) // self.rows
 
 
 def packed_strides(*views: View | None) -> list[tuple[int, ...]]:
-    """Strides of [rows, heads, d] as a kernel takes them: none over sequences, head, row."""
+    """Strides of [rows, heads, d] for a kernel: 0 along sequences, then head and row."""
     return [(0, v.strides[1], v.strides[0]) if v is not None else (0, 0, 0) for v in views]
 
 
 def bytes_of_keys(desc: Any) -> int:
-    """What all keys and values of one head take."""
+    """Bytes of all keys and values of one head."""
     return int(desc.total_k * (desc.d_k + desc.d_v) * desc.element.itemsize)
 
 
@@ -74,10 +74,10 @@ def list_tiles(
     query_tile: int = 1,
     more: Mapping[str, Any] | None = None,
 ) -> tuple[Step, list[int], int]:
-    """The step that writes one or two lists, their offsets in the workspace, and where that ends.
+    """The step that writes one or two lists, their offsets in the workspace, and the end of what they take of it.
 
-    `bounds` names the operands, one where only the queries are packed; `segment`: keys of the sequences that are
-    ordered together. `more`: what the policy reads besides.
+    `bounds`: names of the operands, one where only the queries are packed. `segment`: keys of the sequences that are
+    ordered together. `more`: what else the policy reads.
     """
     desc = p.desc
     views = [p.views[name] for name in bounds]
@@ -102,8 +102,8 @@ def list_tiles(
 
 
 def together(desc: Any) -> int:
-    """Keys whose rows of one head fit the L2 cache."""
-    return L2 // max(1, (desc.d_k + desc.d_v) * desc.element.itemsize)
+    """Keys of one head that fit the L2 cache."""
+    return L2 // max(1, int((desc.d_k + desc.d_v) * desc.element.itemsize))
 
 
 def too_long(desc: Any) -> str | None:
@@ -112,7 +112,7 @@ def too_long(desc: Any) -> str | None:
 
 
 def _forward(p: Problem, tiles: TileList, offset: int, views: Sequence[View]) -> dict[str, Any]:
-    """Parameters of the kernels that walk a list of tiles of queries, but for strides."""
+    """Parameters of the kernels that walk a list of tiles of queries, without strides."""
     desc, keys = p.desc, bytes_of_keys(p.desc)
     return {
         "query_len": desc.total_q, "key_len": desc.total_k, "shift": 0, "tiles": tiles.capacity(desc),
@@ -164,7 +164,7 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
 
 
 def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
-    """The backward's operands all packed; the gradients of rows of no sequence are zeros."""
+    """The backward's operands, all packed; gradients of rows outside all sequences are zeros."""
 
     def cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
         desc = p.desc
@@ -185,9 +185,6 @@ def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
 
     fields = {"list": "workspace", "second": "workspace", "bottom_right": "i32"}
     policy = "baracuda::attention::Ragged"
-    # H200, TFLOP/s, lengths as in benchmarks/attention_varlen.py (mixed, equal, one long): head_dim 256 with one rising
-    # head in turn 379, 306, 371, with two 367, 304, 368, with four 346, 299, 306; 128 with eight neighbours 407, with
-    # 32, as dense heads go, 356 (mixed).
     return Arrangement(
         "Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), neighbours=8, rising=1, spills=PACKED_BACKWARD
     )

@@ -1,4 +1,4 @@
-"""Parameters of the kernels that know attention's score terms (`kernels/attention/terms.cuh`)."""
+"""Parameters of the kernels with score terms (`kernels/attention/terms.cuh`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core import ElementKind, Problem
 
-_UNBOUNDED = 2**40  # as `unbounded` in attention.cuh
+_UNBOUNDED = 2**40  # `unbounded` in attention.cuh
 KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
 
 TERMS = {
@@ -19,30 +19,30 @@ TERMS = {
 }  # fmt: skip
 
 
-LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernels' names, by `Terms` in terms.cuh
+LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernel names, by LEVEL of `Terms` in terms.cuh
 
 
 def level(p: Problem, sinks: bool = True) -> int:
-    """What a kernel must know besides scale and window; the backward, whose lse holds them, needs no sinks."""
+    """The LEVEL of terms that a problem needs; the backward needs no sinks, as its lse holds them."""
     if p.mask is not None or p.desc.dropout_p:
         return 2
     return int(p.slopes is not None or (sinks and p.sinks is not None) or p.desc.softcap > 0)
 
 
 def refuse_terms(desc: Any) -> str | None:
-    """Why kernels with terms, which count queries and keys in int, cannot take a problem."""
+    """Why kernels with terms cannot take a problem: they count queries and keys in 32 bits."""
     if max(desc.query_len, desc.key_len) >= 2**30:
         return "biases, masks and dropout are for less than 2^30 queries and keys"
     return None
 
 
 def dropout(p: float) -> tuple[int, float]:
-    """The least 24-bit number for which a weight is kept, and what it is then multiplied by."""
+    """The least 24-bit number with which a weight is kept, and the factor of kept weights."""
     return math.ceil(p * 2**24), 1 / (1 - p) if p < 1 else 0.0
 
 
 def window(desc: Any) -> dict[str, int]:
-    """Keys a query sees before and after its own position."""
+    """How many keys a query sees before and after its own position."""
     left, right = desc.window_left, 0 if desc.is_causal else desc.window_right
     return {
         "left": _UNBOUNDED if left is None else min(left, _UNBOUNDED),
@@ -56,22 +56,22 @@ def bounded(desc: Any) -> bool:
 
 
 def single(x: float) -> float:
-    """The nearest float32, maybe infinite."""
+    """The nearest float32, possibly infinite."""
     with np.errstate(over="ignore"):
         return float(np.float32(x))
 
 
-_NONE = (-math.inf,) * 5  # polynomials for no score
+_NONE = (-math.inf,) * 5  # polynomials that serve no score
 
 
 def soft_cap(scale: float, softcap: float) -> dict[str, Any]:
-    """What float kernels take a score x = q k to a power of 2 with, and polynomials for y = x inner that is not large.
+    """How float kernels take a score x = q k to an exponent of 2, and polynomials for y = x inner that is not large.
 
-    unit_log2 tanh(y) = x (k0 + k1 x²) where |y| <= 0.3, `near`; and where y <= 0.7 with one term more, `far`; each
-    followed by how large x may be. They are off by no more than 1.3e-4 and 1.5e-4 of it, a third of tanh.approx's
-    bound. Far below -0.7 `far` is off, but downwards: where the row has a key that is e^13 times as heavy as one of
-    -0.7, a base from the last number in `far` on, that is nothing. None where c is so large that they and tanh.approx,
-    which makes the bases, differ by more powers of 2 than weights have left.
+    unit_log2 tanh(y) is about x (k0 + k1 x²) where |y| <= 0.3 (`near`), and with one term more where y <= 0.7 (`far`);
+    each is followed by the largest x it serves. Their errors are below 1.3e-4 and 1.5e-4 of it, a third of
+    tanh.approx's bound. Far below -0.7 `far` is wrong, but too low, which does not matter in a row with a key e^13
+    times as heavy as one of -0.7: one whose base is at least the last number in `far`. No polynomials where c is so
+    large that they and tanh.approx, which makes the bases, differ by more powers of 2 than weights have room for.
     """
     unit = softcap or scale
     c, inner = unit * math.log2(math.e), scale / unit
@@ -85,9 +85,9 @@ def soft_cap(scale: float, softcap: float) -> dict[str, Any]:
 
 
 def terms(p: Problem, scale: float) -> dict[str, Any]:
-    """The constant parameters of a kernel with this scale: pitches in bytes, what `dropout` and `soft_cap` say.
+    """The constant parameters of a kernel with this scale: pitches in bytes, and those of `dropout` and `soft_cap`.
 
-    Scores that vanish stand for no unit that biases could be counted in: under a soft cap of 1 they are tanh(0).
+    A scale that vanishes is no unit that biases could be counted in: then scores are tanh(0), under a soft cap of 1.
     """
     desc = p.desc
     pitch, slopes = (0, 0, 0, 0), (0, 0)

@@ -1,9 +1,9 @@
 // kv_cache_append   cache[b, h, offset[b] + l, :] = new[b, h, l, :] for keys and values, in words of BYTES bytes
 //
-// A thread moves word c of a row of keys and word c of the row of values. Both are on their way while the offset is
-// read; rows that fall outside the cache are then skipped. Every cell is written by one thread, so the order is of no
-// account. I is i32 where words can be counted, and offsets in words kept, in 31 bits. On an H200 537 MB of keys and
-// values take 261 us, where four words a thread, each with divisions and 64-bit products of its own, took 266.
+// A thread moves word c of a row of keys and word c of the row of values. Both loads are in flight while the offset is
+// read; rows that fall outside the cache are then skipped. Each cell is written by one thread, so their order does not
+// matter. I is i32 where the number of words, and offsets in words, stay below 2^31. Measurements:
+// docs/design/cache.md.
 #include <baracuda/index.cuh>
 #include <baracuda/vector.cuh>
 
@@ -30,7 +30,7 @@ template <int BYTES, class I> BARACUDA_D void kv_cache_append(const KvCacheAppen
   const I at = static_cast<I>(b * static_cast<U>(p.offset_stride));
   const i64 start =
       p.offsets_wide ? static_cast<const i64*>(p.cache_offsets)[at] : static_cast<const i32*>(p.cache_offsets)[at];
-  const u64 place = static_cast<u64>(start) + l;  // modulo 2^64: a negative place is a huge one
+  const u64 place = static_cast<u64>(start) + l;  // modulo 2^64: a negative place becomes a huge one
   if (place >= static_cast<u64>(p.cache_len)) {
     if (p.status != nullptr) atomicOr(p.status, 1u);
     return;

@@ -1,11 +1,10 @@
 // paged_kv_append   cache[page, h, cell, :] = new[t, h, :] for keys and values, in words of BYTES bytes
 //
 // A thread moves two words of a token's keys, half the token apart, and the words of its values at the same places. The
-// four are on their way while it looks up where the token goes, itself: threads of a warp read the same entries, and
-// none waits at a barrier. 64 x 2048 tokens take 268 us on an H200, with one look-up a token and block 292; to pages one
-// after the other and without a look-up, 259; in blocks of 256 threads, 276. Tokens without a place are skipped.
-// Every cell is written by one thread, so the order is of no account. I is i32 where words, tokens and entries of tables
-// can be counted, and offsets kept, in 31 bits.
+// four loads are in flight while the thread looks up the token's cell itself: threads of a warp read the same entries,
+// and none waits at a barrier. Tokens without a cell are skipped. Each cell is written by one thread, so their order
+// does not matter. I is i32 where words, tokens and table entries can be counted, and offsets kept, below 2^31.
+// Measurements: docs/design/cache.md.
 #include "attention/pages.cuh"
 #include <baracuda/vector.cuh>
 
@@ -19,7 +18,7 @@ template <class I> struct Paged {
   using U = conditional<sizeof(I) == 4, u32, u64>;
   const PagedKvAppendParams& p;
 
-  // The page and cell of token t; page < 0 where it has none. Sums wrap modulo 2^64, as the reference's do.
+  // The page and cell of token t; page < 0 where it has none. Sums wrap modulo 2^64, as in the reference.
   BARACUDA_D void locate(U t, i64& page, i64& cell) const {
     page = -1, cell = 0;
     if (p.batch == 0) return;
@@ -73,7 +72,7 @@ template <int BYTES, class I> BARACUDA_D void paged_kv_append(const PagedKvAppen
   for (int k = 0; k < paged_parts; ++k) {
     const U place = first + k * static_cast<U>(p.part);
     h[k] = divmod(place, p.by_row, p.row_words, column[k]);
-    if (place >= static_cast<U>(p.token_words)) column[k] = ~U(0);  // of an odd token, once more than there is
+    if (place >= static_cast<U>(p.token_words)) column[k] = ~U(0);  // an odd token's last column, beyond its end
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
       if (column[k] >= static_cast<U>(p.words[v])) continue;

@@ -1,7 +1,7 @@
 // rope_kv_append   y = rope(q);  k_cache[b, h, offset[b] + l] = rope(k)[b, h, l];  v_cache[b, h, offset[b] + l] = v[…]
 //
-// Queries, keys and values are the heads of one launch. Every element is read once and written once; the bits are those
-// of rope.cu and kv_cache_append.cu.
+// One launch covers the heads of queries, keys and values. Every element is read once and written once; the bits are
+// those of rope.cu and kv_cache_append.cu.
 #include "attention/rope/rope.cuh"
 
 namespace baracuda {

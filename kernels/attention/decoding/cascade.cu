@@ -1,12 +1,13 @@
-// cascade    merges states of attention over parts of the keys, state i being (v[i], lse[i]):
+// cascade    merges attention over parts of the keys; state i is (v[i], lse[i]):
 //   lse = log sum_i exp(lse[i]);   v = sum_i exp(lse[i] - lse) v[i]
 //
-// A row is one token's head. A thread has CHUNKS chunks of 16 bytes of a row, so that weights and places are worked out
-// for as many; all threads of a row lie in one block, where every lse has been read before the new one is written, which
-// may be in place. BATCH states are loaded at once; STATES is their number, or 0 where p.states says it. Sums run over the
-// states in order, so nothing but the states themselves changes a bit.
+// A row is one head of one token. A thread has CHUNKS 16-byte chunks of a row, which share the work on weights and
+// addresses. All threads of a row are in one block, where every lse has been read before the new one is written, which
+// may be in place. BATCH states are loaded at once; STATES is their number, or 0 where p.states has it. Sums run over
+// the states in order, so nothing but the states changes a bit.
 //
-// lse -inf, or a weight that vanishes: the state adds nothing, whatever its v. NaN or +inf: v is NaN, lse what it is.
+// lse -inf, or a weight that underflows to 0: the state adds nothing, whatever its v. NaN or +inf: v is NaN, lse is
+// kept.
 #include <baracuda/reduce.cuh>
 #include <baracuda/rows.cuh>
 
@@ -15,7 +16,7 @@ namespace baracuda {
 template <bool BASE2, class A> BARACUDA_D A cascade_exp(A x) { return BASE2 ? math::exp2(x) : math::exp(x); }
 template <bool BASE2, class A> BARACUDA_D A cascade_log(A x) { return BASE2 ? math::log2(x) : math::log(x); }
 
-// Element `head` of token `token` of operand n, of a row's values or of the lse.
+// Element `head` of token `token` of operand n: a row of values, or an lse.
 template <class T, class X> BARACUDA_D T* cascade_row(X* x, const i64* stride, u32 token, u32 head) {
   return const_cast<T*>(static_cast<const T*>(x)) + token * stride[0] + head * stride[1];
 }
@@ -34,7 +35,7 @@ BARACUDA_D void cascade(const P& p) {
   if constexpr (STATES > 0) {  // two states, and some tokens left as they are
     if (live && p.mask != nullptr) live = static_cast<const u8*>(p.mask)[token * p.mask_stride] != 0;
   }
-  // The first state has a place of its own, as it may be where the result goes.
+  // The first state has its own operand, as the result may overwrite it.
   const T* const first = cascade_row<T>(p.v, p.stride[0], token, head);
   const T* const others = cascade_row<T>(p.others, p.stride[1], token, head);
   const A* const first_lse = cascade_row<A>(p.lse, p.lse_stride[0], token, head);

@@ -1,11 +1,11 @@
 // flash_decoding    y[b, h] = sum_j softmax_j(scale q[b, h] k[b, j]) v[b, j],  j < lengths[b];   lse as in flash_sdpa
 //
-// flash_decoding_split: a block takes 256 keys of one key head for up to HEADS of the query heads that share it, so k and
-// v are read once for them. Four lanes a key make the scores, several 16-byte loads each in flight; a warp a head turns
-// them into weights; then a lane keeps 16 bytes of v's columns and the lanes that share them walk the keys by quads.
-// flash_decoding_combine: a block a query head adds the splits' outputs. A split starts at a multiple of 256 and every
-// sum's order follows from (element, D) and the length alone: neither the batch nor alignment changes a bit. f32 and f64;
-// 16-bit elements take flash_decoding_mma.
+// f32 and f64; 16-bit elements take flash_decoding_mma. flash_decoding_split: a block takes 256 keys of one key head
+// for up to HEADS of the query heads that share it, so k and v are read once for them. Four lanes for each key compute
+// the scores, with several 16-byte loads in flight; one warp for each head turns them into weights; then each lane owns
+// 16 bytes of v's columns, and the lanes that share them walk the keys in quads. flash_decoding_combine: a block for
+// each query head adds the outputs of the splits. A split starts at a multiple of 256, and the order of every sum
+// follows from (element, D) and the length alone: neither the batch nor alignment changes a bit.
 //
 // parts[(b, h, split)][d_v] is sum_j 2^((s_j - max(s)) c) v_j with c = |scale| log2(e);
 // stats[(b, h, split)] = {max(s), sum_j 2^((s_j - max(s)) c)}.
@@ -16,7 +16,7 @@ namespace decoding {
 
 constexpr int threads = 256;
 
-// 16 bytes of a row as one word, elements from `left` on zero. A Vec of 16-bit elements would take a register for each.
+// 16 bytes of a row as words, elements from `left` on zero. A Vec of 16-bit elements would take a register for each.
 template <class T, bool WIDE> BARACUDA_D uint4 fetch(const T* from, int left) {
   if constexpr (WIDE) {  // rows are whole pieces
     return left > 0 ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
@@ -40,11 +40,11 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
-  constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key that one of its four lanes takes
-  constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // of them at once
+  constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key for each of its four lanes
+  constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // pieces loaded at once
   constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;   // keys a lane has in flight
   constexpr int PAIR = HEADS > 4 ? 2 : 4;                // values widened at a time
-  constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows of lanes
+  constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows in flight
   static_assert(PIECES % LOADS == 0, "whole batches");
   BARACUDA_DYNAMIC_SMEM(A, queries);       // [HEADS][D]
   A* const weights = queries + HEADS * D;  // [HEADS][256]
@@ -65,7 +65,8 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   const typename Cache::template Cells<T, 0> k(p, cache, b, kv, k0);
   cache.locate(p, k0, keys);
 
-  // Where this split of the first head stands, and how many heads: in shared memory, the accumulators need the registers.
+  // This split's row of the first head, and the number of heads: in shared memory, as the accumulators need the
+  // registers.
   __shared__ i64 first_row;
   __shared__ int row_count;
   [[maybe_unused]] __shared__ A* first_scores;
@@ -80,7 +81,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   }
   __syncthreads();
 
-  // Scores. A warp takes 8 KEYS keys at a time: lane l has keys l / 4 + 8 u and the pieces l % 4, l % 4 + 4, …
+  // Scores. A warp takes 8 KEYS keys at a time: lane l has keys l / 4 + 8 u and pieces l % 4, l % 4 + 4, …
 #pragma unroll 1
   for (int first = warp * 8 * KEYS; first < keys; first += threads / 4 * KEYS) {
     A s[HEADS][KEYS];
@@ -133,7 +134,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
     }
   }
 
-  // The lanes of v load their first quads of keys while the weights are made.
+  // The lanes of v load their first quads of keys while the weights are computed.
   const int column = static_cast<int>(threadIdx.x) % LANES * VEC, row = static_cast<int>(threadIdx.x) / LANES;
   const typename Cache::template Cells<T, 1> v(p, cache, b, kv, i64(split) * split_keys);
   const auto quad = [&](uint4 (&x)[4], int key) {
@@ -205,7 +206,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
     }
   }
 
-  // Over the groups of lanes, in their order, as many heads at a time as 16 KB hold.
+  // Adds the groups of lanes in order, as many heads at a time as 16 KB hold.
   constexpr int FIT = 16384 / (GROUPS * D * static_cast<int>(sizeof(A)));
   constexpr int ONCE = FIT < 1 ? 1 : FIT < HEADS ? FIT : HEADS;
 #pragma unroll
@@ -233,11 +234,12 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   }
 }
 
-// A block a query head adds the splits' outputs: a warp takes every eighth split, and the warps are added in order.
+// A block for each query head adds the outputs of the splits: a warp takes every eighth split, and the warps are added
+// in order.
 template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decoding_combine(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;
-  constexpr int warps = threads / warp_size, wide = 256 / warp_size;  // columns a lane keeps at most
+  constexpr int warps = threads / warp_size, wide = 256 / warp_size;  // most columns of a lane
   __shared__ A partial[warps][256];
   const i64 head = blockIdx.x, b = head / p.num_heads, h = head % p.num_heads;
   const i64 splits = div_up(Cache(p, b).length, i64(split_keys));

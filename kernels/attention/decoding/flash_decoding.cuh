@@ -1,7 +1,7 @@
 #pragma once
-// flash_decoding    what the schedules of flash_decoding share: lengths, the base of weights, and where cells stand.
+// flash_decoding    what the kernels of flash_decoding share: lengths, the base of weights, and where cells are.
 //
-// A Cache is a sequence's length and `bad`, whether what was given had to be clamped. Tiles and Cells are its cells
+// A Cache has a sequence's length and `bad`, whether the given length had to be clamped. Tiles and Cells are its cells
 // as flash_decoding_mma and flash_decoding walk them: dense here, by a page table in batch_paged_decode.cu. A cell that
 // `has` denies is not read, and no query sees it.
 #include <baracuda/reduce.cuh>
@@ -11,10 +11,11 @@ namespace decoding {
 
 constexpr int split_keys = 256;
 
-BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }  // as accurate as exp2f, but subnormal weights are 0
+// as accurate as exp2f, but subnormal weights become 0
+BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 
-// Keys sequence b sees, clamped to the cache; `bad` says whether that changed it.
+// The number of keys that sequence b sees, clamped to the cache; `bad` says whether that changed it.
 template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
   const i64 at = b * p.lengths_stride;
   const i64 n = p.long_lengths ? static_cast<const i64*>(p.lengths)[at] : static_cast<const i32*>(p.lengths)[at];
@@ -23,21 +24,22 @@ template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
   return inside;
 }
 
-// What weights are taken under, 2^((s - base) c): the maximum, and 0 while it is -inf. The difference keeps what is left of the
-// largest scores, whose products with c would each be rounded.
+// The base of weights 2^((s - base) c): the maximum, or 0 while that is -inf. Taking the difference first keeps the low
+// bits of large scores, whose products with c would each be rounded.
 template <class A> BARACUDA_D A base_of(A top) { return top == -numeric<A>::infinity() ? A(0) : top; }
 
-// Keys and values as they are: scores are |scale| times the product with sign q, outputs are not scaled.
+// Unscaled keys and values: a score is |scale| times the product with sign * q, outputs are not scaled.
 struct Unscaled {
   template <class T> using Element = T;  // of the cache, for queries of T
   template <class P> static BARACUDA_D double scale(const P& p, i64) { return p.scale; }
   template <class P> static BARACUDA_D double sign(const P& p, i64) { return p.sign; }
   template <class P> static BARACUDA_D float value_scale(const P&, i64) { return 1.0f; }
-  static constexpr int tiles = 1, split = split_keys;  // of 16 keys that a warp of flash_decoding_mma takes; of a split
+  // tiles of 16 keys that a warp of flash_decoding_mma takes at once; keys of a split
+  static constexpr int tiles = 1, split = split_keys;
   static constexpr bool capped = false;  // whether p.softcap may bound scores: softcap tanh(score / softcap)
 };
 
-// The soft cap in units of a score before it is multiplied by scale = c / log2(e), one over it, and a score under it.
+// The soft cap, in units of a score before it is multiplied by scale = c / log2(e), and its inverse.
 template <class A> struct SoftCap {
   A most, inverse;
   template <class P> BARACUDA_D SoftCap(const P& p, A c)
@@ -45,7 +47,7 @@ template <class A> struct SoftCap {
   BARACUDA_D A operator()(A score) const { return most * math::tanh(score * inverse); }
 };
 
-// The scores of one query head, where its weights are asked for: in `weights` itself, or in the workspace.
+// The scores of one query head, kept where its weights are wanted: in `weights` itself, or in the workspace.
 template <class A> struct Scores {
   A* at;
   template <class P> BARACUDA_D Scores(const P& p, i64 b, i64 h)
@@ -59,10 +61,10 @@ struct DenseCache : Unscaled {
   bool bad;
   template <class P> BARACUDA_D DenseCache(const P& p, i64 b) : length(length_of(p, b, bad)) {}
 
-  // The rows of the tiles a warp copies: a lane asks for 16 bytes, from `column` on, of rows lane / 8 + 4 n. Tiles begin at
-  // `first` and are `step` cells apart; `bytes` of shared memory a warp are for what is kept of the next AHEAD of them.
-  // First `ask`, when the length may still be under way, then `start`; then all lanes have the current tile until `next`;
-  // last of all `end`.
+  // The rows of the tiles that a warp copies: a lane has 16 bytes, from `column` on, of rows lane / 8 + 4 n. Tiles
+  // begin at `first` and are `step` cells apart; each warp has `bytes` of shared memory for look-ups of the next AHEAD
+  // tiles. Call `ask` first, when the length may still be in flight, then `start`; then all lanes have the current tile
+  // until `next`; and `end` last.
   template <class C, int SUBS, int AHEAD> struct Tiles {
     static constexpr int bytes = 0;
     const C *k, *v;
@@ -76,7 +78,7 @@ struct DenseCache : Unscaled {
       k = static_cast<const C*>(p.k) + b * p.k_stride[0] + kv * p.k_stride[1] + first * k_row + column;
       v = static_cast<const C*>(p.v) + b * p.v_stride[0] + kv * p.v_stride[1] + first * v_row + column;
     }
-    // Where row n is, and whether it is there: the first `ahead` rows of a tile are asked for.
+    // Address of row n, and whether it exists: the first `ahead` rows of a tile do.
     BARACUDA_D const C* row(bool values, int n) const { return (values ? v : k) + n * 4 * (values ? v_row : k_row); }
     BARACUDA_D bool has(int n, int ahead) const { return lane_id() / 8 + n * 4 < ahead; }
     template <class P> BARACUDA_D void next(const P&, int step, int) {
@@ -85,7 +87,7 @@ struct DenseCache : Unscaled {
     }
   };
 
-  // What `Cells` of a split needs: called by the whole block, which then synchronises.
+  // Prepares `Cells` of a split; called by the whole block, which then synchronises.
   template <class P> BARACUDA_D void locate(const P&, i64, int) {}
 
   // The keys (WHICH 0) or values (1) of a split that starts at k0.
@@ -99,7 +101,7 @@ struct DenseCache : Unscaled {
       else return p.v_stride;
     }
     template <class P> BARACUDA_D const C* at(const P& p, int n) const { return start + n * stride(p)[2]; }
-    // From cell n - 1's column to cell n's.
+    // From a column of cell n - 1 to the same column of cell n.
     template <class P> BARACUDA_D const C* next(const P& p, const C* from, int, int) const { return from + stride(p)[2]; }
     BARACUDA_D bool has(int) const { return true; }
   };

@@ -1,5 +1,6 @@
 #pragma once
-// flash_decoding_merge    the splits' outputs of flash_decoding_mma added: its splits, how two parts are folded, the sum.
+// flash_decoding_merge    adds the outputs of flash_decoding_mma's splits: the size of splits, how two parts are
+// folded, the sum.
 #include <baracuda/mma.cuh>
 #include "attention/decoding/flash_decoding.cuh"
 
@@ -8,20 +9,20 @@ namespace decoding {
 
 constexpr int warps = 4;      // of a block
 constexpr int tile_keys = 16;
-constexpr int most_splits = 32, fold = 4;  // as MOST and FOLD of schedules/attention/decoding.py
+constexpr int most_splits = 32, fold = 4;  // MOST and FOLD of schedules/attention/decoding.py
 
-// Keys of one split of a sequence of `length`: a multiple of a tile a warp, so that every warp has as many tiles. Where
-// no sequence is long nothing waits for the length.
+// Keys of one split of a sequence of `length`: a multiple of the block's tiles, so that every warp has as many tiles.
+// Where no sequence can be long the length is not waited for.
 template <class Cache, class P> BARACUDA_D i64 keys_of(const P& p, i64 length) {
   constexpr int step = warps * Cache::tiles * tile_keys;
   if constexpr (Cache::holes) {
     if (p.max_len <= most_splits * Cache::split) return Cache::split;
-    __syncwarp();  // a branch, not a choice between two values, which would wait for both
+    __syncwarp();  // makes this a branch; a choice between two values would wait for both
   }
   return max<i64>(Cache::split, div_up(length, i64(step * most_splits)) * step);
 }
 
-// What two parts' sums are multiplied by when they are added: now under the larger of their maxima.
+// The factors of two parts' sums when they are added under the larger of their maxima.
 struct Fold {
   float top, old, next;
   BARACUDA_D Fold(float old_top, float next_top, float c) : top(fmaxf(old_top, next_top)) {
@@ -37,8 +38,9 @@ struct Fold {
 
 }  // namespace decoding
 
-// A block a query head. Warp w takes fours w and w + 4, a lane four columns of each; then the warps are added in order.
-// All loads are under way before the length is known: what lies beyond its splits is left out then.
+// A block for each query head. Warp w takes groups of four splits w and w + 4, each lane four columns of them; then the
+// warps are added in order. All loads are in flight before the length is known; what lies beyond its splits is then
+// left out.
 template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decoding_merge(const P& p) {
   using namespace decoding;
   constexpr int FOURS = most_splits / fold / warps;
@@ -49,7 +51,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   const i64 head = blockIdx.x;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, pitch = round_up(p.d_v, 4);
   const int runs = static_cast<int>(p.runs), run = static_cast<int>(p.run);
-  const int single = run == 1 ? fold : 1;  // parts a four has
+  const int single = run == 1 ? fold : 1;  // parts of a group of four
   const float* parts = static_cast<const float*>(p.parts) + head * runs * pitch + 4 * lane;
   float2 stat = {-numeric<float>::infinity(), 0.0f};
   if (lane < runs) stat = static_cast<const float2*>(p.stats)[head * runs + lane];

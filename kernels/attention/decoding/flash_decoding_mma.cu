@@ -1,32 +1,32 @@
 // flash_decoding_mma  y[b, h] = sum_j softmax_j(scale q[b, h] k[b, j]) v[b, j],  j < lengths[b];  lse as in flash_sdpa
 //
-// A split is 256 keys, more where that would make over 32 of them: it follows from the length alone. A block of four
-// warps takes `run` splits, 1 or 4, of one key head, for up to HEADS of the query heads that share it, 8 or 16: they are
-// the N of mma.sync m16n8k16, for both products, whose M is 16 keys, then 16 columns. (As M, 16 heads, most are idle: eight
-// heads cost twice the products, exponentials and registers of outputs.) Warp w takes a split's tiles of 16 keys w, w + 4,
-// …, each with an online softmax (in fp8, whose splits are of 512, two tiles of 16 at once: what a warp waits for is then
-// twice as many bytes); the weights, rounded to T and transposed by movmatrix, are the second product's B operand. At a
-// split's end the four warps are added in order, while the copies of the next split are under way. Splits are then folded
-// by fours, in order, and the fours added: a block of 4 folds its own, flash_decoding_merge those of single splits, in the
-// same arithmetic. So `run` is the host's choice (enough blocks for the device, or a quarter of the traffic in between)
-// and changes no bit: the order of sums follows from (element, D) and the length, not from the batch, the cache's size or
-// alignment.
+// Splits. A split is 256 keys, more where that would make over 32 of them: it follows from the length alone. A block of
+// four warps takes `run` splits, 1 or 4, of one key head, for up to HEADS (8 or 16) of the query heads that share it.
+// Heads are the N of mma.sync m16n8k16 in both products, whose M is 16 keys, then 16 columns. (As M, 16 rows would be
+// mostly idle: eight heads would cost twice the products, exponentials and registers of outputs.) Warp w takes a
+// split's tiles of 16 keys w, w + 4, …, each with an online softmax; in fp8, whose splits have 512 keys, it takes two
+// tiles at once, so that it has as many bytes in flight. The weights, rounded to T and transposed by movmatrix, are the
+// B operand of the second product.
 //
-// parts[(b, h, part)][d_v to a multiple of 4] is sum_j 2^((s_j - max(s)) c) v_j over a part's keys (one split or four), with
-// c = |scale| log2(e); stats[(b, h, part)] = {max(s), sum_j 2^((s_j - max(s)) c)}.
+// Order of sums. At a split's end the four warps are added in order, while the copies of the next split are in flight.
+// Splits are then folded in groups of four, in order, and the groups are added: a block with run = 4 folds its own
+// splits, flash_decoding_merge folds single ones, in the same arithmetic. So `run` is the host's choice (enough blocks
+// for the device, or a quarter of the workspace traffic) and changes no bit: the order of every sum follows from
+// (element, D) and the length, not from the batch, the cache's size or alignment.
 //
-// Keys and values stream through a ring of STAGES units a warp, filled by cp.async: a unit is PAGES pages of 16 rows by
-// 128 bytes, 64 columns. Eight lanes copy a page's row, so that a quarter of a warp asks for one line. Piece c of 16 bytes
-// of a page's row r stands at place c ^ r % 8, which keeps copies and ldmatrix free of bank conflicts. With (g, t) =
-// (lane / 4, lane % 4), lane (g, t) holds
-//   keys    rows g and g + 8 of a tile: the A operand of a k-step of 16 columns
-//   scores  keys g and g + 8, heads 2t and 2t + 1 of eight
-//   values  transposed, columns g and g + 8 of 16, keys 2t, 2t + 1, 2t + 8 and 2t + 9: the A operand of a tile of columns
-//   sums    columns g and g + 8 of 16, heads 2t and 2t + 1
-// A cache in fp8 has 128 columns a page, a k-step a piece. Of it lane (g, t) has columns 4t … 4t + 3 of keys, q's alike,
-// and columns 2g and 2g + 1 for g and g + 8 of values and sums. Its elements become f16, exactly, and so do weights. bf16
-// queries then do too, divided by a power of two a head, so that the largest is in [1, 2): what lies more than 2^-14 below
-// that is rounded to 2^-25 of it.
+// parts[(b, h, part)][d_v rounded up to 4] is sum_j 2^((s_j - max(s)) c) v_j over a part's keys (one split or four),
+// with c = |scale| log2(e); stats[(b, h, part)] = {max(s), sum_j 2^((s_j - max(s)) c)}.
+//
+// Layout. Keys and values stream through a ring of STAGES units for each warp, filled by cp.async: a unit is PAGES
+// pages of 16 rows by 128 bytes (64 columns). Eight lanes copy a page's row, so that a quarter of a warp reads one
+// cache line. Piece c of 16 bytes of a page's row r is stored at c ^ r % 8, which keeps copies and ldmatrix free of
+// bank conflicts. With (g, t) = (lane / 4, lane % 4), lane (g, t) holds keys    rows g and g + 8 of a tile: the A
+// operand of a k-step of 16 columns scores  keys g and g + 8, heads 2t and 2t + 1 of eight values  transposed, columns
+// g and g + 8 of 16, keys 2t, 2t + 1, 2t + 8 and 2t + 9: the A operand of a tile of columns sums    columns g and g + 8
+// of 16, heads 2t and 2t + 1 A page of an fp8 cache has 128 columns, a piece is a whole k-step. There lane (g, t) has
+// columns 4t … 4t + 3 of keys and of q, and columns 2g and 2g + 1 instead of g and g + 8 of values and sums. fp8
+// elements become f16, exactly, and so do weights. bf16 queries then become f16 too, divided by a power of two for each
+// head, so that the largest is in [1, 2): what lies more than 2^-14 below that is rounded to 2^-25 of it.
 #include <baracuda/fp8.cuh>
 #include <baracuda/mma.cuh>
 #include "attention/decoding/flash_decoding_merge.cuh"
@@ -37,10 +37,10 @@ namespace decoding {
 
 constexpr int page_bytes = tile_keys * 64 * 2;
 
-// The elements at `from` that 16 bytes hold, those from `left` on zero, to memory.
+// Writes the elements of 16 bytes at `from` to memory, those from `left` on as zeros.
 template <class C> BARACUDA_D void piece_narrow(void* to, const C* from, int left) {
   using Bits = conditional<sizeof(C) == 1, u8, u16>;
-  constexpr int EACH = 4 / sizeof(C);  // of a word
+  constexpr int EACH = 4 / sizeof(C);  // elements of a word
   u32 word[4];
 #pragma unroll
   for (int n = 0; n < 4; ++n) {
@@ -54,8 +54,8 @@ template <class C> BARACUDA_D void piece_narrow(void* to, const C* from, int lef
   *reinterpret_cast<uint4*>(to) = uint4{word[0], word[1], word[2], word[3]};
 }
 
-// Eight elements of q as f16, divided by the power of two that brings the head's largest finite element into [1, 2);
-// `unit` becomes that power. THREADS neighbouring lanes share a head.
+// Converts eight elements of q to f16, divided by the power of two that brings the head's largest finite element into
+// [1, 2); `unit` becomes that power. THREADS neighbouring lanes share a head.
 template <int THREADS, int PIECES> BARACUDA_D void narrow_queries(uint4 (&x)[PIECES], float& unit) {
   float top = 0.0f;
 #pragma unroll
@@ -66,7 +66,7 @@ template <int THREADS, int PIECES> BARACUDA_D void narrow_queries(uint4 (&x)[PIE
   }
 #pragma unroll
   for (int other = 1; other < THREADS; other *= 2) top = fmaxf(top, __shfl_xor_sync(all_lanes, top, other));
-  const int exponent = max(__float_as_int(top) >> 23, 1);  // biased; subnormal queries stay what they are
+  const int exponent = max(__float_as_int(top) >> 23, 1);  // biased; subnormal queries are not scaled up
   const float down = exponent > 253 ? 0x1p-126f : __int_as_float((254 - exponent) << 23);
   unit = 1.0f / down;
 #pragma unroll
@@ -79,7 +79,7 @@ template <int THREADS, int PIECES> BARACUDA_D void narrow_queries(uint4 (&x)[PIE
   }
 }
 
-// Keys as A operands of the n-th two k-steps of a page: row g of `at` and row g + 8.
+// Reads keys as A operands of the n-th pair of k-steps of a page: row g of `at` and row g + 8.
 template <class C> BARACUDA_D void key_steps(u32 (&key)[2][4], u32 at, u32 place, int n) {
   if constexpr (is_fp8<C>) {
     u32 x[4];
@@ -95,10 +95,10 @@ template <class C> BARACUDA_D void key_steps(u32 (&key)[2][4], u32 at, u32 place
   }
 }
 
-// Values as A operands of the n-th two tiles of 16 columns of a page.
+// Reads values as A operands of the n-th pair of 16-column tiles of a page.
 template <class C> BARACUDA_D void value_tiles(u32 (&value)[2][4], u32 at, u32 place, int n) {
   if constexpr (is_fp8<C>) {
-    u32 x[4];  // of keys 2t and 2t + 1 two columns each
+    u32 x[4];  // two columns each of keys 2t and 2t + 1
     ldmatrix_x4_trans(x, at + (place ^ n * 32));
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
@@ -118,17 +118,20 @@ template <class T, class Cache, int D, int HEADS, int PAGES, int STAGES, bool KE
 BARACUDA_D void flash_decoding_mma(const P& p) {
   using namespace decoding;
   using C = typename Cache::template Element<T>;
-  using M = conditional<is_fp8<C>, f16, T>;                   // what is multiplied
+  using M = conditional<is_fp8<C>, f16, T>;                   // element of the products
   constexpr int PIECE = 16 / sizeof(C), COLUMNS = 8 * PIECE;  // columns of 16 bytes, and of a page
-  constexpr int DV = round_up(D, COLUMNS), COLS = COLUMNS * PAGES, UNITS = DV / COLS;  // units a tile of keys or values has
+  // units of a tile of keys or values
+  constexpr int DV = round_up(D, COLUMNS), COLS = COLUMNS * PAGES, UNITS = DV / COLS;
   constexpr int UNIT = PAGES * page_bytes, RING = STAGES * UNIT, PITCH = DV + 4;
-  constexpr int SUBS = Cache::tiles, TILE = SUBS * tile_keys;  // a warp takes that many tiles at once
-  constexpr int PAIRS = round_up(D, 32) / 32, EACH = COLUMNS / 32;  // pairs of k-steps: in all, of a page
-  constexpr int EIGHTS = HEADS / 8, ACCS = div_up(D, 16);           // of heads and of columns: a product's N and M
+  constexpr int SUBS = Cache::tiles, TILE = SUBS * tile_keys;  // tiles that a warp takes at once
+  constexpr int PAIRS = round_up(D, 32) / 32, EACH = COLUMNS / 32;  // pairs of k-steps, in all and of a page
+  // eights of heads and 16-column tiles: N and M of the second product
+  constexpr int EIGHTS = HEADS / 8, ACCS = div_up(D, 16);
   BARACUDA_DYNAMIC_SMEM(unsigned char, rings);                                         // [warps][STAGES][UNIT]
   uint4* const queries = reinterpret_cast<uint4*>(rings + warps * RING);               // [PAIRS][EIGHTS][32]
-  float* const tops = reinterpret_cast<float*>(queries + PAIRS * EIGHTS * warp_size);  // [2][warps][HEADS], by a split's
-  float* const sums = tops + 2 * warps * HEADS;                                        // parity; likewise
+  // [2][warps][HEADS], by a split's
+  float* const tops = reinterpret_cast<float*>(queries + PAIRS * EIGHTS * warp_size);
+  float* const sums = tops + 2 * warps * HEADS;                                        // parity; the same
   float2* const folded = reinterpret_cast<float2*>(sums + 2 * warps * HEADS);          // [2][HEADS] {maximum, sum}
   using Rows = typename Cache::template Tiles<C, SUBS, (STAGES - 1) / (2 * UNITS * SUBS) + 2>;
   unsigned char* const walk = reinterpret_cast<unsigned char*>(folded + 2 * HEADS);    // [warps], what rows keep there
@@ -149,7 +152,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
   const int lane = lane_id(), warp = threadIdx.x / warp_size, g = lane / 4, t = lane % 4;
   const int head0 = chunk * HEADS, heads = min<int>(HEADS, p.group - head0);  // of the group
 
-  // q as B operands, zeros for heads beyond the group's: SHARE threads have a head, each every SHARE-th eight of columns.
+  // q as B operands, zeros for heads beyond the group: SHARE threads have a head, each every SHARE-th eight of columns.
   constexpr int SHARE = warps * warp_size / HEADS, PIECES = div_up(4 * PAIRS, SHARE);
   const int mine = threadIdx.x / SHARE, share = threadIdx.x % SHARE;
   uint4 pieces[PIECES];
@@ -193,7 +196,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
     __syncthreads();
   };
 
-  // Where cells have to be found their pages and q are asked for before the length is known.
+  // Where cells are looked up, their pages and q are requested before the length is known.
   Rows rows(cache, walk + warp * Rows::bytes);
   rows.ask(p, k0 + warp * TILE, warps * TILE);
   if constexpr (Cache::holes) {
@@ -204,20 +207,20 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
     rows.end();
     return;
   }
-  const int keys = static_cast<int>(min(size * p.run, length - k0));  // of all the splits
+  const int keys = static_cast<int>(min(size * p.run, length - k0));  // of all splits of the block
 
-  // The ring: `fill` starts the copy of one unit of the tile `ahead` belongs to and moves on.
+  // The ring: `fill` starts the copy of one unit of the tile at `ahead` and advances.
   const int column = lane % 8 * PIECE;
   unsigned char* const ring = rings + warp * RING;
   const int put = lane / 8 * 128 + (lane % 8 ^ lane / 8) * 16;
-  int ahead = keys - warp * TILE, to = 0, from = 0;  // keys left at the tile being filled; bytes into the ring
+  int ahead = keys - warp * TILE, to = 0, from = 0;  // keys left at the tile being filled; byte offsets into the ring
   rows.start(p, b, kv, k0 + warp * TILE, column, ahead);
   const auto fill = [&](int unit) {
     if (ahead > 0) {
       const bool values = unit >= SUBS * UNITS, wide = p.wide & (values ? 4 : 2);
       const int row = unit / UNITS % SUBS * 4;
       if (wide) {
-        const C* source[4];  // looked up together: no look-up passes a copy
+        const C* source[4];  // looked up together: no look-up waits behind a copy
 #pragma unroll
         for (int n = 0; n < 4; ++n) source[n] = rows.row(values, row + n);
 #pragma unroll
@@ -247,15 +250,16 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
 
   if constexpr (!Cache::holes) load_queries();
   store_queries();
-  float units[EIGHTS][2];  // what scores of narrowed queries are multiplied by
+  float units[EIGHTS][2];  // factors of the scores of narrowed queries
 #pragma unroll
   for (int n = 0; n < HEADS / 4; ++n) units[n / 2][n % 2] = is_same<M, T> ? 1.0f : sums[n / 2 * 8 + 2 * t + n % 2];
 
   const float c = static_cast<float>(cache.scale(p, kv) * 1.4426950408889634);
   bool capped = false;
   if constexpr (Cache::capped) capped = p.softcap != 0.0;
-  const int pitch = round_up(p.d_v, 4), lines0 = min<int>(8, p.group);  // floats of a part; rows of outs a warp has
-  float* const kept = outs + warps * lines0 * PITCH;                    // [heads][PITCH]: splits folded, where run > 1
+  const int pitch = round_up(p.d_v, 4), lines0 = min<int>(8, p.group);  // floats of a part; rows of outs for each warp
+  // [heads][PITCH]: splits folded so far, where run > 1
+  float* const kept = outs + warps * lines0 * PITCH;
   const i64 head = static_cast<i64>(b) * p.num_heads + kv * p.group + head0;
   [[maybe_unused]] float* score_rows[EIGHTS][2];  // of heads 2t and 2t + 1, from k0 on
   if constexpr (KEEP) {
@@ -264,8 +268,8 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
       score_rows[n / 2][n % 2] = Scores<float>(p, b, kv * p.group + head0 + n / 2 * 8 + 2 * t + n % 2).at + k0;
     }
   }
-  // What ldmatrix asks of a lane, row and place: matrices of keys are 8 of them, the next 8, and both 16 bytes further on;
-  // those of values 8 of them, the same 16 bytes further on, and both for the next 8.
+  // The address and swizzle that a lane gives ldmatrix. Matrices of keys: rows 0 to 7, rows 8 to 15, and both 16 bytes
+  // further on; of values: rows 0 to 7, the same 16 bytes further on, and both for rows 8 to 15.
   const u32 get_k = smem_address(ring) + lane % 16 * 128, place_k = (lane / 16 ^ lane % 8) * 16;
   const u32 get_v = smem_address(ring) + (lane % 8 + lane / 16 * 8) * 128, place_v = (lane / 8 % 2 ^ lane % 8) * 16;
 #pragma unroll 1
@@ -285,7 +289,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
 #pragma unroll
       for (int unit = 0; unit < SUBS * UNITS; ++unit) {
         cp_async_wait<STAGES - 2>();
-        __syncwarp();  // this unit is there, and all lanes are done with the one before, which makes room for the next
+        __syncwarp();  // this unit is loaded, and all lanes have read the one before, which makes room for the next
         fill((unit + STAGES - 1) % (2 * SUBS * UNITS));
 #pragma unroll
         for (int n = 0; n < PAGES * EACH; ++n) {
@@ -303,7 +307,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
         from = from + UNIT == RING ? 0 : from + UNIT;
       }
 
-      const auto scores = [&](auto f) {  // f(score, key of this tile, head)
+      const auto scores = [&](auto f) {  // calls f(score, key of this tile, head)
 #pragma unroll
         for (int sub = 0; sub < SUBS; ++sub) {
 #pragma unroll
@@ -326,7 +330,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
       }
       if constexpr (Cache::holes) {
         if (rows.missing) {
-          const Cache again(p, b);  // rare: no registers are kept for it
+          const Cache again(p, b);  // rare, so no registers are kept for it
 #pragma unroll
           for (int n = 0; n < 2 * SUBS; ++n) {
             if (again.has(p, k0 + keys - left + n * 8 + g)) continue;
@@ -363,7 +367,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
       for (int h = 0; h < 2 * EIGHTS; ++h) {
         const int eight = h / 2, e = h % 2;
         const float now = fmaxf(high[eight][e], top[eight][e]), base = base_of(now);
-        factor[eight][e] = exp2_fast((top[eight][e] - base) * c);  // of what was summed under the old maximum
+        factor[eight][e] = exp2_fast((top[eight][e] - base) * c);  // rescales what was summed under the old maximum
         moved |= now != top[eight][e];
         top[eight][e] = now;
         float part = 0.0f;
@@ -418,12 +422,12 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
       }
       if (g == 0) top_of[warp * HEADS + n / 2 * 8 + 2 * t + n % 2] = top[n / 2][n % 2];
     }
-    __syncthreads();  // the maxima are there, and all are done with the split before
+    __syncthreads();  // the maxima are written, and all have read those of the split before
 #pragma unroll
     for (int eight = 0; eight < EIGHTS; ++eight) {
       const int lines = min(8, heads - 8 * eight);
       if (lines <= 0) break;
-      if (eight == 1) __syncthreads();  // all are done with the first eight heads
+      if (eight == 1) __syncthreads();  // all have read the first eight heads
       const auto most_of = [&](int line) {
         const float* const at = top_of + 8 * eight + line;
         return fmaxf(fmaxf(at[0], at[HEADS]), fmaxf(at[2 * HEADS], at[3 * HEADS]));

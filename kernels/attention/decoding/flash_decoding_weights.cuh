@@ -1,9 +1,10 @@
 #pragma once
-// flash_decoding_weights    weights[b, h, j] = 2^((s_j - max(s)) c) / sum and their mean over heads, 0 from lengths[b] on
+// flash_decoding_weights    weights[b, h, j] = 2^((s_j - max(s)) c) / sum and their mean over heads, 0 from lengths[b]
+// on
 //
-// The scores s are where flash_decoding left them, {max(s), sum} of every head in `finals`. A
-// block takes 128 keys: warp w has heads w, w + 8, …, a lane four keys. A mean adds a warp's heads in order, then the
-// warps in order: it depends on the number of heads alone.
+// flash_decoding has left the scores s, and {max(s), sum} of every head in `finals`. A block takes 128 keys: warp w has
+// heads w, w + 8, …, a lane four keys. A mean adds a warp's heads in order, then the warps in order: it depends on the
+// number of heads alone.
 #include "attention/decoding/flash_decoding.cuh"
 
 namespace baracuda {
@@ -22,7 +23,7 @@ template <class A, class Cache, class P> BARACUDA_D void flash_decoding_weights(
   A mean[EACH] = {};
 #pragma unroll 1
   for (int head = warp; head < p.num_heads; head += AT_ONCE * warps) {
-    A x[AT_ONCE][EACH], last[AT_ONCE][2];  // all under way before the first is looked at
+    A x[AT_ONCE][EACH], last[AT_ONCE][2];  // all in flight before the first is used
 #pragma unroll
     for (int m = 0; m < AT_ONCE; ++m) {
       const int h = head + m * warps;

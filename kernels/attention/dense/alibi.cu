@@ -1,7 +1,7 @@
 // alibi      y[b, h, i, j] = scores[b, h, i, j] + slope[b, h] * (j - i)
 //
-// A chunk a thread (strided: four elements), a block's threads next to each other. The product and the sum are rounded
-// once, so an element's bits depend on nothing but its operands. There are no sums over elements.
+// A thread takes a chunk (strided: four elements), neighbouring threads neighbouring chunks. Product and sum are
+// rounded once, so an element's bits depend on nothing but its operands. Nothing is summed over elements.
 #include "alibi.cuh"
 
 namespace baracuda {
@@ -9,7 +9,7 @@ namespace baracuda {
 template <class A> BARACUDA_D A alibi_add(A x, A slope, const AlibiCell& at) {
   const i64 distance = at.key - at.query;
   if (-(1 << 24) <= distance && distance <= 1 << 24) return math::fma(slope, static_cast<A>(distance), x);
-  // A distance that a float does not hold: in double the product's rounding lies far below the result's.
+  // A distance that float does not hold: double rounds the product far below the result's last place.
   return static_cast<A>(math::fma(static_cast<double>(slope), static_cast<double>(distance), static_cast<double>(x)));
 }
 
@@ -43,7 +43,7 @@ template <class T, int MODE> BARACUDA_D void alibi(const AlibiParams& p) {
 #pragma unroll
     for (int k = 0; k < VEC; ++k) v[k] = math::fma(slope, start + static_cast<A>(k), v[k]);
     store_streaming(reinterpret_cast<u32*>(y + to), pack<T>(from_acc<T>(v)));
-  } else {  // rolled, and read again: it should cost the others no registers
+  } else {  // rolled and read again, so that this rare path takes no registers from the others
 #pragma unroll 1
     for (int k = 0; k < VEC; ++k, next_cell(p, at)) {
       y[to + k] = from_acc<T>(alibi_add(to_acc(scores[from + k]), slope, at));

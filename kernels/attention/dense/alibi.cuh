@@ -55,7 +55,7 @@ template <class P> BARACUDA_D void next_cell(const P& p, AlibiCell& at) {
   if (++at.key == p.keys) at.key = 0, ++at.query;
 }
 
-// Whether the VEC elements from `at` on lie in one row, at distances that A adds exactly: nearly always.
+// Whether the VEC elements from `at` on lie in one row, at distances that a float adds exactly: nearly always.
 template <int VEC, class P> BARACUDA_D bool alibi_plain(const P& p, const AlibiCell& at) {
   constexpr i64 near = 1 << 23;
   const i64 first = at.key - at.query;

@@ -1,9 +1,9 @@
 // alibi_backward    dscores = dy;   dslopes[h] = sum over b, i, j of dy[b, h, i, j] * (j - i)
 //
 // Pass 1: a block takes a slab of one matrix, EACH chunks a thread, alibi_threads apart; dy is read once, copied and
-// summed. A chunk's products are added as a tree, a thread's chunks in order, the block's threads as a tree.
-// Pass 2: a block adds the slabs of one slope, thread t those at t, t + alibi_threads, …, then the threads as a tree.
-// So the order follows from the shape, the element, and whether dscores is wanted; strides do not change a bit.
+// summed. The products of a chunk are added as a tree, a thread's chunks in order, the threads of a block as a tree.
+// Pass 2: a block adds the slabs of one slope: thread t those at t, t + alibi_threads, … in order, then the threads as
+// a tree. So the order is fixed by the shape, the element and whether dscores is wanted; strides do not change a bit.
 #include "alibi.cuh"
 #include <baracuda/reduce.cuh>
 
@@ -14,7 +14,7 @@ template <class T, int MODE> struct AlibiSlab {
   const AlibiBackwardParams& p;
   i64 from, to;  // where the matrix starts in dy and dscores
 
-  // f(element, offset in the matrix of operand n) for those of chunk m that exist.
+  // Calls f(element, offset in the matrix of operand n) for the existing elements of chunk m.
   template <class F> BARACUDA_D void each(i64 m, int n, const F& f) const {
     AlibiCell at = alibi_cell(p, m * VEC);
     const i64 left = p.matrix - m * VEC;
@@ -113,7 +113,7 @@ template <class T, int MODE, int EACH> BARACUDA_D void alibi_backward(const Alib
   }
 }
 
-// Slope o, head by head and within a head sample by sample, from its `count` slabs.
+// Writes slope o from its `count` slabs for each head and sample, samples in order.
 template <class T> BARACUDA_D void alibi_backward_finish(const AlibiFinishParams& p) {
   using A = acc_t<T>;
   const A* const part = static_cast<const A*>(p.partials) + blockIdx.x * p.count;

@@ -1,5 +1,5 @@
-// flash_bias_gradients    dmask, dslopes and dsinks by multiply-adds: see flash_bias_gradients.cuh. A score is chains of
-//   fma over 32 columns, added in order; an element of a tile is summed over the steps in order.
+// flash_bias_gradients    dmask, dslopes and dsinks without tensor cores: see flash_bias_gradients.cuh. A score is
+//   chains of fma over 32 columns, added in order; an element of a tile is summed over the steps in order.
 #include "flash_bias_gradients.cuh"
 
 namespace baracuda {
@@ -7,7 +7,7 @@ namespace baracuda {
 template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int D = 32;  // columns go by chunks whatever their number
+  constexpr int D = 32;  // columns are staged in chunks, whatever head_dim is
   using B = BackwardTile<A, D>;
   constexpr int R = B::R;
   BARACUDA_DYNAMIC_SMEM(A, staging);  // at the end the sums

@@ -3,11 +3,11 @@
 //   dmask = ds, dslopes[h] = -sum |i + shift - j| ds, each summed where the operand broadcasts;
 //   dsinks[h] = -sum exp(sinks[h] - lse[i]) delta[i]
 //
-// flash_bias_gradient: a block owns a tile of the gradient's own elements and walks, in order, the tiles of scores that
-// meet there: all batches, heads, queries or keys along which the operand is 1 long. A sum over rows or columns within
-// the tile comes last. Where there are fewer tiles than a device can run, several blocks share one, each with a run of
-// its steps, and flash_bias_sum adds their parts in order. How many depends on the operand's axes, not on the batch
-// where the operand has one, nor on the device. flash_sink_gradients: a block a head.
+// flash_bias_gradient: a block owns a tile of the gradient's own elements. It walks, in order, the tiles of scores that
+// add to it: all batches, heads, queries or keys along which the operand has extent 1. Sums over rows or columns within
+// the tile come last. Where there are fewer tiles than fill a device, several blocks share one, each with a run of its
+// steps, and flash_bias_sum adds their parts in order. Their number depends on the operand's axes, not on the batch
+// where the operand has one, nor on the device. flash_sink_gradients: a block for each head.
 #include <baracuda/index.cuh>
 
 #include "flash_sdpa_backward_simt.cuh"
@@ -15,7 +15,7 @@
 namespace baracuda {
 namespace attention {
 
-// What a block sums: the tile (b, h, q, k) of the gradient, number `tile`, over the steps from `step` to before `last`.
+// What a block sums: tile (b, h, q, k) of the gradient, number `tile`, over the steps [step, last).
 struct Share {
   u64 b, h, q, k, tile, split;
   i64 step, last;
@@ -29,13 +29,12 @@ struct Share {
   }
 };
 
-// A tile of scores of one head: queries from q0, keys from k0, of which row r sees those from `from` + r to before
-// `past` + r and `left`.
+// A tile of scores of one head: queries from q0, keys from k0. Row r sees its keys [from + r, min(past + r, left)).
 template <int ROWS> struct ScoreTile {
   u32 b, h, kv;
   int q0, k0, rows, left, from, past;
 
-  // The one of the first step from `step` on that has a pair; false where there is none before the last.
+  // Moves `step` to the first step from it on whose tile has a visible pair; false where there is none before the last.
   template <class P> BARACUDA_D bool find(const P& p, const Share& share, i64& step) {
     for (; step < share.last; ++step) {
       u64 b_, h_, q, k, rest = divmod(static_cast<u64>(step), static_cast<u64>(p.loops[3]), k);
@@ -50,7 +49,7 @@ template <int ROWS> struct ScoreTile {
     }
     return false;
   }
-  // Where the first of its rows is among the rows of all heads.
+  // Index of its first row among the rows of all heads.
   template <class P> BARACUDA_D i64 row(const P& p) const {
     return (static_cast<i64>(b) * p.num_heads + h) * p.query_len + q0;
   }
@@ -66,23 +65,23 @@ template <int ROWS> struct ScoreTile {
   BARACUDA_D bool cut() const { return left < tile_keys || past < tile_keys || from + ROWS > 1; }
 };
 
-// For slopes: a weight times minus the distance of its query and key.
+// For slopes: the weight times minus the distance between query and key.
 template <class A, class P> BARACUDA_D A at_distance(const P& p, A weight, int i, int j) {
   return is_hidden(weight) ? weight : weight * -static_cast<A>(abs(i + static_cast<int>(p.shift) - j));
 }
-// sum += ds, nothing for a hidden pair.
+// sum += ds; a hidden pair adds nothing.
 template <class A> BARACUDA_D void add_ds(A& sum, A weight, A dy_v, A delta) {
   if (!is_hidden(weight)) sum = math::fma(weight, dy_v - delta, sum);
 }
 
-// Elements from the gradient's start to element (i, j) of its head (b, h).
+// Offset of element (i, j) of head (b, h) in the gradient.
 template <class P> BARACUDA_D i64 place(const P& p, u64 b, u64 h, i64 i, i64 j) {
   return static_cast<i64>(b) * p.out_stride[0] + static_cast<i64>(h) * p.out_stride[1] + i * p.out_stride[2] +
          j * p.out_stride[3];
 }
 
-// A tile's sums, in shared memory, to the gradient or to this block's part of it, added up along the rows or columns
-// where the gradient is 1 long. All threads call.
+// Writes a tile's sums from shared memory to the gradient, or to this block's part of it, summed along rows or columns
+// where the gradient has extent 1. Called by all threads.
 template <int ROWS, int THREADS, class A, class P> BARACUDA_D void put_share(const P& p, const Share& share, A* tile) {
   constexpr int PITCH = score_pitch<A>;
   const i64 i0 = static_cast<i64>(share.q) * ROWS, j0 = static_cast<i64>(share.k) * tile_keys;
@@ -104,7 +103,7 @@ template <int ROWS, int THREADS, class A, class P> BARACUDA_D void put_share(con
     }
     __syncthreads();
   }
-  const int across = p.each_col ? tile_keys : 1;  // the tile's pitch among the parts
+  const int across = p.each_col ? tile_keys : 1;  // the tile's pitch in the parts
   const auto each = [&](const auto& f) {
     for (int n = threadIdx.x; n < rows * across; n += THREADS) {
       const int r = p.each_col ? n / tile_keys : n, c = p.each_col ? n % tile_keys : 0;
@@ -127,7 +126,7 @@ template <int ROWS, int THREADS, class A, class P> BARACUDA_D void put_share(con
 
 }  // namespace attention
 
-// The parts of every element of the gradient, added in order. ROWS as in the kernel that made them.
+// Adds the parts of every element of the gradient, in order. ROWS as in the kernel that wrote them.
 template <class T, int ROWS, class P> BARACUDA_D void flash_bias_sum(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
@@ -153,7 +152,7 @@ template <class T, int ROWS, class P> BARACUDA_D void flash_bias_sum(const P& p)
 template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int THREADS = 1024, AHEAD = 4;  // rows a thread has in flight
+  constexpr int THREADS = 1024, AHEAD = 4;  // rows in flight for each thread
   const i64 rows = p.query_len, h = blockIdx.x, heads = gridDim.x;
   const A sink = static_cast<const A*>(p.sinks)[h];
   A sum = 0;

@@ -1,8 +1,8 @@
 // flash_bias_gradients_mma    dmask, dslopes and dsinks on tensor cores: see flash_bias_gradients.cuh.
 //
-// Eight warps, each 16 queries by 64 keys of a tile; q and k, then dy and v, come by chunks of 64 columns into two stages
-// of swizzled shared memory, one loaded while the other is multiplied, also from one tile to the next. The order of the
-// products is that of the columns, an element of a tile is summed over the steps in order.
+// Eight warps, each with 16 queries by 64 keys of a tile. q and k, then dy and v, come in chunks of 64 columns into two
+// stages of swizzled shared memory: one is loaded while the other is multiplied, also across tiles. Products are added
+// in the order of the columns, an element of a tile is summed over the steps in order.
 #include "attention/flash.cuh"
 
 #include "flash_bias_gradients.cuh"
@@ -66,7 +66,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, stage ^= 1) {
       cp_async_wait<0>();
-      __syncthreads();  // this chunk is there, and all are done with the one before
+      __syncthreads();  // this chunk is loaded, and all have read the one before
       if (chunk + 1 < chunks) load(at, chunk + 1, stage ^ 1);
       else if (more) load(next, 0, stage ^ 1);
       cp_async_commit();

@@ -1,12 +1,12 @@
 // flash_sdpa    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
-//   With TERMS also what terms.cuh adds to s or hides of it, each term a branch that all threads take alike.
+//   With TERMS also the terms of terms.cuh, each a branch that all threads take alike.
 //
-// One block a tile of queries of one head. It holds q in shared memory and walks the keys in tiles of 64: scores by
-// chunks of columns, the running maximum and sum (Milakov and Gimelshein 2018), then p v by pieces of value rows. Tiles
-// that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by where the tiles
-// start, so neither the batch nor alignment changes a bit.
+// Without tensor cores. A block has a tile of queries of one head. It holds q in shared memory and walks the keys in
+// tiles of 64: scores in chunks of columns, the online softmax (Milakov and Gimelshein 2018), then p v in pieces of
+// value rows. Tiles that no query of the block sees are skipped. The order of every sum is fixed by (element, D) and by
+// where the tiles start, so neither the batch nor alignment changes a bit.
 //
-// c = |scale| log2(e); a weight is 2^((s - max(s)) c): the difference keeps what is left of the largest scores.
+// c = |scale| log2(e); a weight is 2^((s - max(s)) c): taking the difference first keeps the low bits of large scores.
 #include "attention/block_pattern.cuh"
 #include "attention/paged.cuh"
 #include "attention/terms.cuh"
@@ -17,9 +17,9 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   using namespace attention;
   using A = acc_t<T>;
   constexpr int R = (sizeof(A) == 8 ? 4 : 8) / (D > 256 ? 2 : 1), ROWS = 8 * R;
-  constexpr int DV = min(D, 256);  // past 256 columns blockIdx.y says which 256 of v a block takes
+  constexpr int DV = min(D, 256);  // past 256 columns blockIdx.y selects 256 columns of v
   constexpr int CHUNK = chunk<A, D>, VALUES = value_rows<A, DV, 16384>();
-  constexpr int AHEAD = is_same<T, float> && D == 256 ? 4 : 8;  // loads in flight: other registers hold outputs
+  constexpr int AHEAD = is_same<T, float> && D == 256 ? 4 : 8;  // loads in flight; with 4, outputs have the registers
   constexpr int QP = D + pad<A>, KP = CHUNK + pad<A>;
   constexpr int KEYS = max(tile_keys * KP, ROWS * score_pitch<A>);
   BARACUDA_DYNAMIC_SMEM(A, queries);   // [ROWS][QP]
@@ -64,7 +64,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   for (int k0 = visit(span.template first<tile_keys>()); k0 < last; k0 = visit(k0 + tile_keys)) {
     const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
     const int left = min(tile_keys, span.key_len - k0);
-    // Keys of this tile that the thread's first row sees; its next rows see 8 more each.
+    // The thread's first row sees keys of this tile up to `past`; each next row of the thread 8 further.
     const int past = span.high - k0 + thread_row();
     const int i0 = static_cast<int>(work.first) + thread_row(), j0 = k0 + thread_col();
     A s[R][4];
@@ -104,8 +104,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         high = math::maximum(high, s[i][j]);
       }
       high = group_reduce<Max, 16>(high);
-      const A base = high == -numeric<A>::infinity() ? A(0) : high;  // the row may have seen nothing yet
-      const A factor = exp2_fast((top[i] - base) * c);  // of what was summed under the old maximum
+      const A base = high == -numeric<A>::infinity() ? A(0) : high;  // the row may have seen no key yet
+      const A factor = exp2_fast((top[i] - base) * c);  // rescales what was summed under the old maximum
       top[i] = high;
 #pragma unroll
       for (int j = 0; j < 4; ++j) s[i][j] = exp2_fast((s[i][j] - base) * c);

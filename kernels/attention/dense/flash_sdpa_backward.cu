@@ -2,14 +2,14 @@
 //   delta[i] = dy[i] y[i];   dv[j] = sum_i p[i,j] dy[i];   dk[j] = scale sum_i ds[i,j] q[i];
 //   dq[i] = scale sum_j ds[i,j] k[j]
 //
-//   With TERMS as terms.cuh has it: p = exp(s - lse), 0 where dropped in dv; ds[i,j] = p[i,j] (keep dy[i] v[j] - delta[i]),
-//   on its way to dq and dk times the soft cap's derivative.
+//   With TERMS (terms.cuh): p = exp(s - lse), 0 in dv where dropped; ds[i,j] = p[i,j] (keep dy[i] v[j] - delta[i]),
+//   times the soft cap's derivative on its way to dq and dk.
 //
-// Three kernels, each with parameters P of its own. flash_delta: a thread a row. flash_dq: a block a tile of queries,
-// walking the keys. flash_dkv: a block a tile of keys of one key head, walking the query heads that share it and, in
-// each, the queries; so a gradient is summed by one block in one order. Both recompute the scores, both operands of
-// each product staged by chunks of columns; the score tile then goes through shared memory as the left operand of the
-// second product, whose right operand is staged by rows.
+// Three kernels without tensor cores, each with parameters P of its own. flash_delta: a thread a row. flash_dq: a block
+// has a tile of queries and walks the keys. flash_dkv: a block has a tile of keys of one key head and walks the query
+// heads that share it and, in each, the queries. So every gradient is summed by one block in one order. Both recompute
+// the scores, both operands of each product staged in chunks of columns; the score tile then goes through shared memory
+// as the left operand of the second product, whose right operand is staged by rows.
 #include "attention/dense/flash_sdpa_backward_simt.cuh"
 #include "attention/block_pattern.cuh"
 #include "attention/ragged.cuh"
@@ -17,7 +17,7 @@
 namespace baracuda {
 namespace attention {
 
-// acc[i] += scores[row i] values, 64 rows of them, staged by pieces.
+// acc[i] += scores[row i] values, for 64 rows of values, staged in pieces.
 template <int D, class T, class A, int R>
 BARACUDA_D void add_values(A (&acc)[R][D / 16], A* staging, const A* scores, const T* values, i64 stride, int rows, int d,
                            bool wide) {
@@ -31,7 +31,7 @@ BARACUDA_D void add_values(A (&acc)[R][D / 16], A* staging, const A* scores, con
   }
 }
 
-// Where score (i, j) of this thread stands in a tile of A.
+// Index of this thread's score (i, j) in a tile of A.
 template <class A> BARACUDA_D int score_index(int i, int j) {
   return (thread_row() + 8 * i) * score_pitch<A> + thread_col() + 16 * j;
 }
@@ -76,14 +76,14 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   for (i64 k0 = visit(span.template first<tile_keys>()); k0 < last; k0 = visit(k0 + tile_keys)) {
     const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
     const int left = inside<tile_keys>(span.key_len, k0), j0 = static_cast<int>(k0) + thread_col();
-    // The thread's first row sees this tile's keys from `from` on up to `past`; its next rows 8 further each.
+    // The thread's first row sees this tile's keys from `from` up to `past`; each next row of the thread 8 further.
     const int past = inside<tile_keys>(span.high, k0) + thread_row(), from = inside<tile_keys>(span.low, k0) + thread_row();
     const T* const keys = k + k0 * p.stride[1][2];
     const T* const vs = v + k0 * p.stride[2][2];
     Operands<T> operands;
     __syncwarp();  // the last tile's scores have been read by this half-warp
 #pragma unroll 1
-    for (int pass = 0; pass < 2; ++pass) {  // the weights, then the gradients of the scores in their place
+    for (int pass = 0; pass < 2; ++pass) {  // first the weights, then the gradients of the scores in their place
       A s[R][4];
       if (pass == 0) operands = {q, p.stride[0][2], rows, p.wide & 1, keys, p.stride[1][2], left, p.wide & 2, p.d_k};
       else operands = {dy, p.stride[3][2], rows, p.wide & 8, vs, p.stride[2][2], left, p.wide & 4, p.d_v};
@@ -153,14 +153,15 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       const u32 hidden = sparse ? blocks.template hidden<R, true>(q0, k0) : 0;
       const int left = inside<tile_keys>(block.of.query_len, q0), i0 = static_cast<int>(q0);
       const i64 row = block.of.query_row + q0, place = q0 + block.of.shift;
-      // The first query sees this block's keys from `from` on up to `past`; the next ones one further each.
+      // The first query sees this block's keys from `from` up to `past`; each next query one further.
       const int past = inside<2 * tile_keys>(place + p.right + 1, k0), from = inside<2 * tile_keys>(place - p.left, k0);
       const T* q = static_cast<const T*>(p.q) + b * p.stride[0][0] + h * p.stride[0][1] + row * p.stride[0][2];
       const T* dy = static_cast<const T*>(p.dy) + b * p.stride[3][0] + h * p.stride[3][1] + row * p.stride[3][2];
       __syncwarp();  // the last tile's scores have been read by this half-warp
       Operands<T> operands;
 #pragma unroll 1
-      for (int pass = 0; pass < (p.dk == nullptr ? 1 : 2); ++pass) {  // the weights, then the gradients of the scores
+      // first the weights, then the gradients of the scores
+      for (int pass = 0; pass < (p.dk == nullptr ? 1 : 2); ++pass) {
         A s[R][4];
         if (pass == 0) operands = {k, p.stride[1][2], rows, p.wide & 2, q, p.stride[0][2], left, p.wide & 1, p.d_k};
         else operands = {v, p.stride[2][2], rows, p.wide & 4, dy, p.stride[3][2], left, p.wide & 8, p.d_v};

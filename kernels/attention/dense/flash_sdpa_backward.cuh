@@ -1,5 +1,6 @@
 #pragma once
-// flash_sdpa_backward.cuh    what the tensor-core rows of the backward share: flash_prepare, the mask, dq.
+// flash_sdpa_backward.cuh    what the tensor-core kernels of the backward share: flash_prepare, the mask, the sums of
+// dq.
 #include "attention/block_pattern.cuh"
 #include "attention/terms.cuh"
 #include <baracuda/index.cuh>
@@ -10,12 +11,12 @@
 namespace baracuda {
 namespace attention {
 
-// Row `row` of head (b, h).
+// Address of row `row` of head (b, h).
 template <class T> BARACUDA_D T* rows_of(const void* x, const i64 (&stride)[3], u32 b, u32 h, i64 row) {
   return const_cast<T*>(static_cast<const T*>(x)) + b * stride[0] + h * stride[1] + row * stride[2];
 }
 
-// A block's step: a tile of queries and, inner, a query head of the group.
+// A block's step: a tile of queries (at) and a query head of the group; the head changes fastest.
 struct Walk {
   int at;
   u32 head;
@@ -29,7 +30,7 @@ struct Walk {
     if (head == 0) at += tile.up ? 1 : -1;
   }
 };
-// Moves a walk to the first step from it on whose tile of scores has a set block.
+// Moves a walk forward to the first step whose tile of scores has a set block of the pattern.
 template <int QUERIES, int KEYS, class Where, class P>
 BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& walk) {
   using Blocks = BlocksOf<Where, P>;
@@ -42,17 +43,17 @@ BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& wal
     walk = {key.last - step / group, static_cast<u32>(step % group)};
   }
 }
-// That tile among those of all heads.
+// Index of the step's tile of queries among those of all heads.
 template <class P> BARACUDA_D u32 tile_at(const P& p, const KeyTile& key, const Walk& step) {
   const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
   return row_head * static_cast<u32>(p.tiles) + static_cast<u32>(key.of.before) + step.at;
 }
-// Where the turns of dq at that step are counted; before all counters stands the ticket.
+// The counter of turns for dq at that step; the ticket counter stands before all of them.
 template <class P> BARACUDA_D u32* counter_at(const P& p, const KeyTile& key, const Walk& step) {
   return static_cast<u32*>(p.turns) + 1 + tile_at(p, key, step);
 }
 
-// Whose turn it is at that step when it is this block's.
+// This block's turn at that step: how many blocks add to that tile of dq before it.
 template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const KeyTile& key, const Walk& step) {
   return key.tile - static_cast<u32>(key.of.template first_tile<QUERIES, KEYS>(p, step.at));
 }
@@ -61,25 +62,25 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
   return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
 }
 
-// Of two queries: lse log2(e), or far_row(), and delta, the sum of y dy.
+// Of two queries: lse log2(e), or far_row(), and delta = sum of y dy.
 struct alignas(16) Stats {
   float2 lse, delta;
 };
-// Row `row`'s lse; its delta stands two further.
+// Address of a row's lse; its delta stands two floats further.
 BARACUDA_D float* stats_of(void* stats, i64 row) { return static_cast<float*>(stats) + row / 2 * 4 + row % 2; }
-// The exponent's lse of rows past the last query, which no row has: their weights vanish.
+// The lse that padding rows past the last query have, which no real row has: it makes their weights 0.
 BARACUDA_D float no_row() { return numeric<float>::max(); }
 
-// Far rows, as attention.cuh has them: their base here is 0, and their scores are lowered before they are weighed. Where there are
-// none they are but looked for.
-BARACUDA_D float far_row() { return -0.0f; }  // which no other row has
+// Far rows (attention.cuh) are those whose scores are too large for float differences: their base here is 0, and their
+// scores are lowered before they become weights. Tiles without one pay only for the test.
+BARACUDA_D float far_row() { return -0.0f; }  // no other row's
 BARACUDA_D bool is_far(float lse) { return __float_as_uint(lse) == 0x80000000u; }
-// A score, of `unit` natural ones, above a row's base, not above 0, and again in that unit.
+// Score x minus the row's base, clamped to at most 0; x and the result in units of 1 / `unit`.
 BARACUDA_D float lowered(float x, float base, float unit) {
   const float above = math::minimum(x * unit - base, 0.0f);
   return above == 0.0f ? 0.0f : above * math::fast_rcp(unit);
 }
-// Those of a tile of queries.
+// The far rows of a tile of queries.
 template <int QUERIES, class P, class Tile> struct FarRows {
   const P& p;
   const Tile& key;
@@ -91,7 +92,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
       : p(p), key(key), step(step), stats(stats), any(any) {}
   BARACUDA_D FarRows(const P& p, const Tile& key, const Walk& step, const Stats* stats)
       : FarRows(p, key, step, stats, found(stats)) {}
-  static BARACUDA_D bool found(const Stats* stats) {  // a warp asks
+  static BARACUDA_D bool found(const Stats* stats) {  // called by a whole warp
     bool some = false;
 #pragma unroll
     for (int n = 0; n < QUERIES / 2; n += warp_size) {
@@ -102,7 +103,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
     }
     return __any_sync(all_lanes, some);
   }
-  // Scores of a warp's 16 keys (transposed) by 8 M queries from the tile's i0.
+  // Lowers scores of a warp's 16 keys (transposed) by 8 M queries from the tile's i0.
   template <int M> BARACUDA_D void lower(float (&x)[M][4], int i0, float unit) const {
     if (!any) return;
     i0 += lane_id() % 4 * 2;
@@ -121,7 +122,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
       }
     }
   }
-  // Weights on their way to ds: 0 for a key that has all of its row.
+  // For ds: zeroes the weight of a key that has all of its row's weight.
   template <class T, int N> BARACUDA_D void spare(float (&p)[N][4]) const {
     if (!any) return;
 #pragma unroll
@@ -130,7 +131,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
       for (int e = 0; e < 4; ++e) p[n][e] = is_whole<T>(p[n][e]) ? 0.0f : p[n][e];
     }
   }
-  // The same of fragments x, what is made of such weights; p: the weights, `unit` of T being 1. Of the 32 queries from 8 `from`.
+  // The same on packed fragments x of ds: p are the weights (`unit` stands for 1). Of the 32 queries from 8 `from`.
   template <class T> BARACUDA_D void spare(u32 (&x)[4][4], const u32 (&p)[4][4], int from, float unit = 1.0f) const {
     if (!any) return;
     const u32 whole = pack_pair<T>(unit, unit);
@@ -145,7 +146,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
   }
 };
 
-// What a thread knows of the mask at a tile of queries: query i sees the block's keys i + from <= j <= i + past.
+// A thread's view of the mask at a tile of queries: query i sees the block's keys j with i + from <= j <= i + past.
 struct Mask {
   bool cut;  // whether anything is masked
   int left, from, past, rows;
@@ -158,7 +159,7 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D Mask mask_at(const P& p, co
   return {key.left < KEYS || past < KEYS - 1 || from + QUERIES > 1 || rows < QUERIES, key.left, from, past, rows};
 }
 
-// Zeros for columns whose bit is not set in their row's, of rows g and g + 8.
+// Zeroes scores of rows g and g + 8 in the columns whose bit is not set in `seen`.
 template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen)[2]) {
   const int first = i0 + lane_id() % 4 * 2;
   const u64 mine[2] = {seen[0] >> first, seen[1] >> first};
@@ -170,19 +171,19 @@ template <int N> BARACUDA_D void keep(float (&s)[N][4], int i0, const u64 (&seen
     }
   }
 }
-// The queries of a tile that see key j of the block, as bits.
+// Bit i of the result: query i of the tile sees key j of the block.
 BARACUDA_D u64 seeing(int j, const Mask& mask) {
   const int low = max(j - mask.past, 0), count = j < mask.left ? min(j - mask.from + 1, mask.rows) - low : 0;
   return count > 0 ? ~0ull >> (64 - count) << low : 0;
 }
-// Scores of 16 keys from key0 (transposed) by 8 N queries from i0: zeros where masked.
+// Zeroes masked scores of 16 keys from key0 (transposed) by 8 N queries from i0.
 template <int N> BARACUDA_D void hide(float (&s)[N][4], int i0, int key0, const Mask& mask) {
   u64 seen[2];  // the tile's queries that see key g, and g + 8
 #pragma unroll
   for (int half = 0; half < 2; ++half) seen[half] = seeing(key0 + lane_id() / 4 + 8 * half, mask);
   keep(s, i0, seen);
 }
-// The same of 64 queries as fragments, of the 32 from 8 `from`.
+// The same on packed fragments of 64 queries, for the 32 from 8 `from`.
 BARACUDA_D void hide(u32 (&a)[4][4], int from, int key0, const Mask& mask) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -194,7 +195,7 @@ BARACUDA_D void hide(u32 (&a)[4][4], int from, int key0, const Mask& mask) {
     }
   }
 }
-// Scores to weights, p = 2^(s c - lse log2(e)).
+// Turns scores into weights, p = 2^(s c - lse log2(e)).
 template <int N>
 BARACUDA_D void weigh(float (&s)[N][4], const Stats* stats, int i0, int key0, const Mask& mask, float c) {
 #pragma unroll
@@ -205,7 +206,7 @@ BARACUDA_D void weigh(float (&s)[N][4], const Stats* stats, int i0, int key0, co
   }
   if (mask.cut) hide(s, i0, key0, mask);
 }
-// dy v to ds = p (dy v - delta).
+// Turns dy v into ds = p (dy v - delta).
 template <int N>
 BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const Stats* stats, int i0, int key0, const Mask& mask) {
 #pragma unroll
@@ -214,15 +215,15 @@ BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const Stats* s
 #pragma unroll
     for (int e = 0; e < 4; ++e) ds[n][e] = p[n][e] * (ds[n][e] - (e % 2 ? delta.y : delta.x));
   }
-  if (mask.cut) hide(ds, i0, key0, mask);  // by the mask, not by p = 0: an infinite dy v of a masked pair is not seen
+  if (mask.cut) hide(ds, i0, key0, mask);  // by the mask, as p = 0 times an infinite dy v of a masked pair would be NaN
 }
-// The n-th eight columns of an accumulator, as A fragments have them.
+// Packs the n-th eight columns of an accumulator into A fragments.
 template <class T, int N> BARACUDA_D void put_pairs(u32 (&a)[N][4], int n, const float (&s)[4]) {
   a[n / 2][n % 2 * 2] = pack_pair<T>(s[0], s[1]);
   a[n / 2][n % 2 * 2 + 1] = pack_pair<T>(s[2], s[3]);
 }
-// Scores and dy v of 64 queries to weights and ds as fragments, of the 32 from 8 `from`: weigh and differ at once. `of`:
-// Stats of the thread's first two queries; early: the same and the next.
+// weigh and differ at once: scores and dy v of 64 queries to packed fragments of weights and ds, for the 32 queries
+// from 8 `from`. of: Stats of the thread's first two queries; early: those and the next two, already in registers.
 template <class T>
 BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
                                  int from, const Stats (&early)[2], const Stats* of, float c) {
@@ -239,13 +240,13 @@ BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const floa
     put_pairs<T>(ds16, n, ds);
   }
 }
-// Accumulators to the A fragments of the next product.
+// Packs accumulators into the A fragments of the next product.
 template <class T, int N> BARACUDA_D void to_fragments(u32 (&a)[N / 2][4], const float (&s)[N][4]) {
 #pragma unroll
   for (int n = 0; n < N; ++n) put_pairs<T>(a, n, s[n]);
 }
 
-// A 16 x 16 A fragment as it stands to a tile.
+// Writes a 16 x 16 A fragment to a tile in shared memory.
 template <int D, class T> BARACUDA_D void put_fragment(T* tile, int row, int col, const u32 (&a)[4]) {
   const int g = lane_id() / 4, t = lane_id() % 4;
 #pragma unroll
@@ -254,7 +255,7 @@ template <int D, class T> BARACUDA_D void put_fragment(T* tile, int row, int col
   }
 }
 
-// scale x, as a warp's accumulators have it, to a sequence's rows r0 … and columns col0 … of dq.
+// Writes scale x, a warp's accumulators, to rows r0 … and columns col0 … of a sequence's dq.
 template <class T, int N, class P>
 BARACUDA_D void put_dq(const P& p, const Sequence& of, u32 b, u32 h, i64 r0, int col0, const float (&x)[N][4]) {
   const i64 r = r0 + lane_id() / 4;
@@ -278,8 +279,9 @@ BARACUDA_D void put_dq(const P& p, const Sequence& of, u32 b, u32 h, i64 r0, int
   }
 }
 
-// A warp's part of dq at a tile of queries, rows from row0 and columns from col0: to the sums in the order of its lanes, or
-// with them to dq by the last tile of keys. In any order all add, and flash_finish writes dq.
+// Adds a warp's part of dq at a tile of queries, rows from row0 and columns from col0, to the sums, which stand in the
+// order of the warp's lanes. The last tile of keys adds the sums to its own part and writes dq. With p.any_order all
+// add, and flash_finish writes dq.
 template <class T, int D, int QUERIES, int KEYS, int N, class P>
 BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int row0, int col0, float (&x)[N][4]) {
   const u32 h = key.kv * p.group + step.head;
@@ -312,8 +314,8 @@ BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int 
 
 }  // namespace attention
 
-// What flash_prepare does for a block's rows; WIDE: of y and dy 16 bytes are loaded at a time, wherever the row, so that no
-// branch stands between loads (H200, 16k rows of 2048: 103 us with one, 43 without).
+// flash_prepare for a block's rows. WIDE: y and dy are always loaded 16 bytes at a time, also for rows that do not
+// exist, as a branch between the loads would serialise them (docs/design/attention-backward.md).
 template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P> BARACUDA_D void prepare_rows(const P& p) {
   using namespace attention;
   constexpr int LANES = D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32, ROWS = 256 / LANES, EACH = 2, VEC = 8;
@@ -325,7 +327,7 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
   const T* const dy = rows_of<T>(p.dy, p.stride[1], b, h, 0) + c;
   const bool inside = c < p.d_v;
   Vec<T, VEC> left[EACH], right[EACH];
-  i64 rows[EACH];  // where the row stands, -1 for none
+  i64 rows[EACH];  // index of the row, -1 for none
   float lse[EACH];
   bool blind[EACH];
 #pragma unroll
@@ -359,7 +361,8 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
     if (c == 0 && i < p.padded) {
       const float none = numeric<float>::infinity();
       const float powers = lse[n] * log2_e<float>;
-      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();  // no -0 but that
+      // + 0.0f: no -0, which is far_row()
+      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();
       float* const stats = stats_of(p.stats, head * p.padded + i);
       stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = rows[n] >= 0 ? sum : 0.0f;
     }
@@ -371,9 +374,9 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
     }
   }
 }
-// stats of all rows, those of a head padded to whole tiles; the weights of a row that sees no key vanish under lse = inf,
-// those of no row under no_row(). Also the zeros of the counters, of `fill` quads of the sums, and of dq where no key is
-// seen. 256 threads.
+// Writes stats of all rows, each head padded to whole tiles of queries: lse = inf makes the weights of a row that sees
+// no key 0, no_row() those of padding. Also zeroes the counters, `fill` float4 of the sums, and dq of rows that see no
+// key. 256 threads.
 template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_D void flash_prepare(const P& p) {
   const i64 thread = blockIdx.x * 256ll + threadIdx.x;
   if (thread < p.counters) static_cast<u32*>(p.turns)[thread] = 0;
@@ -382,8 +385,8 @@ template <class T, int D, int QUERIES, int KEYS, class Where, class P> BARACUDA_
   else prepare_rows<T, D, QUERIES, KEYS, false, Where>(p);
 }
 
-// dq = scale times the sums that blocks added to, where any did. A warp takes 16 rows by 32 columns, a block eight of them.
-// The sums of a tile stand in SIDES, each of as many columns.
+// dq = scale times the sums, for rows that see a key. A warp takes 16 rows by 32 columns, a block has eight warps. The
+// sums of a tile are stored as SIDES parts of D / SIDES columns each.
 template <class T, int D, int QUERIES, int KEYS, int SIDES, class Where, class P>
 BARACUDA_D void flash_finish(const P& p) {
   using namespace attention;

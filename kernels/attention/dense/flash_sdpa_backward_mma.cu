@@ -3,17 +3,17 @@
 //   dq[i] = scale sum_j ds[i,j] k[j];   with TERMS also what terms.cuh adds to the scores and does to the weights
 //
 // Two kernels. flash_prepare: (lse log2(e), delta) of every row. flash_gradients (Dao 2023, FlashAttention-2): a block
-// has a tile of keys of one key head in swizzled shared memory and walks the tiles of queries from the last to the first
-// that sees the keys and, at each, the query heads that share them; dk and dv stay in registers. Scores are computed
-// transposed, keys along the warps, so that p and ds are the left operands of dv and dk as they stand in registers; ds
-// also goes through shared memory as the left operand of dq. With SPLIT 2 two warps share their keys, each with half of
-// the queries of a score tile and half of the columns of dk and dv, and p goes through shared memory too.
+// has a tile of keys of one key head in swizzled shared memory. It walks the tiles of queries from the last to the
+// first that sees the keys and, at each, the query heads that share the key head; dk and dv stay in registers. Scores
+// are computed transposed, keys along the warps, so that p and ds in registers are already the left operands of dv and
+// dk; ds also goes through shared memory as the left operand of dq. With SPLIT 2 two warps share their keys, each with
+// half of the queries of a score tile and half of the columns of dk and dv, and p goes through shared memory too.
 //
-// dq is summed over tiles of keys in float, in the order of the tiles: each tile of queries of a head has a counter that
-// says whose turn it is. The first tile of keys stores, the last rounds to T. Blocks take their tile from a ticket, so
-// those a block waits for have started; they walk the queries alike, a step apart. Tickets go round p.chunk heads, then
-// to their next tile of keys: few blocks that run together share a head, and what they read and add stays in L2. The
-// order of every sum is fixed by (element, D, tiling) and by where tiles start.
+// dq is summed over tiles of keys in float, in the order of the tiles: each tile of queries of a head has a counter
+// that says whose turn it is (turns.cuh). The first tile of keys stores, the last rounds to T. Blocks draw their tile
+// from a ticket counter, so those a block waits for have started; they walk the queries alike, one step apart. Tickets
+// go through p.chunk heads, then to their next tile of keys: few blocks that run together share a head, and what they
+// read and add stays in the L2 cache. The order of every sum is fixed by (element, D, tiling) and by where tiles start.
 #include "attention/dense/flash_sdpa_backward_terms.cuh"
 
 namespace baracuda {
@@ -69,11 +69,11 @@ template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, i
 BARACUDA_D void flash_gradients(const P& p) {
   using namespace attention;
   constexpr int KEY_WARPS = WARPS / SPLIT, KEYS = KEY_WARPS * MT * 16, THREADS = WARPS * warp_size, TILE = QUERIES * D;
-  constexpr int COLS = D / SPLIT;                                          // of dk and dv, a warp
-  constexpr int MQ = QUERIES / 16 / ACROSS, DQ_COLS = D * ACROSS / WARPS;  // of dq, a warp: 16-row tiles, columns
+  constexpr int COLS = D / SPLIT;                                          // columns of dk and dv of a warp
+  constexpr int MQ = QUERIES / 16 / ACROSS, DQ_COLS = D * ACROSS / WARPS;  // 16-row tiles and columns of dq of a warp
   constexpr u32 SIZE = sizeof(T);
-  // Under a pattern dq is another kernel's. Where blocks may end within a tile a warp whose keys see none of its queries
-  // leaves it out.
+  // Under a block pattern another kernel computes dq. Where pattern blocks may end within a tile, a warp whose keys see
+  // none of the tile's queries skips it.
   using Blocks = BlocksOf<Where, P>;
   constexpr bool EVERY = Blocks::every, CUTS = Blocks::may_cut;
   static_assert(QUERIES % (16 * ACROSS) == 0 && DQ_COLS % 16 == 0, "dq in whole fragments");
@@ -112,7 +112,7 @@ BARACUDA_D void flash_gradients(const P& p) {
 
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
   const int key0 = warp % KEY_WARPS * MT * 16, part = warp / KEY_WARPS;
-  const int row0 = warp % ACROSS * MQ * 16, col0 = warp / ACROSS * DQ_COLS;  // of dq
+  const int row0 = warp % ACROSS * MQ * 16, col0 = warp / ACROSS * DQ_COLS;  // the warp's part of dq
   const tile::Reader<D, false> mine(keys + key0 * D), key(keys), query(queries);
   const tile::Reader<D, true> query_row(queries);
   const tile::Reader<QUERIES, true> score(scores);
@@ -144,7 +144,7 @@ BARACUDA_D void flash_gradients(const P& p) {
     settle<QUERIES, KEYS, Where>(p, block, search, next);
     if (STAGES == 1) load(now, 0);
     cp_async_wait<0>();
-    __syncthreads();  // this tile is there, and all are done with the one before
+    __syncthreads();  // this tile is loaded, and all have read the one before
     if (STAGES == 2 && next.at >= block.first) load(next, stage ^ 1);
 
     const u32 here = stage * TILE * SIZE;
@@ -231,7 +231,7 @@ BARACUDA_D void flash_gradients(const P& p) {
       }
       await_turn(counter_at(p, block, now), turn_at<QUERIES, KEYS>(p, block, now));
     }
-    __syncthreads();  // ds is there
+    __syncthreads();  // ds is written
     if (SPLIT == 2 && busy) {
       const tile::Reader<QUERIES, false> weight(weights + key0 * QUERIES), own(scores + key0 * QUERIES);
 #pragma unroll
@@ -269,7 +269,7 @@ BARACUDA_D void flash_gradients(const P& p) {
   }
 
   cp_async_wait<0>();
-  __syncthreads();  // all are done with k and v
+  __syncthreads();  // all have read k and v
   if (ordered && before.at >= 0 && threadIdx.x == 0) {
     pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
   }

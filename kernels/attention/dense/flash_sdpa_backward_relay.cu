@@ -1,20 +1,19 @@
-// flash_sdpa_backward_relay    what flash_sdpa_backward_pipelined computes, where two warpgroups have no room for dk and dv of
-//   64 keys each: head_dim 256.
+// flash_sdpa_backward_relay    the gradients of flash_sdpa_backward_mma (formula there) for head_dim 256 on sm_90a,
+//   where two consumer warpgroups have no registers for dk and dv of 64 keys each. Masks and dropout go to
+//   flash_sdpa_backward_wgmma.
 //
-// Both groups work on the same 64 keys. The first makes the weights and owns dv, the second makes ds and owns dk; each has
-// its left operand in registers, as its own scores left it. Weights pass from one to the other, and ds to both for dq, of
-// which each group has half of the columns. Servers and windows are those of the other kernel, but a block takes one tile of
-// keys and ends: to stay gained nothing here (4096 queries and keys, causal: 362 TFLOP/s, 352).
+// Schedule. A block has one tile of 64 keys and ends with it. Both consumers work on the same 64 keys: the first
+// computes the weights and owns dv, the second computes ds and owns dk. Each has its left operand in registers, as its
+// own scores left it. The first passes weights to the second through shared memory, the second passes ds to both for
+// dq, of which each consumer computes half of the columns. The producer warpgroup and the windows that keep consumers'
+// products apart are those of flash_sdpa_backward_pipelined. Shared memory holds two stages of queries and one of dy.
 //
-// RISING, under a causal mask and in a fixed order of sums: blocks of most heads take tiles of keys from the last on and walk
-// queries from the diagonal up. Each begins where it is first to add and is then a step behind the block before it, so that
-// none waits. The other heads go last and walk down, as all do elsewhere: their longest blocks first.
+// RISING (causal, fixed order of sums): blocks of most heads take tiles of keys from the last on and walk queries from
+// the diagonal up. Each begins where it is the first to add to dq, and then follows one step behind the block before
+// it, so that none waits. The other heads go last and walk down, longest blocks first.
 //
-// A step is 2560 cycles of products, and for shared memory 3800: scores from it on both sides 1024, dv and dk 512, dq 512,
-// its way to the servers and back 1024, loads 512, weights and ds 200. There is room for two tiles of queries and one of dy.
-// On an H200 it takes 5500, as its 128 KB of loads and additions keep the L2 cache at 85 % of what it can do: 4096 queries
-// and keys, causal and full, 347 and 401 TFLOP/s, in any order 410 and 421; where groups share products by columns
-// (flash_sdpa_backward_wgmma) 270 and 274, in any order 339 and 354.
+// Order of sums: dk and dv over tiles of queries in walking order, in one accumulator; dq over tiles of keys in the
+// order of turns, unless p.any_order. Measurements: docs/design/attention-backward.md.
 #include "attention/dense/flash_sdpa_backward_server.cuh"
 #include <baracuda/opaque.cuh>
 #include <baracuda/wgmma.cuh>
@@ -22,7 +21,7 @@
 namespace baracuda {
 namespace attention {
 
-// Keys and values to panels of shared memory, by all threads.
+// Starts copies of the block's keys and values to panels in shared memory; called by all threads.
 template <int KEYS, int D, int THREADS, class T, class P>
 BARACUDA_D void load_keys(T* keys, T* values, Barrier& there, const KeyTile& block, const P& p) {
   const auto load = [&](T* tile, const void* from, const i64(&stride)[3], int cols, bool wide) {
@@ -34,7 +33,8 @@ BARACUDA_D void load_keys(T* keys, T* values, Barrier& there, const KeyTile& blo
   there.arrive_when_copied((p.wide & 6) == 6);
 }
 
-// 64 rows of a gradient of the block's keys, from `first` on, from panels to where they are wanted; by a warpgroup.
+// Writes 64 rows of dk or dv, from key `first` of the block on, from panels in shared memory to global memory; by a
+// warpgroup.
 template <int KEYS, int D, class T>
 BARACUDA_D void write_rows(void* out, const i64(&stride)[3], const T* tile, const KeyTile& block, int first, int cols, bool wide) {
   if (out == nullptr) return;
@@ -52,23 +52,27 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   using namespace attention;
   using Tile = conditional<RISING, RisingTile, KeyTile>;
   constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
-  constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;  // columns of dq at a time; a group's
-  constexpr int OF_SERVERS = 40, OF_WORKERS = (3 * 168 - OF_SERVERS) / 2;  // of 168 registers at launch
-  constexpr u64 within = 32 >> 4, across = 2048 >> 4;  // 16 elements along k, in a descriptor
-  static_assert(UNITS == 2, "phases of units are told apart by their number");
-  enum Meeting { of_workers = 1, of_group, of_window = of_group + 2 };  // ids of barriers
+  // columns of dq in one product; such units a group
+  constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;
+  constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;  // registers a thread; 168 at launch
+  // in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
+  constexpr u64 within = 32 >> 4, across = 2048 >> 4;
+  static_assert(UNITS == 2, "the parity of a unit's phase is the group's number");
+  enum Meeting { of_consumers = 1, of_group, of_window = of_group + 2 };  // named barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
-  T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PANELS][KEYS][64], at the end dk
-  T* const values = keys + KEYS * D;                                                // the same, at the end dv
+  // [PANELS][KEYS][64], at the end dk
+  T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);
+  T* const values = keys + KEYS * D;                                                // same layout, at the end dv
   T* const queries = values + KEYS * D;                                             // [2][PANELS][QUERIES][64]
   T* const grads = queries + 2 * TILE;                                              // [PANELS][QUERIES][64]: dy
   T* const scores = grads + TILE;                                                   // [2][KEYS][QUERIES]: ds, transposed
-  uint4* const weights = reinterpret_cast<uint4*>(scores + 2 * SCORES);             // [4][128]: as a thread has them
-  float* const part = reinterpret_cast<float*>(weights + 512);                      // [2][QUERIES][UNIT]: dq
+  uint4* const weights = reinterpret_cast<uint4*>(scores + 2 * SCORES);             // [4][128]: fragments, by thread
+  float* const part = reinterpret_cast<float*>(weights + 512);                      // [2][QUERIES][UNIT]: partial dq
   Stats* const stats = reinterpret_cast<Stats*>(part + 2 * PART);                   // [2][QUERIES / 2]
   __shared__ Barrier keys_there, queries_there[2], queries_free[2], grads_there, grads_free;
   __shared__ Barrier weights_there, weights_free, ds_there[2], ds_free[2];
-  // Of each unit; of even steps and of odd ones, as each server skips every other; a phase a group.
+  // Per unit, one for even steps and one for odd ones (each reducing warp skips every other step); one phase for each
+  // group.
   __shared__ Barrier part_there[2][2], part_free[2][2];
   __shared__ Item<Tile> block;
 
@@ -90,7 +94,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   u32 steps = 0;
 
   if (warpgroup() == 0) {
-    leave_registers<OF_SERVERS>();
+    leave_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x < LOADERS) {
       constexpr int HALF = QUERIES / 2;  // the rows each warp loads
       const int row0 = threadIdx.x < warp_size ? 0 : HALF;
@@ -118,7 +122,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
         load(grads, p.dy, p.stride[3], p.d_v, p.wide & 8);
         grads_there.arrive_when_copied(p.wide & 8);
       }
-      if (steps != 0) {  // and once more, of nothing: groups start a step after the last
+      if (steps != 0) {  // the empty step after the last, whose scores consumers start and do not read
         const Round<2> store{steps};
         queries_free[store.place()].wait(store.emptied());
         queries_there[store.place()].arrive();
@@ -126,9 +130,9 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
         grads_there.arrive();
       }
     } else {
-      const u32 self = threadIdx.x / warp_size % 2;  // the two warps take steps in turn
+      const u32 self = threadIdx.x / warp_size % 2;  // the two reducing warps alternate
       if (block.sees(now.at) && self == 1) {
-        for (int n = 0; n < 2 * UNITS; ++n) {  // what groups leave of nothing before the first step's
+        for (int n = 0; n < 2 * UNITS; ++n) {  // the empty partial dq that consumers publish before the first step
           part_there[n % UNITS][0].wait(n / UNITS);
           part_free[n % UNITS][0].arrive_as_warp();
         }
@@ -156,7 +160,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     return;
   }
 
-  take_registers<OF_WORKERS>();
+  take_registers<CONSUMER_REGISTERS>();
   const int group = warpgroup() - 1, warp = static_cast<int>(threadIdx.x) / warp_size % 4, key0 = warp * 16;
   const bool weighs = group == 0;
   const u64 query = wgmma_operand(queries), grad = wgmma_operand(grads), score = wgmma_operand(scores);
@@ -177,7 +181,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
 
   const auto begin_window = [&] { sync_threads<256>(of_window + group); };
   const auto end_window = [&] { arrive_threads<256>(of_window + (group ^ 1)); };
-  float s[QUERIES / 8][4];  // scores, or dy v
+  float s[QUERIES / 8][4];  // scores in the first group, dy v in the second
   const auto start_scores = [&](u32 place) {
     const u64 y = weighs ? query + place * (TILE / 8) : grad;
     wgmma_fence();
@@ -197,7 +201,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     }
     wgmma_commit();
   };
-  // To where servers find it, when what was there before is read.
+  // Publishes a unit of partial dq to the reducing warps, once they have read what stood there.
   const auto leave_dq = [&](const float (&dq)[UNIT / 8][4], int unit) {
     float* const to = part + unit * PART + warp * (16 * UNIT) + lane_id() * 4;
     part_free[unit][(steps + 1 + group) % 2].wait(group ^ 1);
@@ -207,7 +211,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     }
     part_there[unit][steps % 2].arrive_as_warp();
   };
-  // The rows of the step after: queries for the first group, dy for the other.
+  // Waits for the rows of a step: queries in the first group, dy in the second.
   const auto await_rows = [&](u32 step) {
     const Round<2> store{step};
     if (weighs) queries_there[store.place()].wait(store.filled());
@@ -216,9 +220,10 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   };
 
   const bool some = block.sees(now.at);
-  keys_there.wait(0);  // in any case: what comes later would stand in dk and dv
+  keys_there.wait(0);  // even without steps: a late copy would overwrite dk and dv
   if (some) {
-    if (!weighs) ds_there[0].arrive_as_warp();  // of nothing
+    // stage of step -1, whose ds are nothing: dq of the first step is not read
+    if (!weighs) ds_there[0].arrive_as_warp();
     if (!weighs) begin_window();
     await_rows(0);
     start_scores(0);
@@ -228,7 +233,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     if (!weighs) grads_free.arrive_as_warp();
   }
 #pragma unroll 1
-  while (block.sees(now.at)) {  // s is there
+  while (block.sees(now.at)) {  // s holds the products of this step
     const Round<2> store{steps}, next{steps + 1};
     const Round<2> fresh{steps + 1}, stale{steps};  // ds of this step and of the last
     const Stats* const stat = stats + (store.place() * (QUERIES / 2) + quad);
@@ -306,7 +311,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     now.step(p.group, block);
     ds_there[stale.place()].wait(stale.filled());
     begin_window();
-    float dq[UNITS][UNIT / 8][4];  // at the first step of nothing
+    float dq[UNITS][UNIT / 8][4];  // meaningless at the first step; its reader skips it
     hold(x16);
     wgmma_fence();
     {
@@ -354,11 +359,11 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
       leave_dq(dq[unit], unit);
     }
     end_window();
-    if (weighs) begin_window();  // as often as the other has ended one
+    if (weighs) begin_window();  // a window for each that the other consumer ended
   }
 
   hold(acc);
-  sync_threads<256>(of_workers);  // all are done with keys and values
+  sync_threads<256>(of_consumers);  // all have read keys and values
   T* const tile = weighs ? values : keys;
   const float factor = weighs ? 1 / weight_unit : static_cast<float>(p.scale);
   tile::put_panels<KEYS * 64>(tile + key0 * 64, acc, {factor, factor});

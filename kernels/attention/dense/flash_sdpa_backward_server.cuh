@@ -1,17 +1,17 @@
 #pragma once
-// flash_sdpa_backward_server.cuh    what the kernels have in common whose blocks are two warpgroups that multiply and one that
-//   serves them: the block's keys and its turns at the sums of dq.
+// flash_sdpa_backward_server.cuh    what the backward kernels with one producer and two consumer warpgroups share: a
+//   block's work item (a tile of keys) and its turns at the sums of dq.
 #include "attention/dense/flash_sdpa_backward_terms.cuh"
 #include <baracuda/pipeline.cuh>
 
 namespace baracuda {
 namespace attention {
 
-// A tile of keys, and the first and the last tile of queries that see all of them.
+// A tile of keys, and the first and last tile of queries that no mask cuts (all its queries see all its keys).
 template <class Tile> struct Item : Tile {
   int clear[2];
 
-  // That of the next ticket; left < 0: there was none. By one thread.
+  // Claims the next ticket's item; left < 0 says that there is none. Called by one thread.
   template <int QUERIES, int KEYS, class Where, class P> BARACUDA_D void take(const P& p) {
     const u32 ticket = atomicAdd(static_cast<u32*>(p.turns), 1u), heads = static_cast<u32>(p.heads) / p.group;
     this->left = -1;
@@ -28,13 +28,13 @@ template <class Tile> struct Item : Tile {
   }
 };
 
-// A warp's turn at the sums of dq of a tile of queries: in the order in which a head's tiles of keys are taken, the first of
-// which stores, or any.
+// A reducing warp's turn at the sums of dq of a tile of queries: blocks add in the order in which a head's tiles of
+// keys are taken, the first one stores. With p.any_order nobody waits and all add.
 template <int QUERIES, int KEYS, int TILE, class P, class Tile> struct Turn {
   u32 turn;
   u32* counter;
   float* sums;
-  bool ordered, adds, begins;  // adds: by this lane
+  bool ordered, adds, begins;  // adds: whether this lane does
 
   BARACUDA_D Turn(const P& p, const Tile& block, const Walk& now)
       : turn(turn_at<QUERIES, KEYS>(p, block, now)),
@@ -46,7 +46,7 @@ template <int QUERIES, int KEYS, int TILE, class P, class Tile> struct Turn {
     if (adds && ordered && !begins) await_turn(counter, turn);
     __syncwarp();
   }
-  // Floats from shared memory, to the sums from `at` on; a group of bulk operations.
+  // Starts adding floats from shared memory to the sums from `at` on, as one group of bulk operations.
   BARACUDA_D void add(int at, const float* from, int floats) const {
     bulk_begin();
     if (begins) bulk_store(sums + at, from, floats * 4);

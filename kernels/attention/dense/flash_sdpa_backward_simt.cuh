@@ -1,9 +1,9 @@
 #pragma once
-// flash_sdpa_backward_simt.cuh    what the multiply-add kernels of the backward share: products by staged chunks, the
+// flash_sdpa_backward_simt.cuh    what the backward kernels without tensor cores share: products of staged chunks, the
 //   weight of a pair, exp(score - lse), and flash_delta, delta[i] = dy[i] y[i].
 //
-// A pair is hidden where mask or window say so; its weight is -0, which exp2 never gives, so that it adds nothing even if
-// dy v is infinite or NaN.
+// The weight of a pair that mask or window hides is -0, which exp2 never gives; such a pair adds nothing, even if dy v
+// is infinite or NaN.
 #include "attention/terms.cuh"
 
 namespace baracuda {
@@ -14,7 +14,7 @@ template <class A, int D> struct BackwardTile {
   static constexpr int rows = 8 * R, columns = chunk<A, D>, pitch = columns + pad<A>;
   static constexpr int values = value_rows<A, D, 32768>();
   static constexpr int operands = (rows + tile_keys) * pitch;
-  static constexpr int staged = max(operands, values * D);  // then two score tiles
+  static constexpr int staged = max(operands, values * D);  // the larger of both; two score tiles follow
 };
 
 template <int R, int N, class A> BARACUDA_D void clear(A (&x)[R][N]) {
@@ -37,8 +37,8 @@ template <class T> struct Operands {  // of a product of scores: rows of x by 64
   int d;
 };
 
-// s[i][j] = x[row i] y[row j]. Other threads may still read the staging area when it begins and when it ends. In PARTS each
-// chunk is summed by itself and the chunks are added: half the error of one long chain.
+// s[i][j] = x[row i] y[row j]. Other threads may still read the staging area when this begins and when it ends. PARTS:
+// each chunk is summed by itself and the chunks are added, which has half the error of one long chain.
 template <int D, bool PARTS = false, class T, class A, int R>
 BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
   using B = BackwardTile<A, D>;
@@ -69,17 +69,18 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
 BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
-// The weight of a score, so far above its row's base, and the one that ds is made of: see is_far_base.
+// The weight of a score that lies `above` its row's base, and the weight that ds is made of: see is_far_base.
 template <class A> BARACUDA_D A replayed(A& of_ds, A above, A score, A base, bool drops) {
-  constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);  // what rounding of sums may take from a score
+  // the part of a score that rounding may have taken
+  constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);
   const bool whole = above >= -room * (A(1) + math::abs(score) + math::abs(base));
   const A found = replayed_weight(above);
   of_ds = whole && (drops || is_far_base(base)) ? A(0) : found;
   return found;
 }
 
-// The weights of pairs of one head. scale is what a product is multiplied by on its way to a score, and a score's gradient
-// on its way to those of q and k.
+// The weights of pairs of one head. scale multiplies a product on its way to a score, and a score's gradient on its way
+// to dq and dk.
 template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> {
   using Base = Terms<LEVEL, A, false, P>;
   A scale, sign;
@@ -87,8 +88,8 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
   BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
-  // Of query i and key j, whose product is x, in a row with that base. `of_ds`: the one that ds is made of; `through`: what the
-  // score's gradient is multiplied by.
+  // The weight of query i and key j, whose product is x, in a row with that base. Sets of_ds, the weight that ds is
+  // made of, and through, the factor of the score's gradient (the soft cap's derivative).
   BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
@@ -117,19 +118,19 @@ template <class A, class P> struct Pairs<0, A, P> {
 
 }  // namespace attention
 
-// delta of the rows of y and dy. Of T that accumulates in itself a thread adds up a row's products in the order in which flash_dq
-// and flash_dkv do those of dy v, chains of `p.each`, so that where a row sees one key, whose values are its y, their difference
-// is 0.
+// delta of the rows of y and dy. Where T accumulates in itself, a thread adds a row's products in the order in which
+// flash_dq and flash_dkv add those of dy v, in chains of `p.each`: where a row sees one key, whose v is the row's y,
+// the difference is then 0.
 template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, LANES = is_same<T, A> ? 1 : warp_size;
   const i64 thread = blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x, row = thread / LANES;
-  if (row >= p.rows) return;  // whole warps where they share a row
+  if (row >= p.rows) return;  // whole warps where a warp shares a row
   const i64 head = row / p.query_len, i = row % p.query_len, b = head / p.num_heads, h = head % p.num_heads;
   const T* y = static_cast<const T*>(p.y) + b * p.stride[0][0] + h * p.stride[0][1] + i * p.stride[0][2];
   const T* dy = static_cast<const T*>(p.dy) + b * p.stride[1][0] + h * p.stride[1][1] + i * p.stride[1][2];
   A sum = 0, part = 0;
-  int left = p.each;  // of a chain
+  int left = p.each;  // of the current chain
   for (int c = static_cast<int>(thread % LANES) * VEC; c < p.d_v; c += LANES * VEC) {
     const auto a = to_acc(p.wide & 1 ? load_vec<T, VEC, true>(y + c, p.d_v - c) : load_vec<T, VEC, false>(y + c, p.d_v - c));
     const auto g = to_acc(p.wide & 2 ? load_vec<T, VEC, true>(dy + c, p.d_v - c) : load_vec<T, VEC, false>(dy + c, p.d_v - c));

@@ -1,15 +1,15 @@
 #pragma once
 // flash_sdpa_backward_terms.cuh    weights and ds under score terms (terms.cuh), for the tensor-core rows of the backward.
 //
-// Term by term over all scores of a thread: a branch a term, and latencies of all scores overlap. A bias of -inf makes its
-// weight 0 by arithmetic alone, since weights are powers of score minus lse; only where ds then comes out infinite or NaN
-// are the hidden ones looked up.
+// A thread applies one term to all its scores before the next: one branch for each term, and the latencies of all
+// scores overlap. A bias of -inf makes the weight 0 by arithmetic alone, as a weight is a power of (score - lse).
+// Masked pairs are looked up only where ds still comes out infinite or NaN.
 #include "attention/dense/flash_sdpa_backward.cuh"
 
 namespace baracuda {
 namespace attention {
 
-// Biases straight from memory: the thread's first score is that of query i and key j.
+// Reads biases directly from global memory. (i, j): query and key of the thread's first score.
 template <class Terms> struct Direct {
   const Terms& terms;
   int i, j;
@@ -28,15 +28,15 @@ template <class Terms> struct Direct {
   }
 };
 
-// A mask's elements for a warp's ROWS queries by 16 keys in shared memory: those of 4 bytes as they are, those of 2 too, bool
-// as bf16 of 0 and -inf. Where rows of the mask are whole 16-byte pieces they are copied a step ahead (fetch), and only bool
-// has then to be put in place; else put loads elements. A mask of one row for all queries and heads of a block is put once,
-// and then serves tiles of other queries: a copy reads that row whichever queries exist.
+// Stages a mask's elements for a warp's ROWS queries by 16 keys in shared memory: 4-byte and 2-byte ones unchanged,
+// bool as bf16 0 or -inf. Where rows of the mask are whole 16-byte pieces, fetch copies them one step ahead and put
+// only converts bool; else put loads them element by element. A mask with one row for all queries and heads of a block
+// (`same`) is staged once and then serves all tiles of queries: a copy reads that row whichever queries exist.
 //
-// A line of 128 bytes is eight pieces, of four rows or of two, which trade places so that neither ldmatrix nor the lanes
-// that read floats meet in a bank.
+// A line of 128 bytes is eight pieces, of four rows or of two; pieces are swizzled so that neither ldmatrix nor the
+// lanes that read floats have bank conflicts.
 template <class Terms, int ROWS> struct Staged {
-  static constexpr int RAW = ROWS * 32;  // where bytes of bool are copied
+  static constexpr int RAW = ROWS * 32;  // offset of the staged bytes of bool
   const Terms& terms;
   char* tile;
   bool wide, same;
@@ -50,9 +50,9 @@ template <class Terms, int ROWS> struct Staged {
     same = p.mask_pitch[2] == 0 && (p.mask_pitch[1] == 0 || p.group == 1);
   }
 
-  // The warp's first score is that of query i and key j. The caller commits the copies and waits for them.
+  // (i, j): query and key of the warp's first score. The caller commits the copies and waits for them.
   BARACUDA_D void fetch(int i, int j) {
-    __syncwarp();  // all have read the step before
+    __syncwarp();  // all have read the last step's
     if (!wide) return;
     const int kind = terms.p.mask_kind;
     if (kind == 0) fetch_as<1>(i, j);
@@ -92,7 +92,7 @@ template <class Terms, int ROWS> struct Staged {
       return;
     }
     const u32 from = smem_address(tile) + at<2>(lane_id() / 16 * 8 + lane_id() % 8, lane_id() / 8 % 2);
-    u32 pair[M / 2][4];  // of scores {0, 1} and {2, 3} of two eights of queries
+    u32 pair[M / 2][4];  // pairs of scores {0, 1} and {2, 3} for two times 8 queries
 #pragma unroll
     for (int n = 0; n < M; n += 2) ldmatrix_x4_trans(pair[n / 2], from + (FROM + n) * 256);
     const auto each = [&](const auto& pick) {
@@ -110,7 +110,7 @@ template <class Terms, int ROWS> struct Staged {
   }
 
  private:
-  // Bytes to piece `piece` of a row of elements of SIZE bytes.
+  // Byte offset of piece `piece` of a row of elements of SIZE bytes.
   template <int SIZE> static BARACUDA_D int at(int row, int piece) {
     if constexpr (SIZE == 2) return row * 32 + (piece ^ row / 4 % 2) * 16;
     else return row / 2 * 128 + ((row % 2 * 4 + piece) ^ (row / 2 % 4 * 2 + row / 8 % 2)) * 16;
@@ -138,20 +138,21 @@ template <class Terms, int ROWS> struct Staged {
       else *reinterpret_cast<u16*>(to) = sizeof(M) == 2 ? x : x ? 0 : 0xff80;
     }
   }
-  // Eight bytes of bool as bf16.
+  // Converts eight bytes of bool to bf16 biases.
   static BARACUDA_D uint4 spread(u32 low, u32 high) {
-    const auto ones = [](u32 x) { return (((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) >> 7 & 0x01010101u; };  // where not 0
+    // 1 in each byte that is not 0
+    const auto ones = [](u32 x) { return (((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) >> 7 & 0x01010101u; };
     const auto two = [](u32 x, u32 bytes) { return 0xff80ff80u - __byte_perm(x, 0, bytes) * 0xff80u; };
     const u32 a = ones(low), b = ones(high);
     return {two(a, 0x4140), two(a, 0x4342), two(b, 0x4140), two(b, 0x4342)};
   }
 };
 
-struct Unbiased {  // of a kernel without terms
+struct Unbiased {  // in place of Staged in a kernel without terms
   template <class Terms> BARACUDA_D Unbiased(const Terms&, void*) {}
 };
 
-// Whether an element is infinite or NaN.
+// Whether any packed element is infinite or NaN.
 template <class T, int N> BARACUDA_D bool any_odd(const u32 (&a)[N][4]) {
   using Pair = conditional<is_same<T, f16>, __half2, __nv_bfloat162>;
   const u32 zeros = 0;
@@ -159,15 +160,16 @@ template <class T, int N> BARACUDA_D bool any_odd(const u32 (&a)[N][4]) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {  // 0 times it is NaN
+    for (int e = 0; e < 4; ++e) {  // 0 times such an element is NaN
       sum[e % 2] = __hfma2(*reinterpret_cast<const Pair*>(&a[n][e]), *reinterpret_cast<const Pair*>(&zeros), sum[e % 2]);
     }
   }
   return ((*reinterpret_cast<const u32*>(&sum[0]) | *reinterpret_cast<const u32*>(&sum[1])) & 0x7fff7fffu) != 0;
 }
 
-// Scores of 16 keys (transposed) by 8 M queries, 8 FROM after the thread's first, to weights: s times what the soft cap
-// lets through, p16 those that dropout leaves. ahead: i + shift - j of the thread's first score.
+// Turns scores of 16 keys (transposed) by 8 M queries, 8 FROM after the thread's first, into weights: s becomes the
+// weight times the soft cap's derivative, p16 the weight after dropout. ahead: i + shift - j of the thread's first
+// score.
 template <class T, bool CAPPED, int FROM, int M, int N, class Terms, class Biases, class Far>
 BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Far& far, int i0, int key0,
                            const Mask& mask, const Terms& terms, const Biases& biases, float ahead) {
@@ -211,18 +213,18 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     p16[(FROM + n) / 2][n % 2 * 2 + 1] = pack_pair<T>(x[n][2], x[n][3]);
   }
 }
-// All of them, 8 N queries from i0. kept: bits of dropout (terms.cuh).
+// The same for all 8 N queries from i0. kept: bits of the weights that dropout keeps (terms.cuh).
 template <class T, int N, class Terms, class Biases, class Far>
 BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Far& far, int i0, int key0,
                       const Mask& mask, const Terms& terms, const Biases& biases, float ahead) {
-  if (terms.capped()) {  // in parts: tanh must be kept beside the weight
+  if (terms.capped()) {  // in parts, as tanh is kept beside the weight
     weigh_some<T, true, 0, min(N, 4)>(s, p16, kept, far, i0, key0, mask, terms, biases, ahead);
     if constexpr (N > 4) weigh_some<T, true, 4, N - 4>(s, p16, kept, far, i0, key0, mask, terms, biases, ahead);
   } else {
     weigh_some<T, false, 0, N>(s, p16, kept, far, i0, key0, mask, terms, biases, ahead);
   }
 }
-// dy v to ds = s (kept dy v again - delta), also as fragments. The thread's first score is that of query i and key j.
+// Turns dy v into ds = s (kept dy v again - delta), also packed. (i, j): query and key of the thread's first score.
 template <class T, int N, class Terms>
 BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s)[N][4], u32 kept, const Stats* stats,
                        int i0, int key0, const Mask& mask, const Terms& terms, int i, int j) {
@@ -250,11 +252,12 @@ BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s
   }
 }
 
-// Weights on their way to ds are f16 whatever T is, 2^8 of them a unit: three more bits than bf16, down to weights of 2^-22.
+// Weights are passed on for ds as f16 whatever T is, in units of 2^-8: three more bits than bf16, and weights down to
+// 2^-22.
 constexpr float weight_unit = 256.0f, log2_weight_unit = 8.0f;
 
-// Weights of 64 queries under a soft cap and ALiBi, in that unit: p16 for dv, and w16, times what the soft cap lets through,
-// for ds. of, far and ahead: as weigh_and_differ has them.
+// Weights of 64 queries under a soft cap and ALiBi, in that unit: p16 for dv, and w16, times the soft cap's derivative,
+// for ds. of, far and ahead are those of weigh_and_differ.
 template <class T, bool CAPPED, class Terms, class Far>
 BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)[8][4], const Stats* of, const Far& far,
                             const Terms& terms, float ahead) {
@@ -279,12 +282,12 @@ BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)
   }
 }
 
-// weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first two queries; far: of the tile; ahead:
-// i + shift - j of its first score.
+// weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first two queries; far: of the tile;
+// ahead: i + shift - j of its first score.
 template <class T, bool CAPPED, class Terms, class Far>
 BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
                                  int from, const Stats* of, const Far& far, const Terms& terms, float ahead) {
-  constexpr int PART = 2;  // at a time
+  constexpr int PART = 2;  // eights of queries at a time
 #pragma unroll
   for (int first = from; first < from + 4; first += PART) {
     float t[PART][4], x[PART][4];

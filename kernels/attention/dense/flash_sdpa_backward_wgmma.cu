@@ -1,24 +1,28 @@
-// flash_sdpa_backward_wgmma    what flash_sdpa_backward_mma computes, by the same walk, turns and order of sums, on wgmma:
-//   masks and dropout (the rest: flash_sdpa_backward_pipelined and _relay).
+// flash_sdpa_backward_wgmma    the gradients of flash_sdpa_backward_mma (formula there) on wgmma, for masks and
+//   dropout; all else goes to flash_sdpa_backward_pipelined and _relay.
 //
-// A block is two warpgroups. Tiles in shared memory are panels of 64 columns; the tensor cores read every operand there
-// but p and ds, which as left operands of dv and dk stay in registers. A group has 64 keys of its own and all columns of
-// their dk and dv; with SPLIT 2 both groups share 64 keys, each with half of the queries of a score tile and half of the
-// columns, and p and ds come back from shared memory. Units of dq alternate between the groups.
+// Schedule. A block is two warpgroups with one tile of keys; it walks the tiles of queries as flash_sdpa_backward_mma
+// does. Tiles in shared memory are panels of 64 columns. The tensor cores read every operand there but p and ds, which
+// as left operands of dv and dk stay in registers. With SPLIT 1 a group has 64 keys of its own and all columns of their
+// dk and dv. With SPLIT 2 both groups share 64 keys, each with half of the queries of a score tile and half of the
+// columns of dk and dv, and p and ds go through shared memory. Products of dq alternate between the groups.
 //
-// A step has one barrier (with STAGES 2 two, and one where a turn is taken) and no product in flight at its end: the
-// assembler serialises all products of a loop that carries one over. Exponentials run under dy v, ds under dv, the barrier
-// under dk. Whose turn it is was looked up a step ahead, and passing it on waits for additions that were made a step before;
-// loads that it would wait for too start after it (H200, head_dim 64 and 128: 4 and 5 % of the time). With STAGES 2 the next
-// tile is loaded under the scores, and the turn awaited under dv, dk and dq (head_dim 256, 4096 keys, causal: from 252 to 269
-// TFLOP/s, in any order from 303 to 339).
+// A step has one barrier (with STAGES 2 two, and one more where a turn is taken) and ends with no product in flight, as
+// the assembler serialises the products of a loop that carries one over. Exponentials overlap the product dy v, ds
+// overlaps dv, the barrier overlaps dk. The turn is looked up one step ahead and passed on one step late, when its
+// additions are long done; loads start after it, as it would wait for them too. With STAGES 2 the next tile is loaded
+// during the scores, and the turn is awaited during dv, dk and dq.
+//
+// Order of sums: that of flash_sdpa_backward_mma, by this kernel's tiles. Measurements:
+// docs/design/attention-backward.md.
 #include "attention/dense/flash_sdpa_backward_terms.cuh"
 #include <baracuda/wgmma.cuh>
 
 namespace baracuda {
 namespace attention {
 
-constexpr u64 k_within = 32 >> 4, k_across = 2048 >> 4;  // 16 elements along k, in a descriptor
+// in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
+constexpr u64 k_within = 32 >> 4, k_across = 2048 >> 4;
 
 // d = x y^T over D columns: 64 rows of x (panels of X_ROWS), 8 N rows of y (panels of Y_ROWS).
 template <class T, int D, int X_ROWS, int Y_ROWS, int N> BARACUDA_D void start_scores(float (&d)[N][4], u64 x, u64 y) {
@@ -36,9 +40,10 @@ template <class T, int D, int SPLIT, int STAGES, class Where, int TERMS, class P
 BARACUDA_D void flash_gradients_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = 256, KEYS = 128 / SPLIT, QUERIES = 64, TILE = QUERIES * D, SLAB = QUERIES / SPLIT;
-  constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;         // columns of dk and dv, a group
-  constexpr int WIDTH = D == 64 ? 32 : 64, UNITS = D / WIDTH;  // of dq, alternating between the groups
-  constexpr int SCORES = SPLIT * KEYS * QUERIES, SETS = STAGES == 3 ? 2 : 1;  // sets of ds (and p)
+  constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;         // columns of dk and dv of a group
+  // columns of dq in one product, alternating between the groups
+  constexpr int WIDTH = D == 64 ? 32 : 64, UNITS = D / WIDTH;
+  constexpr int SCORES = SPLIT * KEYS * QUERIES, SETS = STAGES == 3 ? 2 : 1;  // stages of ds (and p)
   constexpr u32 SIZE = sizeof(T);
   static_assert(D % (64 * SPLIT) == 0 && UNITS % 2 == 0, "the groups have as many panels and units");
   static_assert(STAGES == 2 || STAGES == 3, "a tile is loaded a step ahead");
@@ -63,8 +68,9 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   cp_async_commit();
 
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  const int group = D == 64 ? warpgroup() : warp / 4;  // H200: 2 to 5 % faster at 64 than the other, 4 to 5 % slower past it
-  const int key0 = (SPLIT == 1 ? warp : warp % 4) * 16, i0 = SPLIT == 1 ? 0 : group * SLAB;  // of the warp's scores
+  const int group = D == 64 ? warpgroup() : warp / 4;  // whichever measured faster at that D
+  // first key and query of the warp's scores
+  const int key0 = (SPLIT == 1 ? warp : warp % 4) * 16, i0 = SPLIT == 1 ? 0 : group * SLAB;
   const int panel0 = SPLIT == 1 ? 0 : group * OWN;
   const u64 key = wgmma_operand(keys), mine = key + (SPLIT == 1 ? group * (64 * 8) : 0);  // the group's keys
   const u64 query = wgmma_operand(queries), score = wgmma_operand(scores);
@@ -96,12 +102,12 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     }
   };
 
-  Walk now{block.last, 0}, ahead = now;  // the step, and the one to load
+  Walk now{block.last, 0}, ahead = now;  // the current step, and the one to load
   int stage = 0, loaded = 0;
   u32 set = 0;
   const auto load_ahead = [&] {
     if (ahead.at < block.first) {
-      if (TERMS == 2) cp_async_commit();  // which the wait for a mask counts
+      if (TERMS == 2) cp_async_commit();  // an empty group, as waits for a mask count groups
       return;
     }
     const i64 q0 = static_cast<i64>(ahead.at) * QUERIES;
@@ -121,7 +127,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   u32 p16[SLAB / 16][4], ds16[SLAB / 16][4];
   const bool ordered = p.dq != nullptr && !p.any_order;
   Walk before{-1, 0};
-  u32 glance = 0;  // thread 0: whose turn it was when this step was the next
+  u32 glance = 0;  // of thread 0: the turn as read one step ahead
   load_ahead();
   cp_async_wait<0>();
   wgmma_publish();
@@ -150,7 +156,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     [[maybe_unused]] u32 kept = 0;
     if constexpr (TERMS == 2) {
       if (terms.drops()) kept = terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j));
-      cp_async_wait<1>();  // for the mask, not for the tile after
+      cp_async_wait<1>();  // the mask's copies, not those of the next tile
       if (terms.masked() && !(biases.same && before.at >= 0)) biases.put(now.at * QUERIES + i0, warp_j);
     }
     wgmma_wait<1>();
@@ -205,12 +211,13 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     if (SPLIT == 1 && ordered && threadIdx.x == 0 && glance != turn) await_turn(counter_at(p, block, now), turn);
     if (STAGES == 3) cp_async_wait<0>();
     wgmma_publish();
-    __syncthreads();  // ds is there, and with STAGES 3 the next tile; all are done with the tile before
+    __syncthreads();  // ds is written, with STAGES 3 the next tile is loaded, and all have read the tile before
     const auto look_ahead = [&] {
       enter(next);
       if (STAGES == 3) load_ahead();
     };
-    // Before additions, which the fence would wait for; beside products NVRTC 12.9 crashes on it.
+    // Waits for the next tile: before the additions to dq, which the fence would wait for. Among the products NVRTC
+    // 12.9 crashes on it.
     const auto tile_came = [] {
       if (STAGES == 3) return;
       cp_async_wait<0>();
@@ -280,7 +287,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     hold(dv[w]);
   }
   cp_async_wait<0>();
-  __syncthreads();  // all are done with k and v
+  __syncthreads();  // all have read k and v
   if (ordered && before.at >= 0 && threadIdx.x == 0) {
     pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
   }

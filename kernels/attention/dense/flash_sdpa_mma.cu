@@ -1,13 +1,13 @@
-// flash_sdpa_mma    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
-//   With TERMS also what terms.cuh and, for TERMS 2, runs.cuh add to s or hide of it, each term a branch that all threads
-//   take alike.
+// flash_sdpa_mma    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j] With
+//   TERMS also the terms of terms.cuh, with TERMS 2 the masks and dropout of runs.cuh; each is a branch that all
+//   threads take alike.
 //
-// One block a tile of queries of one head, q, k and v in swizzled shared memory by cp.async, both products on
-// mma.sync m16n8k16. A warp owns 16 MT rows of the tile: scores and outputs stay in its registers, and a score tile is
-// the second product's A operand as it stands, rounded to T. STAGES 1 keeps one tile of keys and one of values, each
-// loaded while the other is multiplied; STAGES 2 keeps two of each and loads a whole tile ahead (one barrier a tile).
-// Tiles of keys that no query of the block sees are not visited. The order of every sum is fixed by (element, D) and by
-// where the tiles start, so neither the batch nor alignment changes a bit.
+// A block has a tile of queries of one head; q, k and v come to swizzled shared memory by cp.async, and both products
+// are mma.sync m16n8k16. A warp owns 16 MT rows of the tile: scores and outputs stay in its registers, and a score
+// tile, rounded to T, is already the A operand of the second product. STAGES 1 has one tile of keys and one of values,
+// each loaded while the other is multiplied; STAGES 2 has two of each and loads a whole tile ahead, with one barrier a
+// tile. Tiles of keys that no query of the block sees are skipped. The order of every sum is fixed by (element, D) and
+// by where the tiles start, so neither the batch nor alignment changes a bit.
 #include "attention/flash.cuh"
 #include <baracuda/opaque.cuh>
 #include "attention/paged.cuh"
@@ -19,9 +19,10 @@ template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, bool WIDE, cl
 BARACUDA_D void flash_sdpa_mma(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * MT * 16, TILE = KEYS * D;
-  constexpr int DV = min(D, 256), VALUES = KEYS * DV;  // past 256 columns blockIdx.y says which 256 of v a block takes
+  constexpr int DV = min(D, 256), VALUES = KEYS * DV;  // past 256 columns blockIdx.y selects 256 columns of v
   using Order = conditional<TERMS == 2, tile::Runs<KEYS>, tile::InPlace>;
-  const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
+  // one kernel for aligned and unaligned rows where masks dominate the time
+  const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;
   BARACUDA_DYNAMIC_SMEM(T, queries);       // [ROWS][D], at the end the outputs
   T* const keys = queries + ROWS * D;      // [STAGES][KEYS][D]
   T* const values = keys + STAGES * TILE;  // [STAGES][KEYS][DV]
@@ -30,7 +31,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const Work work = Where::template find<ROWS>(p);
   if (Where::surplus && work.query_len == 0) return;
   const T* const q = work.template queries<T>(p.q, p.stride[0]);
-  // Look-ups ahead take 64 bytes a key; some devices have no more than 99 KB.
+  // Looking pages up ahead takes 64 bytes a key; some devices have no more than 99 KB.
   constexpr int AHEAD = 2 * (ROWS * D + STAGES * (TILE + VALUES)) + 64 * KEYS <= 99 * 1024 ? KEYS : 0;
   typename Where::template Keys<P, AHEAD> source(p, work);
   const auto k = source.template keys<T>(), v = source.template values<T>().columns(col0);
@@ -39,7 +40,8 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
 
   const Span<ROWS> span(p, work);
   const int key_len = span.key_len;
-  const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);  // for this warp, and for the block
+  // end of the keys that this warp sees, and that the block sees
+  const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);
   const conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
   const float c = terms.c;
   bool can_hide = span.bounded;
@@ -72,15 +74,15 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   Rows<T, DV, MT, KEYS, TERMS == 2> r;
   typename decltype(r)::Found found;
   if constexpr (TERMS != 0) r.begin_with(terms);
-  // Whether all is done again with care, because something was suspicious: weights by differences of scores, and with TERMS 2
-  // values searched for what 0 times is not 0, as without they always are.
+  // Whether all is computed again with care, because a result was suspicious: weights by differences of scores, and
+  // with TERMS 2 a search for infinite and NaN values, which other TERMS always make.
   bool careful = false;
 
-  // A tile of keys: `begin` before the scores, `middle` before the values are read.
+  // Steps of the pipeline for a tile of keys: `begin` before the scores, `middle` before the values are read.
   int stage = 0;
   const auto begin = [&](int k0) {
     cp_async_wait<0>();
-    __syncthreads();  // this tile is there, and all are done with the one before
+    __syncthreads();  // this tile is loaded, and all have read the one before
     source.template step<KEYS>(k0);
     if (STAGES == 1) {
       load_values(k0, 0);
@@ -93,7 +95,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const auto middle = [&](int k0) {
     if (STAGES == 2) return;
     cp_async_wait<0>();
-    __syncthreads();  // the values are there, and all are done with the keys
+    __syncthreads();  // the values are loaded, and all have read the keys
     if (k0 + KEYS < last) load_keys(k0 + KEYS, 0);
     cp_async_commit();
   };
@@ -139,14 +141,14 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       multiply<T, DV, MT, KEYS>(r.acc, r.weights, value, value_at);
     }
 #pragma unroll 1
-    for (; k0 < last; k0 += KEYS, stage ^= STAGES - 1) {  // tiles that only warps further down see
+    for (; k0 < last; k0 += KEYS, stage ^= STAGES - 1) {  // tiles that only later warps see
       begin(k0);
       middle(k0);
       if (odd()) clear();
     }
     if (careful || !__syncthreads_or(TERMS == 2 ? r.suspicious() : r.astray())) break;
     careful = true;
-    k0 = forgotten(span.template first<KEYS>());  // or the first tile's dropout would be computed before
+    k0 = forgotten(span.template first<KEYS>());  // recomputed, or the compiler hoists the first tile's dropout
     stage = 0;
     r.clear();
     if constexpr (TERMS != 0) r.begin_with(terms, true);
@@ -157,7 +159,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   }
 
   cp_async_wait<0>();
-  if (none) __syncthreads();  // the copies of q, by other threads, must not meet the outputs
+  if (none) __syncthreads();  // other threads' copies of q must not meet the outputs
   float* const lse = p.lse == nullptr || col0 != 0 ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
   const float unit = careful ? terms.natural : ln_2<float>;
   r.template finish<tile::Rows<DV>>(mine, 0, lse, rows - row0, terms.again, unit);

@@ -1,25 +1,22 @@
 // flash_sdpa_pipelined    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
-//   With TERMS also what terms.cuh adds to s, but masks and dropout: those are flash_sdpa_wgmma's.
+//   With TERMS also the soft cap, ALiBi and sinks of terms.cuh; masks and dropout go to flash_sdpa_wgmma.
 //
-// A block is a warpgroup that loads and two that multiply, each 64 of 128 queries. The loader copies queries, and tile after
-// tile keys and values, each into two places (queries past head_dim 128 into one), and waits for no copy; it goes on to the
-// block's next queries while the others finish with the last. Which those are one of its threads finds out near the end of
-// the queries before, by a ticket where they differ in work, and leaves them in shared memory with what their groups see of
-// the keys. A group starts the scores of a tile before the product with the values of the tile before, and its softmax runs
-// beside that product. Where there are two places the next queries' first scores run beside the last product, and outputs
-// are stored beside them. Up to head_dim 128 groups take turns at starting products, so that one's softmax runs beside the
-// other's products. Tiles are walked from the last one that a query sees to the first: ALiBi's highest scores come first,
-// and only the first tile walked may be short. A group passes by the tiles that none of its own queries sees. Order of sums
-// fixed as in flash_sdpa_mma, by this kernel's tiles.
+// Schedule. A block is a producer warpgroup and two consumer warpgroups, each with 64 of the tile's 128 queries. The
+// producer copies queries and, tile after tile, keys and values, each into two stages (queries past head_dim 128 into
+// one), and never waits for a copy; it goes on to the block's next queries while consumers finish the last. Near the
+// end of one tile of queries, one of its threads finds the next (by a ticket where tiles differ in work) and leaves it
+// in shared memory with the keys that each consumer sees of it. A consumer starts the scores of a tile before the
+// product with the values of the tile before, so that its softmax overlaps that product. With two stages of queries the
+// first scores of the next queries overlap the last product, and outputs are stored during both. Up to head_dim 128
+// consumers take turns at starting products (ping-pong), so that the softmax of one overlaps the products of the other.
+// Tiles are walked from the last one that a query sees to the first: the highest scores of ALiBi come first, and only
+// the first tile walked may be partial. A consumer skips tiles that none of its own queries sees.
 //
-// H200, bf16, causal, TFLOP/s: two groups share what is loaded, for blocks of 64 queries, which load for themselves, read 9
-// TB/s from the L2 cache, all that it has (head_dim 128, 16384 tokens: 670, 583). At 1024 keys a quarter of a block's time
-// was between queries; with their work found ahead, no lag of loads and 16-byte stores from registers head_dim 128 makes 414
-// instead of 366 and 256 423 instead of 340. Tickets are taken a tile before they are needed: taken at the queries before,
-// they left blocks without work at the end (16384 tokens, head_dim 256: 803, 700).
+// 0 times an infinite or NaN value is NaN, but a masked value must add nothing: a warp whose sums look odd, or
+// overflowed, computes its rows again by walk_with_care.
 //
-// 0 times an infinite or NaN value is NaN, but a masked one adds nothing: a warp whose sums look odd, or where they overflowed,
-// does all again with care.
+// Order of sums: over a row's keys as in flash_sdpa_mma, fixed by (element, D) and by where this kernel's tiles start.
+// Measurements: docs/design/attention-forward.md.
 #include "attention/flash_wgmma.cuh"
 #include "attention/paged.cuh"
 #include <baracuda/pipeline.cuh>
@@ -27,13 +24,13 @@
 namespace baracuda {
 namespace attention {
 
-// A block's next queries, and of each group's 64 what they see.
+// A tile of queries of a block, and what the 64 queries of each consumer see of the keys.
 template <int GROUPS> struct Item {
   struct Part {
     int from, to;    // the keys that some query sees, from the start of a tile
-    int begin, end;  // tiles within these keys all of them see
+    int begin, end;  // tiles within these keys are seen whole by all of them
   };
-  Work work;  // without rows: there is no more
+  Work work;  // query_len 0: there is no more
   int rows, key_len, low, high, first, last, start;  // as Span has them
   bool bounded;
   Part part[GROUPS];
@@ -60,23 +57,23 @@ template <class T, int D, int KEYS, bool WIDE, class Where, int TERMS, class P>
 BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   using namespace attention;
   constexpr int LOADERS = 128, GROUPS = 2, WARPS = GROUPS * 4, ROWS = GROUPS * 64, TILE = KEYS * D;
-  constexpr bool TURNS = D <= 128;
-  constexpr int PLACES = D <= 128 ? 2 : 1;  // of queries
-  constexpr bool AHEAD = PLACES == 2;       // whether the next queries' first scores are made beside the last outputs
-  constexpr int LOOK = AHEAD ? 2 * KEYS : KEYS;  // before the last keys the next queries are found
-  constexpr int ITEMS = 4;                       // the loader finds work up to three ahead of what a group is at
-  constexpr int OF_LOADER = 72, OF_WORKER = (3 * 168 - OF_LOADER) / 2;  // of 168 registers at launch
-  enum Meeting { of_loaders = 1, of_group, of_turn = of_group + GROUPS };  // ids of barriers
+  constexpr bool PING_PONG = D <= 128;
+  constexpr int QUERY_STAGES = D <= 128 ? 2 : 1;  // stages of queries
+  constexpr bool AHEAD = QUERY_STAGES == 2;       // whether the first scores of the next queries overlap the last outputs
+  constexpr int LOOK = AHEAD ? 2 * KEYS : KEYS;  // distance from the last keys at which the next queries are found
+  constexpr int ITEMS = 4;                       // the producer finds work up to three items ahead of a consumer
+  constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;  // registers a thread; 168 at launch
+  enum Meeting { of_producers = 1, of_group, of_turn = of_group + GROUPS };  // named barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
-  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [PLACES] panels
-  T* const keys = queries + PLACES * ROWS * D;                                         // [2] tiles of panels
+  T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [QUERY_STAGES] panels
+  T* const keys = queries + QUERY_STAGES * ROWS * D;                                         // [2] tiles of panels
   T* const values = keys + 2 * TILE;                                                   // [2] tiles of panels
   T* const staged = values + 2 * TILE;                                                 // [WARPS] panels of 16 rows
-  __shared__ Barrier queries_there[PLACES], queries_free[PLACES], keys_there[2], keys_free[2], values_there[2], values_free[2];
+  __shared__ Barrier queries_there[QUERY_STAGES], queries_free[QUERY_STAGES], keys_there[2], keys_free[2], values_there[2], values_free[2];
   __shared__ Item<GROUPS> items[ITEMS];
 
   if (threadIdx.x == 0) {
-    for (int n = 0; n < PLACES; ++n) queries_there[n].make(LOADERS), queries_free[n].make(WARPS);
+    for (int n = 0; n < QUERY_STAGES; ++n) queries_there[n].make(LOADERS), queries_free[n].make(WARPS);
     for (int n = 0; n < 2; ++n) {
       keys_there[n].make(LOADERS), values_there[n].make(LOADERS);
       keys_free[n].make(WARPS), values_free[n].make(WARPS);
@@ -85,8 +82,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   __syncthreads();
 
   if (warpgroup() == 0) {
-    leave_registers<OF_LOADER>();
-    Round<PLACES> query_place;
+    leave_registers<PRODUCER_REGISTERS>();
+    Round<QUERY_STAGES> query_place;
     Round<2> key_place, value_place;
     using Source = typename Where::template Keys<P, KEYS>;
     const u32 count = static_cast<u32>(p.tiles * p.heads);
@@ -97,7 +94,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       if (!drawn) ticket = (even ? ticket : atomicAdd(static_cast<u32*>(p.ticket), 1u)) + gridDim.x;
       drawn = true;
     };
-    const auto draw_early = [&] {  // for find_next, as it takes as long as a tile
+    const auto draw_early = [&] {  // ahead of find_next, as the atomic takes as long as a tile
       if (threadIdx.x == 0) draw();
       __syncwarp();
     };
@@ -112,7 +109,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       }
       __syncwarp();
     };
-    const auto meet = [] { sync_threads<LOADERS>(of_loaders); };
+    const auto meet = [] { sync_threads<LOADERS>(of_producers); };
     const auto load_queries = [&](const Item<GROUPS>& item) {
       Barrier& there = queries_there[query_place.place()];
       queries_free[query_place.place()].wait(query_place.emptied());
@@ -137,7 +134,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       if (some) source.template begin<-KEYS>(start, meet);
       const int look = min(start, first + LOOK);
 #pragma unroll 1
-      for (int k0 = start; k0 >= first - KEYS; k0 -= KEYS) {  // a tile's values after the keys of the next
+      for (int k0 = start; k0 >= first - KEYS; k0 -= KEYS) {  // the values of a tile after the keys of the next
         if (some && k0 >= first) {
           keys_free[key_place.place()].wait(key_place.emptied());
           next_keys.copy(keys + key_place.place() * TILE, key_len - k0);
@@ -172,21 +169,21 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     return;
   }
 
-  take_registers<OF_WORKER>();
+  take_registers<CONSUMER_REGISTERS>();
   const int group = warpgroup() - 1, row0 = static_cast<int>(threadIdx.x - LOADERS) / warp_size * 16;
   GroupProducts<T, D, ROWS, KEYS> products(queries, keys, values, group);
   const auto await = [](Barrier& there, u32 parity) {
     there.wait(parity);
-    wgmma_publish();  // what came by cp.async
+    wgmma_publish();  // rows that cp.async brought
   };
   Rows<T, D, 1, KEYS> r;
   Round<2> key_place, value_place;
-  Round<PLACES> query_place;
+  Round<QUERY_STAGES> query_place;
   const auto take_turn = [&] {
-    if (TURNS) sync_threads<256>(of_turn + group);
+    if (PING_PONG) sync_threads<256>(of_turn + group);
   };
   const auto pass_turn = [&] {
-    if (TURNS) arrive_threads<256>(of_turn + (group + 1 == GROUPS ? 0 : group + 1));
+    if (PING_PONG) arrive_threads<256>(of_turn + (group + 1 == GROUPS ? 0 : group + 1));
   };
   const auto free_keys = [&] {
     keys_free[key_place.place()].arrive_as_warp();
@@ -196,7 +193,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     values_free[value_place.place()].arrive_as_warp();
     value_place.step();
   };
-  const auto pass_by = [&] {
+  const auto skip_tile = [&] {
     take_turn();
     pass_turn();
     keys_there[key_place.place()].wait(key_place.filled());
@@ -229,12 +226,12 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   if (group == 1) pass_turn();
 #pragma unroll 1
   for (u32 n = 0;; ++n) {
-    const Round<PLACES> its = query_place;
+    const Round<QUERY_STAGES> its = query_place;
     query_place.step();
-    const Round<PLACES> after = query_place;
-    const bool begun = AHEAD && key_place.count != value_place.count;  // whether there are the first scores
+    const Round<QUERY_STAGES> after = query_place;
+    const bool begun = AHEAD && key_place.count != value_place.count;  // whether the first scores are already in flight
     if (!begun) await(queries_there[its.place()], its.filled());
-    const Item<GROUPS>& item = items[n % ITEMS];  // read again where it is needed, which costs less than registers
+    const Item<GROUPS>& item = items[n % ITEMS];  // read again where needed, which costs less than registers
     const Work& work = item.work;
     if (work.query_len == 0) break;
     const int first = item.first, i0 = static_cast<int>(work.first) + row0;
@@ -261,7 +258,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     }
 
     int k0 = some ? item.start : -1;
-    bool fresh = true;  // outputs are still those of the queries before
+    bool fresh = true;  // outputs are still those of the last queries
     const auto walk = [&](auto kind) {  // from the first scores on
       using K = decltype(kind);
       const auto weigh = [&] {
@@ -283,7 +280,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         end_scores();
         weigh();
         hold(r.s[0]);
-        if (r.moved) {  // behind a branch: the assembler (13.0) moves a wait up to the last one before it
+        if (r.moved) {  // behind a branch: the assembler of 13.0 moves a wait up to the last one before it
           wgmma_wait<0>();
           hold(r.acc[0]);
           r.rescale();
@@ -293,8 +290,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         r.pack();
       }
     };
-    // The same by mma.sync, a warp for itself, from global memory. What of the values is not finite is left out, and then added
-    // by hand.
+    // The same by mma.sync, each warp by itself, from global memory. Values that are not finite are left out of the
+    // product and then added key by key.
     const auto walk_with_care = [&] {
       const int key_len = item.key_len, low = item.low, high = item.high, rows = item.rows, start = item.start;
       const typename Where::template Keys<P, 0> source(p, work);
@@ -350,8 +347,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
                      [&](int row, int key) { return key >= low - k0 + row0 + row && key < high - k0 + row0 + row; });
       }
     };
-    // Sums and lse are made beside the last product where no scores are: head_dim 256, 1024 tokens, causal, H100: 459 TFLOP/s
-    // instead of 437. wait() waits for it there.
+    // Writes outputs and lse. With one stage of queries, sums and lse are completed during the last product; wait()
+    // waits for it.
     const auto put = [&](const auto& wait, float unit = ln_2<float>) {
       float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
       const auto put_lse = [&] { r.put_lse(lse, item.rows - row0, unit); };
@@ -362,7 +359,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         wait();
       }
       T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
-      if constexpr (AHEAD) r.close(factors, terms.again);  // before the address of y it takes 58 bytes of local memory more
+      // after the address of y it takes 58 bytes of local memory more
+      if constexpr (AHEAD) r.close(factors, terms.again);
       const auto beside = [&] {
         if constexpr (AHEAD) put_lse();
       };
@@ -374,7 +372,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       }
     };
     if (!seen) {
-      for (; k0 >= first; k0 -= KEYS) pass_by();
+      for (; k0 >= first; k0 -= KEYS) skip_tile();
       queries_free[its.place()].arrive_as_warp();
       r.clear();
       if constexpr (TERMS != 0) r.begin_with(terms);
@@ -382,7 +380,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       continue;
     }
     if (!begun) {
-      for (; k0 >= mine.to; k0 -= KEYS) pass_by();
+      for (; k0 >= mine.to; k0 -= KEYS) skip_tile();
       start_scores(its.place());
       pass_turn();
       wgmma_wait<0>();
@@ -404,7 +402,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         take_turn();
       }
       wgmma_fence();
-      products.start_scores(r.s[0], after.place(), key_place.place());  // of anything where none begin
+      products.start_scores(r.s[0], after.place(), key_place.place());  // meaningless where no tile follows
       if (begins) pass_turn();
       wgmma_wait<1>();
       end_outputs();
@@ -418,7 +416,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         end_outputs();
       });
     }
-    for (; k0 >= first; k0 -= KEYS) pass_by();
+    for (; k0 >= first; k0 -= KEYS) skip_tile();
     if (__any_sync(all_lanes, r.astray() || (item.bounded && r.suspicious()))) {
       float kept[AHEAD ? KEYS / 8 : 1][4];  // the next scores, in local memory
 #pragma unroll
@@ -433,7 +431,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       }
     }
   }
-  if (group == 0) take_turn();  // what the other has passed and nobody took
+  if (group == 0) take_turn();  // the turn that the other consumer passed last
 }
 
 template <class T, class P> BARACUDA_D void clear_ticket(const P& p) {

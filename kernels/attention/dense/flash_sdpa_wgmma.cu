@@ -1,12 +1,13 @@
 // flash_sdpa_wgmma    y[i] = sum_j softmax_j(s[i,j]) v[j];   lse[i] = log sum_j exp(s[i,j]);   s = scale q[i] k[j]
-//   With TERMS also what terms.cuh and, for TERMS 2, runs.cuh add to s or hide of it.
+//   With TERMS also the terms of terms.cuh; with TERMS 2 the masks and dropout of runs.cuh too.
 //
-// flash_sdpa_mma on wgmma, for head_dim 64 and for masks and dropout; the rest is flash_sdpa_pipelined's. A warpgroup owns 64
-// queries of the block's tile, and the tensor cores read q, k and v from panels of 64 columns in shared memory. The scores of
-// a tile are started before the product with the values of the tile before, and its softmax runs beside that product. Keys
-// and values have two buffers each; a tile's values are loaded with the keys of the next one. Tiles are walked from the last
-// one that a query sees to the first: ALiBi's highest scores come first, and only the first tile walked may be short. Order of
-// sums fixed as in flash_sdpa_mma, by this kernel's tiles.
+// flash_sdpa_mma on wgmma, for head_dim 64 and for masks and dropout; all else goes to flash_sdpa_pipelined. A
+// warpgroup owns 64 queries of the block's tile, and the tensor cores read q, k and v from panels of 64 columns in
+// shared memory. The scores of a tile are started before the product with the values of the tile before, so that its
+// softmax overlaps that product. Keys and values have two stages each; the values of a tile are loaded with the keys of
+// the next. Tiles are walked from the last one that a query sees to the first: the highest scores of ALiBi come first,
+// and only the first tile walked may be partial. Order of sums: as in flash_sdpa_mma, fixed by (element, D) and by
+// where this kernel's tiles start. Measurements: docs/design/attention-forward.md.
 #include "attention/flash_wgmma.cuh"
 #include <baracuda/opaque.cuh>
 #include "attention/paged.cuh"
@@ -19,11 +20,13 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERM
 BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D;
-  constexpr bool HELD = D <= 128 && KEYS == 64;  // queries in registers: from shared memory they cost as much as the keys
+  // queries in registers: from shared memory they cost as much as the keys
+  constexpr bool QUERIES_IN_REGISTERS = D <= 128 && KEYS == 64;
   static_assert(TERMS == 2 || D == 64, "others are flash_sdpa_pipelined's");
   using InTile = tile::Panels<KEYS>;
   using Order = conditional<TERMS == 2, tile::Runs<KEYS>, tile::InPlace>;
-  const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;  // one kernel for both where speed is not all
+  // one kernel for aligned and unaligned rows where masks dominate the time
+  const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels
   T* const keys = queries + ROWS * D;  // [2] tiles of panels
@@ -49,7 +52,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const auto load_values = [&](int k0, int slot, bool wide) {
     tile::copy_panels<KEYS, D, THREADS, Order>(values + slot * TILE, v.from(k0), key_len - k0, p.d_v, wide);
   };
-  const auto arrive = [&] {  // all that was loaded is there, and all are done with what is loaded over next
+  const auto arrive = [&] {  // all loads are complete, and all have read what is loaded over next
     cp_async_wait<0>();
     wgmma_publish();
     __syncthreads();
@@ -71,19 +74,19 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   typename decltype(r)::Found found;
   if constexpr (TERMS != 0) r.begin_with(terms);
   const GroupProducts<T, D, ROWS, KEYS> products(queries, keys, values, TERMS == 1 ? warp / 4 : warpgroup());
-  u32 held[HELD ? D / 16 : 1][4];  // the warp's queries
+  u32 held[QUERIES_IN_REGISTERS ? D / 16 : 1][4];  // the warp's queries
   const auto start_scores = [&](int slot) {
-    if constexpr (HELD) {
+    if constexpr (QUERIES_IN_REGISTERS) {
       products.start_scores(r.s[0], held, slot);
     } else {
       auto now = products;
-      now.query = forgotten(now.query);  // or every d's would be kept, in local memory
+      now.query = forgotten(now.query);  // or the descriptor of every d is kept, in local memory
       now.start_scores(r.s[0], 0, slot);
     }
   };
   const auto start_outputs = [&](int slot) { products.start_outputs(r.acc[0], r.weights[0], slot); };
   const auto read_queries = [&] {
-    if constexpr (HELD) {
+    if constexpr (QUERIES_IN_REGISTERS) {
 #pragma unroll
       for (int d = 0; d < D; d += 16) {
         tile::Reader<64, false>(queries + d / 64 * (ROWS * 64) + row0 * 64).read(held[d / 16], 0, d % 64);
@@ -93,7 +96,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const auto cut = [&](int k0) {
     if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
   };
-  bool careful = false;  // all is done again with care, because something was suspicious or astray
+  bool careful = false;  // all is computed again with care, because a result was suspicious or astray
   const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
     if (TERMS == 2 ? !careful : !span.bounded || !span.template cuts<KEYS>(k0)) return;
     if (!has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
@@ -108,7 +111,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     __syncthreads();
   };
 
-  // Ends when the scores are there, the outputs of the tile before under way, and beside() is done.
+  // Returns when the scores are done, the outputs of the tile before are in flight, and beside() is done.
   const auto start_both = [&](int slot, const auto& beside) {
     hold(r.weights[0]);
     hold(r.acc[0]);
@@ -120,7 +123,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     hold(r.s[0]);
     hold(held);
   };
-  const auto end_outputs = [&] {  // behind a branch: the assembler (13.0) moves a wait up to the last one before it
+  const auto end_outputs = [&] {  // behind a branch: the assembler of 13.0 moves a wait up to the last one before it
     hold(r.s[0]);
     if (r.moved) {
       wgmma_wait<0>();
@@ -165,8 +168,8 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     int k0 = start - KEYS, slot = 1;
 #pragma unroll 1
     for (; k0 >= first; k0 -= KEYS, slot ^= 1) {
-      // First of all, as it takes longest; beside the products where it looks rows up (H200, head_dim 128: first 523 TFLOP/s,
-      // beside 512, but of pages 0.75 of that instead of 0.68).
+      // Loads go first, as they take longest; but after the start of the products where the source looks rows up (both
+      // measured: docs/design/attention-forward.md).
       const auto load = [&] {
         next_values.copy(values + slot * TILE);
         if (k0 > first) next_keys.copy(keys + (slot ^ 1) * TILE);
@@ -186,11 +189,11 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     settle(first, slot ^ 1);
     add_outputs(slot ^ 1);
   };
-  // TERMS 2: a loop for each of the common kinds, because code that is jumped over costs time too (H200, head_dim 128: 0.73
-  // of the plain kernel's rate with all kinds in one loop, none of them used). It begins with weights of 0 for a tile of
-  // zeros, so that the first tile is one like the others. Values are not searched for what 0 times is not 0.
-  struct Dropout {};   // alone
-  struct AnyTerms {};  // else M is the element of a mask that is alone
+  // TERMS 2: a loop for each of the common kinds, as code that is jumped over costs time too. A sweep begins with
+  // weights of 0 for a tile of zeros, so that the first tile is like the others. It does not search values for infinite
+  // and NaN ones.
+  struct Dropout {};   // dropout alone
+  struct AnyTerms {};  // any combination; a kernel for a mask alone is named by its element M
   const auto sweep = [&](auto kind, int end) {
     using M = decltype(kind);
     constexpr bool DROPS = is_same<M, Dropout>, ANY = is_same<M, AnyTerms>, DENSE = !DROPS && !ANY;
@@ -230,11 +233,12 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   if constexpr (TERMS == 2) {
     const bool fast = wide && first < last, alone = !terms.capped() && !terms.sloped();
     const bool dense = alone && terms.masked() && terms.dense && !terms.drops();
-    const int end = dense ? min(last, key_len / KEYS * KEYS) : last;  // of what a sweep takes: whole tiles
+    // end of the keys that a sweep takes in whole tiles
+    const int end = dense ? min(last, key_len / KEYS * KEYS) : last;
     int low = first >= last ? start + KEYS : !fast ? first : dense ? max(first, end) : last;
     for (;; low = first, careful = true) {
 #pragma unroll 1
-      for (int k0 = start; k0 >= low; k0 -= KEYS) {  // any tiles
+      for (int k0 = start; k0 >= low; k0 -= KEYS) {  // tiles that no sweep takes
         __syncthreads();
         load_keys(k0, 0, wide);
         load_values(k0, 0, wide);
@@ -273,7 +277,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   } else if (first < last) {
     with_kind_of<TERMS, WIDE>(p, walk);
     careful = __syncthreads_or(r.astray());
-    if (careful) {  // again, a tile after the other
+    if (careful) {  // again, one tile after the other
       const typename Where::template Keys<P, 0> any(p, work);
       r.clear();
       if constexpr (TERMS != 0) r.begin_with(terms, true);
@@ -298,15 +302,16 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       }
     }
   }
-  cp_async_wait<0>();  // of what nobody waited for
+  cp_async_wait<0>();  // the copies that nobody waited for
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
   T* const y = work.template outputs<T>(p.y, p.stride[3], row0);
   float factors[1][2];
   r.close(factors, terms.again);
   const auto put_lse = [&] { r.put_lse(lse, rows - row0, careful ? terms.natural : ln_2<float>); };
   if (wide) {
-    __syncthreads();  // none read or copy queries any more
-    T* const stage = queries + forgotten(static_cast<int>(threadIdx.x)) / warp_size * (16 * 64);  // or it takes a register early
+    __syncthreads();  // all have read queries and finished copying
+    // recomputed here, or it takes a register early
+    T* const stage = queries + forgotten(static_cast<int>(threadIdx.x)) / warp_size * (16 * 64);
     put_staged<D / 64, ROWS * 64>(stage, y, p.stride[3][2], rows - row0, p.d_v, r.acc[0], factors[0], put_lse);
   } else {
     r.put(y, p.stride[3][2], rows - row0, p.d_v, factors);

@@ -1,10 +1,10 @@
 // sdpa    attn = softmax(softcap(scale q kᵀ) + mask, causal); y = drop(attn) v: the weights in memory.
 //
-// The two products are cuBLAS's or products.cuh's; sdpa_rows and sdpa_long stand between them. They read a row of scores
-// (scale q kᵀ, rounded to T), and write it capped or masked where that was asked for, the weights, and the weights after
-// dropout. A row may be written over the scores it is read from: each thread writes what it alone has read. sdpa_rows
-// holds the row in registers, sdpa_long (a block a row) goes over it twice, its sum online. A sum runs over a thread's
-// chunks in order, within a chunk as a tree, then up the tree of threads.
+// The two products are cuBLAS's or products.cuh's; sdpa_rows and sdpa_long stand between them. They read a row of
+// scores (scale q kᵀ, rounded to T) and write, where asked for, the capped or masked scores, the weights, and the
+// weights after dropout. A row may be written over the scores it is read from: each thread writes only what it has
+// read. sdpa_rows holds the row in registers; sdpa_long (a block for each row) passes over it twice, with an online
+// softmax. A sum is taken as a tree within a chunk, in order over a thread's chunks, then as a tree over the threads.
 #include "attention/dense/sdpa.cuh"
 
 namespace baracuda {
@@ -38,7 +38,7 @@ template <class T, bool FULL, bool DROP, class P> struct RowWork {
   const P& p;
   i64 linear;
   bool exists;
-  int end, limit, needed;  // keys there are, those this query may see, and those whose scores are read; 0 without a row
+  int end, limit, needed;  // existing keys, keys this query may see, and keys whose scores are read; 0 without a row
   const T* source;
   T *scores, *attn, *weights;
   i64 mask_at;
@@ -59,7 +59,7 @@ template <class T, bool FULL, bool DROP, class P> struct RowWork {
 
   BARACUDA_D void read(RowChunk<T>& out, int col) const { sdpa::read(out, source, col, needed, p.wide & 1); }
 
-  // Capped and masked, -inf where a key is not seen and beyond the row.
+  // The chunk's scores, capped and masked: -inf where a key is not seen and beyond the row.
   template <bool WRITE> BARACUDA_D Values<T> masked(const RowChunk<T>& raw, int col) const {
     Values<T> x = unpack_chunk(raw);
     if (FULL && p.softcap > 0.0) {

@@ -1,8 +1,9 @@
 #pragma once
 // sdpa       rows of a score matrix [batch, heads, queries, keys] in memory: chunks of 16 bytes, dropout.
 //
-// A row belongs to a group of G threads (softmax/row_groups.cuh): chunk c to thread c % G, G by the row's length and
-// element alone. P has query_len, key_len, num_heads (i64), keep_from (i64) and keep_scale, seed() and offset().
+// A row belongs to a group of G threads (softmax/row_groups.cuh), chunk c to thread c % G; G depends on the row's
+// length and the element alone. P has query_len, key_len, num_heads (i64), keep_from (i64) and keep_scale, seed() and
+// offset().
 #include "gemm/products.cuh"
 #include "softmax/row_groups.cuh"
 #include <baracuda/philox.cuh>
@@ -11,8 +12,8 @@ namespace baracuda::sdpa {
 
 template <class T> using Values = Vec<acc_t<T>, row_vec<T>>;
 
-// Blocks go over the rows from the last: those that the product before has just written, and the product behind begins
-// with the first.
+// Blocks take the rows from the last to the first: the product before has just written the last ones, and the product
+// after begins with the first, so both find them in the L2 cache.
 BARACUDA_D i64 block() { return static_cast<i64>(gridDim.x) - 1 - blockIdx.x; }
 
 template <class T> BARACUDA_D void read(RowChunk<T>& out, const T* row, int col, int end, bool wide) {
@@ -28,8 +29,9 @@ template <class T> BARACUDA_D void write(T* row, int col, int end, const Values<
   else store_vec<T, row_vec<T>, false>(row + col, out, end - col);
 }
 
-// Bit k: whether dropout keeps the element of column col + k. Element e of the matrix draws element e of the Philox stream,
-// and is kept where its 24-bit word is at least keep_from = ceil(p 2^24): where its uniform is at least p.
+// Bit k: whether dropout keeps the element of column col + k. Element e of the matrix has number e of the Philox
+// stream; it is kept where its 24-bit word is at least keep_from = ceil(p 2^24), that is, where its uniform number is
+// at least p.
 template <class T, class P> BARACUDA_D u32 keep_bits(const P& p, u64 seed, u64 offset, i64 row, int col) {
   u32 words[row_vec<T>], bits = 0;
   philox_words<row_vec<T>>(seed, offset, static_cast<u64>(row) * static_cast<u64>(p.key_len) + col, words);
@@ -48,7 +50,7 @@ template <class T, class P> BARACUDA_D Values<T> drop(const P& p, u32 bits, cons
 
 enum Mask { mask_none = 0, mask_element = 1, mask_f32 = 2, mask_bool = 3 };
 
-// Whether key `col` is hidden from a row whose mask starts at `at`. P as that of sdpa_mend.
+// Whether key `col` is hidden from a row whose mask starts at `at`. P is that of sdpa_mend.
 template <class T, class P> BARACUDA_D bool hidden(const P& p, i64 at, i64 row, i64 col) {
   if (p.causal && col > row + p.shift) return true;
   const i64 place = at + col * p.mask_stride[3];
@@ -61,8 +63,9 @@ template <class T, class P> BARACUDA_D bool hidden(const P& p, i64 at, i64 row, 
 
 namespace baracuda {
 
-// y = alpha * weights values, where a product made it NaN: once more, in the order of the keys, and without those that are
-// hidden, or with by_zero those whose weight is 0. A thread a piece of 16 bytes; nearly always it only looks.
+// Recomputes y = alpha * weights values where a product made it NaN: in the order of the keys, without those that are
+// hidden, or with by_zero without those whose weight is 0. A thread takes a piece of 16 bytes and nearly always only
+// tests it.
 template <class T, class P> BARACUDA_D void sdpa_mend(const P& p) {
   using A = acc_t<T>;
   constexpr int V = vec_elems<T>;

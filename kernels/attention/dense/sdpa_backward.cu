@@ -1,10 +1,10 @@
 // sdpa_backward    dp = drop(dy vᵀ);  ds = attn (dp - Σ attn dp), times 1 - tanh²(scores / softcap) under a softcap;
 //   dq = scale ds k;  dk = scale dsᵀ q;  dv = drop(attn)ᵀ dy;  dmask = ds before the softcap, summed over broadcast axes.
 //
-// The products are cuBLAS's or products.cuh's. Between them sdpa_backward_rows and sdpa_backward_long turn dp into ds in
-// its own memory, as sdpa.cu's kernels do: the sum of a row over a thread's chunks in order, within a chunk as a tree,
-// then up the tree of threads. sdpa_dmask sums rows of ds in their order, in parts whose sums sdpa_dmask_finish adds in
-// their order; where keys are broadcast, too, a thread adds its columns of every row, then the tree of threads.
+// The products are cuBLAS's or products.cuh's. Between them sdpa_backward_rows and sdpa_backward_long turn dp into ds
+// in place, as the kernels of sdpa.cu do: a row's sum is a tree within a chunk, in order over a thread's chunks, then a
+// tree over the threads. sdpa_dmask sums rows of ds in order, in parts that sdpa_dmask_finish adds in order; where keys
+// are broadcast too, a thread adds its columns of every row, and then the threads are a tree.
 #include "attention/dense/sdpa.cuh"
 
 namespace baracuda {
@@ -130,7 +130,8 @@ template <class T, bool FULL, bool DROP, class P> BARACUDA_D void sdpa_backward_
 
 namespace sdpa {
 
-// An index into [batch, heads, queries] where axes that are not counted have extent 1.
+// Offset for an index into [batch, heads, queries] where axes that are not counted have extent 1.
+
 BARACUDA_D i64 place_of(i64 linear, const i64 (&shape)[3], const i64* stride) {
   u64 head, row;
   const u64 batch = divmod(divmod(static_cast<u64>(linear), static_cast<u64>(shape[2]), row), static_cast<u64>(shape[1]), head);

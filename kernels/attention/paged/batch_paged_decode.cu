@@ -1,9 +1,9 @@
 // batch_paged_decode    flash_decoding over paged caches: the same kernels and sums, so dense and paged agree bit for bit.
 //
-// Caches are [page, head, cell, d] with any outer strides. The length is lengths[b], or what kv_last_page_len makes of the
-// table, clamped to [0, max_len] and to the sequence's pages; with a window only the last window_left + 1 cells of that
-// count, and splits start at the first of them. A cell whose page is not in the cache is not read and seen by no query; a
-// checked run is told.
+// Caches are [page, head, cell, d] with any outer strides. The length is lengths[b], or follows from kv_last_page_len
+// and the table, clamped to [0, max_len] and to the sequence's pages; with a window only the last window_left + 1 cells
+// of it count, and splits start at the first of them. A cell whose page is not in the cache is not read, and no query
+// sees it; a checked run reports it.
 #include "attention/pages.cuh"
 #include "attention/decoding/flash_decoding.cu"
 #include "attention/decoding/flash_decoding_mma.cu"
@@ -17,8 +17,8 @@ struct PagedCache : Unscaled {
   static constexpr bool holes = true, capped = true;
   static constexpr i64 nowhere = numeric<i64>::lowest();
   Pages pages;
-  i64 first;   // the position that cell 0 of those that count has in the sequence
-  i64 length;  // how many count
+  i64 first;   // the position of the first cell that counts
+  i64 length;  // how many cells count
   bool bad;
   const i64 (*places)[split_keys];
 
@@ -31,7 +31,7 @@ struct PagedCache : Unscaled {
     first = p.window_left < 0 ? 0 : max<i64>(0, all - 1 - p.window_left);
     length = all - first;
   }
-  // Cell n of those that count: its page and the cell in that; below 0 where there is none.
+  // The page of cell n of those that count, and the cell within it; below 0 where there is none.
   template <class P> BARACUDA_D i64 find(const P& p, i64 n, i64& cell) const {
     return pages.page(slot_of<i32>(p, first + n, cell));  // positions lie below 2^31
   }
@@ -40,25 +40,25 @@ struct PagedCache : Unscaled {
     return find(p, n, cell) >= 0;
   }
 
-  // A head's keys or values. Of a cache without pages nothing is read; the pointer is only not null.
+  // A head's keys or values. A cache without pages is not read; the pointer must only not be null.
   template <class C, int WHICH, class P> static BARACUDA_D const C* base(const P& p, i64 kv) {
     const void* const cache = p.pages == 0 ? p.parts : WHICH == 0 ? p.k : p.v;
     return static_cast<const C*>(cache) + kv * (WHICH == 0 ? p.k_stride : p.v_stride)[1];
   }
 
-  // A lane finds a row of each tile. Pages come to shared memory by cp.async, in the groups that carry the tiles, AHEAD
-  // tiles before their own is asked for: by then the ring has waited for those groups.
+  // Each lane looks up one row of each tile. Page entries come to shared memory by cp.async, in the groups that carry
+  // the tiles, AHEAD tiles before their own tile is requested: by then the ring has waited for those groups.
   template <class C, int SUBS, int AHEAD> struct Tiles {
     static constexpr int rows = SUBS * 16, bytes = rows * (16 + AHEAD * 8);
     const C *k, *v;        // of the head, from the lane's column on
     const PagedCache& cache;
-    i64 (*const place)[rows];              // of the tile's rows in k and v
-    Pages::Entry (*const entries)[rows];   // of the next tiles' rows
-    const u32 slots;       // that may be read, at most 2^31
-    u32 position;          // of the lane's row of the next tile to be found
-    int turn = 0;          // its entries
-    u32 held;              // bit 4 n: row lane / 8 + 4 n of the tile is asked for and there
-    bool missing = false;  // whether a row that is asked for was not there, in this tile or one before
+    i64 (*const place)[rows];              // offsets of the tile's rows in k and v
+    Pages::Entry (*const entries)[rows];   // entries of the next tiles' rows
+    const u32 slots;       // slots that may be read, at most 2^31
+    u32 position;          // of the lane's row of the next tile to look up
+    int turn = 0;          // index into `entries`
+    u32 held;              // bit 4 n: row lane / 8 + 4 n of the tile is requested and exists
+    bool missing = false;  // whether a requested row did not exist, in this tile or one before
 
     BARACUDA_D Tiles(const PagedCache& cache, void* memory)
         : cache(cache), place(static_cast<i64(*)[rows]>(memory)),
@@ -67,7 +67,7 @@ struct PagedCache : Unscaled {
     template <class P> BARACUDA_D void ask(const P& p, i64 first, int step) {
       position = static_cast<u32>(first) + lane_id() % rows;
       if (p.window_left >= 0) {
-        __syncwarp();  // a branch: else nothing waits for the length
+        __syncwarp();  // makes this a branch, so that nothing else waits for the length
         position += static_cast<u32>(cache.first);
       }
 #pragma unroll
@@ -96,11 +96,11 @@ struct PagedCache : Unscaled {
       const int mine = lane_id() % rows;
       u32 cell;
       const u32 slot = by_page(p).divmod(position, cell);
-      const Pages::Entry page = entries[turn][mine];  // pages are of 31 bits: what is negative or more is beyond them
+      const Pages::Entry page = entries[turn][mine];  // pages are 31 bits: a negative or larger one is out of range
       const u32 beyond = cache.pages.wide ? page.high : 0;
       const bool found = (slot < slots) & (page.low < static_cast<u32>(p.pages)) & (beyond == 0);
       const u32 all = __ballot_sync(full_warp, found), asked = ahead < warp_size ? (1u << max(ahead, 0)) - 1 : full_warp;
-      __syncwarp();  // all lanes have asked for the rows of the tile before, and the entries may be replaced
+      __syncwarp();  // all lanes have requested the rows of the tile before, and the entries may be replaced
 #pragma unroll
       for (int n = lane_id() / rows; n < 2; n += warp_size / rows) {
         const auto& stride = n == 0 ? p.k_stride : p.v_stride;
@@ -123,7 +123,7 @@ struct PagedCache : Unscaled {
     BARACUDA_D bool has(int n, int) const { return held >> 4 * n & 1; }
   };
 
-  // A thread a cell looks for its page.
+  // One thread for each cell looks up its page.
   template <class P> BARACUDA_D void locate(const P& p, i64 k0, int keys) {
     __shared__ i64 found[2][split_keys];
     for (int n = threadIdx.x; n < split_keys; n += blockDim.x) {
@@ -142,7 +142,7 @@ struct PagedCache : Unscaled {
     template <class P>
     BARACUDA_D Cells(const P& p, const PagedCache& cache, i64, i64 kv, i64)
         : start(base<C, WHICH>(p, kv)), cache(cache) {}
-    // Asked for beyond the split's last cell too.
+    // Also called beyond the split's last cell.
     template <class P> BARACUDA_D const C* at(const P&, int n) const {
       const i64 place = cache.places[WHICH][n % split_keys];
       return start + (place == nowhere ? 0 : place);

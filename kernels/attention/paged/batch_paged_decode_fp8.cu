@@ -1,19 +1,19 @@
 // batch_paged_decode_fp8    batch_paged_decode over caches of e4m3 or e5m2: a stored key or value times its scale.
 //
-// The scale of keys goes into that of scores, the scale of values into the division by the sum of weights, so stored
-// elements are multiplied as they are. A scale is k_scale or v_scale times k_head_scale[kv] or v_head_scale[kv].
+// The scale of keys multiplies that of scores, the scale of values the division by the sum of weights, so stored
+// elements are multiplied unscaled. A scale is k_scale or v_scale times k_head_scale[kv] or v_head_scale[kv].
 #include "attention/paged/batch_paged_decode.cu"
 
 namespace baracuda {
 namespace decoding {
 
 struct ScaledCache : PagedCache {
-  static constexpr int tiles = 2, split = 2 * split_keys;  // of half the bytes: as many bytes as else
+  static constexpr int tiles = 2, split = 2 * split_keys;  // elements of half the size: as many bytes in flight
   using PagedCache::PagedCache;
   static BARACUDA_D double of_head(const void* scales, i64 kv) {
     return scales == nullptr ? 1.0 : static_cast<double>(static_cast<const float*>(scales)[kv]);
   }
-  // |scale| and its sign, split as the host does: what vanishes is 1 with sign 0, so that -inf stays -inf.
+  // |scale| and its sign, split as on the host: a scale of 0 becomes 1 with sign 0, so that -inf stays -inf.
   template <class P> static BARACUDA_D double keys(const P& p, i64 kv) {
     return p.scale * p.k_scale() * of_head(p.k_head_scale, kv);
   }

@@ -2,18 +2,17 @@
 // rope       the rotation of rope.cu and rope_kv_append.cu:
 //            y[2 of a pair] = (a cos t - b sin t, b cos t + a sin t) * scale,   t = position * inv_freq[pair]
 //
-// A block takes a tile of rows and a group of heads of one tensor. It makes the cosines and sines of its rows' pairs in
-// shared memory, once for all heads. A thread owns two chunks of VEC columns of one row, chosen so that they hold whole
-// pairs: columns c … and c + split … with split the half of the rotated columns. Pairing "half" joins column k of the
-// one with column k of the other, "interleaved" joins neighbours within each. It goes through every lanes-th head of
-// the group, the chunks of the next two in flight: 138 us on 268 MB; with one in flight and the angles in registers,
-// which leaves room for six blocks an SM in place of eight, 148 (H200). Chunks beyond the rotated columns are copied.
-// There are no sums; the bits of an element do not depend on the chunking.
+// A block has a tile of rows and a group of heads of one tensor. It computes the cosines and sines of its rows' pairs
+// in shared memory, once for all heads. A thread owns two chunks of VEC columns of one row that hold whole pairs:
+// columns c … and c + split …, split being half of the rotated columns. Pairing "half" joins column k of the first
+// chunk with column k of the second, "interleaved" joins neighbours within each. The thread walks every lanes-th head
+// of the group, with the chunks of the next two in flight. Chunks beyond the rotated columns are copied. Nothing is
+// summed; the bits of an element do not depend on chunks.
 //
 // Angles are kept in turns, inv_freq / (2 pi). Where the work is in float, a frequency is a fraction of a turn in
-// 64-bit fixed point: times the position, modulo a turn, is one integer product, exact to 2^-44 turns at position 2^20
-// (in two doubles it cost 95 instruction slots an angle against 45, and the op 30 % of its time). For double, two
-// doubles: what is left of the product less the nearest integer is exact far below a double's rounding.
+// 64-bit fixed point: times the position, modulo a turn, it is one integer product, exact to 2^-44 turns at position
+// 2^20. In double it is two doubles: the product's distance from the nearest integer is exact far below a double's
+// rounding. Measurements: docs/design/rope.md.
 //
 // P is a parameter struct with the fields of `ops/attention/rope.py: rotation_params`.
 #include <baracuda/index.cuh>
@@ -23,7 +22,7 @@
 
 namespace baracuda {
 
-// Turns per position, in two words: the page's table holds those of usual sizes.
+// Turns per position, as two doubles; the page's table holds those of usual sizes.
 template <class P> BARACUDA_D double2 rope_frequency(const P& p, i64 pair) {
   double f;
   if (p.inv_freq == nullptr) {
@@ -44,7 +43,7 @@ template <class A> struct Angle;
 template <> struct Angle<float> {
   using frequency = u64;
   static BARACUDA_D u64 keep(double2 f) {
-    constexpr double one = 18446744073709551616.0;  // 2^64: a whole turn, which is none
+    constexpr double one = 18446744073709551616.0;  // 2^64: a whole turn, which counts as none
     return __double2ull_rz((f.x - ::floor(f.x)) * one) + static_cast<u64>(__double2ll_rn(f.y * one));
   }
   static BARACUDA_D void sincos(i64 position, u64 f, float* s, float* c) {
@@ -70,13 +69,13 @@ template <> struct Angle<double> {
 // The frequency of a pair as Angle keeps it.
 template <class A, class P> BARACUDA_D typename Angle<A>::frequency rope_kept(const P& p, i64 pair) {
   if constexpr (is_same<A, float>) {
-    // Through memory, not as a constant: those are read one address at a time, and each thread has its own.
+    // Read as memory, not as a kernel parameter: those are read one address at a time, and each thread has its own.
     if (p.inv_freq == nullptr && pair < p.table_pairs) return opaque(&p.turns[0])[pair];
   }
   return Angle<A>::keep(rope_frequency(p, pair));
 }
 
-// WIDE chunks are whole or absent; others are fetched element by element, whatever their stride.
+// WIDE chunks are whole or absent; others are loaded element by element, whatever their stride.
 template <class T, bool WIDE> using RopeChunk = conditional<WIDE, Chunk, Vec<T, 2>>;
 template <class T, bool WIDE> BARACUDA_D void rope_load(RopeChunk<T, WIDE>& x, const T* p, i64 stride, int left) {
   if constexpr (!WIDE) x = load_strided<T, 2>(p, stride, left);
@@ -109,8 +108,8 @@ template <class T, class P> BARACUDA_D acc_t<T> rope_entry(const P& p, int which
   return to_acc(static_cast<const T*>(table)[at]);
 }
 
-// The rows of x and x2 turned to y and y2. APPEND: those of x2 go to row offset[b] + s of a cache, y2; and so do those
-// of x3, as they are, to y3. Rows that would lie outside the caches are left out.
+// Rotates the rows of x and x2 into y and y2. APPEND: those of x2 go to row offset[b] + s of a cache, y2, and those of
+// x3, unchanged, to y3. Rows that would lie outside the caches are skipped.
 template <class T, bool INTERLEAVED, bool WIDE, bool APPEND, class P> BARACUDA_D void rope_rows(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = WIDE ? vec_elems<T> : 2;
@@ -118,7 +117,7 @@ template <class T, bool INTERLEAVED, bool WIDE, bool APPEND, class P> BARACUDA_D
   BARACUDA_DYNAMIC_SMEM(A, cosines);  // of row r's pair k at r * pairs + k
   A* const sines = cosines + p.tile_rows * pairs;
 
-  // The block's tile of rows, and its heads, all of them of one tensor: kind 0 x, 1 x2, 2 x3.
+  // The block's tile of rows, and its heads, all of one tensor: kind 0 is x, 1 x2, 2 x3.
   u32 tile, group, row, column;
   const u32 unit_block = divmod(divmod(blockIdx.x, p.tiles, tile), p.groups, group);
   const i64 first_row = static_cast<i64>(tile) * p.tile_rows;
@@ -140,14 +139,14 @@ template <class T, bool INTERLEAVED, bool WIDE, bool APPEND, class P> BARACUDA_D
   place_row(active ? row : 0, b, s);
   const i64 first_head = static_cast<i64>(group) * p.group_heads, head = first_head + lane;
   const i64 span = active ? min(p.group_heads, p.head_counts[kind] - first_head) - lane : 0;
-  int left = span > 0 ? static_cast<int>((static_cast<u32>(span) + p.lanes - 1) / p.lanes) : 0;  // heads yet to write
+  int left = span > 0 ? static_cast<int>((static_cast<u32>(span) + p.lanes - 1) / p.lanes) : 0;  // heads still to write
   [[maybe_unused]] i64 place = 0;
   if constexpr (APPEND) {
     if (active) place = rope_integer(p.cache_offsets, b * p.cache_offset_stride, p.offsets_wide);
     place = static_cast<i64>(static_cast<u64>(place) + static_cast<u64>(s));  // wraps, as NumPy does
   }
 
-  // The chunks' first columns and how many columns from there belong to the part (rotated or copied) they lie in.
+  // The chunks' first columns, and the number of columns from there to the end of their part (rotated or copied).
   const bool turning = !values && unit < p.rotary_units;
   const i64 split = INTERLEAVED ? (pairs + 1) / 2 * 2 : pairs;
   i64 col = turning ? unit * VEC : p.rotary_dim + (unit - p.rotary_units) * VEC;
@@ -184,7 +183,7 @@ template <class T, bool INTERLEAVED, bool WIDE, bool APPEND, class P> BARACUDA_D
     rope_load<T, WIDE>(two, in + in_apart, n[3], exist2);
     in += in_step;
   };
-  if (left > 0) fetch(x, x2);  // in flight while the angles are made
+  if (left > 0) fetch(x, x2);  // in flight while the angles are computed
   if (left > 1) fetch(ahead, ahead2);
 
   if (!values && pairs > 0) {
@@ -225,8 +224,8 @@ template <class T, bool INTERLEAVED, bool WIDE, bool APPEND, class P> BARACUDA_D
     }
   }
 
-  // Where the angles of the first chunk stand, and how far from there those of the second, or of the second column.
-  // What lies beyond the last pair is used for nothing.
+  // Index of the first chunk's angles, and the distance to those of the second chunk, or of the second column. Values
+  // beyond the last pair are never used.
   const int angle = static_cast<int>(row * pairs) + static_cast<int>(INTERLEAVED ? col / 2 : col);
   int other = static_cast<int>(pairs) / 2;
   if constexpr (!WIDE) {
@@ -240,7 +239,7 @@ template <class T, bool INTERLEAVED, bool WIDE, bool APPEND, class P> BARACUDA_D
     x = ahead, x2 = ahead2;
     if (left > 2) fetch(ahead, ahead2);
     if (turning) {
-      // Read again for each head: held in registers they cost a quarter of the threads (143 us against 138).
+      // Read again for each head: in registers they would cost a quarter of the threads.
       const A* const cosine_at = cosines + forgotten(angle);
       const A* const sine_at = sines + forgotten(angle);
       Vec<A, VEC> sine, cosine;

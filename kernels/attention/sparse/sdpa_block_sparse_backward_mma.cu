@@ -1,15 +1,16 @@
-// sdpa_block_sparse_backward_mma    as flash_sdpa_backward_mma.cu over the set blocks of a pattern.
+// sdpa_block_sparse_backward_mma    the gradients of flash_sdpa_backward_mma over the set blocks of a pattern.
 //
-// flash_prepare and flash_gradients, which here gives dk and dv, are that file's; dq is a kernel of its own, as few tiles
-// of keys would add to a tile of queries: a block a tile of 16 WARPS queries, which walks the tiles of keys that have a set
-// block. A warp owns 16 rows; scores and their gradients stay in its registers, where ds is the left operand of dq as it
-// stands; it leaves out a tile none of which its rows see. Values are loaded while ds meets the keys. The order of every sum is fixed by (element, D) and by the pattern.
+// flash_prepare and flash_gradients, here for dk and dv alone, are that file's. dq has a kernel of its own, as few
+// tiles of keys would add to a tile of queries: a block has a tile of 16 WARPS queries and walks the tiles of keys that
+// have a set block. A warp owns 16 rows; scores and their gradients stay in its registers, where ds is already the left
+// operand of dq; it skips a tile that none of its rows sees. Values are loaded while ds is multiplied with the keys.
+// The order of every sum is fixed by (element, D) and by the pattern.
 #include "attention/dense/flash_sdpa_backward_mma.cu"
 #include "attention/flash.cuh"
 
 namespace baracuda {
 
-// CUTS: blocks may be smaller than a tile, or end within one.
+// CUTS: blocks of the pattern may be smaller than a tile, or end within one.
 template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D void sdpa_block_sparse_dq(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * 16;
@@ -44,7 +45,7 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
   cp_async_commit();
 
   float2 stat[2];  // of rows g and g + 8: lse log2(e), or far_row(), and delta
-  float base[2];   // of those that are far
+  float base[2];   // the base of those that are far
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = row0 + 8 * half + lane_id() / 4;
@@ -78,7 +79,7 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
       if constexpr (CUTS) busy = __any_sync(full_warp, (bits[0] | bits[1]) != 0);
     }
     cp_async_wait<0>();
-    __syncthreads();  // this tile is there
+    __syncthreads();  // this tile is loaded
     u32 ds16[1][KEYS / 16][4];
     if (busy) {
       float s[1][KEYS / 8][4], ds[1][KEYS / 8][4];
@@ -91,7 +92,7 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
           for (int e = 0; e < 4; ++e) {
             if (!is_far(stat[e / 2].x)) continue;
             s[0][n][e] = lowered(s[0][n][e], base[e / 2], scale);
-            if (is_whole<T>(exp2_fast(s[0][n][e] * c))) ds[0][n][e] = stat[e / 2].y;  // has no ds
+            if (is_whole<T>(exp2_fast(s[0][n][e] * c))) ds[0][n][e] = stat[e / 2].y;  // ds = 0 there
           }
         }
       }
@@ -106,17 +107,17 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
       if (cut) keep(ds[0], 0, bits);
       to_fragments<T>(ds16[0], ds[0]);
     }
-    __syncthreads();  // all are done with the values
+    __syncthreads();  // all have read the values
     if (next < last) load_values(next);
     if (busy) multiply<T, D, 1, KEYS>(acc, ds16, key, 0);
-    __syncthreads();  // all are done with the keys
+    __syncthreads();  // all have read the keys
     if (next < last) load_keys(next);
     cp_async_commit();
     k0 = next;
   }
 
   cp_async_wait<0>();
-  __syncthreads();  // where no tile was visited the copies of q, by other threads, must not meet dq
+  __syncthreads();  // other threads' copies of q must not meet dq where no tile was visited
 #pragma unroll
   for (int n = 0; n < D / 8; ++n) tile::put<D>(mine, 0, 8 * n, acc[0][n], scale, scale);
   __syncwarp();

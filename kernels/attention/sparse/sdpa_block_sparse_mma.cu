@@ -1,16 +1,17 @@
 // sdpa_block_sparse_mma    y[i] = sum_j softmax_j(scale q[i] k[j]) v[j] over the keys j whose block of the pattern is set;
 //   lse[i] = log sum_j exp(scale q[i] k[j])
 //
-// As flash_sdpa_mma.cu: one block a tile of queries of one head, both products on mma.sync, a warp 16 MT rows of the tile.
-// Only tiles of keys with a set block are loaded, and a warp none of whose rows sees any of a tile leaves it out; blocks
-// that end within a warp's part of a tile are masked there. STAGES 1 loads keys while values are multiplied and values while keys are; STAGES 2
-// loads a whole tile ahead. The order of every sum is fixed by (element, D) and by the pattern.
+// As flash_sdpa_mma.cu: a block has a tile of queries of one head, both products are mma.sync, a warp has 16 MT rows of
+// the tile. Only tiles of keys with a set block are loaded. A warp skips a tile that none of its rows sees; blocks that
+// end within a warp's part of a tile are masked there. STAGES 1 loads keys while values are multiplied, and values
+// while keys are; STAGES 2 loads a whole tile ahead. The order of every sum is fixed by (element, D) and by the
+// pattern.
 #include "attention/block_pattern.cuh"
 #include "attention/flash.cuh"
 
 namespace baracuda {
 
-// A block of the pattern has no border within a tile, within a warp's part of one, or may have it anywhere.
+// Where blocks of the pattern may end: not within a tile, not within a warp's part of one, or anywhere.
 enum class Borders { between_tiles, between_warps, anywhere };
 
 template <class T, int D, int WARPS, int MT, int KEYS, int STAGES, Borders BORDERS, class P>
@@ -31,11 +32,12 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   const float c = static_cast<float>(p.scale * 1.4426950408889634);
   const Span<ROWS> span(p, work);
   const int key_len = span.key_len;
-  const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);  // for this warp, and for the block
+  // end of the keys that this warp sees, and that the block sees
+  const int own = span.end(min(rows, row0 + 16 * MT)), last = span.end(rows);
 
   const BlockPattern<P, CUTS> pattern(p, work.b, work.h);
   Search search;
-  const auto visit = [&](int k0) {  // the first tile from k0 on that is not left out; `last` or more where there is none
+  const auto visit = [&](int k0) {  // the first tile from k0 on that is not skipped; `last` or more where there is none
     return static_cast<int>(pattern.template visit<KEYS, false>(search, q0, ROWS, k0, last));
   };
 
@@ -71,13 +73,13 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   const tile::Reader<D, true> key(keys);
   Rows<T, D, MT, KEYS> r;
 
-  bool careful = false;  // all is done again by differences of scores: see Rows::astray
+  bool careful = false;  // all is computed again from differences of scores: see Rows::astray
   for (;;) {
 #pragma unroll 1
     for (int stage = 0; k0 < last; stage ^= STAGES - 1) {
       const int next = visit(k0 + KEYS);
       cp_async_wait<0>();
-      __syncthreads();  // this tile is there, and all are done with the one before
+      __syncthreads();  // this tile is loaded, and all have read the one before
       if (STAGES == 1) {
         load_values(k0, 0);
       } else if (next < last) {
@@ -109,7 +111,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
       const auto middle = [&] {
         if (STAGES == 2) return;
         cp_async_wait<0>();
-        __syncthreads();  // the values are there, and all are done with the keys
+        __syncthreads();  // the values are loaded, and all have read the keys
         if (next < last) load_keys(next, 0);
         cp_async_commit();
       };
@@ -138,7 +140,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
           clear();
         }
         multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
-      } else {  // only other warps see any of the tile; they meet these at the barriers
+      } else {  // only other warps see part of the tile; this one meets them at the barriers
         middle();
         if (odd()) clear();
       }
@@ -151,7 +153,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   }
 
   cp_async_wait<0>();
-  __syncthreads();  // where no tile was visited the copies of q, by other threads, must not meet the outputs
+  __syncthreads();  // other threads' copies of q must not meet the outputs where no tile was visited
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
   r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, 1.0f, careful ? static_cast<float>(p.scale) : ln_2<float>);
   __syncwarp();

@@ -1,5 +1,5 @@
 #pragma once
-// fp8        e4m3 (float8_e4m3fn) and e5m2 to f16, which holds all their values exactly; NaN and infinities stay.
+// fp8        e4m3 (float8_e4m3fn) and e5m2 to f16, which holds all their values exactly; NaN and infinities are kept.
 //
 // PTX ISA, Data Movement and Conversion Instructions: cvt, .f16x2 from .e4m3x2 or .e5m2x2 (PTX 7.8, sm_89); before that
 // by hand, bit for bit the same but for the payload of a NaN.
@@ -16,9 +16,9 @@ template <class T> constexpr bool is_fp8 = is_same<T, e4m3> || is_same<T, e5m2>;
 #if __CUDA_ARCH__ < 890
 // The two elements in the lower half of x as a register of two f16, the lower first.
 template <class C> BARACUDA_D u32 widen_pair(u32 x) {
-  const u32 high = __byte_perm(x, 0, 0x1404);  // each element in the upper byte of a half: all of an e5m2
+  const u32 high = __byte_perm(x, 0, 0x1404);  // each element in the upper byte of a half, which is an e5m2 as f16
   if constexpr (is_same<C, e5m2>) return high;
-  // The exponent and mantissa at their places are 2^-8 of the value, subnormals too; 0x7f would be 480.
+  // Exponent and mantissa at their places in an f16 are 2^-8 of the value, subnormals too; 0x7f (NaN) would be 480.
   const u32 size = high & 0x7f007f00u;
   const u32 scaled = (high & 0x80008000u) | size >> 1;
   const __half2 y = __hmul2(*reinterpret_cast<const __half2*>(&scaled), __half2half2(__ushort_as_half(0x5c00)));

@@ -50,7 +50,7 @@ BARACUDA_HD u64 divmod(u64 n, u64 d, u64& remainder) {
   return q;
 }
 
-// By `d`, for u32 as the host prepared it: then n and d are below 2^31.
+// By `d`; for u32 as the host prepared it, where n and d are below 2^31.
 template <class U> BARACUDA_D U divmod(U n, const u32 (&by)[3], i64 d, U& remainder) {
   if constexpr (sizeof(U) == 4) return DivMod{by[0], by[1], by[2]}.divmod(n, remainder);
   else return divmod(n, static_cast<u64>(d), remainder);
@@ -58,8 +58,8 @@ template <class U> BARACUDA_D U divmod(U n, const u32 (&by)[3], i64 d, U& remain
 
 // ---- offsets --------------------------------------------------------------------------------------------------------
 
-// out[n] = sum over axes of coordinate * strides[n][axis], for N operands that share one shape.
-// The outermost extent is never divided by, so shape[0] may be anything that covers `linear`. rank 0 gives offsets 0.
+// out[n] = sum over axes of coordinate * strides[n][axis], for N operands that share one shape. The outermost extent is
+// never a divisor, so shape[0] may be anything that covers `linear`. rank 0 gives offsets 0.
 template <class I, int N>
 BARACUDA_HD void offsets(I linear, int rank, const i64* shape, const i64 (*strides)[max_axes], I (&out)[N]) {
   using U = conditional<sizeof(I) == 4, u32, u64>;

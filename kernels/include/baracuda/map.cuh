@@ -1,17 +1,16 @@
 #pragma once
 // map        y = f(x0, x1, …) element by element over operands of one shape; geometry in schedules/map.py.
 //
-// A thread takes a few chunks of VEC elements, THREADS chunks apart: all their loads are issued before the first use.
-//   Flat<VEC>           every operand dense, one chunk a thread; chunk c holds elements c * VEC …; the last block does the
-//                       count % VEC left. More chunks a thread were slower on an H200: silu on 268 MB took 129 us with
-//                       1, 135 with 2, 132 with 4.
-//   Strided<VEC>        chunk numbers are split into coordinates over up to 8 merged axes. VEC > 1 where every operand
-//                       moves along the last axis by 1 (one wide access) or by 0 (one element for the whole chunk).
-// P holds the fields of `schedules/map.py: map_params`; strides and splat bits are in the order outputs, inputs.
+// A thread takes a few chunks of VEC elements, THREADS chunks apart: all their loads are issued before the first is
+//   used. Flat<VEC>           every operand dense, one chunk for each thread (more were slower: docs/design/map.md);
+//   chunk c has elements c * VEC …; the last block takes the count % VEC elements left. Strided<VEC>        chunk
+//   numbers are split into coordinates over up to 8 merged axes. VEC > 1 where every operand moves along the last axis
+//   by 1 (one wide access) or by 0 (one element for the whole chunk). P has the fields of `schedules/map.py:
+//   map_params`; strides and splat bits are in the order outputs, inputs.
 //
-// f(in, out) gets arrays of Vec<In, N>, Vec<Out, N> and must treat each element alone, whatever N is: then neither
+// f(in, out) gets arrays of Vec<In, N> and Vec<Out, N> and must treat each element alone, whatever N is: then neither
 // layout nor alignment changes a bit. An output may be the same view as an input: a chunk is read before it is written,
-// by the thread that writes it. Beyond the last chunk threads read it again, for nothing, rather than branch.
+// by the same thread. Threads beyond the last chunk read it again instead of branching.
 #include <baracuda/index.cuh>
 #include <baracuda/vector.cuh>
 
@@ -30,7 +29,7 @@ template <int VEC> struct Strided {
   static constexpr int unroll = VEC > 1 ? 2 : 4;
 };
 
-// at[u][n]: element offset of chunk c[u] in operand n, in arithmetic of I. The outermost extent is never divided by.
+// at[u][n]: element offset of chunk c[u] in operand n, in arithmetic of I. The outermost extent is never a divisor.
 template <class I, int U, int N, class P> BARACUDA_D void map_offsets_in(const P& p, const i64 (&c)[U], i64 (&at)[U][N]) {
   using W = conditional<sizeof(I) == 4, u32, u64>;
   W rest[U];
@@ -68,7 +67,7 @@ template <class I, int U, int N, class P> BARACUDA_D void map_offsets_in(const P
     for (int n = 0; n < N; ++n) at[u][n] = sum[u][n];
   }
 }
-// Both widths in one kernel: the branch is uniform, and only index arithmetic is there twice.
+// Both index widths in one kernel: the branch is uniform, and only index arithmetic is duplicated.
 template <int U, int N, class P> BARACUDA_D void map_offsets(const P& p, const i64 (&c)[U], i64 (&at)[U][N]) {
   if (p.narrow) map_offsets_in<i32>(p, c, at);
   else map_offsets_in<i64>(p, c, at);
@@ -135,7 +134,7 @@ BARACUDA_D void map(const P& p, Out* const (&y)[NO], const In* const (&x)[NI], c
   }
 }
 
-// Every element of y becomes `value`.
+// Sets every element of y to `value`.
 template <class L, class P, class Out> BARACUDA_D void map_write(const P& p, Out* y, Out value) {
   constexpr int V = L::vec, U = L::unroll;
   Vec<Out, V> chunk;
@@ -160,10 +159,10 @@ template <class L, class P, class Out> BARACUDA_D void map_write(const P& p, Out
   }
 }
 
-// ---- what elements are computed in ----------------------------------------------------------------------------------
+// ---- the type elements are computed in ------------------------------------------------------------------------------
 
-// Floats in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: mod 2^n arithmetic of
-// a wider type, cut to n bits, is that of n bits, and unsigned overflow is defined.
+// Floats in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: arithmetic modulo 2^n
+// of a wider type, cut to n bits, is that of n bits, and unsigned overflow is defined.
 template <class T> struct compute_of {
   using type = conditional<is_floating<T>, acc_t<T>,
                            conditional<sizeof(T) == 8, conditional<is_signed_int<T>, i64, u64>,

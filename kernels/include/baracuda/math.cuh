@@ -17,6 +17,7 @@ namespace baracuda::math {
   BARACUDA_D float name(float x, float y) { return ::name##f(x, y); } \
   BARACUDA_D double name(double x, double y) { return ::name(x, y); }
 
+// clang-format off
 BARACUDA_MATH_1(exp) BARACUDA_MATH_1(exp2) BARACUDA_MATH_1(exp10) BARACUDA_MATH_1(expm1)
 BARACUDA_MATH_1(log) BARACUDA_MATH_1(log2) BARACUDA_MATH_1(log10) BARACUDA_MATH_1(log1p)
 BARACUDA_MATH_1(sqrt) BARACUDA_MATH_1(rsqrt) BARACUDA_MATH_1(cbrt)
@@ -31,6 +32,7 @@ BARACUDA_MATH_1(rint)   // to nearest, halves to even
 BARACUDA_MATH_1(round)  // halves away from zero
 BARACUDA_MATH_2(pow) BARACUDA_MATH_2(atan2) BARACUDA_MATH_2(hypot) BARACUDA_MATH_2(copysign) BARACUDA_MATH_2(nextafter)
 BARACUDA_MATH_2(fmod)  // sign of x, exact
+// clang-format on
 
 #undef BARACUDA_MATH_1
 #undef BARACUDA_MATH_2
@@ -52,8 +54,8 @@ template <class T> BARACUDA_D bool isfinite(T x) { return abs(x) < numeric<T>::i
 
 // ---- maximum and minimum: NaN if either is NaN, and -0 below +0 -----------------------------------------------------
 
-// The one instruction that fmaxf (which drops a NaN) is not. PTX ISA, Floating Point Instructions: max, min (.NaN,
-// PTX 7.0, sm_80).
+// One instruction; fmaxf differs, as it drops a NaN. PTX ISA, Floating Point Instructions: max, min (.NaN, PTX 7.0,
+// sm_80).
 BARACUDA_D float maximum(float a, float b) {
   float r;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
@@ -64,7 +66,7 @@ BARACUDA_D float minimum(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
-// Neither is NaN. Doubles have no such instruction, and what stands in for it may take either of two zeros.
+// Neither is NaN. Doubles have no such instruction, and a comparison may return either of two zeros.
 BARACUDA_D double larger(double a, double b) {
   if (a == b) return __longlong_as_double(__double_as_longlong(a) & __double_as_longlong(b));
   return a > b ? a : b;
@@ -118,7 +120,7 @@ BARACUDA_D float fast_tanh(float x) {
   return y;
 }
 
-// exp(x), relative error below 2^-17 for |x| < 90: the product x * log2(e) rounds once, and |x| multiplies that.
+// exp(x), relative error below 2^-17 for |x| < 90: the product x * log2(e) rounds once, and |x| multiplies that error.
 // Subnormal results are kept.
 BARACUDA_D float fast_exp(float x) { return ::exp2f(x * 1.44269504f); }
 

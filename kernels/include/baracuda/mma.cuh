@@ -8,6 +8,8 @@
 // two 16-bit elements a register, the lower index in the lower half.
 #include <baracuda/async_copy.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 constexpr u32 all_lanes = 0xffffffffu;
@@ -26,7 +28,7 @@ BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], u32 shared_address) {
 BARACUDA_D void ldmatrix_x4(u32 (&r)[4], const void* row) { ldmatrix_x4(r, smem_address(row)); }
 BARACUDA_D void ldmatrix_x4_trans(u32 (&r)[4], const void* row) { ldmatrix_x4_trans(r, smem_address(row)); }
 
-// The other way: four 8x8 matrices to shared memory (sm_90 and later).
+// Stores four 8x8 matrices to shared memory (sm_90 and later).
 // PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: stmatrix (PTX 7.8, sm_90).
 BARACUDA_D void stmatrix_x4(u32 shared_address, const u32 (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
@@ -69,7 +71,7 @@ template <class T> BARACUDA_D u32 pack_pair(float low, float high) {
   }
 }
 
-// Four words of four lanes, 4 k … 4 k + 3, the other way: the n-th of the m-th lane is the m-th of the n-th. N times that.
+// Transposes four words of each of four lanes 4 k … 4 k + 3: word n of lane m becomes word m of lane n. N times that.
 template <int N> BARACUDA_D void transpose_quads(u32 (&x)[N][4]) {
 #pragma unroll
   for (int bit = 1; bit <= 2; bit *= 2) {
@@ -87,8 +89,9 @@ template <int N> BARACUDA_D void transpose_quads(u32 (&x)[N][4]) {
   }
 }
 
-// 16 rows of an accumulator, eight to each place, times its factor; rows from `rows` and columns from `cols` on stay as they
-// are. WIDE: rows start 16-byte aligned and cols is a multiple of 8. SHARED: that is the memory, else global. All lanes call.
+// Writes 16 rows of an accumulator, eight to each place, times their factors; rows from `rows` and columns from `cols`
+// on stay unwritten. WIDE: rows start 16-byte aligned and cols is a multiple of 8. SHARED: to shared memory, else
+// global. All lanes call.
 template <bool WIDE, bool SHARED = false, class T, int N>
 BARACUDA_D void put_rows(T* const (&places)[2], i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2]) {
   const int first = lane_id() / 4, own = lane_id() % 4 * (WIDE ? 8 : 2);

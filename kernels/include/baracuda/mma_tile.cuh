@@ -1,9 +1,10 @@
 #pragma once
-// mma_tile   tiles of 16-bit elements in shared memory, swizzled so that neither copies nor ldmatrix meet bank conflicts.
+// mma_tile   tiles of 16-bit elements in shared memory, swizzled so that neither copies nor ldmatrix have bank
+// conflicts.
 //
-// A tile is rows of D elements, D a multiple of 32, its start 128-byte aligned. A row is pieces of 16 bytes; piece c of
-// row r stands at piece c ^ twist(r). The twist moves a piece within its 128 bytes (D a multiple of 64) or 64 bytes, so
-// that eight rows' pieces c lie in eight different groups of four banks.
+// A tile has rows of D elements, D a multiple of 32; it starts 128-byte aligned. A row is pieces of 16 bytes; piece c
+// of row r is stored at piece c ^ twist(r). The twist moves a piece within its 128 bytes (D a multiple of 64) or 64
+// bytes, so that pieces c of eight rows lie in eight different groups of four banks.
 #include <baracuda/mma.cuh>
 #include <baracuda/row_source.cuh>
 #include <baracuda/vector.cuh>
@@ -13,7 +14,7 @@ namespace baracuda::tile {
 template <int D> constexpr int line = D % 64 == 0 ? 8 : 4;  // pieces the twist permutes
 template <int D> BARACUDA_D int twist(int row) { return D % 64 == 0 ? row & 7 : (row >> 1) & 3; }
 
-// Elements from a tile's start to piece `piece` of row `row`.
+// Offset of piece `piece` of row `row` in a tile, in elements.
 template <int D> BARACUDA_D int at(int row, int piece) { return row * D + (piece ^ twist<D>(row)) * 8; }
 
 template <int D> struct Rows {  // a tile as one array of rows
@@ -23,8 +24,8 @@ template <int ROWS> struct Panels {  // a tile as panels of 64 columns
   static BARACUDA_D int at(int row, int piece) { return piece / 8 * ROWS * 64 + tile::at<64>(row, piece % 8); }
 };
 
-// Where row r of a source stands in a tile: in its place, or so that the columns a lane has of a product with the tile's
-// transpose (mma.cuh: 8 n + 2 t + e) are neighbouring rows, ROWS / 4 t + 2 n + e.
+// Order of a source's rows in a tile: unchanged (InPlace), or permuted (Runs) so that the columns that a lane has of a
+// product with the tile's transpose (mma.cuh: 8 n + 2 t + e) are neighbouring rows, ROWS / 4 t + 2 n + e.
 struct InPlace {
   static BARACUDA_D int place(int r) { return r; }
 };
@@ -34,9 +35,9 @@ template <int ROWS> struct Runs {
   static BARACUDA_D int row(u32 place) { return place / 2 % 4 * length + place / 8 * 2 + place % 2; }
 };
 
-// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x D; r as Order has it. wide: rows start
-// 16-byte aligned and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are done on return.
-// All THREADS call; the caller commits, waits and synchronises.
+// tile[r][c] = source.row(r)[c] for r < rows and c < cols, zeros elsewhere in ROWS x D, rows in the given Order. wide:
+// rows start 16-byte aligned and cols is a multiple of 8; then the copies are asynchronous (cp.async), else they are
+// complete on return. All THREADS call; the caller commits, waits and synchronises.
 template <int ROWS, int D, int THREADS, class Order = InPlace, class T, class Source>
 BARACUDA_D void copy(T* tile, const Source& source, int rows, int cols, bool wide) {
   constexpr int LINE = line<D>, STEP = THREADS / LINE, PASSES = (ROWS + STEP - 1) / STEP;
@@ -69,7 +70,7 @@ BARACUDA_D void copy(T* tile, const T* source, i64 stride, int rows, int cols, b
   copy<ROWS, D, THREADS>(tile, Strided<T>{source, stride}, rows, cols, wide);
 }
 
-// The same to panels of 64 columns, [COLS / 64][ROWS][64], each a tile of its own.
+// The same into panels of 64 columns, [COLS / 64][ROWS][64], each a tile of its own.
 template <int ROWS, int COLS, int THREADS, class Order = InPlace, class T, class Source>
 BARACUDA_D void copy_panels(T* tile, const Source& source, int rows, int cols, bool wide) {
 #pragma unroll
@@ -82,7 +83,7 @@ BARACUDA_D void copy_panels(T* tile, const T* source, i64 stride, int rows, int 
   copy_panels<ROWS, COLS, THREADS>(tile, Strided<T>{source, stride}, rows, cols, wide);
 }
 
-// The same by one warp, with few registers; of a tile of OF rows.
+// The same by one warp, with few registers; into part of a tile of OF rows.
 template <int ROWS, int COLS, int OF = ROWS, class T>
 BARACUDA_D void copy_as_warp(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size, row = lane / 8, piece = lane % 8;
@@ -105,8 +106,8 @@ BARACUDA_D void copy_as_warp(T* tile, const T* source, i64 stride, int rows, int
   }
 }
 
-// copy_panels of tiles one after the other, upwards: the first is that of the source's rows 0 … ROWS - 1, the next of the
-// ROWS rows before them. A thread keeps its place. Rows from `rows` on are zeros.
+// copy_panels for consecutive tiles from the last to the first: the first call copies the source's rows 0 … ROWS - 1,
+// the next the ROWS rows before them. A thread keeps its position. Rows from `rows` on are zeros.
 template <int ROWS, int COLS, int THREADS, bool WIDE, class Source> struct PanelsUp {
   static constexpr int STEP = THREADS / 8;
   static_assert(ROWS % STEP == 0, "every thread copies as many rows");
@@ -124,7 +125,8 @@ template <int ROWS, int COLS, int THREADS, bool WIDE, class Source> struct Panel
     }
     T* const to = tile + tile::at<64>(row(), piece());
     auto walk = at.template down<STEP>();
-    // Looked up all take as long as one; else four, as a copy reads its address late and the next must not wait for it.
+    // Where rows are looked up, all at once, which takes no longer than one; else four, as a copy reads its address
+    // register late and the next address must not wait for it.
     constexpr int EACH = ROWS / STEP, ONCE = decltype(walk)::looks_up ? EACH : 4;
     static_assert(EACH % ONCE == 0, "whole batches");
 #pragma unroll
@@ -153,7 +155,7 @@ BARACUDA_D auto panels_up(const Source& source, int cols) {
   return PanelsUp<ROWS, COLS, THREADS, WIDE, Source>(source, cols);
 }
 
-// out[r * stride + c] = tile[r][c] for r < rows and c < cols, by COUNT threads of which this is number `thread`.
+// out[r * stride + c] = tile[r][c] for r < rows and c < cols, by COUNT threads, of which this is number `thread`.
 template <int ROWS, int D, int COUNT, class T>
 BARACUDA_D void copy_out(T* out, i64 stride, const T* tile, int thread, int rows, int cols, bool wide) {
   constexpr int LINE = D / 8;
@@ -168,20 +170,21 @@ BARACUDA_D void copy_out(T* out, i64 stride, const T* tile, int thread, int rows
 }
 
 // A lane's part in reading 16 x 16 blocks of a tile with ldmatrix. Its four 8 x 8 matrices are, as (row, column) of the
-// block: ALONG false {(0, 0), (8, 0), (0, 8), (8, 8)}, ALONG true {(0, 0), (0, 8), (8, 0), (8, 8)}. What read() gives:
+// block: ALONG false {(0, 0), (8, 0), (0, 8), (8, 8)}, ALONG true {(0, 0), (0, 8), (8, 0), (8, 8)}. read() gives:
 //   ALONG false              the A fragment of tile[row …][col …]
 //   ALONG false, transposed  B fragments {r[0], r[1]} of columns col … col + 7 and {r[2], r[3]} of the next eight; rows are k
 //   ALONG true               B fragments {r[0], r[1]} of rows row … row + 7 and {r[2], r[3]} of the next eight; columns are k
 //   ALONG true, transposed   the A fragment of the tile's transpose: columns are m, rows are k
 template <int D, bool ALONG> struct Reader {
-  u32 address;  // of the lane's row, twisted
+  u32 address;  // of the lane's row, swizzled
 
   template <class T> BARACUDA_D explicit Reader(const T* tile) {
     const int lane = static_cast<int>(threadIdx.x) % warp_size, matrix = lane / 8;
     const int row = lane % 8 + (ALONG ? matrix / 2 : matrix % 2) * 8;
     address = smem_address(tile) + 2 * at<D>(row, ALONG ? matrix % 2 : matrix / 2);
   }
-  // row and col are multiples of 16, known at compile time; `offset` is bytes to another tile of the same kind.
+  // row and col are multiples of 16, known at compile time; `offset` is the distance in bytes to another tile of the
+  // same kind.
   BARACUDA_D u32 block(int row, int col, u32 offset = 0) const {
     constexpr u32 within = line<D> * 16 - 1;
     return (address ^ (2 * col & within)) + (2 * (row * D + col) & ~within) + offset;
@@ -193,7 +196,7 @@ template <int D, bool ALONG> struct Reader {
   }
 };
 
-// An accumulator's values as they stand to a tile: lane (g, t) has D[g, 2t], D[g, 2t + 1], D[g + 8, 2t], D[g + 8, 2t + 1].
+// Writes an accumulator's values to a tile: lane (g, t) has D[g, 2t], D[g, 2t + 1], D[g + 8, 2t], D[g + 8, 2t + 1].
 template <class Layout, class T>
 BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0, float scale1) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size, g = lane / 4, t = lane % 4;
@@ -205,8 +208,8 @@ BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0
   put<Rows<D>>(tile, row, col, d, scale0, scale1);
 }
 
-// 16 rows of an accumulator, times the factors of the first eight and the rest, to panels of 64 columns, APART elements from each
-// other (sm_90 and later).
+// Writes 16 rows of an accumulator, times the factors of the first eight rows and of the rest, to panels of 64 columns,
+// APART elements from each other (sm_90 and later).
 template <int APART, class T, int N> BARACUDA_D void put_panels(T* rows, const float (&x)[N][4], const float (&factors)[2]) {
   const Reader<64, false> to(rows);
 #pragma unroll

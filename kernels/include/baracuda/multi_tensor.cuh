@@ -6,7 +6,7 @@
 
 namespace baracuda {
 
-// The last tensor whose first block is <= block: tensors of no chunks share their successor's and are passed over.
+// The last tensor whose first block is <= block: empty tensors share their successor's first block and are skipped.
 template <class P> BARACUDA_D int find_tensor(const P& p, int block) {
   int low = 0, high = p.count - 1;
   while (low < high) {

@@ -1,13 +1,14 @@
 #pragma once
-// opaque     hides where a value came from, so that the compiler computes something twice instead of keeping it.
+// opaque     hides the origin of a value from the compiler, so that it computes something twice instead of keeping it.
 //
-// A kernel that unpacks a chunk in two passes would otherwise hold every unpacked element between them: twice to four
-// times the registers, and a half or a quarter of the threads that wait for memory.
+// A kernel that unpacks a chunk in two passes would otherwise hold every unpacked element between them: two to four
+// times the registers, and half or a quarter of the threads to hide the latency of memory.
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
 
-// No instruction: x is the same afterwards, but nothing derived from it before is taken for what is derived from it now.
+// No instruction: x keeps its value, but the compiler no longer relates what it derives from x to what it derived
+// before.
 template <class T, int N> BARACUDA_D void forget(Vec<T, N>& x) {
   static_assert(sizeof(x) % 4 == 0, "whole 32-bit words");
   u32* word = reinterpret_cast<u32*>(&x);
@@ -25,7 +26,9 @@ BARACUDA_D u64 forgotten(u64 x) {
   return x;
 }
 
-// The same for an address: of a kernel's parameters it makes plain memory, which a warp reads at 32 places at once.
+// The same for an address: it turns kernel parameters into plain memory, of which a warp can read 32 different places
+// at once.
+
 template <class T> BARACUDA_D const T* opaque(const T* p) {
   asm volatile("" : "+l"(p));
   return p;

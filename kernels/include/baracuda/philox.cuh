@@ -12,7 +12,8 @@ struct Philox4 {
   u32 x, y, z, w;
 };
 
-// a b. Of a product of two u64 the assembler (13.0) makes one more instruction, which adds 0 to its upper half.
+// The product a b. From a product of two u64 the assembler of 13.0 makes one more instruction, which adds 0 to its
+// upper half.
 // PTX ISA, Integer Arithmetic Instructions: mul (.wide.u32).
 BARACUDA_D u64 wide_product(u32 a, u32 b) {
   u64 product;
@@ -44,7 +45,7 @@ BARACUDA_D Philox4 philox_block(u64 seed, u64 offset, u64 block) {
                        static_cast<u32>(offset >> 32), static_cast<u32>(seed), static_cast<u32>(seed >> 32));
 }
 
-// Blocks `block` … `block` + N - 1, all of them a round at a time: so they share each round's key.
+// Blocks `block` … `block` + N - 1, all of them round by round, so that they share each round's key.
 template <int N> BARACUDA_D void philox_blocks(u64 seed, u64 offset, u64 block, Philox4 (&out)[N]) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
@@ -70,7 +71,7 @@ BARACUDA_D u32 philox_bits(u64 seed, u64 offset, u64 element) {
   return philox_word(philox_block(seed, offset, element >> 2), static_cast<u32>(element & 3));
 }
 
-// Words of elements element … element + N - 1: each block once, wherever in it the first one lies.
+// Words of elements element … element + N - 1: each block is generated once, wherever in it the first element lies.
 template <int N> BARACUDA_D void philox_words(u64 seed, u64 offset, u64 element, u32 (&out)[N]) {
   constexpr int blocks = (N + 2) / 4 + 1;
   const u32 shift = static_cast<u32>(element & 3);

@@ -1,38 +1,41 @@
 #pragma once
-// pipeline   warpgroups of one block with tasks of their own: barriers that some threads arrive at and others wait for, and
-//            registers that one warpgroup leaves to another (sm_90a).
+// pipeline   warp specialisation on sm_90a: barriers (mbarrier) between producers and consumers of a block, and
+//            registers that one warpgroup gives up for another.
 //
-// A Barrier counts arrivals; the last one ends its phase, and the next begins. Phases are told apart by parity: wait(0)
-// returns once the first has ended, wait(1) once the second has, and wait(1) of a new barrier returns at once. An arrival
-// releases what its thread has written, a wait acquires it.
+// A Barrier counts arrivals; the last one completes its phase, and the next phase begins. Phases are told apart by
+// parity: wait(0) returns once the first phase is complete, wait(1) once the second is, and wait(1) of a new barrier
+// returns at once. An arrival releases what its thread has written; a wait acquires it.
 // PTX ISA, Parallel Synchronization and Communication Instructions: mbarrier (PTX 7.8, sm_90), barrier; Miscellaneous
 // Instructions: setmaxnreg (PTX 8.0, sm_90a).
 #include <baracuda/async_copy.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 struct Barrier {
   u64 word;
 
-  // By one thread, before a barrier of the block.
+  // Called by one thread, before a barrier of the block.
   BARACUDA_D void make(u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(smem_address(&word)), "r"(count) : "memory");
   }
   BARACUDA_D void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem_address(&word)) : "memory");
   }
-  // When all has come that this thread asked cp.async for; later: not now, which is for a thread that stores only so.
+  // Arrives when all cp.async of this thread are complete; later: asynchronously, for a thread that stores by cp.async
+  // only.
   // PTX ISA, Parallel Synchronization and Communication Instructions: cp.async.mbarrier.arrive (PTX 7.0, sm_80).
   BARACUDA_D void arrive_when_copied(bool later) {
     if (later) {
       asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(smem_address(&word)) : "memory");
     } else {
-      cp_async_commit();  // a wait is for groups alone
+      cp_async_commit();  // the wait counts committed groups
       cp_async_wait<0>();
       arrive();
     }
   }
-  // For all of a warp, whose lanes have done what it says.
+  // One arrival for a whole warp, when all its lanes are done.
   BARACUDA_D void arrive_as_warp() {
     __syncwarp();
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}"
@@ -44,7 +47,7 @@ struct Barrier {
                  : "=r"(yes) : "r"(smem_address(&word)), "r"(parity) : "memory");
     return yes;
   }
-  // found: what over() said before; asked well ahead, it costs no wait of its own.
+  // found: what over() said before; asked well ahead, it saves the wait.
   BARACUDA_D void wait(u32 parity, bool found) {
     if (!found) wait(parity);
   }
@@ -57,22 +60,22 @@ struct Barrier {
   }
 };
 
-// Places that are filled and emptied in turn: the one that is next, and which of its phases.
+// Position in a ring of stages that are filled and emptied in turn: the stage, and the parity of its phase.
 template <int PLACES> struct Round {
   u32 count = 0;
   BARACUDA_D u32 place() const { return count % PLACES; }
-  BARACUDA_D u32 filled() const { return count / PLACES % 2; }      // the parity to wait for before it is read
+  BARACUDA_D u32 filled() const { return count / PLACES % 2; }      // the parity to wait for before the stage is read
   BARACUDA_D u32 emptied() const { return count / PLACES % 2 ^ 1; }  // and before it is written
   BARACUDA_D void step() { ++count; }
 };
 
-// The warpgroup has N registers a thread from here on: fewer than the kernel was compiled for, or more, for which it waits
-// until others have left theirs.
+// setmaxnreg: from here on the warpgroup has N registers a thread, fewer than the kernel was compiled for, or more, for
+// which it waits until others have given up theirs.
 template <int N> BARACUDA_D void leave_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 template <int N> BARACUDA_D void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
 
-// A barrier of COUNT threads, whole warps, of whatever code they are in; id 0 is that of __syncthreads. Those that arrive do
-// not wait.
+// A named barrier of COUNT threads (whole warps), wherever in the code they are; id 0 is that of __syncthreads.
+// arrive_threads does not wait.
 template <int COUNT> BARACUDA_D void sync_threads(int id) {
   asm volatile("barrier.sync %0, %1;" :: "r"(id), "n"(COUNT) : "memory");
 }
@@ -80,9 +83,9 @@ template <int COUNT> BARACUDA_D void arrive_threads(int id) {
   asm volatile("barrier.arrive %0, %1;" :: "r"(id), "n"(COUNT) : "memory");
 }
 
-// From shared to global memory behind the program: copies of whole 16 bytes, or additions to floats. bulk_begin, before what
-// others wrote there; then any; bulk_commit; and waits until all but PENDING committed groups of this thread have read their
-// shared memory, or are done.
+// Bulk copies from shared to global memory, or additions to floats there, asynchronous and in whole 16-byte pieces.
+// Call bulk_begin after others wrote the source, then any copies, then bulk_commit; the waits return when all but
+// PENDING committed groups of this thread have read their shared memory, or are complete.
 // PTX ISA, Data Movement and Conversion Instructions: cp.async.bulk, cp.reduce.async.bulk (PTX 8.0, sm_90).
 BARACUDA_D void bulk_begin() { asm volatile("fence.proxy.async.shared::cta;\nfence.proxy.async.global;" ::: "memory"); }
 BARACUDA_D void bulk_store(void* global, const void* smem, u32 bytes) {

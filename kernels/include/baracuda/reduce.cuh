@@ -3,7 +3,7 @@
 //
 // A reduction is an Op: a struct with `static T apply(T a, T b)`, `symmetric` (apply(a, b) equals apply(b, a) in bits)
 // and, for the ops below, `identity<T>()`. T is any trivially copyable struct. The tree is a butterfly over lane bits
-// 0, 1, …: at every step the operand of the lower lanes stands left, so each lane computes the same bits, an
+// 0, 1, …: at every step the operand of the lower lanes is on the left, so each lane computes the same bits, an
 // associative op need not commute, and a group of w lanes is the first log2(w) steps of its warp.
 #include <baracuda/math.cuh>
 #include <baracuda/vector.cuh>
@@ -45,7 +45,7 @@ struct Or {  // bits of an integer; any of bool
 
 // ---- ops over structs -----------------------------------------------------------------------------------------------
 
-// A value and where it stood. NaN wins, as in PyTorch's argmax and argmin; of equals the lower index.
+// A value and its index. NaN wins, as in PyTorch's argmax and argmin; of equal values the lower index.
 template <class A> struct Indexed {
   A value;
   i64 index;
@@ -67,14 +67,14 @@ struct ArgMin {
   }
 };
 
-// Running maximum and the sum of exp(x - max) under it; empty is {-inf, 0}, one element {x, 1}.
+// Running maximum and the sum of exp(x - max) under it (online softmax); empty is {-inf, 0}, one element {x, 1}.
 template <class A> struct MaxSum {
   A max, sum;
 };
 struct LogSumExp {
   static constexpr bool symmetric = true;
-  // The sum under the larger maximum keeps its scale, so one exp and one fma merge two parts. Equality first: two empty
-  // parts, or two infinities, must not meet as inf - inf.
+  // The sum under the larger maximum keeps its scale, so one exp and one fma merge two parts. Equal maxima come first:
+  // two empty parts, or two infinities, must not give inf - inf.
   template <class A> static BARACUDA_D MaxSum<A> apply(MaxSum<A> a, MaxSum<A> b) {
     const bool swap = b.max > a.max;
     const MaxSum<A> high = swap ? b : a, low = swap ? a : b;
@@ -106,7 +106,7 @@ template <class T> union Words {
   BARACUDA_D Words() {}
 };
 
-// The value of lane ^ mask. Every lane of the warp takes part.
+// The value of lane ^ mask. Called by every lane of the warp.
 template <class T> BARACUDA_D T shuffle_xor(const T& x, int mask) {
   Words<T> in, out;
   in.word[Words<T>::count - 1] = 0;  // a type below 4 bytes leaves the rest of its word unset

@@ -1,7 +1,8 @@
 #pragma once
-// row_source where the rows of a tile begin in global memory. A source has `row(r)`, `from(row)` and `columns(c)`, the source
-//            that begins there, and `walk<STEP>(row, column, rows)`: its next() are rows row, row + STEP, … from `column` on,
-//            beyond `rows` any valid address. cursor(row, column), where there is one, keeps a place: down<STEP>() walks from it.
+// row_source where the rows of a tile begin in global memory. A source has `row(r)`; `from(row)` and `columns(c)`, the
+//            source that begins there; and `walk<STEP>(row, column, rows)`, whose next() gives rows row, row + STEP, …
+//            from `column` on, and beyond `rows` any valid address. Some have cursor(row, column), a position from
+//            which down<STEP>() walks.
 #include <baracuda/opaque.cuh>
 
 namespace baracuda {
@@ -19,7 +20,8 @@ template <class T> struct Strided {
       return now;
     }
   };
-  // The same of one address: else the compiler keeps the distance of every row, and a loader has few registers.
+  // The same walk with one running address: else the compiler keeps the distance of every row, and a producer has few
+  // registers.
   struct Down {
     static constexpr bool looks_up = false;
     const T* at;

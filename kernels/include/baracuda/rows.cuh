@@ -26,16 +26,16 @@ template <bool DENSE, class P> BARACUDA_D i64 column_offset(const P& p, int n, i
 
 // ---- chunks of columns ----------------------------------------------------------------------------------------------
 
-// WIDE kernels: every operand's rows are dense, of whole aligned chunks, and lie along at most two axes. The others take
-// any strides, and should keep their loops over chunks rolled: the addresses of a chunk are a good deal of code.
+// WIDE kernels: every operand's rows are dense, of whole aligned chunks, and lie along at most two axes. Other kernels
+// take any strides and should keep their loops over chunks rolled, as the addresses of a chunk are much code.
 
-// Not inlined: its divisions would otherwise stand in the kernel once for every use.
+// Not inlined: else its divisions would be in the kernel once for every use.
 static __device__ __noinline__ i64 general_offset(i64 linear, int rank, const i64* shape, const i64* strides) {
   return offset<i64>(linear, rank, shape, strides);
 }
 
-// 16 bytes of a row. Held as words, because a vector of 16-bit elements that is selected or merged over branches comes
-// apart into one register an element.
+// 16 bytes of a row. Held as words, because a vector of 16-bit elements that is selected or merged over branches is
+// split into one register for each element.
 using Chunk = Vec<u32, 4>;
 
 template <class T> BARACUDA_D Vec<T, vec_elems<T>> unpack(const Chunk& c) {
@@ -43,8 +43,8 @@ template <class T> BARACUDA_D Vec<T, vec_elems<T>> unpack(const Chunk& c) {
 }
 template <class T> BARACUDA_D Chunk pack(const Vec<T, vec_elems<T>>& v) { return reinterpret_cast<const Chunk&>(v); }
 
-// Makes the compiler forget what it derived from c: a row that several passes read stays packed in its registers, where
-// otherwise the first pass's conversions would be kept, in twice as many. No instruction is made.
+// Makes the compiler forget what it derived from c: a row that several passes read stays packed in registers, where
+// otherwise the first pass's conversions would be kept, in twice as many. No instruction.
 BARACUDA_D void keep_packed(Chunk& c) { asm volatile("" : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])); }
 
 // A row by its coordinates along at most two row axes, so that no operand's offset needs a division.
@@ -54,7 +54,7 @@ template <bool WIDE> struct RowAt {
   template <class P> BARACUDA_D RowAt(const P& p, i64 row) : outer(static_cast<u32>(row)), inner(0) {
     if (p.outer_rank == 2) outer = divmod(static_cast<u32>(row), static_cast<u32>(p.outer_shape[1]), inner);
   }
-  template <class P> BARACUDA_D i64 offset(const P& p, int n) const {  // an axis that is not there has stride 0
+  template <class P> BARACUDA_D i64 offset(const P& p, int n) const {  // a missing axis has stride 0
     return static_cast<i64>(outer) * p.outer[n][0] + static_cast<i64>(inner) * p.outer[n][1];
   }
 };
@@ -79,8 +79,8 @@ BARACUDA_D Vec<T, VEC> load_columns(const P& p, int n, const T* row, i64 col, L 
   return out;
 }
 
-// The chunk of T at columns col, col + 1, … of operand `n`, whose row starts at `row`; `left` columns exist from col on,
-// what lies beyond is zero and not touched.
+// The chunk of T at columns col, col + 1, … of operand `n`, whose row starts at `row`; `left` columns exist from col
+// on, what lies beyond is zero and not read.
 template <class T, bool WIDE, Access ACCESS = Access::plain, class P, class L>
 BARACUDA_D Chunk load_chunk(const P& p, int n, const T* row, i64 col, L left) {
   constexpr int VEC = vec_elems<T>;

@@ -1,11 +1,15 @@
 #pragma once
-// turns      blocks that add to one place one after the other: a counter in global memory says whose turn it is.
+// turns      ordered accumulation: blocks add to one place in global memory one after another; a counter says whose
+//            turn it is.
 //
-// One thread of the block waits, a barrier lets the others go on; they add; a barrier, and one thread passes the turn on.
-// PTX ISA, Memory Consistency Model: release and acquire patterns; the barriers carry them to the rest of the block.
-// Whoever waits must know that those before it have started: blocks take their work from an atomic ticket.
+// One thread of a block waits for its turn; a block barrier then releases the others, and they add; after a second
+// barrier one thread passes the turn on. Release and acquire of the counter, extended to the block by the barriers,
+// order the additions (PTX ISA, Memory Consistency Model: release and acquire patterns). All blocks before a waiting
+// one must have started: blocks draw their work from an atomic ticket counter.
 #include <baracuda/types.cuh>
 
+// Below asm keeps its operands on a line of their own.
+// clang-format off
 namespace baracuda {
 
 BARACUDA_D u32 current_turn(const u32* counter) {  // a glance ahead; accept_turn where it is the caller's
@@ -24,7 +28,7 @@ BARACUDA_D void pass_turn(u32* counter, u32 next) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" :: "l"(__cvta_generic_to_global(counter)), "r"(next) : "memory");
 }
 
-// to[0 … 3] += x, 16-byte aligned; where no other thread adds meanwhile the order of the sum is the order of the turns.
+// to[0 … 3] += x, 16-byte aligned. While no other thread adds to them, the order of the sum is the order of the turns.
 // PTX ISA, Parallel Synchronization and Communication Instructions: red, .v4.f32 (PTX 8.1, sm_90).
 BARACUDA_D void add_quad(float* to, const float (&x)[4]) {
 #if __CUDA_ARCH__ >= 900
@@ -36,7 +40,7 @@ BARACUDA_D void add_quad(float* to, const float (&x)[4]) {
 #endif
 }
 
-// The same, whoever else adds meanwhile, in whatever order.
+// The same while other threads may add too, in any order.
 BARACUDA_D void add_quad_any_order(float* to, const float (&x)[4]) {
 #if __CUDA_ARCH__ >= 900
   add_quad(to, x);

@@ -1,5 +1,5 @@
 #pragma once
-// types      fixed-width names, traits NVRTC has no header for, limits, casts that round once, accumulators.
+// types      fixed-width names, traits that NVRTC has no header for, limits, casts that round once, accumulators.
 //
 // Conventions of every unit: compiled by NVRTC with -fmad=false, no flush-to-zero, IEEE division and square root.
 // Where a fused multiply-add is meant it is written (math::fma), so wide and narrow loads of one kernel agree in bits.
@@ -7,7 +7,7 @@
 #include <cuda_fp16.h>
 
 #define BARACUDA_D __device__ __forceinline__
-#define BARACUDA_HD __host__ __device__ __forceinline__  // integer-only helpers, so the host can check them
+#define BARACUDA_HD __host__ __device__ __forceinline__  // integer-only helpers, which the host can check
 
 // The one macro for dynamic shared memory: `BARACUDA_DYNAMIC_SMEM(float, tile);` gives `float* tile`, 128-byte aligned.
 #define BARACUDA_DYNAMIC_SMEM(T, name) T* const name = ::baracuda::dynamic_smem<T>()
@@ -34,9 +34,9 @@ template <class T> BARACUDA_D T* dynamic_smem() {
   return reinterpret_cast<T*>(baracuda_dynamic_smem);
 }
 
-// What every kernel begins with. As a node of a graph it may be started while the kernel before it ends (programmatic
-// dependent launch): it lets the next one start likewise, and waits for all that the one before it wrote. Elsewhere, and
-// before sm_90, this does nothing.
+// What every kernel begins with. As a node of a graph a kernel may be started while the one before it ends
+// (programmatic dependent launch): it lets the next one start likewise, and waits for all that the one before it wrote.
+// Outside graphs, and before sm_90, this does nothing.
 // PTX ISA, Parallel Synchronization and Communication Instructions: griddepcontrol (PTX 7.8, sm_90).
 BARACUDA_D void follow_previous() {
 #if __CUDA_ARCH__ >= 900
@@ -127,8 +127,8 @@ template <> struct numeric<bf16> : numeric_half<bf16, __nv_bfloat16_raw, 0x7f7f,
 
 // ---- casts ----------------------------------------------------------------------------------------------------------
 
-// Truncation toward zero, saturating; NaN gives 0. The cvt instruction saturates for 32 and 64 bits; its NaN differs
-// with the width, and it knows nothing of 8 and 16 bits, hence the test and the clamp.
+// Truncates toward zero, saturating; NaN gives 0. The cvt instruction saturates for 32 and 64 bits, but its NaN differs
+// with the width, and it has no 8 and 16 bits, hence the test and the clamp.
 template <class To> BARACUDA_D To float_to_int(float x) {
   if (x != x) return To(0);
   if constexpr (is_signed_int<To>) {
@@ -150,7 +150,8 @@ template <class To> BARACUDA_D To float_to_int(double x) {
   }
 }
 
-// Each source has its own instruction or round-to-odd sequence: through float a double or a long would round twice.
+// Each source has its own instruction or round-to-odd sequence: by way of float, a double or a long would be rounded
+// twice.
 template <class From> BARACUDA_D f16 to_f16(From x) {
   if constexpr (is_same<From, float>) return __float2half_rn(x);
   else if constexpr (is_same<From, double>) return __double2half(x);
@@ -184,8 +185,8 @@ template <class To, class From> struct Caster {
   }
 };
 
-// cast<To>(x): to a float, to nearest even with exactly one rounding; float to integer, truncating and saturating with
-// NaN to 0; integer to narrower integer, modulo 2^n; to bool, x != 0.
+// cast<To>(x): to a float, to nearest even with exactly one rounding; float to integer, truncating and saturating, NaN
+// to 0; integer to narrower integer, modulo 2^n; to bool, x != 0.
 template <class To, class From> BARACUDA_D To cast(From x) { return Caster<To, From>::run(x); }
 
 // cast_saturate<To>(x): as cast, but integer to integer clamps to the range of To (quantised outputs).
@@ -205,8 +206,8 @@ template <class To, class From> BARACUDA_D To cast_saturate(From x) {
 
 // ---- accumulators ---------------------------------------------------------------------------------------------------
 
-// What sums and formulas are computed in: 16-bit floats and float in float, double in double, integers exactly in 64
-// bits (bool counts in i64, as NumPy and PyTorch count).
+// The type of sums and formulas: 16-bit floats and float in float, double in double, integers exactly in 64 bits (bool
+// counts in i64, as in NumPy and PyTorch).
 template <class T> struct acc_of {
   using type = conditional<is_floating<T>, conditional<is_same<T, double>, double, float>,
                            conditional<is_unsigned_int<T> && !is_same<T, bool>, u64, i64>>;

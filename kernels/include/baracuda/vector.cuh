@@ -1,8 +1,8 @@
 #pragma once
-// vector     N elements fetched or stored together: 1 to 16 bytes an access, several accesses when N * sizeof(T) > 16.
+// vector     N elements loaded or stored together: accesses of 1 to 16 bytes, several where N * sizeof(T) > 16.
 //
-// WIDE says only how the elements are fetched. Element k of a chunk is the same element, and is combined in the same
-// order, whether it came in a 16-byte access or alone; so alignment and tails never change the bits of a result.
+// WIDE only says how elements are loaded. Element k of a chunk is the same element, and is combined in the same order,
+// whether it came in a 16-byte access or alone; so alignment and tails never change the bits of a result.
 #include <baracuda/types.cuh>
 
 namespace baracuda {
@@ -23,17 +23,19 @@ template <class T, int BYTES = 16> constexpr int vec_elems = BYTES / static_cast
 // ---- one access -----------------------------------------------------------------------------------------------------
 
 template <int BYTES> struct Word_;
+// clang-format off
 template <> struct Word_<1> { using type = u8; };
 template <> struct Word_<2> { using type = u16; };
 template <> struct Word_<4> { using type = u32; };
 template <> struct Word_<8> { using type = uint2; };
 template <> struct Word_<16> { using type = uint4; };
+// clang-format on
 template <int BYTES> using Word = typename Word_<(BYTES < 16 ? BYTES : 16)>::type;
 
 enum class Access {
   plain,      // default caching; global or shared memory
-  streaming,  // global memory touched once: stores are evict-first. Loads are plain: L1::no_allocate and .cs both cost
-              // 3 to 8 % of bandwidth on an H200 (softmax backward 202 against 187 us, silu 140 against 132)
+  streaming,  // global memory touched once: stores are evict-first. Loads are plain, as L1::no_allocate and .cs cost
+              // bandwidth (docs/design/map.md)
   readonly,   // global memory that nobody writes while the kernel runs (ld.global.nc); loads only
 };
 
@@ -46,13 +48,15 @@ template <Access A, class W> BARACUDA_D void store_word(W* p, const W& w) {
   else *p = w;
 }
 
-// 16 bytes of global memory, if they are wanted, in one store and without a branch: of a plain one the compiler (13.0) makes four
-// now and then.
+// Stores 16 bytes to global memory if `wanted`, in one store and without a branch: from a plain store the compiler of
+// 13.0 sometimes makes four.
 // PTX ISA, Data Movement and Conversion Instructions: st (PTX 1.0).
 BARACUDA_D void store_whole(void* p, const uint4& x, bool wanted) {
+  // clang-format off
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}"
                :: "l"(__cvta_generic_to_global(p)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(static_cast<u32>(wanted))
                : "memory");
+  // clang-format on
 }
 
 // ---- aligned chunks: p must be aligned to alignof(Vec<T, N>) --------------------------------------------------------
@@ -100,8 +104,8 @@ BARACUDA_D void store_strided(T* p, I stride, const Vec<T, N>& x, L left) {
   }
 }
 
-// Dense chunks. WIDE: p is aligned to alignof(Vec<T, N>); a whole chunk is fetched in wide accesses, a tail one by one.
-// `left` is i32 or i64 (compared as it is; may be <= 0).
+// Dense chunks. WIDE: p is aligned to alignof(Vec<T, N>); a whole chunk is loaded in wide accesses, a tail one by one.
+// `left` is i32 or i64 and may be <= 0.
 template <class T, int N, bool WIDE, Access A = Access::plain, class L = i32>
 BARACUDA_D Vec<T, N> load_vec(const T* p, L left = N, T fill = T{}) {
   if constexpr (WIDE) {
@@ -122,7 +126,7 @@ BARACUDA_D void store_vec(T* p, const Vec<T, N>& x, L left = N) {
 
 // ---- whole-vector casts ---------------------------------------------------------------------------------------------
 
-// As cast<To> element by element; float to a 16-bit float goes by pairs, one instruction for two, same bits.
+// As cast<To> element by element, with the same bits; float to a 16-bit float goes by pairs, one instruction for two.
 template <class To, class From, int N> BARACUDA_D Vec<To, N> cast_vec(const Vec<From, N>& x) {
   Vec<To, N> out;
   if constexpr (is_same<From, float> && is_half<To> && N % 2 == 0) {

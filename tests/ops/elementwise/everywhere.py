@@ -6,8 +6,11 @@ import numpy as np
 import truth
 
 from baracuda_py.core.element import ElementKind
+from baracuda_py.core.error_bound import Relative
 from baracuda_py.ops.elementwise.unary_formulas import FORWARD
+from baracuda_py.ops.elementwise.unary_gradients import GRADIENT, slope_bound
 from baracuda_py.ops.elementwise.unary_kinds import ALPHA, UnaryKind
+from baracuda_py.testing.tolerance import check
 
 COUNT = {2: 2**16, 4: 2000, 8: 600}
 
@@ -32,6 +35,16 @@ def scale_of(kind: UnaryKind, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     size = np.maximum(np.abs(x), 1e-300)
     tail = np.abs(FORWARD[kind](-size, None)) * (1 / size + 1 + size)
     return np.abs(dy) * np.where(x < 0, tail, 1)
+
+
+def wrong_gradient(element: ElementKind, kind: UnaryKind, dy: np.ndarray, x: np.ndarray, got: np.ndarray) -> str | None:
+    """What a kernel's dy f'(x) gets wrong, or None."""
+    w, d = wide(x, element), wide(dy, element)
+    wanted = GRADIENT[kind](d, w, w.dtype.type(alpha_of(kind, element)))
+    bound = slope_bound(element, kind)
+    if isinstance(bound, Relative):
+        return truth.within_terms(element, got, wanted, scale_of(kind, d, w))
+    return check(bound, got, wanted, element=element)
 
 
 def report(found: dict[str, str | None]) -> None:

@@ -70,7 +70,7 @@ def test_every_element_once(operands):
 
 def test_operands_transposed_alike_are_dense():
     view = View(0, (64, 32), (1, 64), ElementKind.F16)
-    assert lay_out((view, view)).flat
+    assert lay_out((view, view)).dense
     assert map_geometry(DEVICE, (view, view)).layout == "contiguous"
 
 

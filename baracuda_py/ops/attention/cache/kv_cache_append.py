@@ -50,7 +50,7 @@ class KvCacheAppendArgs(Args):
 
 
 def reference(
-    desc: KvCacheAppendDescriptor, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any
+    desc: Any, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any
 ) -> Mapping[str, Any]:
     """NumPy on the stored bytes; the caches are updated in place."""
     for b, offset in enumerate(cache_offsets.tolist()):
@@ -159,7 +159,7 @@ class KvCacheAppendPlan(Plan):
         check_heads(shapes, "k_new", "k_cache")
 
     @classmethod
-    def bytes(cls, desc: Any) -> int:
+    def bytes(cls, desc: KvCacheAppendDescriptor) -> int:
         rows = desc.batch_size * desc.num_heads * desc.new_len
         return 2 * rows * (desc.d_k + desc.d_v) * desc.element.itemsize + 8 * desc.batch_size
 

@@ -193,7 +193,7 @@ class PagedKvAppendPlan(Plan):
         check_heads(shapes, "k_new", "k_cache", PAGE_LAYOUTS)
 
     @classmethod
-    def bytes(cls, desc: Any) -> int:
+    def bytes(cls, desc: PagedKvAppendDescriptor) -> int:
         return 2 * desc.num_tokens * desc.num_heads * (desc.d_k + desc.d_v) * desc.element.itemsize
 
 

@@ -167,13 +167,13 @@ class RopeKvAppendPlan(Plan):
         check_heads(shapes, "k_new", "k_cache")
 
     @classmethod
-    def bytes(cls, desc: Any) -> int:
+    def bytes(cls, desc: RopeKvAppendDescriptor) -> int:
         rows = desc.batch_size * desc.new_len
         columns = desc.num_heads * desc.d_k + desc.num_kv_heads * (desc.d_k + desc.d_v)
         return 2 * rows * columns * desc.element.itemsize + 8 * desc.batch_size
 
     @classmethod
-    def flops(cls, desc: Any) -> int:
+    def flops(cls, desc: RopeKvAppendDescriptor) -> int:
         return 3 * desc.batch_size * (desc.num_heads + desc.num_kv_heads) * desc.new_len * desc.rotary
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ....core import (
     Array,
     Plan,
     Scalar,
+    Variant,
     Vjp,
     functional,
     operand,
@@ -97,7 +98,7 @@ class FlashSdpaPlan(Plan):
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)
-    variants = (SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW)
+    variants: ClassVar[tuple[Variant, ...]] = (SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW)
     vjp = Vjp(
         "FlashSdpaBackwardPlan",
         grads={"q": "dq", "k": "dk", "v": "dv", "mask": "dmask", "slopes": "dslopes", "sinks": "dsinks"},

@@ -62,7 +62,7 @@ class FlashSdpaBackwardArgs(Args):
 
 
 def reference(
-    desc: FlashSdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
+    desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
     slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product.

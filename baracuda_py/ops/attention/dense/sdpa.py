@@ -180,19 +180,19 @@ def row_step(p: Problem, params: Mapping[str, Any], full: bool) -> Step:
     desc = p.desc
     rows = desc.batch_size * desc.num_heads * desc.query_len
     keep_from, keep_scale = dropout(desc.dropout_p)
-    facts = {
+    params = {
         "rows": rows, "num_heads": desc.num_heads, "query_len": desc.query_len, "key_len": desc.key_len,
-        "keep_from": keep_from, "keep_scale": keep_scale,
+        "keep_from": keep_from, "keep_scale": keep_scale, **params,
     }  # fmt: skip
     drop = desc.dropout_p > 0
     axes = {"FULL": True, "DROP": drop}
     group = group_of(desc.key_len, desc.element, 1)
     if group is None:
-        return Step("long", (rows, 1, 1), facts | params, axes, LONG)
+        return Step("long", (rows, 1, 1), params, axes, LONG)
     kernel, block, blocks = launch(rows, group)
     if not full and not drop:
         kernel, axes = kernel.replace("rows", "plain"), {"FULL": False, "DROP": False}
-    return Step(kernel, (blocks, 1, 1), facts | params, axes, block)
+    return Step(kernel, (blocks, 1, 1), params, axes, block)
 
 
 def _mask(p: Problem) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class Packed:
         return found or wrong_bounds(arrays[of_k], desc.total_k, desc.max_seqlen_k, of_k)
 
     @classmethod
-    def flops(cls, desc: Any) -> int:
+    def flops(cls, desc: PackedDescriptor) -> int:
         return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 

@@ -7,14 +7,14 @@ flash_decoding (Dao et al. 2023): the two agree bit for bit, and which pages hol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Plan, Problem, element, extent, functional,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, Variant, element, extent, functional,
     integer, number, operand, output,
 )  # fmt: skip
 from ....core.element import unrounded
@@ -127,12 +127,12 @@ class BatchPagedDecodePlan(Plan):
     op = "attention.batch_paged_decode"
     descriptor = BatchPagedDecodeDescriptor
     args = BatchPagedDecodeArgs
-    reference = staticmethod(reference)
+    reference: ClassVar[Callable[..., Mapping[str, Any]]] = staticmethod(reference)
     value_policy = (
         "a length is clamped to [0, max_cache_len] and to its sequence's pages; a token whose page is not in "
         "[0, num_pages) is left out; cells that are not seen are never read"
     )
-    variants = (mma_row(_PAGED), row(_PAGED))
+    variants: ClassVar[tuple[Variant, ...]] = (mma_row(_PAGED), row(_PAGED))
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
@@ -148,11 +148,11 @@ class BatchPagedDecodePlan(Plan):
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        given = {name: arrays.get(name) for name in READ_TABLES} | {"window": desc.window_left}
+        given: dict[str, Any] = {name: arrays.get(name) for name in READ_TABLES} | {"window": desc.window_left}
         return next((w for b in range(desc.batch_size) if (w := cells_of(desc, b, **given)[2])), None)
 
     @classmethod
-    def flops(cls, desc: Any) -> int:
+    def flops(cls, desc: BatchPagedDecodeDescriptor) -> int:
         return 2 * desc.batch_size * desc.num_heads * desc.most_keys * (desc.d_k + desc.d_v)
 
 

@@ -164,7 +164,7 @@ class BatchPagedPrefillPlan(Plan):
         )
 
     @classmethod
-    def flops(cls, desc: Any) -> int:
+    def flops(cls, desc: BatchPagedPrefillDescriptor) -> int:
         return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 

@@ -97,9 +97,9 @@ def locate(
         row, count, real = token - first, end - first, (first <= token) & (token < end)
     with np.errstate(over="ignore"):
         if last is None:
-            place = cache_offsets[sample] + row  # type: ignore[index]
+            place = cache_offsets[sample] + row
         else:
-            held = (kv_indptr[sample + 1] - kv_indptr[sample] - 1) * desc.page_size + last[sample]  # type: ignore[index]
+            held = (kv_indptr[sample + 1] - kv_indptr[sample] - 1) * desc.page_size + last[sample]
             place = held - count + row
         slot, cell = place // desc.page_size, place % desc.page_size
         if page_table is not None:
@@ -107,11 +107,11 @@ def locate(
             at: Any = (sample, np.where(good, slot, 0))
             table = page_table
         else:
-            begin = kv_indptr[sample]  # type: ignore[index]
+            begin = kv_indptr[sample]
             good = (place >= 0) & (begin >= 0) & (begin < desc.num_indices)
-            good &= (slot < kv_indptr[sample + 1] - begin) & (slot < desc.num_indices - begin)  # type: ignore[index]
+            good &= (slot < kv_indptr[sample + 1] - begin) & (slot < desc.num_indices - begin)
             at, table = np.where(good, begin + slot, 0), kv_indices
-        page = table[at] if table.size else np.full(desc.num_tokens, -1)  # type: ignore[union-attr,index]
+        page = table[at] if table.size else np.full(desc.num_tokens, -1)
     good &= real & (page >= 0) & (page < desc.num_pages)
     bad = np.flatnonzero(real & ~good)
     return token[good], page[good], cell[good], int(bad[0]) if bad.size else None

@@ -273,7 +273,7 @@ class RopePlan(Plan):
         check_tokens(shapes, "x", ("x2",), facts)
 
     @classmethod
-    def flops(cls, desc: Any) -> int:
+    def flops(cls, desc: RopeDescriptor) -> int:
         return 3 * desc.batch_size * desc.num_heads * desc.seq_len * desc.rotary
 
 

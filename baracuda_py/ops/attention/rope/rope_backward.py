@@ -74,7 +74,7 @@ class RopeBackwardPlan(Plan):
         check_tokens(shapes, "dy", ("dy2",), facts)
 
     @classmethod
-    def flops(cls, desc: Any) -> int:
+    def flops(cls, desc: RopeBackwardDescriptor) -> int:
         return 3 * desc.batch_size * desc.num_heads * desc.seq_len * desc.rotary
 
 

@@ -324,8 +324,8 @@ def rope_frequencies(
     name = _scheme(entries)
     scheme = SCHEMES[name]
     known = sorted({*scheme.entries, *scheme.carried, *COMMON})
-    if unknown := [str(entry) for entry in entries if entry not in known]:
-        raise InvalidProblemError(f"rope scaling {name!r} knows no {', '.join(unknown)}; it knows {', '.join(known)}")
+    if strange := [str(entry) for entry in entries if entry not in known]:
+        raise InvalidProblemError(f"rope scaling {name!r} knows no {', '.join(strange)}; it knows {', '.join(known)}")
     contexts = {
         "max_position_embeddings": max_position_embeddings,
         "original_max_position_embeddings": original_max_position_embeddings,

@@ -120,7 +120,7 @@ def angles(
     if cos is not None:
         tables = (np.broadcast_to(a.astype(dtype), desc.table_shape) for a in (cos, sin))
         pairs = (a[..., :: desc.table_step][..., : desc.num_frequencies] for a in tables)
-        return tuple((a if a.ndim == 4 else a[:, None]) * factor for a in pairs)  # type: ignore[return-value]
+        return tuple((a if a.ndim == 4 else a[:, None]) * factor for a in pairs)
     wide = np.result_type(dtype, np.float64)
     if inv_freq is None:
         inv_freq = wide.type(desc.base) ** (-np.arange(0, desc.rotary, 2).astype(wide) / wide.type(max(desc.rotary, 1)))

@@ -1,7 +1,7 @@
-"""The backward of attention on tensor cores: tiles of keys that own dk and dv and add to dq in turn.
+"""The backward of attention on tensor cores: blocks own tiles of keys, keep dk and dv, and add to dq in turn.
 
-SM90A is wgmma, in a kernel of groups that all do the same and one of groups with tasks of their own; SM80 is mma.sync.
-One geometry; they differ in their tiles.
+SM90A is wgmma, by a producer-consumer kernel and one without for masks and dropout; SM80 is mma.sync. They share one
+geometry and differ in their tilings.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
-from ....core.variant import aligned
+from ....core.variant import Spills, aligned
 from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
-from ..spills import BACKWARD, Spills
+from ..spills import BACKWARD
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -27,19 +27,18 @@ _GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr"
 _GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
 _GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
 _GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS | dict.fromkeys(("rising", "rising_len"), "i32")
-TOGETHER = 48 << 20  # bytes of q, dy and sums of dq that are worked on together, more or less
-# Up to so many queries, where a multiprocessor has so many tiles of keys to take, blocks hardly wait for their turns,
-# and a fixed order, which needs no zeros to add to, is the fastest. H200, TFLOP/s, 1024 tokens, full, head_dim 64: 384,
-# in any order 374; 128: 452, 433.
+TOGETHER = 48 << 20  # bytes of q, dy and sums of dq of the heads that are worked on together, about
+# Up to SHORT queries, with MANY tiles of keys for each multiprocessor, blocks hardly wait for their turns; then a fixed
+# order of sums, which needs no zeros to add to, is faster than any order.
 SHORT, MANY = 2048, 8
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A problem in tiles of queries and of keys, for each head of `batch`; the sizes that kernels read.
+    """A problem cut into tiles of queries and of keys, for each head of `batch`; `sizes` are the ones kernels read.
 
-    `steps(segment)` go before the kernels'; what they leave takes the workspace up to `start`. `lists`: where in it
-    lists stand of the tiles of queries and of keys, the latter of sequences of `segment` keys together.
+    `steps(segment)` run before the kernels; they use the workspace up to `start`. `lists`: its offsets of the lists of
+    tiles of queries and of keys, the latter ordered within sequences of `segment` keys.
     """
 
     batch: int
@@ -51,19 +50,19 @@ class Cut:
     lists: tuple[int, int] | None = None
 
     def listed(self, keys: bool) -> dict[str, int]:
-        """The lists for a kernel whose blocks take tiles of keys, or of queries."""
+        """The offsets of the lists, for a kernel whose blocks take tiles of keys, or of queries."""
         return {"list": self.lists[keys], "second": self.lists[0]} if self.lists else {}
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How operands stand: the policy by which blocks find their work (attention.cuh), strides, and `Cut`s.
+    """How operands are arranged: the C++ policy by which blocks find their work (attention.cuh), strides, and the cut.
 
-    `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; those of queries in order of their length, if
-    sorted_, or in order of rows. `fields`: what the policy reads besides. `before`: kernels of the steps. `terms`:
-    whether there are more score terms than a window. `apart`: whether dq is left to kernels of its own. `neighbours`:
-    see `Block`, which says it where this is 0; so does `_walk` for `rising`, key heads in turn of those that rise.
-    `spills`: of its kernels those that do, by name (`gradients_` left out).
+    `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; sorted_: tiles of queries by length, else in the
+    order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
+    whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
+    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: of its kernels those that do,
+    by name (`gradients_` left out).
     """
 
     name: str
@@ -84,7 +83,7 @@ class Arrangement:
 
 
 def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
-    """One cut for all heads of a batch of equal lengths."""
+    """The cut of a batch of equal lengths."""
     desc = p.desc
     sizes = {"query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift}
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
@@ -99,7 +98,7 @@ def gradient_kernels(
     form: Arrangement,
     pipelined: Mapping[int, Pipeline] | None = None,
 ) -> tuple[Kernel, ...]:
-    """For each head_dim a unit, and one a kernel with score terms or that rises; pipelined: but for masks, dropout."""
+    """For each head_dim one unit, and one for each kernel with terms or that rises. pipelined: not masks, dropout."""
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
     made = []
@@ -110,10 +109,15 @@ def gradient_kernels(
         made += [
             Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {form.work}>", prepare, **facts),
             Kernel(
-                f"gradients_{unit}", f"{t.call(d)}{form.work}, 0>", gradients, threads=t.threads, min_blocks=t.blocks,
-                spills=form.spills.get(unit, False), **facts,
+                f"gradients_{unit}",
+                f"{t.call(d)}{form.work}, 0>",
+                gradients,
+                threads=t.threads,
+                min_blocks=t.blocks,
+                spills=form.spills.get(unit, False),
+                **facts,
             ),
-        ]  # fmt: skip
+        ]
         made += [
             Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, **facts)
             for of in dict.fromkeys((t, masked if form.terms else t))
@@ -122,17 +126,22 @@ def gradient_kernels(
         others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
         made += [
             Kernel(
-                f"gradients_{unit}{suffix}", f"{of.call(d)}{form.work}, {last}>", params, threads=of.threads,
-                min_blocks=of.terms_blocks or of.blocks, spills=form.spills.get(unit + suffix, False), source=of.source,
+                f"gradients_{unit}{suffix}",
+                f"{of.call(d)}{form.work}, {last}>",
+                params,
+                threads=of.threads,
+                min_blocks=of.terms_blocks or of.blocks,
+                spills=form.spills.get(unit + suffix, False),
+                source=of.source,
             )
             for suffix, of, last, params in others
-        ]  # fmt: skip
+        ]
     return tuple(made)
 
 
 def _wgmma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
     if max(p.desc.d_k, p.desc.d_v) <= 32:
-        return "head_dim up to 32 is faster without: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
+        return "head_dim up to 32 is faster on mma.sync: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
     d = head_dim(p.desc, SM90A)
     if isinstance(d, str):
         return d
@@ -151,10 +160,10 @@ def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | s
 
 @dataclass(frozen=True)
 class Walk:
-    """In which order blocks take tiles of keys, and sums of dq are made.
+    """The order in which blocks take tiles of keys, and so in which dq is summed.
 
-    `in_turn` key heads at a time, and of packed sequences `segment` keys. The first `rising` key heads of a sequence
-    walk queries up, if it has up to `rising_len` of them and `rises`: whether any may.
+    `in_turn` key heads are worked on together, and of packed sequences `segment` keys. The first `rising` key heads of
+    a sequence walk queries up, if it has up to `rising_len` of them; `rises`: whether any may.
     """
 
     any_order: bool
@@ -167,11 +176,11 @@ class Walk:
 
 def _walk(p: Problem, d: int, t: Blocks | Groups, form: Arrangement, cut: Cut, any_order: bool, more: int) -> Walk:
     desc = p.desc
-    each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq a row of a key head has
+    each = max(1, 8 * desc.group * d)  # bytes of q, dy and sums of dq for each row of a key head
     kv_heads, padded = cut.batch * desc.num_kv_heads, cut.tiles * t.queries
     short = padded <= SHORT and kv_heads * cut.key_tiles >= MANY * p.device.sms
     any_order = any_order and not (short and t.sides and (desc.is_causal or not t.rises))
-    # Whichever gradients are wanted: each has the bits that it has with the others.
+    # Does not depend on which gradients are wanted: each has the bits that it has together with the others.
     rising = desc.num_kv_heads * 7 // 8 if t.rises and not (form.apart or any_order) and desc.is_causal else 0
     one_by_one = desc.group == 1 and desc.window_left is None
     rising_len = TOGETHER // (each if one_by_one else each * t.neighbours)
@@ -187,7 +196,7 @@ def _walk(p: Problem, d: int, t: Blocks | Groups, form: Arrangement, cut: Cut, a
 def gradient_steps(
     p: Problem, d: int, name: str, t: Blocks | Groups, form: Arrangement, any_order: bool
 ) -> Geometry | str:
-    """Two steps, three where dq is finished; workspace: two numbers a row, turns, the sums of dq where blocks add."""
+    """Two steps, three where flash_finish makes dq; workspace: two numbers a row, turns, and the sums of dq."""
     desc = p.desc
     more = level(p, sinks=False) if form.terms else 0
     if more and (why := refuse_terms(desc)):
@@ -202,14 +211,14 @@ def gradient_steps(
     sums = turns + aligned(4 * counters)
     summed = p.dq is not None and (key_tiles > 1 or t.sides) and not form.apart
     walk = _walk(p, d, t, form, cut, any_order, more)
-    any_order = walk.any_order and summed
+    any_order = walk.any_order and bool(summed)
     elements = heads * padded * d if summed else 0
     workspace = sums + aligned(4 * elements)
     common = {
         "stats": cut.start, "turns": turns, "sums": sums, **cut.sizes, **cut.listed(keys=True), "padded": padded,
         "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v, "tiles": tiles, **window(desc),
     }  # fmt: skip
-    rows = 512 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # a block of flash_prepare takes
+    rows = 512 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # rows of a block of flash_prepare
     chunks = max(1, -(-padded // rows))
     prepare = {
         "stride": form.strides(p.y, p.dy, p.dq), "chunks": chunks, "counters": counters, "wide": wide(p.y, p.dy),
@@ -241,29 +250,25 @@ def gradient_steps(
     return Geometry(tuple(steps), workspace, layout(*views, p.y))
 
 
-def _row(
+def _rows(
     name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...], form: Arrangement
-) -> Variant:
-    return Variant(
+) -> tuple[Variant, Variant]:
+    """Two rows of the same kernels: blocks add to dq by atomics in any order, or each in its turn."""
+    turns = Variant(
         name, partial(geometry, form=form), source=f"attention/dense/flash_sdpa_backward_{name}.cu",
         kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before), elements=HALVES, design=design,
         guarantee=TENSOR_CORES,
     )  # fmt: skip
-
-
-def _free(row: Variant) -> Variant:
-    """The same kernels, their blocks adding to dq with atomics when they get there, waiting for no other."""
-    guarantee = replace(row.guarantee, deterministic=False, bit_stable=False, batch_invariant=False)
-    geometry = partial(row.geometry, any_order=True)
-    return replace(row, name=f"{row.name}_any_order", geometry=geometry, guarantee=guarantee)
+    guarantee = replace(TENSOR_CORES, deterministic=False, bit_stable=False, batch_invariant=False)
+    geometry = partial(geometry, form=form, any_order=True)
+    return replace(turns, name=f"{name}_any_order", geometry=geometry, guarantee=guarantee), turns
 
 
 def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
-    """The rows of wgmma and mma.sync, in any order of sums and in a fixed one."""
-    wgmma = _row("wgmma", _wgmma, ArchSku.SM90A, gradient_kernels("wgmma", SM90A, form, PIPELINED), form)
-    kernels = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
-    mma = _row("mma", _mma, ArchSku.SM80, kernels, form)
-    return _free(wgmma), wgmma, _free(mma), mma
+    """The rows of wgmma and mma.sync, each with sums of dq in any order and in a fixed one."""
+    wgmma = gradient_kernels("wgmma", SM90A, form, PIPELINED)
+    mma = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
+    return *_rows("wgmma", _wgmma, ArchSku.SM90A, wgmma, form), *_rows("mma", _mma, ArchSku.SM80, mma, form)
 
 
 ROWS = tensor_core_rows(DENSE)

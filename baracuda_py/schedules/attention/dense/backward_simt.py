@@ -1,4 +1,4 @@
-"""The backward of attention by multiply-adds: rowsum(dy y), then blocks of queries for dq and of keys for dk and dv."""
+"""The backward of attention without tensor cores: rowsum(dy y), blocks of queries for dq, of keys for dk and dv."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     summed = bool((p.dq is not None or p.dk is not None) and heads * count)
     if summed:
         steps.append(delta_step(p, "delta", cut.start, form.strides(p.y, p.dy), heads, count))
-    # Causal: the longest tiles of all heads first; else a head's tiles together.
+    # Causal: the longest tiles of all heads go first; else the tiles of a head together.
     if p.dq is not None and p.dq.size:
         params = {"stride": form.strides(p.q, p.k, p.v, p.dy, p.dq), "chunk": heads, **sizes, **cut.listed(keys=False)}
         params["wide"] = wide(p.q, p.k, p.v, p.dy, p.dq)
@@ -63,12 +63,12 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
 
 
 def block_rows(d: int, size: int) -> int:
-    """Rows a block owns (`BackwardTile` in flash_sdpa_backward_simt.cuh): what two sets of sums leave registers for."""
+    """Rows of a block (`BackwardTile` in flash_sdpa_backward_simt.cuh): two sets of sums leave registers for them."""
     return (64 if d <= 128 else 32) if size == 4 else (32 if d <= 64 else 16)
 
 
 def shared_bytes(d: int, size: int) -> int:
-    """The two chunks of a score product, or the rows of values, and two tiles of scores (`BackwardTile`)."""
+    """Bytes: the two chunks of a score product, or the rows of values, and two tiles of scores (`BackwardTile`)."""
     stage, pad = (64 if d % 64 == 0 else 32, 4) if size == 4 else (32, 2)
     rows = block_rows(d, size)
     chunks = max((rows + 64) * (stage + pad), min(64, 1 << ((32768 // (d * size)).bit_length() - 1)) * d)
@@ -76,7 +76,7 @@ def shared_bytes(d: int, size: int) -> int:
 
 
 def simt_row(form: Arrangement) -> Variant:
-    """The row of plain multiply-adds."""
+    """The row without tensor cores."""
     facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
     for n, suffix in LEVELS.items() if form.terms else ((0, ""),):
@@ -86,7 +86,10 @@ def simt_row(form: Arrangement) -> Variant:
             kernel = name + suffix
             kernels.append(Kernel(kernel, template, params, spills=form.spills.get(kernel, False), **facts))
     return Variant(
-        "simt", lambda p: _geometry(p, form), source="attention/dense/flash_sdpa_backward.cu", elements=SINGLES,
+        "simt",
+        lambda p: _geometry(p, form),
+        source="attention/dense/flash_sdpa_backward.cu",
+        elements=SINGLES,
         kernels=(*kernels, *(BIAS_KERNELS if form.terms else ()), *form.before),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
-    )  # fmt: skip
+    )

@@ -1,6 +1,4 @@
-"""Gradients of what attention adds to its scores: dmask, dslopes, dsinks.
-
-Kernels: kernels/attention/dense/flash_bias_gradients.cu.
+"""Gradients of the terms that attention adds to its scores: dmask, dslopes, dsinks (flash_bias_gradients.cu).
 
 A row of the backward appends `bias_steps(p, workspace)` to its steps, and SIMT_KERNELS or MMA_KERNELS to its kernels.
 """
@@ -42,13 +40,13 @@ SINKS = Params(
 DELTA_THREADS = 256
 SINK_THREADS = 1024
 _KEYS = 64
-_BLOCKS = 1024  # where a gradient has fewer tiles, several blocks share one
-_SPLITS = 64  # at most so many; they are added one after the other
+_BLOCKS = 1024  # a gradient with fewer tiles has several blocks for each
+_SPLITS = 64  # of them at most, as their parts are added one after another
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of `flash_bias_gradient`: queries by 64 keys of a tile of scores, threads, bytes of shared memory."""
+    """A block of `flash_bias_gradient`: queries (by 64 keys) of a tile of scores, threads, bytes of shared memory."""
 
     rows: int
     threads: int
@@ -56,7 +54,7 @@ class _Block:
 
 
 def block(kind: ElementKind) -> _Block:
-    """Two chunks of both operands of a product on tensor cores, else one (`BackwardTile` of 32 columns)."""
+    """With tensor cores two chunks of both operands of a product, else one (`BackwardTile` of 32 columns)."""
     if kind.itemsize == 2:
         return _Block(128, 256, 2 * 2 * (128 + _KEYS) * 64)
     return (
@@ -75,19 +73,18 @@ def _kernels(name: str, call: str, threads: int, spills: bool) -> tuple[Kernel, 
     )
 
 
-# Two blocks an SM spill 500 bytes and are faster than one that does not: H200, bf16, head_dim 128, 4 x 4096 queries,
-# causal, dmask of [1, 1, q, k] 3.3 ms against 4.1, of [b, 1, 1, k] 2.6 against 3.4.
+# Two blocks a multiprocessor spill 500 bytes and are faster than one that does not (docs/design/attention-backward.md).
 SIMT_KERNELS = _kernels("flash_bias_gradients", "flash_bias_gradient", THREADS, spills=False)
 MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 256, spills=True)
 
 
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
-    """rowsum(dy y) of all rows of y and dy, whose strides are given, to the workspace from byte `at` on.
+    """The step that writes rowsum(dy y) of all rows of y and dy to the workspace from byte `at` on.
 
-    `each`: terms that flash_dq and flash_dkv add up in one chain.
+    `stride`: those of y and dy. `each`: terms that flash_dq and flash_dkv add in one chain.
     """
     rows, desc = heads * query_len, p.desc
-    lanes = 1 if desc.element.acc is desc.element else 32  # that share a row
+    lanes = 1 if desc.element.acc is desc.element else 32  # lanes that share a row
     params = {
         "delta": at, "stride": stride, "query_len": query_len, "rows": rows, "num_heads": desc.num_heads,
         "d_v": desc.d_v, "wide": wide(p.y, p.dy), "each": 32 if desc.element is ElementKind.F64 else desc.d_v,
@@ -96,10 +93,10 @@ def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_
 
 
 def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tuple[Step, ...], int]:
-    """The steps that write those of dmask, dslopes and dsinks that are wanted, and the workspace with theirs.
+    """The steps that write the wanted ones of dmask, dslopes and dsinks, and the workspace's size with theirs.
 
-    workspace: bytes that the row's other steps use. delta: where they leave rowsum(dy y) of all rows, dense in the
-    accumulator's element, if they do.
+    workspace: bytes that the row's other steps use. delta: its offset of rowsum(dy y) of all rows, dense in the
+    accumulator's element, if those steps leave it.
     """
     desc, steps = p.desc, []
     wanted = [g for g in (p.dmask, p.dslopes, p.dsinks) if g is not None and g.size]
@@ -123,7 +120,7 @@ def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tu
 
 
 def _gradient(p: Problem, name: str, view: View, delta: int, parts: int) -> tuple[list[Step], int]:
-    """The steps for dmask or dslopes, which is 1 long along queries and keys, and the workspace's end."""
+    """The steps for dmask, or for dslopes, whose extents along queries and keys are 1; and the workspace's end."""
     desc = p.desc
     size, b = desc.element.acc.itemsize, block(desc.element)
     extents = (desc.batch_size, desc.num_heads, desc.query_len, desc.key_len)
@@ -134,9 +131,7 @@ def _gradient(p: Problem, name: str, view: View, delta: int, parts: int) -> tupl
     own = [n if whole else 1 for n, whole in zip(tiles, full, strict=True)]
     loops = [1 if whole else n for n, whole in zip(tiles, full, strict=True)]
     count = math.prod(loops)
-    each = max(
-        1, -(-count // min(_SPLITS, -(-_BLOCKS // math.prod(own[full[0] :]))))
-    )  # a batch does not see the others
+    each = max(1, -(-count // min(_SPLITS, -(-_BLOCKS // math.prod(own[full[0] :])))))  # independent of the batch
     splits = max(1, -(-count // each))
     common = {
         "parts": parts, "own": own, "out_stride": pitches, "query_len": desc.query_len, "key_len": desc.key_len,

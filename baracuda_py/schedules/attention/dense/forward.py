@@ -1,7 +1,7 @@
-"""Attention over tiles of queries: what its kernels share in geometry, and the forward's rows.
+"""The forward of attention: geometry that its kernels share, and its rows (docs/design/attention-forward.md).
 
-SM90A is for Hopper's wgmma. SM80 and SM89 are tensor-core designs of one kernel and differ in their tilings; SIMT is
-plain multiply-adds in the accumulator's element, for float32 and float64.
+SM90A is wgmma. SM80 and SM89 are tensor-core designs of one kernel (mma.sync) with different tilings. SIMT is without
+tensor cores, in the accumulator's element, for float32 and float64.
 """
 
 from __future__ import annotations
@@ -12,32 +12,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
-from ....core.variant import aligned
+from ....core.variant import Spills, aligned
 from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
-from ..spills import FORWARD, Spills
+from ..spills import FORWARD
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
-COLUMNS = 256  # of v that a block of the forward takes at most
+COLUMNS = 256  # columns of v of a block of the forward, at most
 HALVES = (ElementKind.F16, ElementKind.BF16)
 SINGLES = (ElementKind.F32, ElementKind.F64)
 THREADS = 128  # of a SIMT block
-# Tensor cores cut the bits below an accumulator's off where a CUDA core rounds, so errors of a sum lean to one side.
+# Tensor cores truncate below an accumulator's last bit where other cores round, so errors of a sum lean to one side.
 TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
 FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"ticket": "workspace", "stride": "i64[4][3]"}
-FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "heads"), "i64") | {
-    "scale": "f64",
-    "sign": "f64",
-}
+FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "heads"), "i64")
+FIELDS |= {"scale": "f64", "sign": "f64"}
 FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32") | {"unit_log2": "f32"}
 PARAMS = Params("FlashSdpaParams", **FIELDS)
 TICKET = Params("FlashTicketParams", ticket="workspace")
 
 
 def head_dim(desc: Any, dims: Collection[int] = HEAD_DIMS) -> int | str:
-    """The template's head_dim out of `dims`, which ascend, or why there is none."""
+    """The smallest of the ascending `dims` that holds head_dim, or why there is none."""
     widest = max(desc.d_k, desc.d_v)
     return next((d for d in dims if widest <= d), f"head_dim {widest} is beyond {max(dims)}")
 
@@ -59,12 +57,12 @@ def layout(*views: View | None) -> str:
 
 
 def parts(desc: Any) -> int:
-    """Blocks that share the columns of v past head_dim 256; each makes the scores anew."""
-    return max(1, -(-desc.d_v // COLUMNS))
+    """Blocks that share the columns of v past head_dim 256; each computes the scores again."""
+    return max(1, -(-int(desc.d_v) // COLUMNS))
 
 
 def split_scale(desc: Any) -> dict[str, float]:
-    """|scale| and its sign. One that vanishes in float32 becomes sign 0 and magnitude 1, so that -inf stays -inf."""
+    """|scale| and its sign. One that vanishes in float32 becomes sign 0, magnitude 1: so -inf stays -inf."""
     size = abs(desc.scale)
     if size < 2.0**-120:
         return {"scale": 1.0, "sign": 0.0}
@@ -72,28 +70,27 @@ def split_scale(desc: Any) -> dict[str, float]:
 
 
 def scales(desc: Any) -> dict[str, float]:
-    """The same and what takes a score to a power of 2."""
+    """The same, and the factor that makes a score an exponent of 2."""
     split = split_scale(desc)
     return split | {"unit_log2": single(split["scale"] * math.log2(math.e))}
 
 
 def chunk(desc: Any) -> int:
-    """Heads at a time that walk over their keys together under a causal mask: their keys and values fit the L2 cache.
+    """Heads that walk their keys together under a causal mask: as many as have keys and values in the L2 cache.
 
-    With all heads at once every tile of queries reads the keys from memory again: 238 TFLOP/s against 253 on an H200 at
-    head_dim 256 and 1024 keys.
+    With all heads at once every tile of queries would read the keys from memory again.
     """
     size = desc.key_len * (desc.d_k + desc.d_v) * desc.element.itemsize
-    return max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group
+    return int(max(1, min(L2 // max(1, size), desc.batch_size * desc.num_kv_heads)) * desc.group)
 
 
 @dataclass(frozen=True)
 class Form:
-    """How operands stand: a kernel's parameters, how its blocks find their work (`Work`, attention.cuh), launches.
+    """How operands are arranged: a kernel's parameters, the policy by which blocks find work (attention.cuh), launches.
 
-    `launch(problem, kernel, axes, rows, threads, smem)`: a block takes `rows` queries. `before`: kernels it runs first.
-    `names`: the operands that are q, k, v and y. `spills`: of its kernels those that do, by name.
-    `terms`: the parameters of the kernels named `<kernel>_terms`, which know more score terms than scale and causality.
+    `launch(problem, kernel, axes, rows, threads, smem)`: a block has `rows` queries. `before`: kernels that it runs
+    first. `names`: the operands that are q, k, v and y. `spills`: of its kernels those that do, by
+    name. `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality.
     """
 
     params: Params
@@ -146,16 +143,16 @@ DENSE = Form(
 
 @dataclass(frozen=True)
 class Tiling:
-    """A block of `flash_sdpa_mma` for one head_dim: warps, 16-row tiles a warp, keys a tile, buffers, blocks an SM."""
+    """A block of `flash_sdpa_mma` for one head_dim: warps, 16-row tiles a warp, keys, stages, blocks an SM."""
 
     warps: int
     tiles: int
     keys: int
     stages: int
     blocks: int
-    terms: tuple[int, int] = (0, 0)  # blocks an SM with score terms, and with masks, if not as many
+    terms: tuple[int, int] = (0, 0)  # blocks a multiprocessor with score terms, and with masks, if not `blocks`
 
-    source = ""  # the row's
+    source = ""  # the kernel file, if not the row's
 
     @property
     def threads(self) -> int:
@@ -164,7 +161,7 @@ class Tiling:
 
     @property
     def rows(self) -> int:
-        """Queries a block takes."""
+        """Queries of a block."""
         return 16 * self.warps * self.tiles
 
     def smem(self, d: int) -> int:
@@ -178,7 +175,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class GroupTiling:
-    """A block of `flash_sdpa_wgmma` for one head_dim: warpgroups of 64 queries, and blocks an SM."""
+    """A block of `flash_sdpa_wgmma` for one head_dim: warpgroups of 64 queries, and blocks a multiprocessor."""
 
     groups: int
     blocks: int
@@ -193,11 +190,11 @@ class GroupTiling:
 
     @property
     def rows(self) -> int:
-        """Queries a block takes."""
+        """Queries of a block."""
         return 64 * self.groups
 
     def smem(self, d: int) -> int:
-        """Bytes: the queries and two tiles of keys and of values, from a multiple of 1024 on."""
+        """Bytes: the queries and two stages of keys and of values, from a multiple of 1024 on."""
         return 1024 + 2 * d * (self.rows + 4 * self.keys)
 
     def call(self, d: int, rest: str) -> str:
@@ -207,7 +204,7 @@ class GroupTiling:
 
 @dataclass(frozen=True)
 class PipelineTiling(GroupTiling):
-    """A block of `flash_sdpa_pipelined`, which stays: a warpgroup more, which loads."""
+    """A persistent block of `flash_sdpa_pipelined`: the consumer warpgroups, and a producer."""
 
     groups: int = 2
     blocks: int = 1
@@ -219,7 +216,7 @@ class PipelineTiling(GroupTiling):
         return 128 * (self.groups + 1)
 
     def smem(self, d: int) -> int:
-        """As above; up to head_dim 128 the queries twice; and 64 columns of outputs."""
+        """As above, with two stages of queries up to head_dim 128, and 64 columns of outputs."""
         return super().smem(d) + (2 * d * self.rows if d <= 128 else 0) + 128 * self.rows
 
     def call(self, d: int, rest: str) -> str:
@@ -228,29 +225,26 @@ class PipelineTiling(GroupTiling):
 
 
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
-# H200, causal, 4096 keys, TFLOP/s: head_dim 64 294 (16 rows a warp: 257), 128 357 (279; one buffer: 348), 256 322.
-# At 256 seven registers are spilled around the branch that walks a row of huge scores again.
+# At 256 seven registers are spilled around the branch that computes rows of huge scores again.
 SM80 = {
     32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, terms=(2, 2)),
     96: Tiling(4, 2, 64, 2, 2),
     128: Tiling(4, 2, 64, 2, 2), 192: Tiling(4, 1, 64, 1, 2),
     256: Tiling(4, 1, 64, 1, 2), 512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
-# One block of 256 threads and up to 96 KB an SM: 245, 267 and 216 there.
+# One block of 256 threads and up to 96 KB a multiprocessor.
 SM89 = {
     32: Tiling(8, 2, 64, 2, 1), 64: Tiling(8, 2, 64, 2, 1), 96: Tiling(8, 2, 32, 2, 1),
     128: Tiling(8, 2, 32, 2, 1), 192: Tiling(8, 1, 32, 2, 1), 256: Tiling(8, 1, 16, 2, 1),
     512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
-# One warpgroup a block where two blocks or more fit: they go their own ways, where the groups of one block wait for
-# each other. H200, causal, 4096 keys, TFLOP/s: head_dim 64 437 (three blocks of 168 registers 422; three groups with a
-# loader 417); it spills 52 bytes since bases are lazy, which is worth more (484 instead of 464). Masks there take 168
-# registers: four blocks of 128 spill 1 KB.
+# One warpgroup a block where two blocks or more fit, as the groups of one block wait for each other. Head_dim 64 spills
+# 52 bytes, which lazy bases are worth; with masks it takes 168 registers, so three blocks.
 SM90A = {
     64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
     256: GroupTiling(2, 1),
 }  # fmt: skip
-# Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two groups share what a third loads.
+# Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two consumers share what is loaded.
 PIPELINE = {128: PipelineTiling(keys=128), 192: PipelineTiling(), 256: PipelineTiling()}
 
 
@@ -258,9 +252,9 @@ def _row(
     name: str, design: ArchSku, source: str, tilings: Mapping[int, Tiling | GroupTiling], form: Form, not_32: str = "",
     pipeline: Mapping[int, PipelineTiling] | None = None,
 ) -> Variant:  # fmt: skip
-    """A row with a kernel for each head_dim, and for rows of whole aligned 16-byte pieces, any rows, and score terms.
+    """A row with kernels for each head_dim: for rows of whole aligned 16-byte pieces, for any rows, and with terms.
 
-    not_32: why head_dims up to 32 are left to the next row, if they are. pipeline: tilings without masks and dropout.
+    not_32: why head_dims up to 32 go to the next row, if they do. pipeline: tilings without masks and dropout.
     """
     pipelined = pipeline or {}
 
@@ -271,16 +265,23 @@ def _row(
     for d in tilings:
         for more in LEVELS if form.terms else (0,):
             t = tiling(d, more)
-            both = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
+            both: dict[str, Any] = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
             call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
-            params, blocks = (form.terms, t.terms[more - 1] or t.blocks) if more else (form.params, t.blocks)
+            params = form.terms if more and form.terms else form.params
+            blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernel = f"{name}_{d}{LEVELS[more]}"
             kernels.append(
                 Kernel(
-                    kernel, call, params, threads=t.threads, min_blocks=blocks, spills=form.spills.get(kernel, False),
-                    source=t.source, **both,
+                    kernel,
+                    call,
+                    params,
+                    threads=t.threads,
+                    min_blocks=blocks,
+                    spills=form.spills.get(kernel, False),
+                    source=t.source,
+                    **both,
                 )
-            )  # fmt: skip
+            )
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -293,19 +294,24 @@ def _row(
         t = tiling(d, level(p) if form.terms else 0)
         axes = {"WIDE": wide(*(p.views[n] for n in form.names)) == 0b1111}
         made = form.launch(p, f"{name}_{d}", axes, t.rows, t.threads, t.smem(d))
-        return _stay(p, made) if isinstance(t, PipelineTiling) and isinstance(made, Geometry) else made
+        return _persistent(p, made) if isinstance(t, PipelineTiling) and isinstance(made, Geometry) else made
 
     tickets = [Kernel("clear_ticket", "clear_ticket<{T}>", TICKET, {}, threads=32, source=PipelineTiling.source)]
     return Variant(
-        name, geometry, source=f"attention/dense/flash_sdpa_{source}.cu", elements=HALVES, design=design,
-        kernels=(*kernels, *(form.before or (tickets if pipeline else ()))), guarantee=TENSOR_CORES,
-    )  # fmt: skip
+        name,
+        geometry,
+        source=f"attention/dense/flash_sdpa_{source}.cu",
+        elements=HALVES,
+        design=design,
+        kernels=(*kernels, *(form.before or (tickets if pipeline else ()))),
+        guarantee=TENSOR_CORES,
+    )
 
 
-def _stay(p: Problem, made: Geometry) -> Geometry:
-    """No more blocks than run at once. Where their work differs a cleared counter says whose is next, as in lists."""
+def _persistent(p: Problem, made: Geometry) -> Geometry:
+    """No more blocks than run at once. Where their work differs they draw tickets from a counter, cleared before."""
     *before, last = made.steps
-    if last.grid[0] <= p.device.sms:
+    if not isinstance(last, Step) or last.grid[0] <= p.device.sms:
         return made
     if not before and bounded(p.desc):
         before, made = [Step("clear_ticket", (1, 1, 1), {"ticket": 0}, {}, 32)], replace(made, workspace=aligned(4))
@@ -315,22 +321,27 @@ def _stay(p: Problem, made: Geometry) -> Geometry:
 def sm90a_row(form: Form) -> Variant:
     """The wgmma row."""
     return _row(
-        "wgmma", ArchSku.SM90A, "wgmma", SM90A, form, pipeline=PIPELINE,
-        not_32="head_dim up to 32 is faster without: 238 TFLOP/s at 4096 keys on an H200, half of 64's here are 214",
-    )  # fmt: skip
+        "wgmma",
+        ArchSku.SM90A,
+        "wgmma",
+        SM90A,
+        form,
+        pipeline=PIPELINE,
+        not_32="head_dim up to 32 is faster on mma.sync: 238 TFLOP/s at 4096 keys on an H200; half of 64's is 214",
+    )
 
 
 def sm80_row(form: Form) -> Variant:
-    """The row of mma.sync for small blocks."""
+    """The row of mma.sync with small blocks."""
     return _row("mma", ArchSku.SM80, "mma", SM80, form)
 
 
 def sm89_row(form: Form) -> Variant:
-    """The row of mma.sync for wide blocks."""
+    """The row of mma.sync with wide blocks."""
     return _row("mma_wide", ArchSku.SM89, "mma", SM89, form)
 
 
-# ---- multiply-adds ---------------------------------------------------------------------------------------------------
+# ---- without tensor cores -------------------------------------------------------------------------------------------
 
 
 def _three(d: int, kind: ElementKind) -> bool:
@@ -348,7 +359,7 @@ def rows_of_values(d: int, size: int) -> int:
 
 
 def simt_row(form: Form) -> Variant:
-    """The row of plain multiply-adds."""
+    """The row without tensor cores."""
 
     def geometry(p: Problem) -> Geometry | str:
         desc, d = p.desc, head_dim(p.desc, FORWARD_DIMS)
@@ -365,18 +376,28 @@ def simt_row(form: Form) -> Variant:
 
     kernels = [
         Kernel(
-            name, f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>", params, _axes(three), threads=THREADS,
-            min_blocks=(3 if three else 2) - bool(more), split=("D",), spills=form.spills.get(name, False),
+            name,
+            f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>",
+            params,
+            _axes(three),
+            threads=THREADS,
+            min_blocks=(3 if three else 2) - bool(more),
+            split=("D",),
+            spills=form.spills.get(name, False),
         )
         for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
         if params is not None
         for three in (True, False)
         for name in (f"simt{'' if three else '_wide'}{LEVELS[more]}",)
-    ]  # fmt: skip
+    ]
     return Variant(
-        "simt", geometry, source="attention/dense/flash_sdpa.cu", elements=SINGLES, kernels=(*kernels, *form.before),
+        "simt",
+        geometry,
+        source="attention/dense/flash_sdpa.cu",
+        elements=SINGLES,
+        kernels=(*kernels, *form.before),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
-    )  # fmt: skip
+    )
 
 
 SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW = (make(DENSE) for make in (sm90a_row, sm80_row, sm89_row, simt_row))

@@ -1,6 +1,6 @@
-"""The backward of attention that leaves out blocks of scores, on tensor cores.
+"""The backward of block-sparse attention on tensor cores.
 
-dk and dv by blocks of keys, as in `attention_backward`; dq by blocks of queries. Each walks the tiles with a set block.
+dk and dv by blocks of keys, as in the dense backward; dq by blocks of queries. Both walk the tiles with a set block.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _DQ = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq"), "ptr") | {"stats": "work
 _DQ |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded", "chunk"), "i64")
 _DQ |= {"scale": "f64"} | dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
 DQ = Params("SdpaBlockSparseDqParams", **_DQ, **block_sparse.FIELDS)
-# Tiles of up to 64 keys by 64 queries, so that with blocks of 64 every one is wanted whole or not at all.
+# Tiles of up to 64 keys by 64 queries, so that with blocks of 64 each is wanted whole or not at all.
 KEYS = {32: Blocks(4, 1, 1, 64, 32, 2, 2, 2), 64: Blocks(4, 1, 1, 64, 32, 2, 2, 2), **NARROW}
 
 
 @dataclass(frozen=True)
 class QueryTiling:
-    """A block of `sdpa_block_sparse_dq` for one head_dim: 16 queries a warp, keys a tile, blocks an SM."""
+    """A block of `sdpa_block_sparse_dq` for one head_dim: 16 queries a warp, keys a tile, blocks a multiprocessor."""
 
     keys: int
     blocks: int
@@ -49,7 +49,7 @@ class QueryTiling:
 
     @property
     def rows(self) -> int:
-        """Queries a block takes."""
+        """Queries of a block."""
         return 16 * self.warps
 
     def smem(self, d: int) -> int:
@@ -90,24 +90,25 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def _whole(constants: dict[str, Any], queries: int, keys: int) -> bool:
-    return constants["query_block"] % queries == 0 and constants["key_block"] % keys == 0
+    return bool(constants["query_block"] % queries == 0 and constants["key_block"] % keys == 0)
 
 
 def _dq_kernel(name: str, d: int, t: QueryTiling) -> Kernel:
     call = f"sdpa_block_sparse_dq<{{T}}, {d}, {t.warps}, {t.keys}, {str(name == 'cut').lower()}>"
-    return Kernel(
-        f"dq_{name}_{d}", call, DQ, threads=32 * t.warps, min_blocks=t.blocks, unit=f"{name}_{d}"
-    )  # fmt: skip
+    return Kernel(f"dq_{name}_{d}", call, DQ, threads=32 * t.warps, min_blocks=t.blocks, unit=f"{name}_{d}")
 
 
 _GRADIENTS = (*gradient_kernels("whole", KEYS, WHOLE), *gradient_kernels("cut", KEYS, CUT))
 MMA_ROW = Variant(
-    "mma", _geometry, source="attention/sparse/sdpa_block_sparse_backward_mma.cu", elements=HALVES,
+    "mma",
+    _geometry,
+    source="attention/sparse/sdpa_block_sparse_backward_mma.cu",
+    elements=HALVES,
     guarantee=TENSOR_CORES,
     kernels=(
         *(kernel for kernel in _GRADIENTS if not kernel.name.startswith("finish")),
         *(_dq_kernel("whole", d, t) for d, t in QUERIES.items()),
         *(_dq_kernel("cut", d, SHORT) for d in QUERIES),
     ),
-)  # fmt: skip
+)
 SIMT_ROW = simt_row(CUT)

@@ -1,4 +1,4 @@
-"""Attention that leaves out blocks of scores: the forward's rows, after those of `attention`."""
+"""The forward of block-sparse attention: rows like those of the dense one (docs/design/block-sparse.md)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LIMIT = 2**30
 
 @dataclass(frozen=True)
 class Design:
-    """Tilings by head_dim, and where a block of the pattern may end for their kernels (`Borders`)."""
+    """Tilings by head_dim, and where a block of the pattern may end in their kernels (`Borders`)."""
 
     name: str
     borders: str
     tilings: Mapping[int, Tiling]
 
     def takes(self, d: int, query_block: int, key_block: int) -> bool:
-        """Whether blocks end nowhere else."""
+        """Whether blocks end only there."""
         t = self.tilings.get(d)
         if t is None or self.borders == "anywhere":
             return t is not None
@@ -37,38 +37,44 @@ class Design:
         """One for each head_dim."""
         return tuple(
             Kernel(
-                f"{self.name}_{d}", t.call(d, f"baracuda::Borders::{self.borders}", "sdpa_block_sparse_mma"), PARAMS,
-                threads=32 * t.warps, min_blocks=t.blocks, spills=SPARSE.get(f"{self.name}_{d}", False),
+                f"{self.name}_{d}",
+                t.call(d, f"baracuda::Borders::{self.borders}", "sdpa_block_sparse_mma"),
+                PARAMS,
+                threads=32 * t.warps,
+                min_blocks=t.blocks,
+                spills=SPARSE.get(f"{self.name}_{d}", False),
             )
             for d, t in self.tilings.items()
-        )  # fmt: skip
+        )
 
 
-# 64 queries, so that with blocks of 64 every tile is wanted whole or not at all; 32 a warp where registers allow.
-# H200, 16 x [8192, d], 25 % of 64 x 64 blocks, TFLOP/s: head_dim 128 310 (four warps of 16: 276; two buffers: 231), 64
-# 243 (225), 96 275 (241). Blocks of 128 ran no faster in tiles of 128 queries: 307 at 128.
-# One to six registers are spilled around the branch that walks a row of huge scores again.
+# 64 queries, so that with blocks of 64 every tile is wanted whole or not at all; 32 a warp where registers allow. One
+# to six registers are spilled around the branch that computes rows of huge scores again.
 _FINE = {
     32: Tiling(4, 1, 64, 2, 4), 64: Tiling(2, 2, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4),
     128: Tiling(2, 2, 64, 1, 4), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
 DESIGNS = (
     Design("whole", "between_tiles", _FINE),
-    # With 32 x 32 blocks at head_dim 128: 196 (32 queries a block), 158 (64 queries).
     Design(
-        "warps", "between_warps",
+        "warps",
+        "between_warps",
         {
-            32: Tiling(4, 1, 32, 2, 4), 64: Tiling(4, 1, 32, 2, 4), 96: Tiling(4, 1, 32, 2, 3),
-            128: Tiling(2, 1, 32, 2, 6), 192: Tiling(4, 1, 32, 2, 2), 256: Tiling(4, 1, 32, 2, 2),
+            32: Tiling(4, 1, 32, 2, 4),
+            64: Tiling(4, 1, 32, 2, 4),
+            96: Tiling(4, 1, 32, 2, 3),
+            128: Tiling(2, 1, 32, 2, 6),
+            192: Tiling(4, 1, 32, 2, 2),
+            256: Tiling(4, 1, 32, 2, 2),
         },
     ),
-    # Blocks of 16: 60 with three registers spilled, with 32 queries a warp and none 57.
+    # Three registers spilled are faster than 32 queries a warp without.
     Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3)}),
-)  # fmt: skip
+)
 
 
 def constants(p: Problem) -> dict[str, Any] | str:
-    """The values of FIELDS. One block along an axis counts as longer than any tile."""
+    """The values of FIELDS. A pattern with one block along an axis counts it as longer than any tile."""
     desc = p.desc
     if max(desc.query_len, desc.key_len) >= _LIMIT:
         return "more than 2^30 queries or keys"
@@ -97,7 +103,11 @@ def _simt(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: 
 
 
 MMA_ROW = Variant(
-    "mma", _mma, source="attention/sparse/sdpa_block_sparse_mma.cu", elements=HALVES, guarantee=TENSOR_CORES,
+    "mma",
+    _mma,
+    source="attention/sparse/sdpa_block_sparse_mma.cu",
+    elements=HALVES,
+    guarantee=TENSOR_CORES,
     kernels=tuple(kernel for design in DESIGNS for kernel in design.kernels()),
-)  # fmt: skip
+)
 SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=SPARSE))
