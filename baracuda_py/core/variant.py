@@ -49,8 +49,8 @@ def where(**values: Any) -> Where:
 class Kernel:
     """A template and the finite axes it is instantiated over.
 
-    template: the call, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the element
-    and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
+    template: the call in namespace baracuda, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the
+    element and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
     size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own.
     unit: unsplit kernels of one unit name are compiled together (a header costs as much as three small kernels).
@@ -268,6 +268,7 @@ class Variant:
             *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",
             *dict.fromkeys(f'#include "{i.kernel.source or self.source}"' for i in instances),
+            "namespace baracuda {",
         ]
         for instance in instances:
             kernel = instance.kernel
@@ -275,10 +276,9 @@ class Variant:
             bounds = f"{threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{threads}"
             lines.append(
                 f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
-                f"(const __grid_constant__ baracuda::{kernel.params.name} p) {{"
-                f" baracuda::follow_previous(); baracuda::{instance.call}(p); }}"
+                f"(const __grid_constant__ {kernel.params.name} p) {{ follow_previous(); {instance.call}(p); }}"
             )
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, "}  // namespace baracuda"]) + "\n"
 
 
 def label(value: Any) -> str:

@@ -154,11 +154,7 @@ LADDER = (
 LOOP_THREADS = 512
 
 # Suffix and template arguments ADD and WIDE: no residual, a residual, any strides.
-_FORWARD_KINDS = (
-    ("", "baracuda::norm::add_never, true"),
-    ("_add", "baracuda::norm::add_always, true"),
-    ("_any", "baracuda::norm::add_maybe, false"),
-)
+_FORWARD_KINDS = (("", "norm::add_never, true"), ("_add", "norm::add_always, true"), ("_any", "norm::add_maybe, false"))
 
 
 def _resident(rung: Rung, suffix: str) -> int:

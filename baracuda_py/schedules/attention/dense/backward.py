@@ -89,7 +89,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
+DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
 
 
 def gradient_kernels(

@@ -133,9 +133,8 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
 
 
 DENSE = Form(
-    PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)),
-    spills=FORWARD,
-)  # fmt: skip
+    PARAMS, "attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)), spills=FORWARD
+)
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
@@ -270,18 +269,8 @@ def _row(
             params = form.terms if more and form.terms else form.params
             blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernel = f"{name}_{d}{LEVELS[more]}"
-            kernels.append(
-                Kernel(
-                    kernel,
-                    call,
-                    params,
-                    threads=t.threads,
-                    min_blocks=blocks,
-                    spills=form.spills.get(kernel, False),
-                    source=t.source,
-                    **both,
-                )
-            )
+            facts = {"threads": t.threads, "min_blocks": blocks, "source": t.source, **both}
+            kernels.append(Kernel(kernel, call, params, spills=form.spills.get(kernel, False), **facts))
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:

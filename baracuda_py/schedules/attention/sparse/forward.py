@@ -13,7 +13,7 @@ from ..spills import SPARSE
 
 FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "key_block": "i32"}
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
-WORK = "baracuda::attention::BlockSparse<{}>"  # whether blocks of the pattern may end within a tile
+WORK = "attention::BlockSparse<{}>"  # whether blocks of the pattern may end within a tile
 _LIMIT = 2**30
 
 
@@ -38,7 +38,7 @@ class Design:
         return tuple(
             Kernel(
                 f"{self.name}_{d}",
-                t.call(d, f"baracuda::Borders::{self.borders}", "sdpa_block_sparse_mma"),
+                t.call(d, f"Borders::{self.borders}", "sdpa_block_sparse_mma"),
                 PARAMS,
                 threads=32 * t.warps,
                 min_blocks=t.blocks,
