@@ -106,7 +106,7 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         *locate,
         f"layout = runner.layouts[{package!r}].get(key)",
         "prepared = None if layout is None else layout.by_alignment.get(alignment)",
-        f"if prepared is None: return runner.slow({package!r}, key, alignment, args, workspace, stream)",
+        f"if prepared is None: return runner.run_unprepared({package!r}, key, alignment, args, workspace, stream)",
     ]
     if torch:
         body.append(f"if prepared.lazy and ({' or '.join(map(_lazy, arrays))}): runner.overlap(args)")

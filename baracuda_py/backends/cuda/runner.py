@@ -112,7 +112,9 @@ class CudaRunner(Layouts):
             layout = keep(self.layouts[package], key, layout, LAYOUTS)
             keep(layout.by_alignment, alignment, prepared, _ALIGNMENTS)
 
-    def slow(self, package: str, key: Any, alignment: tuple[int, ...], args: Args, workspace: Any, stream: int) -> None:
+    def run_unprepared(
+        self, package: str, key: Any, alignment: tuple[int, ...], args: Args, workspace: Any, stream: int
+    ) -> None:
         """First sight of a layout (or of an alignment of it): prepare it, remember it, run it."""
         if self.runtime.capturing(stream):
             raise NotPreparedError(
