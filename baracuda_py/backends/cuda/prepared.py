@@ -22,7 +22,7 @@ from ...jit.capture import for_graph
 from ...jit.launch import Launch, LibraryLaunch, Runtime, runtime_for
 from .hotpath import PACKAGES
 from .intake import checked_workspace, current_stream, record_stream
-from .loading import load_function
+from .loading import load_functions
 
 _WORKSPACE = Operand("workspace", "in")
 
@@ -145,16 +145,20 @@ class Layouts:
         starts["@workspace"] = len(flat_views) + len(scalars)
         starts["@status"] = starts["@workspace"] + 1
         starts["@null"] = starts["@workspace"] + 2
-        steps = [self._step(variant, step, starts, geometry) for step in geometry.steps]
+        kernels = [step for step in geometry.steps if isinstance(step, Step)]
+        functions = iter(load_functions(self.plan, variant, kernels))
+        steps = [self._step(variant, step, starts, geometry, functions) for step in geometry.steps]
         spans = tuple(b for view in flat_views for b in (view.span if view is not None else (0, 0)))
         lazy = any(view is not None and may_be_lazy(view.shape, view.strides, view.element) for view in flat_views)
         return Prepared(steps, geometry.workspace, lazy), Layout(spans)
 
-    def _step(self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry) -> Any:
+    def _step(
+        self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry,
+        functions: Iterator[Any],
+    ) -> Any:  # fmt: skip
         if isinstance(step, LibraryStep):
             return LibraryLaunch(self.runtime.library(step.prepare, self.device), starts, geometry.workspace)
         kernel = variant.kernel(step.kernel)
-        function = load_function(self.plan, variant, step)
         scalar_names = [s.name for s in scalars_of(self.plan.args)]
         picks: list[tuple[int, int]] = []
         for slot in kernel.params.pointers:
@@ -182,7 +186,9 @@ class Layouts:
         image = kernel.params.template(
             {k: v for k, v in step.params.items() if k not in {s.name for s in kernel.params.pointers}}
         )
-        return Launch(self.runtime, function, step.grid, step.block, step.smem, kernel.params, image, picks, scalars)
+        return Launch(
+            self.runtime, next(functions), step.grid, step.block, step.smem, kernel.params, image, picks, scalars
+        )
 
     def overlap(self, args: Args) -> None:
         """Spans met, or a null pointer: the full check, which allows identical in-place views and absent memory of

@@ -124,8 +124,8 @@ _SUM = "embedding_sum<{T}, {WIDE}>"
 _KERNELS = (
     Kernel("count", "embedding_count", PARAMS, threads=SORT_THREADS),
     Kernel("place", "embedding_place", PARAMS, threads=SORT_THREADS),
-    Kernel("sum", _SUM, PARAMS, _WIDE, threads=SUM_THREADS, min_blocks=5, split=("WIDE",)),
-    Kernel("merge", "embedding_merge<{T}, {WIDE}>", PARAMS, _WIDE, threads=MERGE_THREADS, split=("WIDE",)),
+    Kernel("sum", _SUM, PARAMS, _WIDE, threads=SUM_THREADS, min_blocks=5),
+    Kernel("merge", "embedding_merge<{T}, {WIDE}>", PARAMS, _WIDE, threads=MERGE_THREADS),
 )
 
 

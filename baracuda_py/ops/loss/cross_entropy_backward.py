@@ -98,7 +98,7 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     call, modes = "cross_entropy_backward<{T}, {GROUP}, {MODE}>", {"MODE": (WIDE, STRIDED)}
     return Variant(
         name, _geometry, source="loss/cross_entropy_backward.cu", elements=elements,
-        kernels=(*group_kernels(call, PARAMS, modes, ("MODE",), _AT_ONCE, threads), PREPARE_KERNEL),
+        kernels=(*group_kernels(call, PARAMS, modes, _AT_ONCE, threads), PREPARE_KERNEL),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip
 

@@ -218,7 +218,7 @@ class AdamStepPlan(Plan):
         Variant(
             "multi_tensor", _geometry, source="optimizer/adam_step.cu",
             kernels=(
-                Kernel("adam_step", f"adam_step<{{T}}, {{G}}, {THREADS}, {CHUNK}>", PARAMS, _axes, THREADS, 2, ("G",)),
+                Kernel("adam_step", f"adam_step<{{T}}, {{G}}, {THREADS}, {CHUNK}>", PARAMS, _axes, THREADS, 2),
                 Kernel("adam_step_strided", f"adam_step_strided<{{T}}, {{G}}, {THREADS}>", STRIDED, _axes, THREADS),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),

@@ -155,8 +155,8 @@ class SamplingPlan(Plan):
         Variant(
             "row", _geometry, source="random/sampling.cu",
             kernels=(
-                Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0, ("WIDE",)),
-                *(Kernel(f"sample_{n}", f"sample_short<{{T}}, {n}>", PARAMS, {}, n, 0, unit="short") for n in SHORT),
+                Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0),
+                *(Kernel(f"sample_{n}", f"sample_short<{{T}}, {n}>", PARAMS, {}, n, 0) for n in SHORT),
             ),
             guarantee=Guarantee(Relative(2)),
         ),

@@ -224,7 +224,6 @@ def mma_row(walk: Walk) -> Variant:
                 walk.axes,
                 threads=MMA_THREADS,
                 min_blocks=ring.blocks,
-                split=tuple(walk.axes),
                 spills=walk.bytes == 1 and DECODING_BYTES.get(_mma_name(d, heads), False),
             )
             for heads in walk.heads
@@ -281,7 +280,6 @@ def row(walk: Walk) -> Variant:
                 name,
                 call,
                 axes,
-                split=tuple(axes),
                 threads=THREADS,
                 min_blocks=blocks,
                 spills=blocks > 2 and DECODING[name],

@@ -167,9 +167,9 @@ class AlibiPlan(Plan):
             "chunks", _geometry, source="attention/dense/alibi.cu",
             kernels=(
                 Kernel(
-                    "alibi", "alibi<{T}, {MODE}>", PARAMS, {"MODE": (FLAT, ROWS)}, THREADS, min_blocks=8, unit="alibi"
+                    "alibi", "alibi<{T}, {MODE}>", PARAMS, {"MODE": (FLAT, ROWS)}, THREADS, min_blocks=8
                 ),
-                Kernel("alibi_elements", "alibi_elements<{T}>", PARAMS, {}, THREADS, unit="alibi"),
+                Kernel("alibi_elements", "alibi_elements<{T}>", PARAMS, {}, THREADS),
             ),
             guarantee=Guarantee(Ulp(0.51), batch_invariant=True),
         ),

@@ -113,9 +113,9 @@ class AlibiBackwardPlan(Plan):
             kernels=(
                 Kernel(
                     "alibi_backward", "alibi_backward<{T}, {MODE}, {EACH}>", PARAMS,
-                    {"MODE": (FLAT, ROWS, STRIDED), "EACH": (FEW, LOTS)}, THREADS, min_blocks=4, unit="alibi",
+                    {"MODE": (FLAT, ROWS, STRIDED), "EACH": (FEW, LOTS)}, THREADS, min_blocks=4,
                 ),
-                Kernel("alibi_backward_finish", "alibi_backward_finish<{T}>", FINISH, {}, THREADS, unit="alibi"),
+                Kernel("alibi_backward_finish", "alibi_backward_finish<{T}>", FINISH, {}, THREADS),
             ),
             guarantee=Guarantee(Relative(2)),
         ),

@@ -142,7 +142,7 @@ MEND = Params(
     rows="i64", num_heads="i64", query_len="i64", key_len="i64", cols="i64", group="i64", shift="i64", alpha="f64",
     causal="i32", mask_kind="i32", by_zero="i32", wide="i32",
 )  # fmt: skip
-MEND_KERNEL = Kernel("mend", "sdpa_mend<{T}>", MEND, unit="mend")
+MEND_KERNEL = Kernel("mend", "sdpa_mend<{T}>", MEND)
 
 
 def mend(products: Products, to: str, weights: Heads, values: str, facts: Mapping[str, Any]) -> None:
@@ -167,11 +167,11 @@ def row_kernels(name: str, params: Params, threads: int) -> tuple[Kernel, ...]:
     Without options a multiprocessor holds `threads` at least. Beyond registers, float64's calls of tanh spill a little.
     """
     plain, full = {"FULL": (False,), "DROP": (False,)}, {"FULL": (True,), "DROP": (False, True)}
-    rows, each = f"{name}_rows<{{T}}, {{GROUP}}, {{FULL}}, {{DROP}}>", ("DROP",)
+    rows = f"{name}_rows<{{T}}, {{GROUP}}, {{FULL}}, {{DROP}}>"
     return (
         *group_kernels(rows, params, plain, most=1, threads=threads, name="plain"),
-        *group_kernels(rows, params, full, each, most=1, threads=512),
-        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG, split=each),
+        *group_kernels(rows, params, full, most=1, threads=512),
+        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG),
     )
 
 

@@ -186,8 +186,8 @@ class SdpaBackwardPlan(Plan):
         _geometry, "attention/dense/sdpa_backward.cu",
         (
             *row_kernels("sdpa_backward", ROWS, 512),
-            Kernel("dmask", "sdpa_dmask<{T}, {KEYS}>", DMASK, {"KEYS": (True, False)}, threads=_THREADS, unit="dmask"),
-            Kernel("dmask_finish", "sdpa_dmask_finish<{T}>", DMASK, unit="dmask"),
+            Kernel("dmask", "sdpa_dmask<{T}, {KEYS}>", DMASK, {"KEYS": (True, False)}, threads=_THREADS),
+            Kernel("dmask_finish", "sdpa_dmask_finish<{T}>", DMASK),
         ),
     )  # fmt: skip
 

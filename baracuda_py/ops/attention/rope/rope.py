@@ -127,7 +127,6 @@ def kernels(name: str = "rope", params: Params = PARAMS, spills: bool | Where = 
     12 spills 5 registers of 16-bit halves.)
     """
     template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}>"
-    split = ("INTERLEAVED", "WIDE")
 
     def axes(lean: bool) -> Any:
         return lambda kind: {
@@ -136,8 +135,8 @@ def kernels(name: str = "rope", params: Params = PARAMS, spills: bool | Where = 
         }
 
     return (
-        Kernel(name, template, params, axes(True), THREADS, 8, split=split, spills=spills),
-        Kernel(f"{name}_roomy", template, params, axes(False), THREADS, 6, split=split),
+        Kernel(name, template, params, axes(True), THREADS, 8, spills=spills),
+        Kernel(f"{name}_roomy", template, params, axes(False), THREADS, 6),
     )
 
 

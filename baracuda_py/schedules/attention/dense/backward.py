@@ -98,40 +98,41 @@ def gradient_kernels(
     form: Arrangement,
     pipelined: Mapping[int, Pipeline] | None = None,
 ) -> tuple[Kernel, ...]:
-    """For each head_dim one unit, and one for each kernel with terms or that rises. pipelined: not masks, dropout."""
+    """For each head_dim its kernels, with terms and that rise. pipelined: not masks, dropout."""
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
     made = []
     for d, masked in tilings.items():
         t = (pipelined or {}).get(d, masked)
-        unit, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}, {t.keys}"
-        facts: dict[str, Any] = {"unit": unit, "source": t.source}
+        tag, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}, {t.keys}"
         made += [
-            Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {form.work}>", prepare, **facts),
+            Kernel(f"prepare_{tag}", f"flash_prepare<{sizes}, {form.work}>", prepare, source=t.source),
             Kernel(
-                f"gradients_{unit}",
+                f"gradients_{tag}",
                 f"{t.call(d)}{form.work}, 0>",
                 gradients,
                 threads=t.threads,
                 min_blocks=t.blocks,
-                spills=form.spills.get(unit, False),
-                **facts,
+                spills=form.spills.get(tag, False),
+                source=t.source,
             ),
         ]
         made += [
-            Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, **facts)
+            Kernel(
+                f"{of.finish}_{tag}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, source=t.source
+            )
             for of in dict.fromkeys((t, masked if form.terms else t))
         ]
         others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", more)] if form.terms else []
         others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
         made += [
             Kernel(
-                f"gradients_{unit}{suffix}",
+                f"gradients_{tag}{suffix}",
                 f"{of.call(d)}{form.work}, {last}>",
                 params,
                 threads=of.threads,
                 min_blocks=of.terms_blocks or of.blocks,
-                spills=form.spills.get(unit + suffix, False),
+                spills=form.spills.get(tag + suffix, False),
                 source=of.source,
             )
             for suffix, of, last, params in others

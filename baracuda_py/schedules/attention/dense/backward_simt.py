@@ -77,7 +77,7 @@ def shared_bytes(d: int, size: int) -> int:
 
 def simt_row(form: Arrangement) -> Variant:
     """The row without tensor cores."""
-    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
+    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
     for n, suffix in LEVELS.items() if form.terms else ((0, ""),):
         for name, fields in (("dq", _DQ), ("dkv", _DKV)):

@@ -63,13 +63,15 @@ def block(kind: ElementKind) -> _Block:
 
 
 def _kernels(name: str, call: str, threads: int, spills: bool) -> tuple[Kernel, ...]:
-    unit: dict[str, Any] = {"source": f"attention/dense/{name}.cu", "unit": "bias"}
+    source = f"attention/dense/{name}.cu"
     rows: Any = lambda kind: {"ROWS": (block(kind).rows,)}  # noqa: E731
     return (
-        Kernel("bias_delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS, **unit),
-        Kernel("bias_gradient", f"{call}<{{T}}>", GRADIENT, {}, threads=threads, min_blocks=2, spills=spills, **unit),
-        Kernel("bias_sum", "flash_bias_sum<{T}, {ROWS}>", SUM, rows, **unit),
-        Kernel("bias_sinks", "flash_sink_gradients<{T}>", SINKS, {}, threads=SINK_THREADS, **unit),
+        Kernel("bias_delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS, source=source),
+        Kernel(
+            "bias_gradient", f"{call}<{{T}}>", GRADIENT, {}, threads=threads, min_blocks=2, spills=spills, source=source
+        ),
+        Kernel("bias_sum", "flash_bias_sum<{T}, {ROWS}>", SUM, rows, source=source),
+        Kernel("bias_sinks", "flash_sink_gradients<{T}>", SINKS, {}, threads=SINK_THREADS, source=source),
     )
 
 

@@ -264,13 +264,13 @@ def _row(
     for d in tilings:
         for more in LEVELS if form.terms else (0,):
             t = tiling(d, more)
-            both: dict[str, Any] = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
-            call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
+            axes = {"WIDE": (True, False)} if more < 2 else {}
+            call = t.call(d, f"{'{WIDE}' if axes else 'false'}, {form.work}, {more}")
             params = form.terms if more and form.terms else form.params
             blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernel = f"{name}_{d}{LEVELS[more]}"
-            facts = {"threads": t.threads, "min_blocks": blocks, "source": t.source, **both}
-            kernels.append(Kernel(kernel, call, params, spills=form.spills.get(kernel, False), **facts))
+            facts: dict[str, Any] = {"threads": t.threads, "min_blocks": blocks, "source": t.source}
+            kernels.append(Kernel(kernel, call, params, axes, spills=form.spills.get(kernel, False), **facts))
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -371,7 +371,6 @@ def simt_row(form: Form) -> Variant:
             _axes(three),
             threads=THREADS,
             min_blocks=(3 if three else 2) - bool(more),
-            split=("D",),
             spills=form.spills.get(name, False),
         )
         for more, params in ((0, form.params), (1, form.terms), (2, form.terms))

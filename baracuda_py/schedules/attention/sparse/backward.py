@@ -95,7 +95,7 @@ def _whole(constants: dict[str, Any], queries: int, keys: int) -> bool:
 
 def _dq_kernel(name: str, d: int, t: QueryTiling) -> Kernel:
     call = f"sdpa_block_sparse_dq<{{T}}, {d}, {t.warps}, {t.keys}, {str(name == 'cut').lower()}>"
-    return Kernel(f"dq_{name}_{d}", call, DQ, threads=32 * t.warps, min_blocks=t.blocks, unit=f"{name}_{d}")
+    return Kernel(f"dq_{name}_{d}", call, DQ, threads=32 * t.warps, min_blocks=t.blocks)
 
 
 _GRADIENTS = (*gradient_kernels("whole", KEYS, WHOLE), *gradient_kernels("cut", KEYS, CUT))
