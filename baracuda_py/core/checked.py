@@ -104,13 +104,13 @@ class Checked:
 
     def __post_init__(self) -> None:
         for name, check in checks(type(self)):
-            self._hold(name, _accept(check, name, getattr(self, name)))
+            value = getattr(self, name)
+            if (accepted := _accept(check, name, value)) is not value:
+                object.__setattr__(self, name, accepted)
         for name, settle in _settles(type(self)):
-            self._hold(name, settle(self, name, getattr(self, name)))
-
-    def _hold(self, name: str, value: Any) -> None:
-        if value is not getattr(self, name):
-            object.__setattr__(self, name, value)
+            value = getattr(self, name)
+            if (settled := settle(self, name, value)) is not value:
+                object.__setattr__(self, name, settled)
 
 
 @dataclasses.dataclass(frozen=True)

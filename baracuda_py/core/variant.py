@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..jit.source import Unit
 from .device import Device
@@ -36,6 +36,10 @@ class Where:
         return Where(*self.wanted, *other.wanted)
 
 
+Spills: TypeAlias = "Mapping[str, bool | Where]"
+"""Of some kernels those that spill, by name: all of their instances, or those named."""
+
+
 def where(**values: Any) -> Where:
     """The instances whose axes, and `element`, have the value named, or one of a tuple: `where(element=F16, D=256)`."""
     return Where({name: value if isinstance(value, tuple) else (value,) for name, value in values.items()})
@@ -45,8 +49,8 @@ def where(**values: Any) -> Where:
 class Kernel:
     """A template and the finite axes it is instantiated over.
 
-    template: the call, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the element
-    and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
+    template: the call in namespace baracuda, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the
+    element and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
     size for __launch_bounds__, a number or the name of an axis. spills: which instances spill registers: none, all, or
     those that `where` names. source: the file under kernels/ it is in, if not the row's. Every instance is a compile
@@ -249,9 +253,10 @@ class Variant:
             *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",
             f'#include "{source}"',
+            "namespace baracuda {",
             f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
-            f"(const __grid_constant__ baracuda::{kernel.params.name} p) {{"
-            f" baracuda::follow_previous(); baracuda::{instance.call}(p); }}",
+            f"(const __grid_constant__ {kernel.params.name} p) {{ follow_previous(); {instance.call}(p); }}",
+            "}  // namespace baracuda",
         ]
         return "\n".join(lines) + "\n"
 

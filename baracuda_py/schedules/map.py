@@ -44,8 +44,8 @@ def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: An
     def strided(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": options(kind)}
 
-    dense = template.replace("{LAYOUT}", f"baracuda::Flat<{vec}>")
-    any_layout = template.replace("{LAYOUT}", f"baracuda::Strided<{vec}>")
+    dense = template.replace("{LAYOUT}", f"Flat<{vec}>")
+    any_layout = template.replace("{LAYOUT}", f"Strided<{vec}>")
     return (
         Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
         Kernel("strided", any_layout, params, strided, threads=THREADS),

@@ -17,7 +17,7 @@ import numpy as np
 from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step, derived, element
 from ..core.benchmark import Benchmark
 from ..core.tensor import View
-from ..core.variant import Where
+from ..core.variant import Spills
 from .rows import Rows, merge_rows, row_params
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -155,11 +155,7 @@ LADDER = (
 LOOP_THREADS = 512
 
 # Suffix and template arguments ADD and WIDE: no residual, a residual, any strides.
-_FORWARD_KINDS = (
-    ("", "baracuda::norm::add_never, true"),
-    ("_add", "baracuda::norm::add_always, true"),
-    ("_any", "baracuda::norm::add_maybe, false"),
-)
+_FORWARD_KINDS = (("", "norm::add_never, true"), ("_add", "norm::add_always, true"), ("_any", "norm::add_maybe, false"))
 
 
 def _resident(rung: Rung, suffix: str) -> int:
@@ -181,7 +177,7 @@ def forward_params(name: str, **fields: str) -> Params:
 
 
 def forward_kernels(
-    op: str, params: Params, streams: bool = False, spills: Mapping[str, bool | Where] = MappingProxyType({})
+    op: str, params: Params, streams: bool = False, spills: Spills = MappingProxyType({})
 ) -> tuple[Kernel, ...]:
     """The ladder and the loop of `kernels/norm/<op>.cu`, each in the kinds of `_FORWARD_KINDS`, and its streams.
 
@@ -298,9 +294,7 @@ def combine_params(name: str, **fields: str) -> Params:
     )
 
 
-def backward_kernels(
-    op: str, params: Params, combine: Params, spills: Mapping[str, bool | Where]
-) -> tuple[Kernel, ...]:
+def backward_kernels(op: str, params: Params, combine: Params, spills: Spills) -> tuple[Kernel, ...]:
     """The kernels of `kernels/norm/<op>_backward.cu`; `spills` are those that do, by name."""
     made = []
     for wide in (True, False):

@@ -31,7 +31,7 @@ from .layouts import aligned_bytes
 
 STREAM = 0x5EED  # what the recorder says the current stream is
 _SIZE = re.compile(r"static_assert\(sizeof\((\w+)\) == (\d+)")
-_TAKES = re.compile(r"(\w+)\(const __grid_constant__ baracuda::(\w+) p\)")  # kernel, its parameter struct
+_TAKES = re.compile(r"(\w+)\(const __grid_constant__ (\w+) p\)")  # kernel, its parameter struct
 _FORMATS = {"i64": "q", "u64": "Q", "f64": "d", "i32": "i", "u32": "I", "f32": "f"}
 
 

@@ -149,7 +149,7 @@ class BinaryPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/binary.cu",
-            kernels=map_kernels("binary<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS), elements=binary_elements,
+            kernels=map_kernels("binary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=binary_elements,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -107,7 +107,7 @@ class CastPlan(Plan):
         Variant(
             "map", _geometry, source="elementwise/cast.cu",
             kernels=map_kernels(
-                "cast_map<{KIND}, {T}, {LAYOUT}>", PARAMS, "baracuda::cast_width<{KIND}, {T}>({VEC})",
+                "cast_map<{KIND}, {T}, {LAYOUT}>", PARAMS, "cast_width<{KIND}, {T}>({VEC})",
                 lambda kind: (_WIDE, _ONE),
             ),
             elements=ELEMENTS,

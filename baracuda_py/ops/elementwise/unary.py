@@ -88,7 +88,7 @@ class UnaryPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/unary.cu",
-            kernels=map_kernels("unary<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS), elements=unary_elements,
+            kernels=map_kernels("unary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=unary_elements,
             guarantee=Guarantee(unary_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -85,7 +85,7 @@ class UnaryBackwardPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/unary_backward.cu",
-            kernels=map_kernels("unary_backward<baracuda::gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
+            kernels=map_kernels("unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(slope_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -137,7 +137,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
-_KERNEL = Kernel("embedding", "embedding<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
+_KERNEL = Kernel("embedding", "embedding<{BYTES}, {I}>", PARAMS, _axes, threads=THREADS)
 
 
 def in_torch(torch: Any, desc: EmbeddingDescriptor, *, indices: Any, weight: Any) -> Any:

@@ -118,7 +118,7 @@ class GatedActivationPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="gated/gated_activation.cu",
-            kernels=map_kernels("gated_activation<baracuda::{KIND}, {T}, {LAYOUT}>", PARAMS),
+            kernels=map_kernels("gated_activation<{KIND}, {T}, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -92,7 +92,7 @@ class GatedActivationBackwardPlan(Plan):
         Variant(
             "map", _geometry, source="gated/gated_activation_backward.cu",
             kernels=map_kernels(
-                "gated_activation_backward<baracuda::{KIND}, baracuda::gradient::{KIND}, {T}, {LAYOUT}>", PARAMS
+                "gated_activation_backward<{KIND}, gradient::{KIND}, {T}, {LAYOUT}>", PARAMS
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),

@@ -12,7 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
     operand, output, where,
 )  # fmt: skip
-from ...core.variant import Where
+from ...core.variant import Spills
 from ...schedules.norms import (
     HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
     infer_normalized_shape, norm_benchmarks, norm_case, affine_element,
@@ -80,7 +80,7 @@ def reference(
 
 PARAMS = backward_params("LayerNormBackwardParams", mean="ptr")
 COMBINE = combine_params("LayerNormCombineParams", dweight="ptr", dbias="ptr")
-SPILLS: Mapping[str, bool | Where] = {
+SPILLS: Spills = {
     "loop_any": True, **dict.fromkeys(("pipe_2048_2_any", "columns_any"), where(element=HALVES)),
 }  # fmt: skip
 

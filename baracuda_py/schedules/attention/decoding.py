@@ -275,9 +275,15 @@ def row(walk: Walk) -> Variant:
             call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel(
-                "split", keep, name, call, axes, threads=THREADS, min_blocks=blocks,
+                "split",
+                keep,
+                name,
+                call,
+                axes,
+                threads=THREADS,
+                min_blocks=blocks,
                 spills=blocks > 2 and DECODING[name],
-            )  # fmt: skip
+            )
 
         # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
         few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])

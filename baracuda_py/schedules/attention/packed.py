@@ -35,7 +35,7 @@ _LISTED = {"list": "workspace", "bottom_right": "i32"}
 def tiles_kernel(name: str, bounds: str, fields: Mapping[str, str] | None = None) -> Kernel:
     """The kernel that writes lists; `bounds` is the C++ policy that finds where sequences begin."""
     params = Params(f"{name}TilesParams", **_TILES, **(fields or {}))
-    call = f"ragged_tiles<baracuda::attention::{bounds}>"
+    call = f"ragged_tiles<attention::{bounds}>"
     return Kernel("ragged_tiles", call, params, threads=TILE_THREADS, min_blocks=1)
 
 
@@ -137,7 +137,7 @@ def packed_form(bounds: tuple[str, str]) -> Form:
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashVarlenParams", **FIELDS, **_LISTED)
-    return Form(params, "baracuda::attention::Ragged", launch, (PACKED_TILES,), spills=PACKED)
+    return Form(params, "attention::Ragged", launch, (PACKED_TILES,), spills=PACKED)
 
 
 def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem], Mapping[str, Any]]) -> Form:
@@ -160,7 +160,7 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
     params = Params("FlashPagedParams", **FIELDS, **_LISTED, **fields)
     before = tiles_kernel("Paged", "PagedBounds", {**fields, "max_keys": "i64"})
     names = ("q", "k_cache", "v_cache", "y")
-    return Form(params, "baracuda::attention::Paged", launch, (before,), names=names, spills=PAGED)
+    return Form(params, "attention::Paged", launch, (before,), names=names, spills=PAGED)
 
 
 def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
@@ -184,7 +184,7 @@ def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
         return Cut(1, tiles, key_tiles, sizes, steps, start, (of_queries, of_keys))
 
     fields = {"list": "workspace", "second": "workspace", "bottom_right": "i32"}
-    policy = "baracuda::attention::Ragged"
+    policy = "attention::Ragged"
     return Arrangement(
         "Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), neighbours=8, rising=1, spills=PACKED_BACKWARD
     )

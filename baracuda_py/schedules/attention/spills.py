@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
-
 from ...core import ElementKind, where
-from ...core.variant import Where
+from ...core.variant import Spills
 from .score_terms import LEVELS
-
-Spills: TypeAlias = Mapping[str, "bool | Where"]
 
 F16, BF16, F32, F64 = ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64
 _WIDE = where(WIDE=True)

@@ -114,7 +114,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
-_KERNEL = Kernel("kv_cache_append", "kv_cache_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
+_KERNEL = Kernel("kv_cache_append", "kv_cache_append<{BYTES}, {I}>", PARAMS, _axes, threads=THREADS)
 
 
 def in_torch(torch: Any, desc: Any, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any) -> Any:

@@ -129,7 +129,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
-_KERNEL = Kernel("paged_kv_append", "paged_kv_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
+_KERNEL = Kernel("paged_kv_append", "paged_kv_append<{BYTES}, {I}>", PARAMS, _axes, threads=THREADS)
 
 
 def in_torch(

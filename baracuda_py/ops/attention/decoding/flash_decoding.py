@@ -112,7 +112,7 @@ def reference(
 
 
 _DENSE = Walk(
-    "FlashDecoding", "baracuda::decoding::DenseCache",
+    "FlashDecoding", "decoding::DenseCache",
     ("attention/decoding/flash_decoding_mma.cu", "attention/decoding/flash_decoding.cu"),
     {"lengths": "ptr", "lengths_stride": "i64", "long_lengths": "i32"},
     lambda p: {"lengths_stride": p.lengths.strides[0], "long_lengths": int(p.lengths.element is ElementKind.I64)},

@@ -115,7 +115,7 @@ def values(p: Problem) -> Mapping[str, Any]:
 FIELDS = {**table_fields(READ_TABLES), "window_left": "i64", "softcap": "f64"}
 _SOURCE = "attention/paged/batch_paged_decode.cu"
 _PAGED = Walk(
-    "BatchPagedDecode", "baracuda::decoding::PagedCache", (_SOURCE, _SOURCE), FIELDS, values, "k_cache", "v_cache",
+    "BatchPagedDecode", "decoding::PagedCache", (_SOURCE, _SOURCE), FIELDS, values, "k_cache", "v_cache",
     refuse, walks=True,
 )  # fmt: skip
 

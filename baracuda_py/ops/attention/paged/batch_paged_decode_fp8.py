@@ -61,9 +61,9 @@ def scaled_reference(
 _SOURCE = "attention/paged/batch_paged_decode_fp8.cu"
 _SCALES = {"k_head_scale": "ptr", "v_head_scale": "ptr", "k_scale": "scalar", "v_scale": "scalar"}
 _FP8 = Walk(
-    "BatchPagedDecodeFp8", "baracuda::decoding::Fp8Cache<{C}>", (_SOURCE, _SOURCE),
+    "BatchPagedDecodeFp8", "decoding::Fp8Cache<{C}>", (_SOURCE, _SOURCE),
     {**FIELDS, **_SCALES}, values, "k_cache", "v_cache", refuse,
-    scales="baracuda::decoding::ScaledCache", axes={"C": FP8}, axis_values=lambda p: {"C": p.desc.aux_element}, bytes=1,
+    scales="decoding::ScaledCache", axes={"C": FP8}, axis_values=lambda p: {"C": p.desc.aux_element}, bytes=1,
     tiles=2, split=512, walks=True, heads=(8, 16),
 )  # fmt: skip
 

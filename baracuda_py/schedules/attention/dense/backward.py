@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
-from ....core.variant import aligned
+from ....core.variant import Spills, aligned
 from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
-from ..spills import BACKWARD, Spills
+from ..spills import BACKWARD
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -61,8 +61,8 @@ class Arrangement:
     `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; sorted_: tiles of queries by length, else in the
     order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
     whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
-    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: its kernels that do, by name
-    without `gradients_`.
+    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: of its kernels those that do,
+    by name (`gradients_` left out).
     """
 
     name: str
@@ -89,7 +89,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
+DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
 
 
 def gradient_kernels(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
-from ....core.variant import aligned
+from ....core.variant import Spills, aligned
 from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
-from ..spills import FORWARD, Spills
+from ..spills import FORWARD
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -89,8 +89,8 @@ class Form:
     """How operands are arranged: a kernel's parameters, the policy by which blocks find work (attention.cuh), launches.
 
     `launch(problem, kernel, axes, rows, threads, smem)`: a block has `rows` queries. `before`: kernels that it runs
-    first. `names`: the operands that are q, k, v and y. `spills`: its kernels that do, by name.
-    `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality.
+    first. `names`: the operands that are q, k, v and y. `spills`: of its kernels those that do, by
+    name. `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality.
     """
 
     params: Params
@@ -133,9 +133,8 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
 
 
 DENSE = Form(
-    PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)),
-    spills=FORWARD,
-)  # fmt: skip
+    PARAMS, "attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)), spills=FORWARD
+)
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
@@ -270,18 +269,8 @@ def _row(
             params = form.terms if more and form.terms else form.params
             blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernel = f"{name}_{d}{LEVELS[more]}"
-            kernels.append(
-                Kernel(
-                    kernel,
-                    call,
-                    params,
-                    axes,
-                    threads=t.threads,
-                    min_blocks=blocks,
-                    spills=form.spills.get(kernel, False),
-                    source=t.source,
-                )
-            )
+            facts: dict[str, Any] = {"threads": t.threads, "min_blocks": blocks, "source": t.source}
+            kernels.append(Kernel(kernel, call, params, axes, spills=form.spills.get(kernel, False), **facts))
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:

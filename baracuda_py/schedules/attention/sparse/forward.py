@@ -13,7 +13,7 @@ from ..spills import SPARSE
 
 FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "key_block": "i32"}
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
-WORK = "baracuda::attention::BlockSparse<{}>"  # whether blocks of the pattern may end within a tile
+WORK = "attention::BlockSparse<{}>"  # whether blocks of the pattern may end within a tile
 _LIMIT = 2**30
 
 
@@ -38,7 +38,7 @@ class Design:
         return tuple(
             Kernel(
                 f"{self.name}_{d}",
-                t.call(d, f"baracuda::Borders::{self.borders}", "sdpa_block_sparse_mma"),
+                t.call(d, f"Borders::{self.borders}", "sdpa_block_sparse_mma"),
                 PARAMS,
                 threads=32 * t.warps,
                 min_blocks=t.blocks,
@@ -70,7 +70,7 @@ DESIGNS = (
     ),
     # Three registers spilled are faster than 32 queries a warp without.
     Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3)}),
-)  # fmt: skip
+)
 
 
 def constants(p: Problem) -> dict[str, Any] | str:
@@ -109,5 +109,5 @@ MMA_ROW = Variant(
     elements=HALVES,
     guarantee=TENSOR_CORES,
     kernels=tuple(kernel for design in DESIGNS for kernel in design.kernels()),
-)  # fmt: skip
+)
 SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=SPARSE))
