@@ -21,6 +21,7 @@ class OpCategory(enum.Enum):
     EMBEDDING = "embedding"
     LOSS = "loss"
     REDUCTION = "reduction"
+    SCAN = "scan"
     RANDOM = "random"
     SHAPE_LAYOUT = "shape_layout"
     OPTIMIZER = "optimizer"

@@ -74,6 +74,7 @@ def test_a_row_has_the_same_bits_however_it_is_reached(kind):
         assert take(in_memory(row, (1,)), None) == wanted  # alone
         assert take(wide, 1, sms=1) == wanted  # a block a row, where there are enough rows
         assert take(in_memory(rows, (n + 1, 1), 1), -1) == wanted  # no wide accesses
+        assert take(in_memory(rows, (n + 1, 1), 1), -1, sms=1) == wanted
         assert take(in_memory(rows, (3 * n, 3)), -1) == wanted
         assert take(in_memory(row.reshape(n // 6, 6), (17, 1)), (0, 1)) == wanted  # two axes
         assert take(in_memory(columns, (across + 8, 1)), 0) == wanted  # along the other axis
