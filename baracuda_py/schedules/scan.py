@@ -70,7 +70,7 @@ def scan_geometry(
     segments = max(1, -(-count // (TILES * lanes * width)))
     constants: dict[str, Any] = {
         **rows.params(), "carries": 0, "segments": segments, "pieces": 1, "lanes": lanes, "reverse": reverse,
-        "exclusive": exclusive,
+        "exclusive": exclusive, "indices": "indices" if "indices" in p.views else "@null",
     }  # fmt: skip
     kept = rows.outer
     if (
