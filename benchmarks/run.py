@@ -18,6 +18,7 @@ import cupy as cp
 import model_cases  # noqa: F401
 import paged_cases  # noqa: F401
 import position_cases  # noqa: F401
+import reduce_cases  # noqa: F401
 import sdpa_cases  # noqa: F401
 import sparse_cases  # noqa: F401
 from cases import Case, cases

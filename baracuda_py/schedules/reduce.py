@@ -1,10 +1,10 @@
-"""Reduce: y[kept] = the merged elements of x along any axes. `kernels/include/baracuda/reduce_axes.cuh` is the device side.
+"""Reduce: y[kept] = the merged elements of x along any axes. `baracuda/reduce_axes.cuh` is the device side.
 
-What a row's tree looks like follows from the number of reduced elements and their size alone; what is chosen here is who
-computes which part of it:
+The tree of a row follows from the number of reduced elements and their size alone; what is chosen here is who computes
+which part of it:
 
-* *rows* (reduced axes innermost, or nothing contiguous): a group of lanes a row, a team of warps a longer one, and where
-  long rows are few, every warp of the grid a segment of one, its state going through the workspace;
+* *rows* (reduced axes innermost, or nothing contiguous): a group of lanes a row, a team of warps a longer one; where
+  long rows are few, every warp of the grid a segment of one, whose state goes through the workspace;
 * *columns* (a kept axis innermost): threads along that axis, lanes and segments down the reduced ones.
 
 States in the workspace are merged by further launches, 256 to one, until a row has one state.
@@ -138,7 +138,12 @@ def _merge_states(first: Step, rows: int, states: int) -> tuple[list[Step], int]
         segments = -(-states // SEGMENT)
         lanes = lanes_of(states)
         constants = {
-            **first.params, "cols": states, "segments": segments, "lanes": lanes, "sources": place, "partials": used
+            **first.params,
+            "cols": states,
+            "segments": segments,
+            "lanes": lanes,
+            "sources": place,
+            "partials": used,
         }
         steps.append(Step("partials", grid(-(-rows * segments // (WARPS * (32 // lanes)))), constants, {}, THREADS))
         place, states = used, segments

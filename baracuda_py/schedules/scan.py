@@ -4,8 +4,8 @@
 * *neighbours* (the axis is not innermost): 16 neighbouring rows a block, turned in shared memory, so that reads and
   writes run along the kept axis.
 
-A row of several segments takes three launches: the segments' totals, what is before each, and the scan. It is read twice:
-its bits must not depend on the timing of blocks that wait for each other.
+A row of several segments takes three launches: the segments' totals, what is before each, and the scan. It is read
+twice: its bits must not depend on the timing of blocks that wait for each other.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ class ReducePlan(Plan):
     Of no elements: sum, nansum, norms and counts are 0, prod 1, any False, all True, mean, var and std NaN, logsumexp
     -inf; amax, amin, argmax and argmin raise InvalidProblemError. Totals of integers are int64 (uint64 of uint64) and
     wrap. argmax and argmin along several axes give the place in their row-major order. A sum in float32 (float64 for
-    float64) that leaves the range on the way is infinite or NaN, as in PyTorch; prod and l2_norm of float32 and less and
-    var are carried in float64. A row's bits depend on its elements alone.
+    float64) that leaves the range on the way is infinite or NaN, as in PyTorch; var, prod and l2_norm are carried in
+    float64. A row's bits depend on its elements alone.
     """
 
     op = "reduce.reduce"
@@ -118,7 +118,8 @@ class ReducePlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=reduce_elements,
-            kernels=reduce_kernels("baracuda::{KIND}<{T}>", PARAMS), guarantee=Guarantee(reduce_bound, batch_invariant=True),
+            kernels=reduce_kernels("baracuda::{KIND}<{T}>", PARAMS),
+            guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
     )  # fmt: skip
 

@@ -127,37 +127,42 @@ class ReduceKind(enum.Enum):
 
     SUM = "sum", Reduction("Sum", _sum, EVERY, _total)
     MEAN = "mean", Reduction("Mean", _mean, FLOATS)
-    PROD = "prod", Reduction(
-        "Prod", lambda x, axes, _: np.prod(x, axis=axes, dtype=_dtype(x)), EVERY, _total, bound=_rounded(1)
+    PROD = (
+        "prod",
+        Reduction("Prod", lambda x, axes, _: np.prod(x, axis=axes, dtype=_dtype(x)), EVERY, _total, bound=_rounded(1)),
     )
-    AMAX = "amax", Reduction(
-        "Amax", lambda x, axes, _: np.max(x, axis=axes), EVERY, bound=_exact, ordered=False, nonempty=True
+    AMAX = (
+        "amax",
+        Reduction("Amax", lambda x, axes, _: np.max(x, axis=axes), EVERY, bound=_exact, ordered=False, nonempty=True),
     )
-    AMIN = "amin", Reduction(
-        "Amin", lambda x, axes, _: np.min(x, axis=axes), EVERY, bound=_exact, ordered=False, nonempty=True
+    AMIN = (
+        "amin",
+        Reduction("Amin", lambda x, axes, _: np.min(x, axis=axes), EVERY, bound=_exact, ordered=False, nonempty=True),
     )
-    ANY = "any", Reduction(
-        "Any", lambda x, axes, _: np.any(x != 0, axis=axes), EVERY, _bool, bound=_exact, ordered=False
+    ANY = (
+        "any",
+        Reduction("Any", lambda x, axes, _: np.any(x != 0, axis=axes), EVERY, _bool, bound=_exact, ordered=False),
     )
-    ALL = "all", Reduction(
-        "All", lambda x, axes, _: np.all(x != 0, axis=axes), EVERY, _bool, bound=_exact, ordered=False
+    ALL = (
+        "all",
+        Reduction("All", lambda x, axes, _: np.all(x != 0, axis=axes), EVERY, _bool, bound=_exact, ordered=False),
     )
-    COUNT_NONZERO = "count_nonzero", Reduction(
-        "CountNonzero", lambda x, axes, _: _sum(x != 0, axes), EVERY, _index, bound=_exact, ordered=False
+    COUNT_NONZERO = (
+        "count_nonzero",
+        Reduction("CountNonzero", lambda x, axes, _: _sum(x != 0, axes), EVERY, _index, bound=_exact, ordered=False),
     )
     ARGMAX = "argmax", Reduction("Argmax", _place(np.argmax), EVERY, _index, bound=_exact, nonempty=True)
     ARGMIN = "argmin", Reduction("Argmin", _place(np.argmin), EVERY, _index, bound=_exact, nonempty=True)
-    NANSUM = "nansum", Reduction(
-        "Nansum", lambda x, axes, _: _sum(np.where(np.isnan(x), x.dtype.type(0), x), axes), FLOATS
+    NANSUM = (
+        "nansum",
+        Reduction("Nansum", lambda x, axes, _: _sum(np.where(np.isnan(x), x.dtype.type(0), x), axes), FLOATS),
     )
     SUM_SQUARES = "sum_squares", Reduction("SumSquares", lambda x, axes, _: _sum(np.square(x), axes), FLOATS)
     L1_NORM = "l1_norm", Reduction("L1Norm", lambda x, axes, _: _sum(np.abs(x), axes), FLOATS)
     L2_NORM = "l2_norm", Reduction("L2Norm", _l2_norm, FLOATS, bound=_rounded(64))
     LOGSUMEXP = "logsumexp", Reduction("Logsumexp", _logsumexp, FLOATS, bound=lambda _: Forward(80))
     VAR = "var", Reduction("Var", _var, FLOATS, bound=_rounded(512), corrected=True)
-    STD = "std", Reduction(
-        "Std", lambda *given: np.sqrt(_var(*given)), FLOATS, bound=_rounded(512), corrected=True
-    )
+    STD = "std", Reduction("Std", lambda *given: np.sqrt(_var(*given)), FLOATS, bound=_rounded(512), corrected=True)
 
     def __new__(cls, name: str, row: Reduction) -> ReduceKind:
         kind = object.__new__(cls)

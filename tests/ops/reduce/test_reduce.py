@@ -132,7 +132,9 @@ def test_variance_far_from_zero(element):
     wanted = float(sum((v - middle) ** 2 for v in exact) / (n - 1))
     for axis, held in ((None, in_memory(x, (1,))), (0, in_memory(np.repeat(x[:, None], 16, 1), (16, 1)))):
         y, _ = reduced(K.VAR, held, axis)
-        assert np.ravel(y)[0] == pytest.approx(wanted, rel=float(element.limits.eps) * (0.51 if element is not F64 else 64))
+        assert np.ravel(y)[0] == pytest.approx(
+            wanted, rel=float(element.limits.eps) * (0.51 if element is not F64 else 64)
+        )
 
 
 @pytest.mark.usefixtures("emulation")
