@@ -5,6 +5,7 @@ from .checked import derived
 from .descriptor import (
     Descriptor,
     axes,
+    axis,
     choice,
     element,
     extent,
@@ -74,6 +75,7 @@ __all__ = [
     "View",
     "Vjp",
     "axes",
+    "axis",
     "choice",
     "derived",
     "element",

@@ -43,7 +43,7 @@ def axes(default: Any = MISSING, of: str = "shape", ordered: bool = False) -> An
     """Axes of the field `of`: a number, a tuple of them, or None for all; negative numbers count from the end.
 
     Held as a tuple of different numbers in [0, rank), ascending unless `ordered`. `of` is a shape, or a field or
-    property that is the rank itself.
+    property that is the rank itself. Of rank 0, axis 0 may be named, as in PyTorch, and is no axis.
     """
 
     def check(name: str, value: Any) -> tuple[int, ...] | None:
@@ -55,15 +55,28 @@ def axes(default: Any = MISSING, of: str = "shape", ordered: bool = False) -> An
         rank = _count(desc, of)
         if value is None:
             return tuple(range(rank))
-        if wrong := [axis for axis in value if not -rank <= axis < rank]:
-            span = f"in [{-rank}, {rank - 1}]" if rank else "()"
-            raise InvalidProblemError(f"{name} must be {span} for {of} {getattr(desc, of)}, got {wrong[0]}")
-        held = tuple([axis % rank for axis in value])
+        held = tuple([_axis(name, axis, max(rank, 1), of, desc) for axis in value])
         if twice := [axis for axis in held if held.count(axis) > 1]:
             raise InvalidProblemError(f"{name} names axis {twice[0]} of {of} {getattr(desc, of)} twice, got {value}")
-        return held if ordered else tuple(sorted(held))
+        return () if not rank else held if ordered else tuple(sorted(held))
 
     return checked(check, default, settle)
+
+
+def axis(default: Any = MISSING, of: str = "shape", scalar: bool = False) -> Any:
+    """One axis of the field `of`, negative from the end; held in [0, rank). With `scalar`, rank 0 counts as 1."""
+
+    def settle(desc: Any, name: str, value: int) -> int:
+        return _axis(name, value, max(_count(desc, of), int(scalar)), of, desc)
+
+    return checked(lambda name, value: whole(name, value, -MAX_AXES, MAX_AXES - 1), default, settle)
+
+
+def _axis(name: str, value: int, rank: int, of: str, desc: Any) -> int:
+    if not -rank <= value < rank:
+        allowed = f"be in [{-rank}, {rank - 1}]" if rank else "name an axis, of which there is none"
+        raise InvalidProblemError(f"{name} must {allowed} for {of} {getattr(desc, of)}, got {value}")
+    return value % rank
 
 
 def per_axis(default: Any = MISSING, minimum: int = 0, maximum: int = INT32, of: str | None = None) -> Any:

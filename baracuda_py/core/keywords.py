@@ -27,6 +27,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("grad", "grad_output", "dout", "do", "cotangent", "grad_out"), ("dy", "dloss", "grads")),
     **dict.fromkeys(("dim", "dims", "axes", "axis"), ("axis", "normalized_shape")),
     "keepdim": ("keepdims",),
+    "ddof": ("correction",),
     **dict.fromkeys(("dtype", "astype", "otype", "to"), ("to_element", "out_element", "element")),
     **dict.fromkeys(("size", "sizes", "newshape"), ("shape",)),
     # attention

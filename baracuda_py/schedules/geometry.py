@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_GRID = 2**31 - 1
+
+
+def grid(blocks: int) -> tuple[int, int, int]:
+    """Blocks in rows of as many as an axis of the grid holds; at least one. The last row may have too many."""
+    return min(max(blocks, 1), _GRID), max(1, -(-blocks // _GRID)), 1
+
+
 @dataclass(frozen=True)
 class Axes:
     """Merged axes, outermost first, with the strides of every operand along them (zeros for an absent one)."""

@@ -18,6 +18,7 @@ from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, P
 from ..core.benchmark import Benchmark
 from ..core.tensor import View
 from ..core.variant import Spills
+from .geometry import grid
 from .rows import Rows, merge_rows, row_params
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -69,11 +70,6 @@ def range_scale(h: Any, axes: tuple[int, ...], eps: float) -> Any:
     limits = np.finfo(h.dtype)
     exponent = np.clip(-np.frexp(np.where(np.isfinite(top), top, 1))[1], limits.minexp, limits.maxexp - 1)
     return np.ldexp(h.dtype.type(1), exponent)
-
-
-def _grid(blocks: int) -> tuple[int, int, int]:
-    """A grid of `blocks` blocks, in rows of as many as an axis holds."""
-    return min(blocks, _GRID), -(-blocks // _GRID) or 1, 1
 
 
 def _axes(kind: ElementKind) -> Mapping[str, Any]:
@@ -218,14 +214,14 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
     chunks = _chunks(desc, rows.cols)
     rung = next((r for r in LADDER if chunks <= r.lanes * r.chunks), None)
     if rung is None:
-        step = Step("loop" + suffix, _grid(rows.rows), params, axes, LOOP_THREADS)
+        step = Step("loop" + suffix, grid(rows.rows), params, axes, LOOP_THREADS)
     else:
         blocks = -(-rows.rows // rung.tile)
         sms = p.device.sms
         if streams and not suffix and rung.stages and blocks > 2 * sms and rung.smem <= p.device.smem:
             step = Step(rung.stream, (sms, 1, 1), params, axes, rung.threads, rung.smem)
         else:
-            step = Step(rung.name + suffix, _grid(blocks), params, axes, rung.threads)
+            step = Step(rung.name + suffix, grid(blocks), params, axes, rung.threads)
     return Geometry((step,), layout=rows.layout_class)
 
 

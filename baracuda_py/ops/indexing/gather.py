@@ -9,24 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element,
-    extents, functional, integer, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis, element,
+    extents, functional, operand, output,
 )  # fmt: skip
 from ...core.element import ALL, FP8, INDICES
 from ...core.errors import InvalidProblemError
 from ...schedules.gather import gather_geometry, gather_kernel, gather_params
 
 MOVED = (*ALL, *FP8)  # elements that are copied as they are
-
-
-def settle_axis(desc: Any) -> None:
-    """`axis` counted from the front; raises where `shape` has none."""
-    rank = len(desc.shape)
-    if not -rank <= desc.axis < rank:
-        allowed = f"lie in [{-rank}, {rank})" if rank else "name an axis, of which x has none"
-        raise InvalidProblemError(f"axis must {allowed} for shape {desc.shape}, got {desc.axis}")
-    if desc.axis < 0:
-        object.__setattr__(desc, "axis", desc.axis + rank)
 
 
 def random_index(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
@@ -50,12 +40,11 @@ class GatherDescriptor(Descriptor):
 
     shape: tuple[int, ...] = extents()
     index_shape: tuple[int, ...] = extents()
-    axis: int = integer()
+    axis: int = axis()
     element: ElementKind = element(MOVED)
 
     def validate(self) -> None:
-        """An axis of x, and an index within its other axes."""
-        settle_axis(self)
+        """An index within the other axes of x."""
         if len(self.index_shape) != len(self.shape) or any(
             n > m for a, (n, m) in enumerate(zip(self.index_shape, self.shape, strict=True)) if a != self.axis
         ):

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element,
-    extents, functional, integer, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis, element,
+    extents, functional, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
 from ...schedules.gather import gather_geometry, gather_kernel, gather_params
-from .gather import MOVED, out_of_range, random_index, settle_axis
+from .gather import MOVED, out_of_range, random_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,8 @@ class TakeDescriptor(Descriptor):
 
     shape: tuple[int, ...] = extents()
     index_shape: tuple[int, ...] = extents()
-    axis: int = integer(0)
+    axis: int = axis(0)
     element: ElementKind = element(MOVED)
-
-    def validate(self) -> None:
-        """An axis of x."""
-        settle_axis(self)
 
     @cached_property
     def out_shape(self) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem,
-    Relative, Variant, Vjp, choice, element, extents, flag, functional, integer, number, operand, output, per_axis,
-    spread,
+    Relative, Variant, Vjp, choice, derived, element, extents, flag, functional, integer, number, operand, output,
+    per_axis,
 )  # fmt: skip
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError, UnsupportedError
@@ -53,11 +53,11 @@ class PoolDescriptor(Descriptor):
     kind: PoolKind = choice(PoolKind)
     shape: tuple[int, ...] = extents()
     spatial_rank: int = integer(minimum=1, maximum=3)
-    kernel_size: Any = per_axis(None, minimum=1)
-    stride: Any = per_axis(None, minimum=1)
-    padding: Any = per_axis(0)
-    dilation: Any = per_axis(1, minimum=1)
-    output_size: Any = per_axis(None, minimum=1)
+    kernel_size: Any = per_axis(None, minimum=1, of="spatial_rank")
+    stride: Any = per_axis(derived(lambda desc: desc.kernel_size), minimum=1, of="spatial_rank")
+    padding: Any = per_axis(0, of="spatial_rank")
+    dilation: Any = per_axis(1, minimum=1, of="spatial_rank")
+    output_size: Any = per_axis(None, minimum=1, of="spatial_rank")
     ceil_mode: bool = flag(False)
     count_include_pad: bool = flag(True)
     divisor_override: int | None = integer(None)
@@ -65,7 +65,7 @@ class PoolDescriptor(Descriptor):
     element: ElementKind = element(REALS)
 
     def validate(self) -> None:
-        """Sizes become tuples; what a kind has no use for is refused."""
+        """What a kind has no use for is refused."""
         kind = self.kind.value
         if self.element not in pool_elements(self.kind):
             raise UnsupportedError(f"element {self.element} is not for {kind}; cast to a float first")
@@ -86,12 +86,6 @@ class PoolDescriptor(Descriptor):
             )
         if self.output_size is not None and not self._plain:
             raise InvalidProblemError("output_size fixes the windows: it goes without stride, padding and the like")
-        stride = self.kernel_size if self.stride is None else self.stride
-        sizes = {"kernel_size": self.kernel_size, "stride": stride, "padding": self.padding,
-                 "dilation": self.dilation, "output_size": self.output_size}  # fmt: skip
-        for name, value in sizes.items():
-            if value is not None:
-                object.__setattr__(self, name, spread(name, value, self.spatial_rank))
         self.windows  # noqa: B018  # raises where an axis has none
 
     @property
