@@ -21,6 +21,8 @@ from ..core.plan import Plan
 class Draw:
     """What `case(draw)` sees; `element` and `kind` are given, everything else is picked."""
 
+    rare = False  # whether `sizes` picks those too that are too slow to be drawn often
+
     def __init__(self, element: ElementKind, kind: Any = None) -> None:
         self.element = element
         self.kind = kind
@@ -42,9 +44,12 @@ class Draw:
         """False or True."""
         return self.integer(0, 1) == 1
 
-    def sizes(self, *values: int) -> int:
-        """One of the sizes worth testing: tails, primes, powers of two."""
-        return int(self.choice(values))
+    def sizes(self, *values: int, rare: tuple[int, ...] = ()) -> int:
+        """One of the sizes worth testing: tails, primes, powers of two.
+
+        `rare` ones reach kernels that the others do not: drawn where problems are searched for, see `coverage`.
+        """
+        return int(self.choice(values + rare if self.rare else values))
 
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
         """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""
