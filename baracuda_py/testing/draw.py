@@ -49,7 +49,7 @@ class Draw:
 
         `rare` ones reach kernels that the others do not: drawn where problems are searched for, see `coverage`.
         """
-        return int(self.choice(values + rare if self.rare else values))
+        return int(self.choice(rare if rare and self.rare and self.integer(0, 2) == 0 else values))
 
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
         """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""

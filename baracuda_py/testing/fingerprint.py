@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -51,9 +51,9 @@ def functions(*roots: Any) -> str:
             if name not in texts and _ours(found.__module__):
                 texts[name] = _text_of(found)
                 todo += _named(found) if isinstance(found, FunctionType) else vars(found).values()
-        elif isinstance(found, property | staticmethod | classmethod):
-            todo.append(getattr(found, "fget", None) or getattr(found, "__func__", None))
-        elif isinstance(found, int | float | str | tuple):
+        elif isinstance(found, property | cached_property):
+            todo.append(found.fget if isinstance(found, property) else found.func)
+        elif isinstance(found, int | float | str | tuple) and " at 0x" not in repr(found):
             texts.setdefault(repr(found), "")
     return "\n".join(f"{name}\n{texts[name]}" for name in sorted(texts))
 
@@ -64,10 +64,13 @@ def _ours(module: str) -> bool:
 
 def _text_of(found: Any) -> str:
     try:
-        return python_text(inspect.getsource(found))
-    except (OSError, TypeError, SyntaxError):  # made by a decorator, or a lambda in the middle of a statement
-        code = getattr(found, "__code__", None)
-        return "" if code is None else f"{code.co_code.hex()} {code.co_names} {code.co_varnames}"
+        text = inspect.getsource(found)
+    except (OSError, TypeError):  # made by a decorator, from what has a text itself
+        return ""
+    try:
+        return python_text(text)
+    except SyntaxError:  # a lambda in the middle of a statement
+        return " ".join(text.split())
 
 
 def _named(function: FunctionType) -> Iterator[Any]:

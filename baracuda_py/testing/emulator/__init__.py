@@ -84,6 +84,10 @@ class Emulator(Recorder):
         self.record.allocations.append(memory)
         return memory
 
+    def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]:
+        """Nothing runs here that is not translated."""
+        raise EmulationError("the row calls a library, which takes a device")
+
     def overrun(self) -> str | None:
         """Which allocation had bytes around it written, if one had."""
         for memory in self.record.allocations:
