@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from baracuda_py.core import registry  # noqa: E402
-from baracuda_py.core.element import ElementKind  # noqa: E402
 from baracuda_py.core.args import arrays_of  # noqa: E402
+from baracuda_py.core.element import ElementKind  # noqa: E402
 from baracuda_py.core.plan import Plan  # noqa: E402
 from baracuda_py.jit import compiler, source  # noqa: E402
 from baracuda_py.jit.cache import make_key  # noqa: E402

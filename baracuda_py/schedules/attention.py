@@ -17,7 +17,7 @@ from .score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, te
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
-WIDER = (88, 96, 128, 160, 192, 200, 256, 512)
+WIDER = (64, 88, 96, 128, 160, 192, 200, 256, 512)
 """Tests: head_dims of the kernels that small ones do not reach."""
 COLUMNS = 256  # of v that a block of the forward takes at most
 HALVES = (ElementKind.F16, ElementKind.BF16)

@@ -2,7 +2,7 @@
 
 A target is a row, one of its kernel templates, and an element of each width that the row serves. The search draws a
 page's own random problems, with the rare sizes that `Draw.sizes` keeps for it, asks the dispatcher what each would
-launch, keeps the smallest problem for every target, and of those a few that launch all.
+launch, keeps the best problem (see `Launch.cost`) for every target, and of those a few that launch all.
 
     found = search(RMSNormPlan)
     found.problems          # to be built, and given to `emulate`
@@ -29,7 +29,8 @@ from .operands import Operands
 from .recording import pointer_view
 
 _DRAWS = 4000  # problems at most, for one element
-_ENOUGH = 40  # problems at least: smaller ones may turn up
+_ENOUGH = 40  # problems at least: better ones may turn up
+_CHEAP = 2**18  # bytes, or eight operations of the formula: less than a second
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,12 @@ class Launch:
 
     @property
     def cost(self) -> int:
-        """A measure of how long it takes to emulate."""
-        return sum(one.buffer.size for _, _, one in self.ready.items()) + type(self.plan).flops(self.plan.desc) // 8
+        """How far the problem is from the best: the largest that costs little beside compiling its kernels.
+
+        Small problems leave out tails, further blocks, and what one thread could do to another.
+        """
+        size = sum(one.buffer.size for _, _, one in self.ready.items()) + type(self.plan).flops(self.plan.desc) // 8
+        return size if size > _CHEAP else _CHEAP - size
 
 
 @dataclass(frozen=True)

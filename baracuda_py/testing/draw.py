@@ -143,7 +143,8 @@ def make_case(plan: type[Plan], draw: Draw, *, special: bool = False, plain: boo
     optional input present.
     """
     desc = plan.case(draw)
-    present = {s.name: plain or draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional}
+    most = draw.integer(0, 3) > 0  # of the optional operands are present, or few
+    present = {s.name: plain or (draw.integer(0, 3) > 0) == most for s in arrays_of(plan.args) if s.optional}
     return fill(plan, desc, draw.seed(), present, special=special, plain=plain, kind=draw.kind)
 
 

@@ -34,7 +34,12 @@ def python_text(text: str) -> str:
     tree = ast.parse(textwrap.dedent(text))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
             body[0].value.value = ""
     return ast.unparse(tree)
 

@@ -114,12 +114,12 @@ class FlashSdpaPlan(Plan):
         return 2 * desc.batch_size * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
-def attention_case(draw: Any) -> dict[str, Any]:
+def attention_case(draw: Any, long: tuple[int, ...] = ()) -> dict[str, Any]:
     """Fields of an `AttentionDescriptor` for tests: sizes round the tiles, primes, empty axes, grouped heads."""
     kv_heads = draw.integer(1, 2)
     return {
         "batch_size": draw.integer(0, 2), "num_heads": kv_heads * draw.integer(1, 3), "num_kv_heads": kv_heads,
-        "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97),
+        "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97, rare=long),
         "d_k": draw.sizes(1, 8, 17, 32, 64, 80, rare=WIDER), "d_v": draw.sizes(1, 8, 19, 32, 72, rare=WIDER),
         "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
         "causal_alignment": draw.choice(ALIGNMENTS), "element": draw.element,

@@ -123,12 +123,15 @@ def translated(unit: Unit, target: str, symbol: str) -> ctypes.CDLL:
     unit = alone(unit, symbol)
     key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
     # -O1 takes four times as long to compile as it takes to run the kernel once or twice.
-    return _library(key, "-O0", lambda: translate(ptx(unit, target), symbol))
+    return _library(f"{key} {symbol}", "-O0", lambda: translate(ptx(unit, target), symbol))
 
 
 def alone(unit: Unit, symbol: str) -> Unit:
-    """The unit with one of its kernels: the others cost as much to compile."""
-    lines = [line for line in unit.text.splitlines() if not line.startswith(_ENTRY) or f" {symbol}(" in line]
+    """The unit with one of its kernels, a line each: the others cost as much to compile."""
+    lines = unit.text.splitlines()
+    if any(line.startswith(_ENTRY) and not line.endswith("}") for line in lines):
+        return unit  # not written by a page
+    lines = [line for line in lines if not line.startswith(_ENTRY) or f" {symbol}(" in line]
     return replace(unit, text="\n".join(lines) + "\n", symbols=(symbol,))
 
 
