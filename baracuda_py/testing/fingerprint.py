@@ -20,7 +20,7 @@ _LINE = re.compile(r"^#line [^\n]*\n", re.M)
 
 def kernel_text(text: str) -> str:
     """CUDA or C++ without comments, line numbers and layout."""
-    return "\n".join(_plain(part) for part in _LINE.split(text))
+    return "\n".join(filter(None, map(_plain, _LINE.split(text))))
 
 
 @lru_cache(maxsize=4096)
