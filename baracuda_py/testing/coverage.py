@@ -104,13 +104,16 @@ class Launch:
         return alone(unit, row.instance(plan.op, element, plan.kind, kernel, axes).symbol)
 
     @property
-    def cost(self) -> int:
-        """How far the problem is from the best: the largest that costs little beside compiling its kernels.
+    def cost(self) -> tuple[bool, bool, int]:
+        """How far the problem is from the best: the largest that costs little beside compiling its kernels, and with an
+        odd number of elements somewhere, which is a tail for loads of any width.
 
-        Small problems leave out tails, further blocks, and what one thread could do to another.
+        Small problems leave out further blocks, and what one thread could do to another.
         """
-        size = sum(one.buffer.size for _, _, one in self.ready.items()) + type(self.plan).flops(self.plan.desc) // 8
-        return size if size > _CHEAP else _CHEAP - size
+        laid = [one for _, _, one in self.ready.items()]
+        size = sum(one.buffer.size for one in laid) + type(self.plan).flops(self.plan.desc) // 8
+        dear = size > _CHEAP
+        return dear, not any(one.view.size % 2 for one in laid), size if dear else -size
 
 
 @dataclass(frozen=True)
@@ -143,13 +146,13 @@ def targets(plan: type[Plan]) -> tuple[Target, ...]:
 def search(plan: type[Plan], wanted: Iterable[Target] | None = None) -> Found:
     """Problems for the wanted targets (default: all); the same at every call."""
     everything = tuple(targets(plan) if wanted is None else wanted)
-    best: dict[Target, tuple[int, Problem, frozenset[Target]]] = {}
+    best: dict[Target, tuple[tuple[bool, bool, int], Problem, frozenset[Target]]] = {}
     for element in dict.fromkeys(target.element for target in everything):
         missing = {target for target in everything if target.element is element}
         for problem in _draws(plan, element):
             launch = problem.build()
             launched = launch.targets.intersection(everything)
-            cost = launch.cost if launched else 0
+            cost = launch.cost if launched else (True, True, 0)
             for target in launched:
                 if target not in best or cost < best[target][0]:
                     best[target] = cost, problem, launched
