@@ -1,27 +1,68 @@
-"""Every row's kernels without a GPU: NVRTC's PTX run thread by thread, within the row's bound of the reference."""
+"""Every kernel without a GPU: NVRTC's PTX run thread by thread, within the row's bound of the reference.
+
+`emulation.lock` has problems that between them launch every kernel template, and the keys that they passed with. Those
+whose key is another are emulated here, a few of the others too, and problems that nobody has seen before.
+"""
 
 from __future__ import annotations
 
+import random
+from functools import cache
+from types import ModuleType
+
 import pytest
+from scripts import tool
 
 from baracuda_py.core import registry
-from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
-from baracuda_py.testing import exercise
-from baracuda_py.testing.draw import combinations
-from baracuda_py.testing.emulated import emulated
+from baracuda_py.testing import emulate, emulated, exercise
+from baracuda_py.testing.coverage import Launch, Target, search
 
+SAMPLE = 0.01  # of the problems that the lock knows are emulated all the same
+EXAMPLES = 2  # problems that hypothesis draws of each plan
 PLANS = registry.plans()
 
 
+@cache
+def lock() -> ModuleType:
+    return tool("emulation_lock")
+
+
+@cache
+def known(name: str) -> tuple[dict[str, str], list[Launch], list[Target]]:
+    """What the lock has of a plan: lines, the problems that still launch what they are for, kernels without one."""
+    lines = {line: key for line, key in lock().held().items() if line.split()[0] == name}
+    return lines, *lock().covering(PLANS[name], lines)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_kernel_has_a_problem_that_launches_it(name: str) -> None:
+    missing = known(name)[2]
+    unreached = search(PLANS[name], missing).missing
+    assert not unreached, lock().unreached(PLANS[name], unreached)
+    assert not missing, (
+        f"no problem of emulation.lock launches {', '.join(map(str, missing))}: run python tools/emulation_lock.py"
+    )
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_lock_knows_every_problem_as_it_is(name: str) -> None:
+    lines, launches, _ = known(name)
+    now = {str(launch.problem): lock().key(launch) for launch in launches}
+    stale = sorted(line for line in lines if now.get(line) != lines[line])
+    assert not stale, f"emulation.lock is stale, run python tools/emulation_lock.py: {len(stale)} problems, {stale[:3]}"
+
+
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize(
-    ("plan", "element"),
-    [
-        pytest.param(plan, element, id=f"{name}-{element}")
-        for name, plan in PLANS.items()
-        for element in dict.fromkeys(element for _, element in combinations(plan))
-    ],
-)
-def test_op_emulated(plan: type[Plan], element: ElementKind) -> None:
-    exercise(plan, emulated, examples=2, elements=(element,))
+@pytest.mark.parametrize("name", PLANS)
+def test_problems_that_changed_and_a_sample_of_the_others_pass(name: str) -> None:
+    lines, launches, _ = known(name)
+    for launch in launches:
+        if lock().key(launch) != lines[str(launch.problem)] or random.random() < SAMPLE:
+            emulate(launch.plan, launch.ready)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_problems_drawn_anew_pass(plan: type[Plan]) -> None:
+    exercise(plan, emulated, EXAMPLES, seeded=False)

@@ -82,7 +82,7 @@ class View:
         """Whether the pointer and every stride but the last are multiples of `nbytes` bytes."""
         size = self.element.itemsize
         pitches = zip(self.shape[:-1], self.strides[:-1], strict=True)
-        return self.ptr % nbytes == 0 and all(n <= 1 or (s * size) % nbytes == 0 for n, s in pitches)
+        return self.ptr % nbytes == 0 and all(n == 1 or (s * size) % nbytes == 0 for n, s in pitches)
 
     def broadcast_to(self, shape: Shape) -> View:
         """The same memory seen with `shape`, broadcast axes with stride 0."""

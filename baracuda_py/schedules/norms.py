@@ -57,10 +57,11 @@ def norm_case(draw: Any) -> tuple[Any, Any]:
     if draw.flag():
         return draw.shape(0, 3, 0, 6), draw.shape(0, 3, 0, 12)
     cols = draw.sizes(
-        1, 2, 7, 8, 31, 64, 100, 128, 255, 256, 500, 512, 1000, 1024, 2048, 4099, 5120, 9000, 20011, 40000
-    )
+        1, 2, 7, 8, 31, 64, 100, 128, 255, 256, 500, 512, 1000, 1024, 2048, 4099, 5120, 9000, 20011, 40000,
+        rare=(3000, 4096, 6144, 12288, 24576),
+    )  # fmt: skip
     if cols >= 4000:
-        return draw.shape(0, 1, 0, 3), cols
+        return (draw.sizes(1, 0, 2, 3, rare=(9,)),), cols
     return draw.shape(0, 2, 0, 5 if cols > 300 else 14), cols
 
 

@@ -1,7 +1,8 @@
 """Test ops, those of the package and your own: random problems, layouts, tolerances and ready-made checks.
 
 `exercise(MyPlan, check)` runs one of `CHECKS` (no GPU needed) on seeded and drawn problems; `GPU_CHECKS` compare with
-the reference on a device, `emulated` where there is none. Drawn problems need hypothesis, seeded ones nothing.
+the reference on a device, `emulated` where there is none; `coverage.search(MyPlan)` finds problems that launch every
+kernel. Drawn problems need hypothesis, seeded ones nothing.
 """
 
 from .checks import CHECKS, exercise

@@ -22,6 +22,8 @@ from ..core.plan import Plan
 class Draw:
     """What `case(draw)` sees; `element` and `kind` are given, everything else is picked."""
 
+    rare = False  # whether `sizes` picks those too that are too slow to be drawn often
+
     def __init__(self, element: ElementKind, kind: Any = None) -> None:
         self.element = element
         self.kind = kind
@@ -43,9 +45,12 @@ class Draw:
         """False or True."""
         return self.integer(0, 1) == 1
 
-    def sizes(self, *values: int) -> int:
-        """One of the sizes worth testing: tails, primes, powers of two."""
-        return int(self.choice(values))
+    def sizes(self, *values: int, rare: tuple[int, ...] = ()) -> int:
+        """One of the sizes worth testing: tails, primes, powers of two.
+
+        `rare` ones reach kernels that the others do not: drawn where problems are searched for, see `coverage`.
+        """
+        return int(self.choice(rare if rare and self.rare and self.integer(0, 2) == 0 else values))
 
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
         """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""
@@ -139,7 +144,8 @@ def make_case(plan: type[Plan], draw: Draw, *, special: bool = False, plain: boo
     optional input present.
     """
     desc = plan.case(draw)
-    present = {s.name: plain or draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional}
+    most = draw.integer(0, 3) > 0  # of the optional operands are present, or few
+    present = {s.name: plain or (draw.integer(0, 3) > 0) == most for s in arrays_of(plan.args) if s.optional}
     return fill(plan, desc, draw.seed(), present, special=special, plain=plain, kind=draw.kind)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.plan import Plan
 from ..core.preference import PlanPreference
-from ..core.variant import LibraryStep
+from ..core.sku import BackendKind
 from .draw import Draw, make_case
 from .emulator import emulated_device, emulating
 from .gpu import Truth
@@ -16,17 +16,25 @@ from .launches import capabilities, check_refusal
 from .operands import Operands, operands
 from .recording import pointer_view
 
-_CAPABILITIES = (9.0, 8.0)  # rows of 8.9 are those of 8.0 in other tiles
-_FAST = PlanPreference(deterministic=False)
+_CAPABILITIES = (9.0, 8.0, 8.9)
+_FEW = 3  # multiprocessors: enough to have a first, a last, and one between
 _SEEDS = (1, 2)  # orders of threads
 
 
 def emulated(plan: type[Plan], draw: Draw) -> None:
     """`emulate` over shapes, layouts, offsets and special values, on devices of two designs."""
+    emulate(*draw_problem(plan, draw))
+
+
+def draw_problem(plan: type[Plan], draw: Draw) -> tuple[Plan, Operands]:
+    """A plan for an emulated device, and operands for it."""
     case = make_case(plan, draw, special=draw.integer(0, 3) == 0)
     served = [cc for cc in _CAPABILITIES if cc in capabilities(plan)] or capabilities(plan)[:1]
-    chosen = plan.select(case.desc, _FAST if draw.flag() else None, device=emulated_device(draw.choice(served)))
-    emulate(chosen, operands(case, draw if draw.integer(0, 3) else None))
+    device = emulated_device(draw.choice(served), draw.choice((None, _FEW)))
+    chosen = plan(case.desc, PlanPreference(deterministic=draw.flag()), device)
+    own = [row for row in chosen.rows if row.backend is BackendKind.BESPOKE]  # a library needs a device
+    chosen.rows = tuple(own[draw.integer(0, len(own) - 1) :])  # rows after the first have their turn
+    return chosen, operands(case, draw if draw.integer(0, 3) else None)
 
 
 def emulate(chosen: Plan, ready: Operands) -> None:
@@ -42,8 +50,6 @@ def emulate(chosen: Plan, ready: Operands) -> None:
             if not verdict:
                 check_refusal(chosen, ready, args, verdict)
                 return
-            if any(isinstance(step, LibraryStep) for step in chosen.plan_layout(args)[1].steps):
-                return  # a library needs a device
             chosen.run(args)
             harm = emulator.overrun() or ready.damage()
         guarantee: Any = verdict.sku.precision_guarantee  # type: ignore[union-attr]

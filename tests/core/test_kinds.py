@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import Descriptor, ElementKind, direct, element, functional, per_axis, spread
+from baracuda_py.backends.cuda import direct
+from baracuda_py.core import Descriptor, ElementKind, element, functional, per_axis, spread
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.pooling.pool_backward import PoolBackwardPlan

@@ -113,7 +113,7 @@ def test_a_dense_view_merges_to_one_axis() -> None:
 @pytest.mark.parametrize(
     ("ptr", "shape", "strides", "aligned"),
     [(0x100, (4, 4), (4, 1), True), (0x104, (4, 4), (4, 1), False), (0x100, (4, 4), (5, 1), False),
-     (0x100, (1, 4), (5, 1), True),
+     (0x100, (1, 4), (5, 1), True), (0x100, (0, 4), (5, 1), False),
      (0x100, (4,), (3,), True)],
 )  # fmt: skip
 def test_alignment_is_of_pointer_and_pitches(ptr: int, shape: Shape, strides: Shape, aligned: bool) -> None:

@@ -299,7 +299,7 @@ class CrossEntropyLossPlan(Plan):
     @staticmethod
     def case(draw: Any) -> CrossEntropyLossDescriptor:
         """Rows of every schedule, every reduction, smoothed or not."""
-        classes = draw.sizes(5, 1, 10, 64, 257, 1000, 4099, 20011)
+        classes = draw.sizes(5, 1, 10, 64, 257, 1000, 4099, 20011, rare=(200, 3000))
         return CrossEntropyLossDescriptor(
             batch_shape=draw.shape(0, 2 if classes <= 1000 else 1, 0, 7 if classes <= 1000 else 2), num_classes=classes,
             ignore_index=draw.choice((-100, 0, 3)), label_smoothing=draw.choice((0.0, 0.1)),

@@ -162,8 +162,8 @@ class SoftmaxPlan(Plan):
     @staticmethod
     def case(draw: Any) -> SoftmaxDescriptor:
         """Rows of every schedule, along any axis."""
-        cols = draw.sizes(5, 1, 0, 17, 64, 257, 1000, 4099, 20011)
-        most = 2 if cols > 4000 else 5
+        cols = draw.sizes(5, 1, 0, 17, 64, 257, 1000, 4099, 20011, rare=(200, 3000))
+        most = draw.sizes(2 if cols > 4000 else 5, rare=(16,) if cols < 5000 else ())
         outer = draw.shape(0, 3 if cols <= 300 else 1, 0, most)
         axis = draw.integer(0, len(outer))
         shape = (*outer[:axis], cols, *outer[axis:])

@@ -45,6 +45,7 @@ _ONE_GRID = threading.Lock()
 Sizes = tuple[int, int, int]
 _GUARD = 256  # bytes around an allocation
 _TEXT = 2000
+_ENTRY = 'extern "C" __global__'
 _SHARED = 227 * 1024  # bytes of shared memory that a block has at most, on any device
 _BLOCKS, _YIELD_EVERY = 3, 61  # blocks run at a time; a thread yields at one in so many accesses of shared memory
 
@@ -83,6 +84,10 @@ class Emulator(Recorder):
         self.record.allocations.append(memory)
         return memory
 
+    def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]:
+        """Nothing runs here that is not translated."""
+        raise EmulationError("the row calls a library, which takes a device")
+
     def overrun(self) -> str | None:
         """Which allocation had bytes around it written, if one had."""
         for memory in self.record.allocations:
@@ -115,9 +120,19 @@ def run_kernel(
 def translated(unit: Unit, target: str, symbol: str) -> ctypes.CDLL:
     """One of a unit's kernels, as a library."""
     _threads()
+    unit = alone(unit, symbol)
     key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
     # -O1 takes four times as long to compile as it takes to run the kernel once or twice.
     return _library(f"{key} {symbol}", "-O0", lambda: translate(ptx(unit, target), symbol))
+
+
+def alone(unit: Unit, symbol: str) -> Unit:
+    """The unit with one of its kernels, a line each: the others cost as much to compile."""
+    lines = unit.text.splitlines()
+    if any(line.startswith(_ENTRY) and not line.endswith("}") for line in lines):
+        return unit  # not written by a page
+    lines = [line for line in lines if not line.startswith(_ENTRY) or f" {symbol}(" in line]
+    return replace(unit, text="\n".join(lines) + "\n", symbols=(symbol,))
 
 
 @lru_cache(maxsize=8)
@@ -143,10 +158,13 @@ def missing() -> str | None:
     return None
 
 
-def emulated_device(cc: float) -> Device:
-    """A fake device for the emulator: plans are cached by device and keep the runtime they met first."""
+def emulated_device(cc: float, multiprocessors: int | None = None) -> Device:
+    """A fake device for the emulator: plans are cached by device and keep the runtime they met first.
+
+    With few multiprocessors, small problems are already more than one block for each.
+    """
     device = fake_device(cc)
-    return replace(device, name=device.name.replace("fake", "emulated"))
+    return replace(device, name=device.name.replace("fake", "emulated"), sms=multiprocessors or device.sms)
 
 
 @cache

@@ -1,7 +1,7 @@
 // The threads of a grid, one after another.
 //
 // Blocks take the slots there are in the order of their numbers; each round lets every thread that can run do so, in an
-// order of its own. What the hardware does behind the program is done as late as it may be: copies when they are waited
+// order of its own, and in half of them one warp first gets as far as it can without the others. What the hardware does behind the program is done as late as it may be: copies when they are waited
 // for, or in some later round where a barrier says so; additions to global memory when their group is waited for. A tile
 // that is overwritten too early thus gives a wrong result, and one that a product of a warpgroup may still read is an error.
 #include "grid.hpp"
@@ -21,6 +21,7 @@ u64 events = 0;
 namespace {
 
 constexpr size_t stack_size = 1 << 20;
+constexpr u32 lead = 64;       // turns that a warp may have before the others: one that polls would have all
 constexpr u32 patience = 100;  // rounds in which nothing happens before it is a deadlock
 
 struct Grid {
@@ -176,8 +177,22 @@ std::string whereabouts(const std::vector<std::unique_ptr<Block>>& blocks) {
   return text;
 }
 
+bool pass(Block& b, u32 from, u32 to) {
+  bool ran = false;
+  for (u32 at = from; at < to && error.empty(); ++at) {
+    if (b.fibers[at]->state != State::ready) continue;
+    resume(b.fibers[at]);
+    ran = true;
+  }
+  return ran;
+}
+
 void round_of(Block& b, bool idle) {
   const u32 count = static_cast<u32>(b.fibers.size());
+  const u32 ahead = draw() % ((count + warp_size - 1) / warp_size) * warp_size;
+  if (draw() % 2) {
+    for (u32 n = 0; n < lead && pass(b, ahead, std::min(ahead + warp_size, count)); ++n) {}
+  }
   const u32 from = draw() % count, step = draw() % 2 ? count - 1 : 1;
   for (u32 k = 0, at = from; k < count && error.empty(); ++k, at = (at + step) % count) {
     if (b.fibers[at]->state == State::ready) resume(b.fibers[at]);

@@ -266,6 +266,13 @@ template <class To> To to_integer(double x) {  // whole already; NaN is 0, and 2
   if (x >= static_cast<double>(Limits::max())) return Limits::max();
   return static_cast<To>(x);
 }
+template <class T> double to_odd(T x) {  // an integer, so that rounding it again is rounding it once
+  u64 size = x < 0 ? 0 - static_cast<u64>(x) : static_cast<u64>(x);
+  const int more = size >> 53 ? 11 - __builtin_clzll(size) : 0;  // bits than a double has
+  const u64 rest = size & ((1ull << more) - 1);
+  size = (size >> more | (rest != 0)) << more;
+  return x < 0 ? -static_cast<double>(size) : static_cast<double>(size);
+}
 template <class T> constexpr bool is_pair = false;
 template <class T> constexpr bool is_pair<Two<T>> = true;
 template <class To, class From> To cvt(From x) {
@@ -276,6 +283,8 @@ template <class To, class From> To cvt(From x) {
     return {decltype(To::low)(float(x.low)), decltype(To::low)(float(x.high))};
   } else if constexpr (std::is_same_v<From, bf16>) {
     return To(float(x));
+  } else if constexpr (integral<From> && sizeof(To) == 2) {
+    return To(to_odd(x));
   } else {
     return To(x);
   }
@@ -288,6 +297,21 @@ template <class To, class From> To cvt_rni(From x) { return whole<To>(std::nearb
 template <class To, class From> To cvt_rzi(From x) { return whole<To>(std::trunc(double(x))); }
 template <class To, class From> To cvt_rmi(From x) { return whole<To>(std::floor(double(x))); }
 template <class To, class From> To cvt_rpi(From x) { return whole<To>(std::ceil(double(x))); }
+// Rounded to nearest, and one step back where that went the wrong way: a long double holds every integer and double.
+template <class To, class From> To directed(From x, To end, bool back(long double, long double)) {
+  static_assert(std::is_same_v<To, float> || std::is_same_v<To, double>, "a float of 16 bits is rounded to nearest");
+  const To y = static_cast<To>(x);
+  return back(y, x) ? std::nextafter(y, end) : y;
+}
+template <class To, class From> To cvt_rz(From x) {
+  return directed(x, To(0), [](long double y, long double z) { return std::fabs(y) > std::fabs(z); });
+}
+template <class To, class From> To cvt_rm(From x) {
+  return directed(x, To(-INFINITY), [](long double y, long double z) { return y > z; });
+}
+template <class To, class From> To cvt_rp(From x) {
+  return directed(x, To(INFINITY), [](long double y, long double z) { return y < z; });
+}
 template <class To, class From> To cvt_sat(From x) { return x > From(0) ? To(x < From(1) ? x : From(1)) : To(0); }
 template <class To, class From> To cvt(From high, From low) { return {decltype(To::low)(low), decltype(To::low)(high)}; }
 

@@ -26,6 +26,7 @@ from ....core import (
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
+from ....schedules.attention.dense.forward import WIDER
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import is_swapped, swap
 from ....core.benchmark import Benchmark
@@ -174,8 +175,8 @@ class FlashDecodingPlan(Plan):
         kv_heads = draw.integer(1, 2)
         return FlashDecodingDescriptor(
             batch_size=draw.integer(0, 3), num_heads=kv_heads * draw.sizes(1, 2, 3, 8, 9), num_kv_heads=kv_heads,
-            max_cache_len=draw.sizes(0, 1, 61, 256, 257, 521), d_k=draw.sizes(1, 8, 17, 32, 64),
-            d_v=draw.sizes(1, 8, 19, 32, 72), scale=draw.choice((None, 0.3, -0.5)), element=draw.element,
+            max_cache_len=draw.sizes(0, 1, 61, 256, 257, 521), d_k=draw.sizes(1, 8, 17, 32, 64, rare=WIDER),
+            d_v=draw.sizes(1, 8, 19, 32, 72, rare=WIDER), scale=draw.choice((None, 0.3, -0.5)), element=draw.element,
         )  # fmt: skip
 
     @classmethod

@@ -23,7 +23,7 @@ from ....core import (
 from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
-from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW
+from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW, WIDER
 from ..layouts import is_swapped, shape_of, swap, swapped_call
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
 from ....core.benchmark import Benchmark, EAGER, FLOPS
@@ -133,13 +133,13 @@ class FlashSdpaPlan(Plan):
         return 2 * desc.batch_size * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
-def attention_case(draw: Any) -> dict[str, Any]:
+def attention_case(draw: Any, long: tuple[int, ...] = ()) -> dict[str, Any]:
     """Fields of an `AttentionDescriptor` for tests: sizes round the tiles, primes, empty axes, grouped heads."""
     kv_heads = draw.integer(1, 2)
     return {
         "batch_size": draw.integer(0, 2), "num_heads": kv_heads * draw.integer(1, 3), "num_kv_heads": kv_heads,
-        "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97),
-        "d_k": draw.sizes(1, 8, 17, 32, 64, 80), "d_v": draw.sizes(1, 8, 19, 32, 72),
+        "query_len": draw.sizes(1, 7, 32, 61, 67), "key_len": draw.sizes(0, 1, 13, 64, 65, 97, rare=long),
+        "d_k": draw.sizes(1, 8, 17, 32, 64, 80, rare=WIDER), "d_v": draw.sizes(1, 8, 19, 32, 72, rare=WIDER),
         "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
         "causal_alignment": draw.choice(ALIGNMENTS), "element": draw.element,
     }  # fmt: skip

@@ -20,6 +20,7 @@ from ....core import (
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
+from ....schedules.attention.dense.forward import WIDER
 from ..decoding.flash_decoding import attend
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import PAGE_LAYOUTS, is_swapped, swap
@@ -202,8 +203,9 @@ def draw_case(draw: Any) -> dict[str, Any]:
     padded = draw.flag()
     return {
         "batch_size": batch, "num_heads": kv_heads * draw.sizes(1, 2, 3, 8, 9), "num_kv_heads": kv_heads,
-        "num_pages": batch * each + draw.integer(0, 2), "page_size": page, "d_k": draw.sizes(8, 1, 17, 32, 64),
-        "d_v": draw.sizes(8, 1, 19, 32, 72), "scale": draw.choice((None, 0.3, -0.5)),
+        "num_pages": batch * each + draw.integer(0, 2), "page_size": page,
+        "d_k": draw.sizes(8, 1, 17, 32, 64, rare=WIDER), "d_v": draw.sizes(8, 1, 19, 32, 72, rare=WIDER),
+        "scale": draw.choice((None, 0.3, -0.5)),
         "max_pages": each if padded else 0, "num_indices": 0 if padded else batch * each + draw.integer(0, 2),
         "max_cache_len": draw.choice((None, each * page)), "window_left": draw.choice((None, 0, 9, 300)),
         "softcap": draw.choice((0.0, 0.7, 30.0)),

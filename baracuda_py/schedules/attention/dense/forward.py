@@ -18,6 +18,8 @@ from ..spills import FORWARD
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
+WIDER = (64, 88, 96, 128, 160, 192, 200, 256, 512)
+"""Tests: head_dims of the kernels that small ones do not reach."""
 COLUMNS = 256  # columns of v of a block of the forward, at most
 HALVES = (ElementKind.F16, ElementKind.BF16)
 SINGLES = (ElementKind.F32, ElementKind.F64)
