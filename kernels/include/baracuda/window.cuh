@@ -9,7 +9,6 @@
 //                        VEC = 1 takes any strides.
 //   window_tile<VEC>     x is contiguous along the last spatial axis: a block copies the rows that its outputs need to
 //                        shared memory, VEC elements an access and each element once, and combines from there.
-//
 //   window_backward      the way back: a thread makes elements of dx from the windows that hold them, each window's part
 //                        after the other in row-major order; no atomics.
 //
