@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -18,7 +19,12 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from .core import registry
+from .core.device import fake_device
 from .core.errors import BaracudaError, CompileError
+from .core.report import describe, environment, operations, render
+from .core.warm import warm
+from .jit import cache
 
 
 class _Parser(argparse.ArgumentParser):
@@ -115,17 +121,12 @@ def _command(argv: list[str] | None) -> int:
 
 
 def _env(options: argparse.Namespace) -> int:
-    from .core.report import environment, render
-
     facts = environment()
     print(json.dumps(facts, indent=2) if options.json else render(facts))
     return 0
 
 
 def _ops(options: argparse.Namespace) -> int:
-    from .core import registry
-    from .core.report import describe, operations
-
     rows = operations(options.names)
     if options.json:
         print(json.dumps(rows, indent=1))
@@ -141,9 +142,6 @@ def _ops(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from .core import registry
-    from .core.device import fake_device
-
     plan = registry.plan(options.op)
     device = options.device
     if device is not None and re.fullmatch(r"[0-9]{1,2}\.[0-9]", device):
@@ -163,8 +161,6 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _fields(plan: Any) -> str:
-    import dataclasses
-
     return ", ".join(f.name for f in dataclasses.fields(plan.descriptor))
 
 
@@ -182,9 +178,6 @@ def _value(text: str) -> Any:
 
 
 def _warm(options: argparse.Namespace) -> int:
-    from .core import registry
-    from .core.warm import warm
-
     plans = list(dict.fromkeys(plan for name in options.ops for plan in registry.family(name))) or None
     for target in options.arch or ():
         if not re.fullmatch(r"sm_\d{2,3}[af]?", target):
@@ -217,8 +210,6 @@ def _warm(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from .jit import cache
-
     found = cache.clear() if options.clear else cache.stats()
     print(f"{found.dir}: {'removed ' if options.clear else ''}{found.entries} entries, {found.bytes / 1e6:.1f} MB")
     return 0

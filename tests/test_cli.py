@@ -286,5 +286,5 @@ def test_ctrl_c(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("baracuda_py.core.report.operations", interrupt)
+    monkeypatch.setattr("baracuda_py.__main__.operations", interrupt)
     assert call(capsys, "ops") == (130, "", "error: interrupted\n")

@@ -38,7 +38,7 @@ extern "C" __global__ void met(const __grid_constant__ P p) {  // how 1: a warp 
 }
 extern "C" __global__ void counted(const __grid_constant__ P p) {  // how 1: one arrival too few
   __shared__ Barrier b;
-  if (threadIdx.x == 0) b.make(64 + p.how);
+  if (threadIdx.x == 0) b.init(64 + p.how);
   __syncthreads();
   b.arrive();
   b.wait(0);

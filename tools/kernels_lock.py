@@ -86,11 +86,14 @@ def keys(units: Mapping[Name, Unit]) -> dict[Name, str]:
     """The key of each unit as it is now."""
     fingerprint, compiled_by = default_cache().fingerprint, version()
 
+    @cache
+    def headers(names: tuple[str, ...]) -> tuple[str, ...]:
+        found = toolkit.header_closure(names, lambda path: fingerprint(path).includes)
+        return tuple(fingerprint(path).digest for path in found)
+
     def key(unit: Unit, target: str) -> str:
         text = source.flatten(unit.text, f"{unit.name}.cu")
-        headers = toolkit.header_closure(source.system_includes(text), lambda path: fingerprint(path).includes)
-        source_tokens = map(tokens, _LINE.split(text))
-        toolkit_headers = (fingerprint(path).digest for path in headers)
+        source_tokens, toolkit_headers = map(tokens, _LINE.split(text)), headers(source.system_includes(text))
         return make_key((*source_tokens, *compiler.options(unit, target), compiled_by, *toolkit_headers))[:20]
 
     return {name: key(unit, name[1]) for name, unit in units.items()}

@@ -2,37 +2,32 @@
 
 Matrices are row-major with any leading dimension, or transposed. cuBLASLt is column-major, where the same memory
 reads as the transpose; so a row-major D is computed as Dᵀ = Bᵀ Aᵀ, which costs nothing and, unlike
-CUBLASLT_ORDER_ROW, reaches every kernel. Numbers below are those of cublasLt.h and library_types.h, equal in
-CUDA 12 and 13; a test asks the library.
+CUBLASLT_ORDER_ROW, reaches every kernel. It is called through nvmath-python's bindings (docs/design/libraries.md).
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import os
-import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
+from collections.abc import Sequence
+from ctypes import addressof, c_double, c_float
 from dataclasses import dataclass
 from typing import Any
 
-from baracuda_py.backends import _library
+import numpy as np
+
+from baracuda_py.backends.library import Library, current
 from baracuda_py.core.device import Device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError, WorkspaceTooSmallError
-from baracuda_py.jit.launch import runtime_for
 
-_CUDA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
+CUBLAS_LT = Library(
+    "cublasLt", bindings="nvmath.bindings.cublasLt", package="nvmath-python", error="cuBLASLtError",
+    unsupported=("CUBLAS_STATUS_ARCH_MISMATCH", "CUBLAS_STATUS_NOT_SUPPORTED"),
+)  # fmt: skip
+_NO_ALGORITHM = ("CUBLAS_STATUS_INVALID_VALUE", "CUBLAS_STATUS_NOT_SUPPORTED")  # what the heuristic says of none
+
+_CUDA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType of library_types.h
 _COMPUTE = {"float32": (68, "float32"), "tf32": (77, "float32"), "float64": (70, "float64")}  # type, and of the scalars
 _SCALAR = {"float32": c_float, "float64": c_double}
-
-_DESC_POINTER_MODE, _DESC_TRANSA, _DESC_TRANSB = 2, 3, 4
-_LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_STRIDE = 5, 6
-_PREF_WORKSPACE, _PREF_REDUCTION = 1, 3
-_PREF_ALIGNMENT = {"a": 5, "b": 6, "c": 7, "d": 8}
 _OP_N, _OP_T = 0, 1
 _POINTER_MODE_HOST, _POINTER_MODE_DEVICE = 0, 1
 _REDUCE_IN_COMPUTE_TYPE = 2  # of partial sums over k; the other schemes round them to D's element on the way
@@ -40,32 +35,6 @@ _CHOICES = 8  # that the library is asked for where `prepare` picks among them
 _SHORT_K = 4096  # beyond, a tile's store is too small a part of it to matter
 _LEAST_WAVES = 2.0
 _OVERLAPPED_TILE = 176 * 128 + 64  # outputs; what one warpgroup's accumulators hold, and slack for rounding
-_INVALID_VALUE, _ARCH_MISMATCH, _NOT_SUPPORTED = 7, 8, 15
-
-_SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cublasLtCreate": (c_void_p,),
-    "cublasLtGetStatusName": (c_int,),
-    "cublasLtMatrixLayoutCreate": (c_void_p, c_int, c_uint64, c_uint64, c_int64),
-    "cublasLtMatmulDescCreate": (c_void_p, c_int, c_int),
-    "cublasLtMatmulPreferenceCreate": (c_void_p,),
-    **{f"cublasLt{kind}SetAttribute": (c_void_p, c_int, c_void_p, c_size_t) for kind in
-       ("MatrixLayout", "MatmulDesc", "MatmulPreference")},
-    **{f"cublasLt{kind}Destroy": (c_void_p,) for kind in ("MatrixLayout", "MatmulDesc", "MatmulPreference")},
-    "cublasLtMatmulAlgoGetHeuristic": (*[c_void_p] * 7, c_int, c_void_p, c_void_p),
-    "cublasLtMatmul": (*[c_void_p] * 14, c_size_t, c_void_p),
-}  # fmt: skip
-
-
-class _Heuristic(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t; the algorithm comes first, so its address is the result's own."""
-
-    _fields_ = (
-        ("algo", c_uint64 * 8),
-        ("workspace_size", c_size_t),
-        ("state", c_int),
-        ("waves", c_float),
-        ("reserved", c_int * 4),
-    )
 
 
 @dataclass(frozen=True)
@@ -152,7 +121,7 @@ def available() -> bool:
 
 def unavailable_reason() -> str:
     """Why not, with what to type; empty when it is available."""
-    return _library.unavailable("cublasLt")
+    return CUBLAS_LT.unavailable()
 
 
 def prepare(problem: GemmProblem, device: Device) -> Gemm:
@@ -183,44 +152,46 @@ def candidates(problem: GemmProblem, device: Device, count: int) -> list[Gemm]:
         raise UnsupportedError(f"cuBLAS counts a batch in 31 bits: {problem}")
     if problem.c is not None and (problem.c.element, problem.c.trans) != (problem.d.element, problem.d.trans):
         raise UnsupportedError(f"cuBLAS needs C in D's element and order: {problem}")
-    lib = _cublas()
+    lib = CUBLAS_LT.bindings
     op, layouts, preference = _describe_to(lib, problem)
     first, second = ("a", "b") if problem.d.trans else ("b", "a")
-    results = (_Heuristic * count)()
-    found = c_int()
-    with _current(device):
-        status = lib.cublasLtMatmulAlgoGetHeuristic(
-            _handle(device), op.pointer, layouts[first].pointer, layouts[second].pointer, layouts["c"].pointer,
-            layouts["d"].pointer, preference.pointer, count, byref(results), byref(found))  # fmt: skip
-    if status not in (0, _INVALID_VALUE, _NOT_SUPPORTED):
-        _check(lib, status, "cublasLtMatmulAlgoGetHeuristic")
-    usable = [result for result in results[: found.value] if result.state == 0] if status == 0 else []
+    results, found = np.zeros(count, lib.matmul_heuristic_result_dtype), np.zeros(1, np.int32)
+    why = ""
+    with current(device):
+        try:
+            lib.matmul_algo_get_heuristic(
+                CUBLAS_LT.handle(device), op.pointer, layouts[first].pointer, layouts[second].pointer,
+                layouts["c"].pointer, layouts["d"].pointer, preference.pointer, count, results.ctypes.data,
+                found.ctypes.data)  # fmt: skip
+        except CUBLAS_LT.error as error:
+            why = CUBLAS_LT.status_name(error)
+            if why not in _NO_ALGORITHM:
+                raise CUBLAS_LT.failure(error, "cublasLtMatmulAlgoGetHeuristic") from None
+    each = [results[i : i + 1] for i in range(0 if why else int(found[0]))]
+    usable = [choice for choice in each if choice["state"][0] == 0]
     if not usable:
-        why = f" ({_status_name(lib, status)})" if status else ""
-        raise UnsupportedError(f"cuBLAS has no algorithm{why} for {problem}")
-    return [Gemm(lib, problem, device, op, layouts, result) for result in usable]
+        raise UnsupportedError(f"cuBLAS has no algorithm{why and f' ({why})'} for {problem}")
+    return [Gemm(lib, problem, device, op, layouts, choice) for choice in usable]
 
 
 class Gemm:
     """A prepared product, from `prepare`. `run` may be called from many threads at once and under graph capture."""
 
     def __init__(self, lib: Any, problem: GemmProblem, device: Device, op: _Descriptor,
-                 layouts: dict[str, _Descriptor], choice: _Heuristic) -> None:  # fmt: skip
+                 layouts: dict[str, _Descriptor], choice: Any) -> None:  # fmt: skip
         self.problem = problem
         self.device = device
-        self.workspace_size = int(choice.workspace_size)
-        self.waves = float(choice.waves)  # tiles a multiprocessor
-        scalar = _SCALAR[_COMPUTE[problem.compute][1]]
-        self._scalar: Callable[[Any], Any] = c_void_p if problem.device_scalars else lambda value: byref(scalar(value))
+        self.workspace_size = int(choice["workspace_size"][0])
+        self.waves = float(choice["waves_count"][0])  # tiles a multiprocessor
+        self._scalar = None if problem.device_scalars else _SCALAR[_COMPUTE[problem.compute][1]]
         self._swapped = not problem.d.trans
         self._keep = (op, layouts, choice)
-        self._lib = lib
-        self._matmul = lib.cublasLtMatmul
+        self._matmul, self._error = lib.matmul, CUBLAS_LT.error
         self._op = op.pointer
         self._a, self._b, self._c, self._d = (layouts[name].pointer for name in "abcd")
-        self._algo = c_void_p(ctypes.addressof(choice))
+        self._algo = int(choice.ctypes.data) + choice.dtype.fields["algo"][1]
 
-    def run(self, a: int, b: int, c: int, d: int, alpha: float, beta: float,
+    def run(self, a: int, b: int, c: int, d: int, alpha: Any, beta: Any,
             workspace: int, workspace_bytes: int, stream: int) -> None:  # fmt: skip
         """D = alpha A B + beta C on `stream`; the device must be the current one.
 
@@ -236,26 +207,32 @@ class Gemm:
             a, a_layout, b, b_layout = b, self._b, a, self._a
         else:
             a_layout, b_layout = self._a, self._b
-        status = self._matmul(
-            _handle(self.device), self._op, self._scalar(alpha), a, a_layout, b, b_layout, self._scalar(beta), c or d,
-            self._c, d, self._d, self._algo, workspace, workspace_bytes, stream)  # fmt: skip
-        if status:
-            _check(self._lib, status, "cublasLtMatmul")
+        if self._scalar is not None:
+            held = self._scalar(alpha), self._scalar(beta)
+            alpha, beta = addressof(held[0]), addressof(held[1])
+        try:
+            self._matmul(
+                CUBLAS_LT.handle(self.device), self._op, alpha, a, a_layout, b, b_layout, beta, c or d, self._c, d,
+                self._d, self._algo, workspace, workspace_bytes, stream)  # fmt: skip
+        except self._error as error:
+            raise CUBLAS_LT.failure(error, "cublasLtMatmul") from None
 
 
 class _Descriptor:
-    """A cuBLASLt descriptor of some kind: host memory only, freed when collected, from whatever thread."""
+    """A cuBLASLt descriptor of some kind ("matrix_layout"): host memory, freed when collected, from whatever thread."""
 
     def __init__(self, lib: Any, kind: str, *args: int) -> None:
-        self.pointer = c_void_p()
         self._lib, self._kind = lib, kind
-        _check(lib, getattr(lib, f"cublasLt{kind}Create")(byref(self.pointer), *args), f"cublasLt{kind}Create")
-        weakref.finalize(self, getattr(lib, f"cublasLt{kind}Destroy"), self.pointer).atexit = False
+        with CUBLAS_LT.calling(f"{kind}_create"):
+            self.pointer: int = getattr(lib, f"{kind}_create")(*args)
+        weakref.finalize(self, getattr(lib, f"{kind}_destroy"), self.pointer).atexit = False
 
-    def set(self, attribute: int, value: Any) -> None:
-        """`value` is of the attribute's own C type; the library checks its size."""
-        call = f"cublasLt{self._kind}SetAttribute"
-        _check(self._lib, getattr(self._lib, call)(self.pointer, attribute, byref(value), sizeof(value)), call)
+    def set(self, attribute: Any, value: int) -> None:
+        """`attribute` is of the kind's enum; the bindings know its C type, and the library checks the size."""
+        held = np.array([value], getattr(self._lib, f"get_{self._kind}_attribute_dtype")(attribute))
+        with CUBLAS_LT.calling(f"{self._kind}_set_attribute"):
+            getattr(self._lib, f"{self._kind}_set_attribute")(
+                self.pointer, attribute, held.ctypes.data, held.nbytes)  # fmt: skip
 
 
 def _describe_to(lib: Any, problem: GemmProblem) -> tuple[_Descriptor, dict[str, _Descriptor], _Descriptor]:
@@ -264,101 +241,23 @@ def _describe_to(lib: Any, problem: GemmProblem) -> tuple[_Descriptor, dict[str,
     matrices = {"a": problem.a, "b": problem.b, "c": problem.c or problem.d, "d": problem.d}
     first, second = ("a", "b") if problem.d.trans else ("b", "a")
 
-    op = _Descriptor(lib, "MatmulDesc", compute, _CUDA_TYPE[scalar])
-    op.set(_DESC_POINTER_MODE, c_int32(_POINTER_MODE_DEVICE if problem.device_scalars else _POINTER_MODE_HOST))
-    for attribute, name in ((_DESC_TRANSA, first), (_DESC_TRANSB, second)):
-        op.set(attribute, c_int32(_OP_N if matrices[name].trans == problem.d.trans else _OP_T))
+    op, of = _Descriptor(lib, "matmul_desc", compute, _CUDA_TYPE[scalar]), lib.MatmulDescAttribute
+    op.set(of.POINTER_MODE, _POINTER_MODE_DEVICE if problem.device_scalars else _POINTER_MODE_HOST)
+    for attribute, name in ((of.TRANSA, first), (of.TRANSB, second)):
+        op.set(attribute, _OP_N if matrices[name].trans == problem.d.trans else _OP_T)
 
-    layouts = {}
+    layouts, of = {}, lib.MatrixLayoutAttribute
     for name, matrix in matrices.items():
         rows, cols = problem.shape(name)
         inner, outer = (rows, cols) if matrix.trans else (cols, rows)
-        layout = _Descriptor(lib, "MatrixLayout", _CUDA_TYPE[matrix.element], inner, outer, matrix.ld)
-        layout.set(_LAYOUT_BATCH_COUNT, c_int32(problem.batch))
-        layout.set(_LAYOUT_BATCH_STRIDE, c_int64(matrix.batch_stride))
+        layout = _Descriptor(lib, "matrix_layout", _CUDA_TYPE[matrix.element], inner, outer, matrix.ld)
+        layout.set(of.BATCH_COUNT, problem.batch)
+        layout.set(of.STRIDED_BATCH_OFFSET, matrix.batch_stride)
         layouts[name] = layout
 
-    preference = _Descriptor(lib, "MatmulPreference")
-    preference.set(_PREF_WORKSPACE, c_uint64(problem.max_workspace))
-    preference.set(_PREF_REDUCTION, c_uint32(_REDUCE_IN_COMPUTE_TYPE))
-    for place, name in zip("abcd", (first, second, "c", "d"), strict=True):
-        preference.set(_PREF_ALIGNMENT[place], c_uint32(matrices[name].alignment))
+    preference, of = _Descriptor(lib, "matmul_preference"), lib.MatmulPreferenceAttribute
+    preference.set(of.MAX_WORKSPACE_BYTES, problem.max_workspace)
+    preference.set(of.REDUCTION_SCHEME_MASK, _REDUCE_IN_COMPUTE_TYPE)
+    for place, name in zip("ABCD", (first, second, "c", "d"), strict=True):
+        preference.set(of[f"MIN_ALIGNMENT_{place}_BYTES"], matrices[name].alignment)
     return op, layouts, preference
-
-
-class _Lease:
-    """A handle lent to one thread, and to the next when that thread ends. None is destroyed: that may synchronise."""
-
-    def __init__(self, device: Device) -> None:
-        _watch_forks()
-        free = _free_handles.setdefault(device.ordinal, deque())
-        try:
-            self.handle = free.pop()
-        except IndexError:
-            self.handle = _create(device)
-        weakref.finalize(self, free.append, self.handle).atexit = False
-
-
-class _Leases(threading.local):
-    def __init__(self) -> None:
-        self.by_ordinal: dict[int, _Lease] = {}
-
-
-_free_handles: dict[int, deque[c_void_p]] = {}
-_leases = _Leases()
-
-
-def _handle(device: Device) -> c_void_p:
-    """This thread's handle for the device."""
-    lease = _leases.by_ordinal.get(device.ordinal)
-    if lease is None:
-        lease = _leases.by_ordinal[device.ordinal] = _Lease(device)
-    return lease.handle
-
-
-@functools.cache
-def _watch_forks() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_forget_handles)
-
-
-def _forget_handles() -> None:
-    """In a forked child, which cannot use its parent's."""
-    global _free_handles, _leases
-    _free_handles, _leases = {}, _Leases()
-
-
-def _create(device: Device) -> c_void_p:
-    lib, handle = _cublas(), c_void_p()
-    with _current(device):
-        _check(lib, lib.cublasLtCreate(byref(handle)), "cublasLtCreate")
-    return handle
-
-
-@contextmanager
-def _current(device: Device) -> Iterator[None]:
-    runtime = runtime_for(device)
-    previous = runtime.current_device()
-    runtime.use_device(device.ordinal)
-    try:
-        yield
-    finally:
-        runtime.use_device(previous)
-
-
-@functools.cache
-def _cublas() -> Any:
-    library = _library.load("cublasLt", _SIGNATURES)
-    library.cublasLtGetStatusName.restype = ctypes.c_char_p
-    return library
-
-
-def _status_name(lib: Any, status: int) -> str:
-    return str(lib.cublasLtGetStatusName(status).decode())
-
-
-def _check(lib: Any, status: int, call: str) -> None:
-    if status in (_ARCH_MISMATCH, _NOT_SUPPORTED):
-        raise UnsupportedError(f"{call}: {_status_name(lib, status)}")
-    if status:
-        raise _library.LibraryError(call, _status_name(lib, status))

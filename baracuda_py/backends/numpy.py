@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +11,50 @@ from ..core import config
 from ..core.args import Args, Operand, arrays_of, operands_of
 from ..core.element import ElementKind, cast, decode
 from ..core.errors import InvalidProblemError
+from ..core.execution import Makers
 from ..core.intake import count_written
-from ..interop.arrays import to_numpy
+from ..core.plan import Plan
+from ..core.spec import Spec
+from ..interop.arrays import settled, to_numpy
 
-if TYPE_CHECKING:
-    from ..core.plan import Plan
+
+class NumpyRunner:
+    """Runs a plan as its reference: see `core.execution.Runner`. Workspace and streams count for nothing."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._announced = False
+
+    def prepare(self, args: Args) -> None:
+        self.plan.plan_layout(args)
+
+    def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
+        args = self._settled(args)
+        self.plan.plan_layout(args)
+        return lambda: self.run(args)
+
+    def direct(self, makers: Makers, lead: Any) -> None:
+        """None: the time of a call is its evaluation."""
+
+    def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
+        args = self._settled(args)
+        variant, geometry, _ = self.plan.plan_layout(args)
+        if not self._announced:
+            self._announced = True
+            self.plan.announce(variant, geometry)
+        if geometry.layout != "empty":
+            run_reference(self.plan, args)
+
+    def _settled(self, args: Args) -> Args:
+        """Args whose producers have been asked once: what is validated is what is used."""
+        if type(args) is not self.plan.args:
+            return args  # refused with the rest
+        given = {spec.name: getattr(args, spec.name) for spec in operands_of(self.plan.args)}
+        for spec in arrays_of(self.plan.args):
+            value = given[spec.name]
+            many = spec.many and isinstance(value, (list, tuple))
+            given[spec.name] = [settled(v, spec.name) for v in value] if many else settled(value, spec.name)
+        return self.plan.args(**given)
 
 
 def run_reference(plan: Plan, args: Args) -> None:
@@ -33,7 +72,7 @@ def run_reference(plan: Plan, args: Args) -> None:
 
 
 @np.errstate(all="ignore")  # a GPU does not warn of infinities either, nor of signalling NaNs that it converts
-def evaluate(plan: type[Plan], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64) -> dict[str, Any]:
+def evaluate(plan: type[Spec], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64) -> dict[str, Any]:
     """The reference on stored arrays, floats handed over in `compute`; every in-out is in the result.
 
     Outputs appear in `arrays` as the buffers wanted (None: not wanted); their contents are not read.
@@ -68,7 +107,7 @@ def _hold(value: Any) -> Any:
     return array
 
 
-def _load(plan: type[Plan], spec: Operand, desc: Any, value: np.ndarray, compute: Any) -> np.ndarray:
+def _load(plan: type[Spec], spec: Operand, desc: Any, value: np.ndarray, compute: Any) -> np.ndarray:
     element = _element(spec, desc, value)
     if plan.raw:
         return value.copy() if spec.writes else value

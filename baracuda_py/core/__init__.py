@@ -1,7 +1,22 @@
 """The frame: what every op is made of. It knows no op."""
 
 from .args import Args, Array, Everywhere, Scalar, inout, operand, output, scalar
-from .descriptor import Descriptor, choice, element, extent, extents, flag, integer, number, shapes
+from .checked import derived
+from .descriptor import (
+    Descriptor,
+    axes,
+    choice,
+    element,
+    extent,
+    extents,
+    flag,
+    integer,
+    number,
+    pairs,
+    per_axis,
+    shapes,
+    spread,
+)  # fmt: skip
 from .element import FLOATS, ElementKind
 from .error_bound import Exact, Forward, Relative, Ulp
 from .errors import (
@@ -14,11 +29,12 @@ from .errors import (
 )  # fmt: skip
 from .functional import functional
 from .params import Params
-from .plan import Plan, Vjp
+from .plan import Plan
 from .preference import PlanPreference
 from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
+from .spec import Spec, Vjp
 from .tensor import TensorRef, View
-from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant
+from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant, where
 
 __all__ = [
     "FLOATS",
@@ -49,6 +65,7 @@ __all__ = [
     "Problem",
     "Relative",
     "Scalar",
+    "Spec",
     "Step",
     "TensorRef",
     "Ulp",
@@ -56,7 +73,9 @@ __all__ = [
     "Variant",
     "View",
     "Vjp",
+    "axes",
     "choice",
+    "derived",
     "element",
     "extent",
     "extents",
@@ -67,6 +86,10 @@ __all__ = [
     "number",
     "operand",
     "output",
+    "pairs",
+    "per_axis",
     "scalar",
     "shapes",
+    "spread",
+    "where",
 ]  # fmt: skip

@@ -19,9 +19,11 @@ from .memo import memo
 
 MISSING = dataclasses.MISSING
 Check = Callable[[str, Any], Any]
+Settle = Callable[[Any, str, Any], Any]
 
 MAX_AXES = 32  # what NumPy's iterators, and so the reference, take
 INT64 = 2**63 - 1
+INT32 = 2**31 - 1
 _SHOWN = 200  # characters of a value that a message quotes
 
 
@@ -77,8 +79,8 @@ def truth(name: str, value: Any) -> bool:
     raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
 
 
-def wholes(name: str, value: Any, minimum: int = 0, maximum: int = INT64, what: str = "sizes") -> tuple[int, ...]:
-    """A tuple of at most 32 integers from any ordered iterable."""
+def sequence(name: str, value: Any, what: str) -> tuple[Any, ...]:
+    """At most 32 items, one an axis, of any ordered iterable."""
     if type(value) is not tuple and (
         not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray, Mapping, Set))
     ):
@@ -86,29 +88,78 @@ def wholes(name: str, value: Any, minimum: int = 0, maximum: int = INT64, what: 
     items = tuple(islice(value, MAX_AXES + 1))
     if len(items) > MAX_AXES:
         raise InvalidProblemError(f"{name} must have at most {MAX_AXES} axes, got more: {shown(items)}")
-    return tuple([whole(name, item, minimum, maximum) for item in items])
+    return items
+
+
+def wholes(name: str, value: Any, minimum: int = 0, maximum: int = INT64, what: str = "sizes") -> tuple[int, ...]:
+    """A tuple of at most 32 integers from any ordered iterable."""
+    return tuple([whole(name, item, minimum, maximum) for item in sequence(name, value, what)])
 
 
 class Checked:
-    """Base of frozen dataclasses whose fields, made by `checked`, carry their own check."""
+    """Base of frozen dataclasses whose fields, made by `checked`, carry their own check.
+
+    First every field is checked by itself; then those that depend on others are settled, in the order of declaration.
+    """
 
     def __post_init__(self) -> None:
         for name, check in checks(type(self)):
-            value = getattr(self, name)
-            accepted = _accept(check, name, value)
-            if accepted is not value:
-                object.__setattr__(self, name, accepted)
+            self._hold(name, _accept(check, name, getattr(self, name)))
+        for name, settle in _settles(type(self)):
+            self._hold(name, settle(self, name, getattr(self, name)))
+
+    def _hold(self, name: str, value: Any) -> None:
+        if value is not getattr(self, name):
+            object.__setattr__(self, name, value)
 
 
-def checked(check: Check, default: Any = MISSING) -> Any:
-    """A dataclass field; `check(name, value)` returns the value to hold or raises."""
-    return dataclasses.field(default=default, metadata={"check": check})
+@dataclasses.dataclass(frozen=True)
+class Derived:
+    """A default that other fields give; see `derived`."""
+
+    of: Callable[[Any], Any]
+    settle: Callable[[Any, Any], Any] | None = None
+
+    def __call__(self, desc: Any, name: str, value: Any) -> Any:
+        if value is None:
+            return self.of(desc)
+        return value if self.settle is None else self.settle(desc, value)
+
+
+def derived(of: Callable[[Any], Any], settle: Callable[[Any, Any], Any] | None = None) -> Any:
+    """As the default of a field: a field that is not given (None) holds `of(descriptor)`.
+
+    The fields that `of` reads have been checked; of those that are derived too, it may read the ones declared before.
+    `settle(descriptor, value)`, if any, makes of a value that is given the one to hold, or raises.
+    """
+    return Derived(of, settle)
+
+
+def checked(check: Check, default: Any = MISSING, settle: Settle | None = None) -> Any:
+    """A dataclass field; `check(name, value)` returns the value to hold or raises. None passes where it is the default.
+
+    `settle(descriptor, name, value)` does the same once every field is checked; so does a default made by `derived`.
+    """
+    facts: dict[str, Any] = {"check": check}
+    if isinstance(default, Derived):
+        first, then, default = default, settle, None
+        settle = first if then is None else lambda desc, name, value: then(desc, name, first(desc, name, value))
+    if default is None:
+        facts["check"] = lambda name, value: None if value is None else check(name, value)
+    if settle is not None:
+        facts["settle"] = settle
+    return dataclasses.field(default=default, metadata=facts)
 
 
 @memo()
 def checks(cls: type[Any]) -> tuple[tuple[str, Check], ...]:
     """The fields of a `Checked` class with their checks."""
     return tuple((f.name, f.metadata["check"]) for f in dataclasses.fields(cls) if "check" in f.metadata)
+
+
+@memo()
+def _settles(cls: type[Any]) -> tuple[tuple[str, Settle], ...]:
+    return tuple((f.name, f.metadata["settle"]) for f in dataclasses.fields(cls) if "settle" in f.metadata)
 
 
 def check_field(cls: type[Any], name: str, value: Any) -> Any:

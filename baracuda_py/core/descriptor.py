@@ -1,6 +1,7 @@
 """`Descriptor`: what selects a kernel (extents, attributes, element); frozen, hashable, validated.
 
-A page declares fields with the helpers below; each carries its own check, so ops write none by hand.
+A page declares fields with the helpers below; each carries its own check, so ops write none by hand. A default is a
+value, None (which then passes), or `derived(lambda desc: …)`, which other fields give where the field is None.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .checked import INT64, MISSING, Checked, checked, shown, truth, whole, wholes
+from .checked import INT32, INT64, MAX_AXES, MISSING, Checked, checked, sequence, shown, truth, whole, wholes
 from .element import FLOATS, ElementKind
 from .errors import InvalidProblemError, UnsupportedError
 
@@ -23,24 +24,112 @@ def extent(default: Any = MISSING, minimum: int = 0) -> Any:
 
 
 def integer(default: Any = MISSING, minimum: int | None = None, maximum: int | None = None) -> Any:
-    """An integer attribute of 64 bits; None passes when it is the default."""
+    """An integer attribute of 64 bits."""
     low, high = -INT64 - 1 if minimum is None else minimum, INT64 if maximum is None else maximum
 
-    def check(name: str, value: Any) -> int | None:
-        return None if value is None and default is None else whole(name, value, low, high)
-
-    return checked(check, default)
+    return checked(lambda name, value: whole(name, value, low, high), default)
 
 
 def extents(default: Any = MISSING) -> Any:
-    """A tuple of sizes (an int stands for a 1-tuple). None passes when it is the default."""
+    """A tuple of sizes (an int stands for a 1-tuple)."""
 
-    def check(name: str, value: Any) -> tuple[int, ...] | None:
-        if value is None and default is None:
-            return None
-        return wholes(name, (value,) if isinstance(value, (int, np.integer)) else value)
+    def check(name: str, value: Any) -> tuple[int, ...]:
+        return wholes(name, _tuple(value))
 
     return checked(check, default)
+
+
+def axes(default: Any = MISSING, of: str = "shape", ordered: bool = False) -> Any:
+    """Axes of the field `of`: a number, a tuple of them, or None for all; negative numbers count from the end.
+
+    Held as a tuple of different numbers in [0, rank), ascending unless `ordered`. `of` is a shape, or a field or
+    property that is the rank itself.
+    """
+
+    def check(name: str, value: Any) -> tuple[int, ...] | None:
+        if value is None:
+            return None
+        return wholes(name, _tuple(value), -MAX_AXES, MAX_AXES - 1, "axes")
+
+    def settle(desc: Any, name: str, value: tuple[int, ...] | None) -> tuple[int, ...]:
+        rank = _count(desc, of)
+        if value is None:
+            return tuple(range(rank))
+        if wrong := [axis for axis in value if not -rank <= axis < rank]:
+            span = f"in [{-rank}, {rank - 1}]" if rank else "()"
+            raise InvalidProblemError(f"{name} must be {span} for {of} {getattr(desc, of)}, got {wrong[0]}")
+        held = tuple([axis % rank for axis in value])
+        if twice := [axis for axis in held if held.count(axis) > 1]:
+            raise InvalidProblemError(f"{name} names axis {twice[0]} of {of} {getattr(desc, of)} twice, got {value}")
+        return held if ordered else tuple(sorted(held))
+
+    return checked(check, default, settle)
+
+
+def per_axis(default: Any = MISSING, minimum: int = 0, maximum: int = INT32, of: str | None = None) -> Any:
+    """An integer for every axis, or a tuple with one for each.
+
+    With `of`, which names the field or property that is their number or has one item for each, it is held as a tuple
+    of as many; without, the page makes it one by `spread`.
+    """
+
+    def check(name: str, value: Any) -> int | tuple[int, ...]:
+        if isinstance(value, (int, np.integer)):
+            return whole(name, value, minimum, maximum)
+        return wholes(name, value, minimum, maximum, "integers")
+
+    def settle(desc: Any, name: str, value: Any) -> Any:
+        return None if value is None else spread(name, value, _count(desc, str(of)))
+
+    return checked(check, default, None if of is None else settle)
+
+
+def pairs(default: Any = MISSING, minimum: int = 0, maximum: int = INT32, of: str = "shape") -> Any:
+    """(before, after) of every axis, as padding takes: an integer, or one item for each axis, an integer or a pair.
+
+    An integer is both. Held as a tuple of pairs, one for each axis that `of` has or counts (see `per_axis`).
+    """
+
+    def pair(name: str, value: Any) -> tuple[int, int]:
+        if isinstance(value, (int, np.integer)):
+            return (whole(name, value, minimum, maximum),) * 2
+        held = wholes(name, value, minimum, maximum, "integers")
+        if len(held) != 2:
+            raise InvalidProblemError(f"{name} must be an integer or a pair (before, after), got {shown(value)}")
+        return held[0], held[1]
+
+    def check(name: str, value: Any) -> Any:
+        if isinstance(value, (int, np.integer)):
+            return whole(name, value, minimum, maximum)
+        return tuple([pair(f"{name}[{i}]", item) for i, item in enumerate(sequence(name, value, "pairs"))])
+
+    def settle(desc: Any, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        count = _count(desc, of)
+        return ((value, value),) * count if isinstance(value, int) else spread(name, value, count)
+
+    return checked(check, default, settle)
+
+
+def spread(name: str, value: Any, axes: int) -> Any:
+    """The value of a `per_axis` field as a tuple of one item an axis."""
+    if isinstance(value, int):
+        return (value,) * axes
+    if len(value) != axes:
+        raise InvalidProblemError(f"{name} must be an integer or one for each of the {axes} axes, got {value}")
+    return value
+
+
+def _tuple(value: Any) -> Any:
+    """An integer stands for a tuple of one."""
+    return (value,) if isinstance(value, (int, np.integer)) else value
+
+
+def _count(desc: Any, of: str) -> int:
+    """A field or property that is a number of axes, or has an item for each."""
+    found = getattr(desc, of)
+    return found if isinstance(found, int) else len(found)
 
 
 def shapes(default: Any = MISSING) -> Any:
@@ -57,11 +146,9 @@ def shapes(default: Any = MISSING) -> Any:
 def number(
     default: Any = MISSING, minimum: float = -math.inf, maximum: float = math.inf, above: float = -math.inf
 ) -> Any:
-    """A finite float in [minimum, maximum] and > `above`; None passes when it is the default."""
+    """A finite float in [minimum, maximum] and > `above`."""
 
-    def check(name: str, value: Any) -> float | None:
-        if value is None and default is None:
-            return None
+    def check(name: str, value: Any) -> float:
         try:
             if isinstance(value, (str, bytes, bytearray, bool, np.bool_)) or getattr(value, "ndim", None):
                 raise TypeError
@@ -84,11 +171,9 @@ def flag(default: Any = MISSING) -> Any:
 
 
 def choice(values: Any, default: Any = MISSING) -> Any:
-    """One of an Enum's members (or its value), or one of a tuple of strings; None passes when it is the default."""
+    """One of an Enum's members (or its value), or one of a tuple of strings."""
 
     def check(name: str, value: Any) -> Any:
-        if value is None and default is None:
-            return None
         if isinstance(values, type) and issubclass(values, enum.Enum):
             try:
                 return values(value)
@@ -104,11 +189,9 @@ def choice(values: Any, default: Any = MISSING) -> Any:
 
 
 def element(kinds: tuple[ElementKind, ...] = FLOATS, default: Any = MISSING) -> Any:
-    """An element kind out of `kinds`; takes any dtype-like. None passes when it is the default."""
+    """An element kind out of `kinds`; takes any dtype-like."""
 
-    def check(name: str, value: Any) -> ElementKind | None:
-        if value is None and default is None:
-            return None
+    def check(name: str, value: Any) -> ElementKind:
         kind = ElementKind.of(value)
         if kind not in kinds:
             raise UnsupportedError(f"{name} {kind} is not supported; it may be one of {', '.join(map(str, kinds))}")

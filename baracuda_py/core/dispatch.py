@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +27,9 @@ from .errors import (
 )  # fmt: skip
 from .preference import PlanPreference, arch_allowed
 from .sku import BackendKind, KernelSku
+from .spec import Spec
 from .tensor import View, addressable, dense_strides, shares_memory
 from .variant import Geometry, Problem, Step, Variant
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Verdict:
 Views = dict[str, "View | tuple[View, ...] | None"]
 
 
-def read_args(plan: type[Plan], desc: Descriptor, device: Device, args: Args) -> Views:
+def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) -> Views:
     """The operands' views, checked: presence, type, device, element, shape, self-overlap, overlap."""
     if type(args) is not plan.args:
         raise InvalidProblemError(f"{plan.__name__} takes {plan.args.__name__}, got {type(args).__name__}")
@@ -217,7 +215,7 @@ def _allow_alias(a: Operand, view: View, b: Operand, seen: View) -> None:
     raise InvalidProblemError(f"{out.name} overlaps {other.name}; {hint}")
 
 
-def refuse_row(plan: type[Plan], variant: Variant, desc: Any, device: Device, preference: PlanPreference) -> str | None:
+def refuse_row(plan: type[Spec], variant: Variant, desc: Any, device: Device, preference: PlanPreference) -> str | None:
     """Why this row cannot serve the descriptor on this device at all, or None."""
     kind = getattr(desc, "kind", None) if plan.kinds else None
     if not variant.serves(kind, desc.element):
@@ -271,7 +269,7 @@ def dense_view(name: str, shape: tuple[int, ...], kind: ElementKind) -> View:
     return View(0, shape, strides, kind)
 
 
-def dense_problem(plan: type[Plan], desc: Any, device: Device, optional: bool = False) -> Problem:
+def dense_problem(plan: type[Spec], desc: Any, device: Device, optional: bool = False) -> Problem:
     """The problem with dense, aligned operands: what a plan's own SKU describes."""
     views: Views = {}
     for spec in arrays_of(plan.args):

@@ -21,9 +21,9 @@ from .args import Operand, arrays_of, operands_of, scalars_of
 from .checked import check_field, truth
 from .descriptor import Descriptor
 from .device import resolve_device
-from .direct import MISS, Direct, nothing
 from .element import ElementKind
 from .errors import InvalidProblemError
+from .execution import MISS, Direct, nothing
 from .keywords import entry, unexpected
 from .memo import keep
 from .outputs import allocating, handed, make_all, maker, ordinal
@@ -292,7 +292,7 @@ def _entry(
             many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
-    direct = Direct(chosen, tuple(makers), type(lead)) if makers and Direct.serves(chosen, lead) else None
+    direct = chosen.runner.direct(tuple(makers), lead) if makers else None
     return Entry(chosen, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
 
 

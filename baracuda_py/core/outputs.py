@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..interop import jax_arrays, torch_rules
 from ..interop.arrays import package_name, read
+from ..jit.launch import on_stream
 from .dispatch import dense_view
 from .element import ElementKind
 from .errors import InvalidProblemError
@@ -63,8 +66,6 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Ca
     if package == "jax" and device < 0:
         return partial(jax_arrays.empty, shape, kind)
     if device < 0:
-        import numpy as np
-
         return lambda: np.empty(shape, kind.carrier)
     import cupy
 
@@ -90,8 +91,6 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Ca
 
 def allocating(package: str, device: int, stream: Any) -> Any:
     """A context in which a package's outputs come from the memory of the stream they are written on."""
-    from ..jit.launch import on_stream
-
     if stream is None or device < 0:
         return contextlib.nullcontext()
     at = stream_pointer(stream)

@@ -1,86 +1,61 @@
-"""`Plan`: choose, compile, load, run. An op's plan is a declaration; everything acts here."""
+"""`Plan`: a declared op chosen for a descriptor on a device. What runs it is its runner (`core.execution`)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-from ..interop.arrays import settled
-from . import registry
-from .args import Args, arrays_of, operands_of
-from .benchmark import Benchmark
+from .args import Args, arrays_of
 from .checked import shown
 from .descriptor import Descriptor
 from .device import Device, resolve_device
 from .dispatch import Verdict, choose, dense_problem, fit, read_args, refuse_row
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
-from .keywords import name_keywords
+from .execution import Runner, runner_for
 from .memo import memo
 from .preference import DEFAULT, PlanPreference
-from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
-from .variant import Geometry, Guarantee, Problem, Variant
+from .sku import KernelSku, PrecisionGuarantee
+from .spec import Spec
+from .variant import Geometry, Problem, Variant
+
+PLANS: dict[str, type[Plan]] = {}
+"""Every plan that pages declare, by class name."""
+
+NAMED: dict[str, type[Plan]] = {}
+"""Names for some kinds of one of them."""
 
 _CACHED_PLANS = 4096
 _log = logging.getLogger("baracuda_py.sku")
 
 
-class Plan:
-    """Base of all plans. A page subclasses it and declares:
+class Plan(Spec):
+    """Base of all plans: an op's declaration (`Spec`), chosen for a descriptor on a device, with what runs it.
 
-    op: "family.name". category, direction, descriptor, args: its classes. kinds: an Enum for table ops.
-    reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
-    (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; where the formula keeps
-    intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
-    operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
-    bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
-    benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
-    is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
-    benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
-    differentiated: autograd of the forward's.
+    A page subclasses it and declares what `Spec` says.
     """
-
-    op: ClassVar[str] = ""
-    category: ClassVar[OpCategory]
-    direction: ClassVar[str] = "forward"
-    descriptor: ClassVar[type[Descriptor]]
-    args: ClassVar[type[Args]]
-    kinds: ClassVar[Any] = None
-    raw: ClassVar[bool] = False
-    reference: ClassVar[Callable[..., Mapping[str, Any]]]
-    variants: ClassVar[tuple[Variant, ...]] = ()
-    case: ClassVar[Callable[..., Any]]
-    vjp: ClassVar[Vjp | None] = None
-    value_policy: ClassVar[str] = ""
-    benchmarks: ClassVar[tuple[Benchmark, ...]] = ()
-    torch: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, **facts: Any) -> None:
         super().__init_subclass__(**facts)
-        for declared in (getattr(cls, "descriptor", None), getattr(cls, "args", None)):
-            if declared is not None:
-                name_keywords(declared)
         if cls.op:
-            registry.register(cls)
+            (NAMED if cls.pinned else PLANS)[cls.__name__] = cls
 
     def __init__(self, desc: Descriptor, preference: PlanPreference, device: Device) -> None:
         self.desc = desc
         self.preference = preference
         self.device = device
-        self._announced = False
         self.kind = getattr(desc, "kind", None) if self.kinds else None
+        if self.pinned and self.kind not in self.kinds:
+            known = " or ".join(kind.value for kind in self.kinds)
+            raise InvalidProblemError(f"{type(self).__name__} is for kind {known}, got {shown(self.kind)}")
         self._refused = {v.name: refuse_row(type(self), v, desc, device, preference) for v in self.table()}
         self.rows = tuple(v for v in self.table() if self._refused[v.name] is None)
         if not self.rows:
             raise UnsupportedError(
                 f"no row of {type(self).__name__} serves this descriptor on {device}", self.explain()
             )
-        if device.kind == "cuda":
-            from .runner import Runner
-
-            self.runner = Runner(self)
-            self.run = self.runner.run  # type: ignore[method-assign]
+        self.runner: Runner = runner_for(device.kind)(self)
 
     # -- the three steps -------------------------------------------------------------------------------
 
@@ -114,10 +89,7 @@ class Plan:
 
     def prepare(self, args: Args) -> None:
         """Compile and load what `run(args)` needs, without launching."""
-        if self.device.kind == "cuda":
-            self.runner.prepare(args)
-        else:
-            self.plan_layout(args)
+        self.runner.prepare(args)
 
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
         """A callable with everything fixed: one launch a call, on `stream` (default: current at each call).
@@ -125,34 +97,11 @@ class Plan:
         A workspace that is not given here is made for each stream and thread that calls, and kept; one that is given
         serves calls that do not run at the same time.
         """
-        if self.device.kind == "cuda":
-            return self.runner.bind(args, workspace, stream)
-        args = self._settled(args)
-        self.plan_layout(args)
-        return lambda: self.run(args)
+        return self.runner.bind(args, workspace, stream)
 
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Run on the current stream (or `stream`), asynchronously. Raises the typed error of `can_implement`."""
-        from ..backends.numpy import run_reference
-
-        args = self._settled(args)
-        variant, geometry, _ = self.plan_layout(args)
-        if not self._announced:
-            self._announced = True
-            self.announce(variant, geometry)
-        if geometry.layout != "empty":
-            run_reference(self, args)
-
-    def _settled(self, args: Args) -> Args:
-        """Args whose producers have been asked once: what is validated is what is used."""
-        if type(args) is not self.args:
-            return args  # refused with the rest
-        given = {spec.name: getattr(args, spec.name) for spec in operands_of(self.args)}
-        for spec in arrays_of(self.args):
-            value = given[spec.name]
-            many = spec.many and isinstance(value, (list, tuple))
-            given[spec.name] = [settled(v, spec.name) for v in value] if many else settled(value, spec.name)
-        return self.args(**given)
+        self.runner.run(args, workspace, stream)
 
     def announce(self, variant: Variant, geometry: Geometry) -> None:
         """Log the SKU of a layout seen for the first time (logger `baracuda_py.sku`, level INFO)."""
@@ -228,7 +177,7 @@ class Plan:
         promise = variant.guarantee.of(element, self.kind)
         aux = getattr(self.desc, "aux_element", None)
         return KernelSku(
-            self.category, self.op, variant.name, element, layout, variant.design, variant.backend, promise,
+            self.op, variant.name, element, layout, variant.design, variant.backend, promise,
             None if self.kind is None else self.kind.value, aux,
         )  # fmt: skip
 
@@ -240,70 +189,6 @@ class Plan:
         device = self.device if self.device.fake else str(self.device)
         return _reselect, (type(self), self.desc, self.preference, device)
 
-    # -- hooks a page may override ---------------------------------------------------------------------
-
-    @classmethod
-    def table(cls) -> tuple[Variant, ...]:
-        """The page's rows and the NumPy row every op has."""
-        return (*cls.variants, numpy_row(cls))
-
-    @classmethod
-    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        """Relations between operands that the declaration cannot say; raise InvalidProblemError."""
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        """Functional layer: fill attributes that the declared shapes leave open (`facts` are those given)."""
-
-    @classmethod
-    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """Tests and benchmarks: replace random operands that must agree with others (saved statistics, lengths)."""
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        """BARACUDA_CHECK=1 on the CPU: what is wrong with the values, or None."""
-        return None
-
-    @classmethod
-    def bytes(cls, desc: Any) -> int:
-        """The fewest bytes to move: each required operand once."""
-        total = 0
-        for spec in arrays_of(cls.args):
-            if spec.optional:
-                continue
-            shapes = (
-                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
-            )
-            for shape in shapes:
-                count = 1
-                for extent in shape:
-                    count *= extent
-                total += count * spec.elements(desc)[0].itemsize * (2 if spec.role == "inout" else 1)
-        return total
-
-    @classmethod
-    def flops(cls, desc: Any) -> int:
-        """Arithmetic operations of the formula; 0 where bytes alone bound the op."""
-        return 0
-
-
-class Vjp:
-    """Links a forward plan to its backward one.
-
-    saves: forward output → backward input of another name; outputs and inputs of equal names need no entry.
-    grads: forward input → backward output. The cotangent of forward output `y` is the backward input `dy`.
-    """
-
-    def __init__(self, plan: str, *, saves: Mapping[str, str] | None = None, grads: Mapping[str, str]) -> None:
-        self.plan = plan
-        self.saves = dict(saves or {})
-        self.grads = dict(grads)
-
-    def cotangents(self, forward: type[Plan], backward: type[Plan]) -> Sequence[str]:
-        """The forward outputs that have a cotangent input `d<name>` in the backward plan."""
-        inputs = {o.name for o in arrays_of(backward.args) if o.reads}
-        return [o.name for o in arrays_of(forward.args) if o.writes and f"d{o.name}" in inputs]
-
 
 @memo(maxsize=_CACHED_PLANS)
 def _select(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Device) -> Plan:
@@ -312,22 +197,3 @@ def _select(cls: type[Plan], desc: Descriptor, preference: PlanPreference, devic
 
 def _reselect(cls: type[Plan], desc: Descriptor, preference: PlanPreference, device: Any) -> Plan:
     return cls.select(desc, preference, device=device)
-
-
-@memo()
-def numpy_row(cls: type[Plan]) -> Variant:
-    """The reference backend's row: any layout, float64 inside, one rounding."""
-    promised = cls.variants[0].guarantee if cls.variants else Guarantee()
-    guarantee = Guarantee(promised.error, math="float64", batch_invariant=True, native=promised.native)
-    elements = {
-        e
-        for v in cls.variants
-        for k in (cls.kinds or (None,))
-        if v.kinds is None or k in v.kinds
-        for e in v.elements_for(k)
-    }
-    return Variant(
-        "numpy", lambda problem: Geometry((), layout="strided"),
-        elements=tuple(e for e in type(next(iter(elements))) if e in elements) if elements else (),
-        design=ArchSku.ANY, backend=BackendKind.NUMPY, guarantee=guarantee,
-    )  # fmt: skip

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
 
 from .errors import InvalidProblemError
 from .keywords import near
-
-if TYPE_CHECKING:
-    from .plan import Plan
-
-_PLANS: dict[str, type[Plan]] = {}
-
-
-def register(cls: type[Plan]) -> None:
-    """Called by `Plan.__init_subclass__`."""
-    _PLANS[cls.__name__] = cls
+from .plan import NAMED, PLANS, Plan
 
 
 def plans() -> dict[str, type[Plan]]:
@@ -25,12 +15,14 @@ def plans() -> dict[str, type[Plan]]:
     package = importlib.import_module("baracuda_py.ops")
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-    return dict(sorted(_PLANS.items(), key=lambda item: (item[1].op, item[0])))
+    return dict(sorted(PLANS.items(), key=lambda item: (item[1].op, item[0])))
 
 
 def plan(name: str) -> type[Plan]:
-    """A plan by class name (`RMSNormPlan`) or op name (`norm.rms_norm`)."""
+    """A plan by class name (`RMSNormPlan`, a name for some kinds of one included) or op name (`norm.rms_norm`)."""
     known = plans()
+    if name in NAMED:
+        return NAMED[name]
     for key, cls in known.items():
         if name in (key, cls.op, cls.op.partition(".")[2]):
             return cls

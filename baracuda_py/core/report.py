@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import importlib
 import importlib.metadata
@@ -15,8 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
+from ..jit import cache, nvrtc, toolkit
 from . import config, registry
 from .args import Operand, arrays_of, operands_of
+from .device import cuda_device, driver_device_count
 from .element import ElementKind
 from .plan import Plan
 from .variant import Variant
@@ -24,15 +28,13 @@ from .variant import Variant
 _PACKAGES = (
     "numpy", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-pathfinder",
     "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
-    "nvidia-cublas-cu12", "nvidia-cublas", "torch", "jax", "numba-cuda",
+    "nvidia-cublas-cu12", "nvidia-cublas", "nvmath-python", "torch", "jax", "numba-cuda",
 )  # fmt: skip
 _LIBRARY = re.compile(r"(/\S*/lib(?:cuda|cudart|nvrtc|cublas|cublasLt|cudnn)\S*\.so\S*)$")
 
 
 def environment() -> dict[str, Any]:
     """Installed packages, loaded CUDA libraries, driver, devices, NVRTC, headers, cache, settings."""
-    from .. import __version__
-
     return {
         "baracuda_py": f"{__version__} at {Path(__file__).parents[1]}",
         "python": f"{platform.python_version()} on {platform.platform()}",
@@ -89,8 +91,6 @@ def _cupy() -> str:
 
 
 def _driver() -> str:
-    import ctypes
-
     driver = ctypes.CDLL("libcuda.so.1")
     version = ctypes.c_int()
     status = driver.cuDriverGetVersion(ctypes.byref(version))
@@ -100,8 +100,6 @@ def _driver() -> str:
 
 
 def _devices() -> list[str]:
-    from .device import cuda_device, driver_device_count
-
     found = [cuda_device(i) for i in range(driver_device_count())]
     return [
         f"cuda:{d.ordinal} {d.name}, sm_{d.cc[0]}{d.cc[1]}, {d.sms} SMs, {d.smem // 1024} KB shared memory a block"
@@ -110,21 +108,15 @@ def _devices() -> list[str]:
 
 
 def _nvrtc() -> str:
-    from ..jit import nvrtc, toolkit
-
     found = nvrtc.load()
     return f"{'.'.join(map(str, found.version))} at {toolkit.nvrtc_library()}"
 
 
 def _headers() -> list[str]:
-    from ..jit import toolkit
-
     return [str(path) for path in toolkit.include_dirs()]
 
 
 def _cache() -> str:
-    from ..jit import cache
-
     found = cache.stats()
     why = cache.default_cache().refusal()
     return f"{found.dir}: " + (f"not used: {why}" if why else f"{found.entries} entries, {found.bytes / 1e6:.1f} MB")

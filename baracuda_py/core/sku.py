@@ -10,20 +10,45 @@ from .error_bound import ErrorBound, Exact
 
 
 class OpCategory(enum.Enum):
-    """The family of an op, by the reference system's names."""
+    """The family of an op: what stands before the point in `op`, by the reference system's names where it has them.
+
+    A family that has no name here is a category all the same: `OpCategory("fourier")`.
+    """
 
     GEMM = "gemm"
     ELEMENTWISE = "elementwise"
-    GATED_ACTIVATION = "gated_activation"
-    NORMALIZATION = "normalization"
+    UNARY_ELEMENTWISE = "elementwise"  # the reference's three are one family here
+    BINARY_ELEMENTWISE = "elementwise"
+    TERNARY_ELEMENTWISE = "elementwise"
+    GATED_ACTIVATION = "gated"
+    REDUCTION = "reduce"
+    SCAN = "scan"
+    NORMALIZATION = "norm"
     SOFTMAX = "softmax"
+    CONVOLUTION = "conv"
+    POOLING = "pooling"
     ATTENTION = "attention"
+    INDEXING = "indexing"
     EMBEDDING = "embedding"
-    LOSS = "loss"
-    REDUCTION = "reduction"
+    SHAPE_LAYOUT = "shape"
+    SORTING = "sort"
+    QUANTIZATION = "quantize"
     RANDOM = "random"
-    SHAPE_LAYOUT = "shape_layout"
+    LOSS = "loss"
+    SEGMENT_OPS = "segment"
+    IMAGE = "image"
+    FFT = "fft"
+    LINALG = "linalg"
+    MOE = "moe"
     OPTIMIZER = "optimizer"
+
+    @classmethod
+    def _missing_(cls, value: object) -> OpCategory | None:
+        if not isinstance(value, str) or not value.isidentifier():
+            return None
+        made = object.__new__(cls)
+        made._name_, made._value_ = value.upper(), value
+        return cls._value2member_map_.setdefault(value, made)  # type: ignore[return-value]
 
 
 class ArchSku(enum.Enum):
@@ -88,7 +113,6 @@ class PrecisionGuarantee:
 class KernelSku:
     """The identity of a chosen kernel; `str()` is stable and used in logs, caches and benchmarks."""
 
-    category: OpCategory
     op: str
     variant: str
     element: ElementKind
@@ -99,6 +123,11 @@ class KernelSku:
     kind: str | None = None
     aux_element: ElementKind | None = None
     epilogue: str | None = None
+
+    @property
+    def category(self) -> OpCategory:
+        """The family of the op."""
+        return OpCategory(self.op.partition(".")[0])
 
     def __str__(self) -> str:
         kind = f"[{self.kind}]" if self.kind else ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,9 +34,10 @@ class View:
     shape: Shape
     strides: Shape
     element: ElementKind
-    span: tuple[int, int] = field(init=False)  # byte offsets [low, high) touched, relative to ptr
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """Byte offsets [low, high) touched, relative to `ptr`."""
         low = high = 0
         if self.size:
             for extent, stride in zip(self.shape, self.strides, strict=True):
@@ -43,7 +45,7 @@ class View:
                 low, high = low + min(reach, 0), high + max(reach, 0)
             size = self.element.itemsize
             low, high = low * size, (high + 1) * size
-        object.__setattr__(self, "span", (low, high))
+        return low, high
 
     @property
     def size(self) -> int:

@@ -9,19 +9,36 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..jit.source import Unit
+from .device import Device
 from .element import FLOATS, ElementKind
 from .error_bound import ErrorBound, Exact
 from .params import Params
 from .sku import ArchSku, BackendKind, PrecisionGuarantee
-
-if TYPE_CHECKING:
-    from .device import Device
-    from .tensor import View
+from .tensor import View
 
 Axes = Mapping[str, Sequence[Any]]
+
+
+class Where:
+    """Some of a kernel's instances, as `where` names them; `|` is either."""
+
+    def __init__(self, *wanted: Mapping[str, tuple[Any, ...]]) -> None:
+        self.wanted = wanted
+
+    def __call__(self, element: ElementKind, axes: Mapping[str, Any]) -> bool:
+        given = {"element": element, **axes}
+        return any(all(given[name] in values for name, values in one.items()) for one in self.wanted)
+
+    def __or__(self, other: Where) -> Where:
+        return Where(*self.wanted, *other.wanted)
+
+
+def where(**values: Any) -> Where:
+    """The instances whose axes, and `element`, have the value named, or one of a tuple: `where(element=F16, D=256)`."""
+    return Where({name: value if isinstance(value, tuple) else (value,) for name, value in values.items()})
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity: axes may be a dict
@@ -31,9 +48,9 @@ class Kernel:
     template: the call, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the element
     and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
-    size for __launch_bounds__, a number or the name of an axis. split: axes that start a compile unit of their own.
-    unit: unsplit kernels of one unit name are compiled together (a header costs as much as three small kernels).
-    source: the file under kernels/ it is in, if not the row's.
+    size for __launch_bounds__, a number or the name of an axis. spills: which instances spill registers: none, all, or
+    those that `where` names. source: the file under kernels/ it is in, if not the row's. Every instance is a compile
+    unit of its own: a first call compiles what it launches and nothing else.
     """
 
     name: str
@@ -42,16 +59,13 @@ class Kernel:
     axes: Axes | Callable[[ElementKind], Axes] = field(default_factory=dict)
     threads: int | str = 256
     min_blocks: int = 0
-    split: tuple[str, ...] = ()
-    unit: str = ""
     max_registers: int = 255
-    spills: bool = False
+    spills: bool | Where = False
     source: str = ""
 
-    @property
-    def group(self) -> str:
-        """The name of the compile unit."""
-        return self.unit or self.name
+    def may_spill(self, element: ElementKind, axes: Mapping[str, Any]) -> bool:
+        """Whether an instance is declared to spill."""
+        return self.spills if isinstance(self.spills, bool) else self.spills(element, axes)
 
     def axes_for(self, element: ElementKind) -> Axes:
         return self.axes(element) if callable(self.axes) else self.axes
@@ -198,30 +212,18 @@ class Variant:
     def kernel(self, name: str) -> Kernel:
         return next(k for k in self.kernels if k.name == name)
 
-    def units(self, op: str, element: ElementKind, kind: Any = None) -> tuple[tuple[Unit, tuple[Instance, ...]], ...]:
-        """The compile units of this row for an element: one per group of kernels and combination of split axes."""
-        firsts = {kernel.group: kernel for kernel in reversed(self.kernels)}
-        return tuple(
-            self.unit(op, element, kind, kernel, dict(zip(kernel.split, values, strict=True)))
-            for kernel in self.kernels
-            if firsts[kernel.group] is kernel
-            for values in itertools.product(*(kernel.axes_for(element)[a] for a in kernel.split))
-        )
+    def units(self, op: str, element: ElementKind, kind: Any = None) -> Iterator[tuple[Unit, Instance]]:
+        """The compile units of this row for an element: one per kernel and combination of its axes."""
+        for kernel in self.kernels:
+            axes = kernel.axes_for(element)
+            for values in itertools.product(*axes.values()):
+                instance = self.instance(op, element, kind, kernel, dict(zip(axes, values, strict=True)))
+                yield self.unit(instance), instance
 
-    def unit(
-        self, op: str, element: ElementKind, kind: Any, kernel: Kernel, fixed: Mapping[str, Any]
-    ) -> tuple[Unit, tuple[Instance, ...]]:
-        """The unit that holds `kernel` (and its group) for the given values of its split axes."""
-        instances = []
-        for member in (k for k in self.kernels if k.group == kernel.group):
-            axes = member.axes_for(element)
-            spans = [(fixed[a],) if a in member.split else axes[a] for a in axes]
-            for values in itertools.product(*spans):
-                instances.append(self.instance(op, element, kind, member, dict(zip(axes, values, strict=True))))
-        suffix = "".join(f"_{label(fixed[a])}" for a in kernel.split)
-        name = f"{_tag(op, kind)}__{kernel.group}__{element}{suffix}"
+    def unit(self, instance: Instance) -> Unit:
+        """The unit that compiles an instance."""
         flags = ("-fmad=true",) if self.fmad else ()
-        return Unit(name, self._text(instances), flags, tuple(i.symbol for i in instances)), tuple(instances)
+        return Unit(instance.symbol.removeprefix("bc_"), self._text(instance), flags, (instance.symbol,))
 
     def instance(self, op: str, element: ElementKind, kind: Any, kernel: Kernel, axes: Mapping[str, Any]) -> Instance:
         """One instantiation: its symbol and the C++ call."""
@@ -233,25 +235,24 @@ class Variant:
             f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call
         )
 
-    def _text(self, instances: Sequence[Instance]) -> str:
-        structs = {i.kernel.params.name: i.kernel.params for i in instances}
+    def _text(self, instance: Instance) -> str:
+        kernel = instance.kernel
+        source = kernel.source or self.source
+        # A source may name the structs of all its kernels, not only of the one that is instantiated.
+        structs = {k.params.name: k.params for k in self.kernels if (k.source or self.source) == source}
+        threads = kernel.threads if isinstance(kernel.threads, int) else instance.axes[kernel.threads]
+        bounds = f"{threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{threads}"
         lines = [
             "#include <baracuda/types.cuh>",
             "#include <baracuda/scalar.cuh>",
             "namespace baracuda {",
             *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",
-            *dict.fromkeys(f'#include "{i.kernel.source or self.source}"' for i in instances),
+            f'#include "{source}"',
+            f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
+            f"(const __grid_constant__ baracuda::{kernel.params.name} p) {{"
+            f" baracuda::follow_previous(); baracuda::{instance.call}(p); }}",
         ]
-        for instance in instances:
-            kernel = instance.kernel
-            threads = kernel.threads if isinstance(kernel.threads, int) else instance.axes[kernel.threads]
-            bounds = f"{threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{threads}"
-            lines.append(
-                f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
-                f"(const __grid_constant__ baracuda::{kernel.params.name} p) {{"
-                f" baracuda::follow_previous(); baracuda::{instance.call}(p); }}"
-            )
         return "\n".join(lines) + "\n"
 
 

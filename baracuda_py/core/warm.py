@@ -19,14 +19,14 @@ from .variant import Instance, Variant
 
 @dataclass(frozen=True)
 class Job:
-    """One compile unit of one row, and the kernels in it."""
+    """One compile unit of one row, and the kernel in it."""
 
     plan: type[Plan]
     variant: Variant
     kind: Any
     element: ElementKind
     unit: Unit
-    instances: tuple[Instance, ...]
+    instance: Instance
 
 
 def jobs(plans: Iterable[type[Plan]] | None = None) -> Iterator[Job]:
@@ -36,8 +36,8 @@ def jobs(plans: Iterable[type[Plan]] | None = None) -> Iterator[Job]:
             for kind in plan.kinds or (None,):
                 for element in variant.elements_for(kind):
                     if variant.serves(kind, element):
-                        for unit, instances in variant.units(plan.op, element, kind):
-                            yield Job(plan, variant, kind, element, unit, instances)
+                        for unit, instance in variant.units(plan.op, element, kind):
+                            yield Job(plan, variant, kind, element, unit, instance)
 
 
 def serves_target(design: ArchSku, target: str) -> bool:

@@ -80,6 +80,14 @@ def on_stream(stream: int, ordinal: int) -> Any:
     return sys.modules["torch"].cuda.stream(external_stream(stream, ordinal))
 
 
+def raw_stream_getter() -> Callable[[int], int]:
+    """torch's current stream of a device as a pointer; the public object costs 5 µs a call."""
+    import torch
+
+    getter = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return getter or (lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream))
+
+
 class Memory:
     """Bytes of torch's allocator as workspace; `.ptr` is their address."""
 
@@ -93,8 +101,6 @@ class Memory:
 @cache
 def _allocator(ordinal: int) -> tuple[Callable[[int], Any], Callable[[int], int]]:
     import torch
-
-    from ..core.intake import raw_stream_getter
 
     return partial(torch.empty, dtype=torch.uint8, device=torch.device("cuda", ordinal)), raw_stream_getter()
 

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -18,7 +18,17 @@ from baracuda_py.jit.cache import Cache, default_cache, log, make_key
 from baracuda_py.jit.cubin import Cubin, KernelInfo, parse_ptxas
 from baracuda_py.jit.source import Unit
 
-__all__ = ["Cubin", "KernelInfo", "Progress", "Unit", "cache_key", "compile_many", "compile_unit", "options"]
+__all__ = [
+    "Cubin",
+    "KernelInfo",
+    "Progress",
+    "Unit",
+    "cache_key",
+    "compile_all",
+    "compile_many",
+    "compile_unit",
+    "options",
+]
 
 Progress = Callable[[int, int, Unit, str, "Cubin | CompileError"], None]
 
@@ -116,8 +126,23 @@ def compile_many(
             if progress is not None:
                 progress(done, len(todo), *todo[index], result)
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C ends the wait; what compiles still reaches the cache
     return [result for result in results if result is not None]
+
+
+def compile_all(units: Sequence[Unit], target: str) -> list[Cubin]:
+    """The cubins of units, those that are missing compiled at the same time; raises the first failure in their order.
+
+    What a first call waits for is then the slowest of its kernels, not their sum.
+    """
+    if len(units) == 1:
+        return [compile_unit(units[0], target)]
+    cubins = []
+    for result in compile_many((unit, target) for unit in units):
+        if isinstance(result, CompileError):
+            raise result
+        cubins.append(result)
+    return cubins
 
 
 def cache_key(unit: Unit, target: str, text: str, cache: Cache) -> str:

@@ -16,23 +16,31 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..core.device import Device, forked, forked_error, mark_used, refuse_forked
 from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
 from ..interop.torch_rules import memory as torch_memory
 from .capture import Captured, record
-from .compiler import compile_unit
+from .cubin import Cubin
 from .source import Unit
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
+class Wanted(NamedTuple):
+    """A kernel to load: its unit, its name there, and its dynamic shared memory in bytes."""
+
+    unit: Unit
+    symbol: str
+    smem: int
+
+
 class Runtime(Protocol):
     """What the runner needs of a CUDA runtime."""
 
-    def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> Any: ...
+    def load(self, device: Device, wanted: Sequence[Wanted]) -> list[Any]: ...
     def launch(self, function: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
                params: int, extra: int) -> Any: ...  # fmt: skip
     def current_stream(self) -> int: ...
@@ -67,12 +75,15 @@ class Cuda:
         self.use_device = runtime.setDevice
         self.device_count = runtime.getDeviceCount
 
-    def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> int:
-        """The driver's function handle: compiled or found, on the device, allowed its dynamic shared memory.
+    def load(self, device: Device, wanted: Sequence[Wanted]) -> list[int]:
+        """The driver's function handles: compiled or found, on the device, allowed their dynamic shared memory."""
+        from .compiler import compile_all  # not above: `jit`, imported first, imports core, which imports this
 
-        The image goes to the driver as bytes, those that the cache verified: a file could change in between.
-        """
-        cubin = compile_unit(unit, device.target)
+        cubins = compile_all([kernel.unit for kernel in wanted], device.target)
+        return [self._load(device, cubin, kernel) for cubin, kernel in zip(cubins, wanted, strict=True)]
+
+    def _load(self, device: Device, cubin: Cubin, kernel: Wanted) -> int:
+        """The image goes to the driver as bytes, those that the cache verified: a file could change in between."""
         cuda, place = self._cupy.cuda, (device.ordinal, hashlib.sha256(cubin.image).digest())
         with cuda.Device(device.ordinal):
             module = self._modules.get(place)
@@ -80,9 +91,11 @@ class Cuda:
                 module = cuda.Module()
                 module.load(cubin.image)
                 module = self._modules.setdefault(place, module)
-            handle = int(module.get_function(symbol).ptr)
-            static = cubin.kernels[symbol].static_smem
-            if smem + static > 48 * 1024:  # then all a block may have: another layout may need more on the same handle
+            handle = int(module.get_function(kernel.symbol).ptr)
+            static = cubin.kernels[kernel.symbol].static_smem
+            if (
+                kernel.smem + static > 48 * 1024
+            ):  # then all a block may have: another layout may need more on the same handle
                 cuda.driver.funcSetAttribute(handle, _MAX_DYNAMIC_SMEM, device.smem - static)
             self._handles.add(handle)
             return handle

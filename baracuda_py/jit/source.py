@@ -14,6 +14,7 @@ from pathlib import Path
 from baracuda_py.core.errors import CompileError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_INCLUDE = re.compile(r'#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]')
 _DIRECTIVE = re.compile(r'[ \t]*#[ \t]*(if|endif|include|pragma)\w*[ \t]*(?:([<"])([^>"]+)[>"]|(.*))')
 
 
@@ -74,8 +75,7 @@ def flatten(text: str, name: str = "unit.cu") -> str:
 
 def system_includes(text: str) -> tuple[str, ...]:
     """The names that `text` still includes, whatever stands round the `#include` (too many is harmless in a key)."""
-    parts = (part for part in _parse(text) if isinstance(part, _Include))
-    return tuple(dict.fromkeys(part.target for part in parts))
+    return tuple(dict.fromkeys(_INCLUDE.findall(text)))
 
 
 def _parse(text: str) -> tuple[str | _Include, ...]:

@@ -47,8 +47,8 @@ def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: An
     dense = template.replace("{LAYOUT}", f"baracuda::Flat<{vec}>")
     any_layout = template.replace("{LAYOUT}", f"baracuda::Strided<{vec}>")
     return (
-        Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=_BLOCKS, unit="map"),
-        Kernel("strided", any_layout, params, strided, threads=THREADS, unit="map"),
+        Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
+        Kernel("strided", any_layout, params, strided, threads=THREADS),
     )
 
 

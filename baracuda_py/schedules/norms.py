@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step
+from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step, derived, element
 from ..core.benchmark import Benchmark
 from ..core.tensor import View
+from ..core.variant import Where
 from .rows import Rows, merge_rows, row_params
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -28,16 +30,17 @@ def affine_elements(kind: ElementKind) -> tuple[ElementKind, ...]:
     return (kind, ElementKind.F32) if kind in HALVES else (kind,)
 
 
-def settle_weight_element(desc: Any) -> None:
-    """In `validate`: the default of `weight_element` is the element; check the pair."""
-    if desc.weight_element is None:
-        object.__setattr__(desc, "weight_element", desc.element)
+def _affine_pair(desc: Any, given: ElementKind) -> ElementKind:
     allowed = affine_elements(desc.element)
-    if desc.weight_element not in allowed:
+    if given not in allowed:
         names = " or ".join(map(str, allowed))
-        raise InvalidProblemError(
-            f"weight_element must be {names} with element {desc.element}, got {desc.weight_element}"
-        )
+        raise InvalidProblemError(f"weight_element must be {names} with element {desc.element}, got {given}")
+    return given
+
+
+def affine_element() -> Any:
+    """The field `weight_element`, of weight and bias: by default the element."""
+    return element(default=derived(lambda desc: desc.element, _affine_pair))
 
 
 def infer_normalized_shape(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -177,18 +180,22 @@ def forward_params(name: str, **fields: str) -> Params:
     return Params(name, eps="f64", **fields, **row_params(len(FORWARD_OPERANDS)))
 
 
-def forward_kernels(op: str, params: Params, streams: bool = False) -> tuple[Kernel, ...]:
-    """The ladder and the loop of `kernels/norm/<op>.cu`, each in the kinds of `_FORWARD_KINDS`, and its streams."""
+def forward_kernels(
+    op: str, params: Params, streams: bool = False, spills: Mapping[str, bool | Where] = MappingProxyType({})
+) -> tuple[Kernel, ...]:
+    """The ladder and the loop of `kernels/norm/<op>.cu`, each in the kinds of `_FORWARD_KINDS`, and its streams.
+
+    spills: of its kernels those that do, by name.
+    """
     made = []
     for suffix, tail in _FORWARD_KINDS:
         for r in LADDER:
             call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {tail}>"
             blocks = max(1, _resident(r, suffix) // r.threads)
-            # Registers may be saved around calls for an address; float16 rows of 4096 with a residual lack three.
-            saves = suffix == "_any" or r.name + suffix == "row_4096_add"
-            made.append(Kernel(r.name + suffix, call, params, _axes, r.threads, blocks, spills=saves))
+            name = r.name + suffix
+            made.append(Kernel(name, call, params, _axes, r.threads, blocks, spills=spills.get(name, False)))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
-        made.append(Kernel("loop" + suffix, call, params, _axes, LOOP_THREADS, min_blocks=1, spills=suffix == "_any"))
+        made.append(Kernel("loop" + suffix, call, params, _axes, LOOP_THREADS, min_blocks=1))
     for r in LADDER:
         if streams and r.stages:
             call = f"{op}_stream<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}>"
@@ -291,8 +298,10 @@ def combine_params(name: str, **fields: str) -> Params:
     )
 
 
-def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, ...]:
-    """The kernels of `kernels/norm/<op>_backward.cu`."""
+def backward_kernels(
+    op: str, params: Params, combine: Params, spills: Mapping[str, bool | Where]
+) -> tuple[Kernel, ...]:
+    """The kernels of `kernels/norm/<op>_backward.cu`; `spills` are those that do, by name."""
     made = []
     for wide in (True, False):
         tail = f"{str(wide).lower()}>"
@@ -300,11 +309,14 @@ def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, 
             call = f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {tail}"
             blocks = r.blocks if wide else 1
             name = _named(r.name, wide)
-            made.append(Kernel(name, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=not wide))
+            may = spills.get(name, False)
+            made.append(Kernel(name, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=may))
         call = f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}"
-        made.append(Kernel(_named("loop", wide), call, params, _axes, threads=LOOP_THREADS, spills=not wide))
+        name = _named("loop", wide)
+        made.append(Kernel(name, call, params, _axes, threads=LOOP_THREADS, spills=spills.get(name, False)))
         call = f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {tail}"
-        made.append(Kernel(_named("columns", wide), call, params, threads=COLUMN_THREADS, spills=not wide))
+        name = _named("columns", wide)
+        made.append(Kernel(name, call, params, threads=COLUMN_THREADS, spills=spills.get(name, False)))
     call = f"{op}_backward_combine<{{T}}, {{W}}, {COMBINE_THREADS}>"
     return (*made, Kernel("combine", call, combine, _axes, threads=COMBINE_THREADS))
 

@@ -35,8 +35,8 @@ COPY = Params(
     "CopyParams", x="ptr", y="ptr", stride="i64[2][3]", rows="i64", row_count="i64", cols="i64", num_heads="i64",
     wide="i32",
 )  # fmt: skip
-COPY_KERNEL = Kernel("copy", "copy_rows<{T}>", COPY, unit="products")
-PRODUCT_KERNEL = Kernel("product", "product<{T}>", PRODUCT, min_blocks=2, unit="products")
+COPY_KERNEL = Kernel("copy", "copy_rows<{T}>", COPY)
+PRODUCT_KERNEL = Kernel("product", "product<{T}>", PRODUCT, min_blocks=2)
 
 
 @dataclass(frozen=True)

@@ -80,17 +80,16 @@ def group_rows(full: Sequence[View | None], per_row: Sequence[View | None] = ())
 
 
 def group_kernels(
-    template: str, params: Params, axes: Any, split: tuple[str, ...] = (), most: int = 4, threads: int = 1024,
-    name: str = "rows",
-) -> tuple[Kernel, ...]:  # fmt: skip
-    """One kernel, and so at least one compile unit, per row of GROUPS; `template` holds {GROUP} for its three numbers.
+    template: str, params: Params, axes: Any, most: int = 4, threads: int = 1024, name: str = "rows"
+) -> tuple[Kernel, ...]:
+    """One kernel per row of GROUPS; `template` holds {GROUP} for its three numbers.
 
     threads: how many a multiprocessor should hold at least.
     """
     return tuple(
         Kernel(
             f"{name}_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {min(r, most)}"), params, axes,
-            threads=max(g, BLOCK), min_blocks=max(threads // max(g, BLOCK), 1), split=split,
+            threads=max(g, BLOCK), min_blocks=max(threads // max(g, BLOCK), 1),
         )
         for g, k, r in GROUPS
     )  # fmt: skip

@@ -10,7 +10,6 @@ seeded problem per (kind, element) and on drawn ones.
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 import zlib
 from collections.abc import Callable
@@ -20,9 +19,8 @@ import numpy as np
 
 from ..core.args import arrays_of
 from ..core.element import ElementKind
-from ..core.errors import BaracudaError
 from ..core.plan import Plan
-from .draw import Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case
+from .draw import Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case, zero_sized
 from .errors import check_wrong
 from .gradients import check_gradients
 from .launches import check_devices, check_launch_errors, check_launches, check_zero_launches
@@ -154,26 +152,6 @@ def check_zero_size(plan: type[Plan], draw: Draw) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             _run(chosen, ready, results)
-
-
-def zero_sized(plan: type[Plan], desc: Any) -> list[Any]:
-    """Descriptors like this one with one extent of its operands' shapes set to zero, as far as they are accepted."""
-    found = []
-    names = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims}
-    for field in dataclasses.fields(desc):
-        value = getattr(desc, field.name)
-        if field.name not in names:
-            continue
-        if isinstance(value, tuple):
-            options: list[Any] = [(*value[:i], 0, *value[i + 1 :]) for i in range(len(value))]
-        else:
-            options = [0]
-        for option in options:
-            try:
-                found.append(dataclasses.replace(desc, **{field.name: option}))
-            except BaracudaError:
-                continue  # refused by its own typed error: there is no such problem
-    return found
 
 
 CHECKS: tuple[Check, ...] = (

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core.args import Everywhere, Operand, arrays_of, scalars_of
 from ..core.element import ElementKind, cast
+from ..core.errors import BaracudaError
 from ..core.plan import Plan
 
 
@@ -292,3 +293,23 @@ def _repeat(spec: Operand, array: np.ndarray, rng: np.random.Generator) -> np.nd
     if callable(spec.values):
         return array  # contents that belong together: offsets, permutations
     return np.ascontiguousarray(np.broadcast_to(one, array.shape))
+
+
+def zero_sized(plan: type[Plan], desc: Any) -> list[Any]:
+    """Descriptors like this one with one extent of its operands' shapes set to zero, as far as they are accepted."""
+    found = []
+    names = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims}
+    for field in dataclasses.fields(desc):
+        value = getattr(desc, field.name)
+        if field.name not in names:
+            continue
+        if isinstance(value, tuple):
+            options: list[Any] = [(*value[:i], 0, *value[i + 1 :]) for i in range(len(value))]
+        else:
+            options = [0]
+        for option in options:
+            try:
+                found.append(dataclasses.replace(desc, **{field.name: option}))
+            except BaracudaError:
+                continue  # refused by its own typed error: there is no such problem
+    return found

@@ -16,7 +16,7 @@ from ..core.errors import UnsupportedError
 from ..core.plan import Plan
 from ..core.sku import BackendKind
 from ..core.tensor import TensorRef
-from .draw import Case, Draw, make_case
+from .draw import Case, Draw, fill, make_case
 from .layouts import Laid
 from .operands import Operands, operands
 from .reference import element_of, evaluate, yardstick
@@ -278,8 +278,6 @@ def gpu_capture(plan: type[Plan], draw: Draw) -> None:
 
 def make_like(case: Case, draw: Draw) -> Case:
     """The same descriptor, operands present and scalars (a graph keeps those), other contents of the same dtypes."""
-    from .draw import fill
-
     present = {s.name: case.arrays.get(s.name) is not None or s.name in case.wanted for s in arrays_of(case.plan.args)}
     for _ in range(64):
         other = fill(case.plan, case.desc, draw.seed(), present, kind=case.kind)

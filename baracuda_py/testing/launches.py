@@ -19,7 +19,7 @@ from ..core.plan import Plan
 from ..core.preference import PlanPreference
 from ..core.sku import ArchSku
 from ..core.variant import Geometry, LibraryStep, Step, Variant
-from .draw import Draw, make_case
+from .draw import Draw, fill, make_case, zero_sized
 from .errors import check_wrong
 from .operands import Operands, operands
 from .recording import STREAM, Launched, Record, pointer_view, recording
@@ -221,9 +221,6 @@ def check_launch_errors(plan: type[Plan], draw: Draw) -> None:
 
 def check_zero_launches(plan: type[Plan], draw: Draw) -> None:
     """Nothing to write means no launch; an empty reduction with something to write still launches a valid grid."""
-    from .checks import zero_sized
-    from .draw import fill
-
     case = make_case(plan, draw, plain=True)
     device = fake_device(draw.choice(capabilities(plan)))
     for desc in zero_sized(plan, case.desc):

@@ -16,7 +16,7 @@ import ctypes
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 from ..core.device import Device, forked
 from ..core.params import Params
 from ..jit.capture import Captured, graph_memory
-from ..jit.launch import install_fake
+from ..jit.launch import Wanted, install_fake
 from ..jit.source import Unit
 from .layouts import aligned_bytes
 
@@ -99,8 +99,11 @@ class Recorder:
         self.device = 0
         self._local = threading.local()
 
-    def load(self, device: Device, unit: Unit, symbol: str, smem: int) -> Function:
-        """A handle for a kernel that its unit names."""
+    def load(self, device: Device, wanted: Sequence[Wanted]) -> list[Function]:
+        """A handle for each kernel, which its unit must name."""
+        return [self._load(device, *kernel) for kernel in wanted]
+
+    def _load(self, device: Device, unit: Unit, symbol: str, smem: int) -> Function:
         if symbol not in unit.symbols:
             raise AssertionError(f"{symbol} is not among the kernels of {unit.name}: {', '.join(unit.symbols)}")
         sizes, takes = dict(_SIZE.findall(unit.text)), dict(_TAKES.findall(unit.text))

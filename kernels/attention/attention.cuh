@@ -245,7 +245,7 @@ template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math
 template <class A> constexpr A far_powers = A(0x1p10);
 template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
 // Whether a weight rounds to 1 as an element of T (16 bits).
-template <class T> BARACUDA_D bool is_whole(float weight) { return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f); }
+template <class T> BARACUDA_D bool rounds_to_one(float weight) { return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f); }
 
 // ---- global to shared memory ----------------------------------------------------------------------------------------
 

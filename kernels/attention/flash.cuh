@@ -25,13 +25,13 @@ enum class Scores { plain, apart, exact };
 // The registers of a warp: 16 MT rows of scores or weights and of outputs, and each row's base and sum. Lane (g, t) of
 // mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys are permuted as in tile::Runs.
 template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
-  static_assert(KEYS <= 128, "add_odd keeps two words of bits a row");
+  static_assert(KEYS <= 128, "add_nonfinite keeps two words of bits a row");
   float acc[MT][D / 8][4], s[MT][KEYS / 8][4], sum[MT][2];
   float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen no key
   float factor[MT][2];              // rescales what was summed before, if a base of the warp has `moved`
   float offset[MT][2];              // of a row's scores in this tile, for Scores::apart
   bool moved;
-  bool looked, settled;  // weigh_lazily: has seen scores; every row has a base
+  bool has_scores, has_bases;  // weigh_lazily: has seen scores; every row has a base
   u32 weights[MT][KEYS / 16][4];
 
   BARACUDA_D Rows() { clear(); }
@@ -44,7 +44,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     begin();
   }
   BARACUDA_D void begin() {  // like clear(), where the first product with values overwrites acc
-    looked = settled = false;
+    has_scores = has_bases = false;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
       limit[m][0] = limit[m][1] = -numeric<float>::infinity();
@@ -106,9 +106,11 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // fetch and add: for a whole tile and a mask of elements M with dense rows; (i, j): the warp's first query and key.
   // Elements of 32 bits are loaded by add, as registers have no room for them during the products.
   template <class M, class Terms> BARACUDA_D void fetch(Found& found, const Terms& terms, int i, int j) const {
-    if constexpr (sizeof(M) <= 2) each_row([&](int m, int half, int r) {
-      terms.template fetch<M, KEYS / 4>(found.mask[m][half], i + r, j + own_key());
-    });
+    if constexpr (sizeof(M) <= 2) {
+      each_row([&](int m, int half, int r) {
+        terms.template fetch<M, KEYS / 4>(found.mask[m][half], i + r, j + own_key());
+      });
+    }
   }
   template <class M, class Terms> BARACUDA_D void add(const Found& found, const Terms& terms, int i, int j) {
     each_row([&](int m, int half, int r) {
@@ -123,7 +125,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
   // Adds any mask to any tile.
   template <class Terms> BARACUDA_D void add_mask(const Terms& terms, int i, int j, bool careful) {
-    if (terms.masked()) terms.with_mask([&](auto kind) {
+    if (!terms.masked()) return;
+    terms.with_mask([&](auto kind) {
       using M = decltype(kind);
       each_row([&](int m, int half, int r) {
         u32 words[KEYS / 4];
@@ -136,7 +139,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // Zeroes the weights that dropout drops: sift and drop(found), or drop at once where rows are whole blocks of the
   // stream.
   template <class Terms> BARACUDA_D void sift(Found& found, const Terms& terms, int i, int j) const {
-    if (terms.drops()) each_row([&](int m, int half, int r) {
+    if (!terms.drops()) return;
+    each_row([&](int m, int half, int r) {
       found.kept[m][half] = terms.template kept<KEYS / 4>(i + r, j + own_key());
     });
   }
@@ -144,7 +148,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     each_row([&](int m, int half, int r) { terms.template drop<KEYS / 4>(run(m, half), i + r, j + own_key()); });
   }
   template <class Terms> BARACUDA_D void drop(const Found& found, const Terms& terms) {
-    if (terms.drops()) each_row([&](int m, int half, int) {
+    if (!terms.drops()) return;
+    each_row([&](int m, int half, int) {
 #pragma unroll
       for (int k = 0; k < KEYS / 4; ++k) {
         float& weight = run(m, half)(k);
@@ -167,20 +172,20 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
 
   // Whether a result of the lane's rows may be wrong: NaN, or scores that the rounding of base distorts.
-  BARACUDA_D bool suspicious() const { return odd_sums() || odd_outputs(); }
+  BARACUDA_D bool suspicious() const { return nonfinite_sums() || nonfinite_outputs(); }
   // Whether weights were taken with a bad base: a coarse one, or a lazy one too far below. Their sum is then infinite,
   // which NaN values never make it.
-  BARACUDA_D bool astray() const {
+  BARACUDA_D bool lost_base() const {
     bool found = false;
     each_half([&](int m, int half) { found |= sum[m][half] == numeric<float>::infinity(); });
     return found;
   }
-  BARACUDA_D bool odd_sums() const {
+  BARACUDA_D bool nonfinite_sums() const {
     bool found = false;
     each_half([&](int m, int half) { found |= !(sum[m][half] < numeric<float>::infinity()); });
     return found;
   }
-  BARACUDA_D bool odd_outputs() const {  // also where infinite outputs cancel: an addition is cheaper than a test
+  BARACUDA_D bool nonfinite_outputs() const {  // also where infinite outputs cancel: an addition is cheaper than a test
     bool found = false;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
@@ -240,15 +245,15 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
   // The same, but the base of a row is that of the first scores it sees, and no maximum is taken of later ones: the
   // base stays until weights exceed `headroom`, which their sums show (`shrink`). Beyond 2^127 weights become infinite
-  // and stay so (`astray`). This saves the maximum, a sixth of a tile's instructions
+  // and stay so (`lost_base`). This saves the maximum, a sixth of a tile's instructions
   // (docs/design/attention-forward.md).
   template <Scores KIND = Scores::plain> BARACUDA_D void weigh_lazily(float c) {
     moved = false;
-    if (!settled) {
-      raise<KIND>(c, looked);
+    if (!has_bases) {
+      raise<KIND>(c, has_scores);
       bool none = false;
       each_half([&](int m, int half) { none |= limit[m][half] == -numeric<float>::infinity(); });
-      looked = true, settled = !__any_sync(all_lanes, none);
+      has_scores = true, has_bases = !__any_sync(all_lanes, none);
     }
     float part[MT][2];
     each_half([&](int m, int half) { part[m][half] = power<KIND>(m, half, c); });
@@ -304,7 +309,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   template <class Terms> BARACUDA_D void weigh_capped(const Terms& terms) {
     const auto& near = terms.p.near;
     const auto& far = terms.p.far;
-    if (settled && terms.sink == -numeric<float>::infinity()) {  // with a sink, a base need not be that of a key
+    if (has_bases && terms.sink == -numeric<float>::infinity()) {  // with a sink, a base need not be that of a key
       moved = false;
       float part[MT][2], squares[4] = {};
       each([&](float x, int r, int c) {
@@ -373,7 +378,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         base[m][half] = next;
         limit[m][half] = most + slack * math::fast_rcp(c);
         float& total = sum[m][half];
-        // see astray()
+        // see lost_base()
         const bool lost = !EXACT && (total == numeric<float>::infinity() || math::abs(next) >= coarse<float>);
         total = lost ? numeric<float>::infinity() : total * factor[m][half];
       }
@@ -405,55 +410,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 
   // acc += weights times the infinite and NaN values of a tile, key by key: keys that seen(r, key) denies row r of the
   // warp add nothing; keys from `left` on are zeros. Layout::at(row, piece) is the offset of a tile's piece.
-  template <class Layout, class Seen> BARACUDA_D void add_odd(const T* values, int left, const Seen& is_seen) {
-    add_odd_of([&](int j, int n, int e) { return values[Layout::at(j, n) + lane_id() % 4 * 2 + e]; }, left, is_seen);
+  template <class Layout, class Seen> BARACUDA_D void add_nonfinite(const T* values, int left, const Seen& is_seen) {
+    add_nonfinite_of([&](int j, int n, int e) { return values[Layout::at(j, n) + lane_id() % 4 * 2 + e]; }, left, is_seen);
   }
   // value(j, n, e): column e of the lane, of piece n, of the tile's row j.
-  template <class Value, class Seen> BARACUDA_D void add_odd_of(const Value& value, int left, const Seen& is_seen) {
-    u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // bits of the keys whose weight is not 0
-#pragma unroll
-    for (int m = 0; m < MT; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; ++n) {
-          const u32 pair = weights[m][n / 2][n % 2 * 2 + half];
-          weighty[m][half][n / 8] |= static_cast<u64>((pair & 0xffffu ? 1 : 0) | (pair >> 16 ? 2 : 0))
-                                     << (n % 8 * 8 + lane_id() % 4 * 2);
-        }
-#pragma unroll
-        for (u64& bits : weighty[m][half]) {
-          bits |= __shfl_xor_sync(all_lanes, bits, 1);
-          bits |= __shfl_xor_sync(all_lanes, bits, 2);
-        }
-      }
-    }
-#pragma unroll 1
-    for (int j = 0; j < (RUNS ? KEYS : min(left, KEYS)); ++j) {
-      const int key = RUNS ? tile::Runs<KEYS>::row(j) : j;
-      // the factor of an infinite value: 1, NaN for a weight of 0, or 0 (adds nothing) where it is masked
-      float due[MT][2];
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const u64 bits = KEYS > 64 && j >= 64 ? weighty[m][half][(KEYS - 1) / 64] : weighty[m][half][0];
-          const bool seen = is_seen(16 * m + lane_id() / 4 + 8 * half, key);
-          due[m][half] = !seen ? 0.0f : bits >> j % 64 & 1 ? 1.0f : numeric<float>::nan();
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < D / 8; ++n) {  // without branches, which compile ten times slower
-        const float x[2] = {to_acc(value(j, n, 0)), to_acc(value(j, n, 1))};
-#pragma unroll
-        for (int m = 0; m < MT; ++m) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            acc[m][n][e] += math::isfinite(x[e % 2]) || due[m][e / 2] == 0.0f ? 0.0f : x[e % 2] * due[m][e / 2];
-          }
-        }
-      }
-    }
+  template <class Value, class Seen> BARACUDA_D void add_nonfinite_of(const Value& value, int left, const Seen& is_seen) {
+    add_nonfinite_values<D, MT, KEYS, RUNS>(acc, weights, value, left, is_seen);
   }
 
   // Writes the outputs, divided by the sums and times `again`, to the warp's rows of a tile, from `row` on; and the

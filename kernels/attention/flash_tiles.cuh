@@ -10,25 +10,25 @@ namespace attention {
 // sign bit where the exponent is all ones, that is, where the element is infinite or NaN.
 template <class T> constexpr u32 exponent_pair = is_same<T, f16> ? 0x7c007c00u : 0x7f807f80u;
 template <class T> constexpr u32 exponent_step = is_same<T, f16> ? 0x04000400u : 0x00800080u;
-template <class T> BARACUDA_D u32 odd_signs(u32 pair) {  // 0x8000 in each half that is not finite
+template <class T> BARACUDA_D u32 nonfinite_signs(u32 pair) {  // 0x8000 in each half that is not finite
   return ((pair & exponent_pair<T>) + exponent_step<T>) & 0x80008000u;
 }
 
 // Whether a tile holds an infinite or NaN element; called by all THREADS of the block, which all get the answer.
-template <int WORDS, int THREADS, class T> BARACUDA_D bool has_odd(const T* tile) {
+template <int WORDS, int THREADS, class T> BARACUDA_D bool has_nonfinite(const T* tile) {
   const uint4* const words = reinterpret_cast<const uint4*>(tile);
   u32 found = 0;
 #pragma unroll 4
   for (int n = threadIdx.x; n < WORDS / 4; n += THREADS) {
     const uint4 x = words[n];
-    found |= odd_signs<T>(x.x) | odd_signs<T>(x.y) | odd_signs<T>(x.z) | odd_signs<T>(x.w);
+    found |= nonfinite_signs<T>(x.x) | nonfinite_signs<T>(x.y) | nonfinite_signs<T>(x.z) | nonfinite_signs<T>(x.w);
   }
   return __syncthreads_or(found != 0);
 }
-template <int WORDS, int THREADS, class T> BARACUDA_D void clear_odd(T* tile) {
+template <int WORDS, int THREADS, class T> BARACUDA_D void clear_nonfinite(T* tile) {
   u32* const words = reinterpret_cast<u32*>(tile);
 #pragma unroll 1
-  for (int n = threadIdx.x; n < WORDS; n += THREADS) words[n] &= ~((odd_signs<T>(words[n]) >> 15) * 0xffffu);
+  for (int n = threadIdx.x; n < WORDS; n += THREADS) words[n] &= ~((nonfinite_signs<T>(words[n]) >> 15) * 0xffffu);
 }
 
 // s += q kᵀ; the tiles stand `query_at` and `key_at` bytes behind those of the readers.
@@ -93,6 +93,58 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
       for (int m = 0; m < MT; ++m) {
         mma_m16n8k16<T>(acc[m][n], weights[m][j / 16], {y[0], y[1]});
         mma_m16n8k16<T>(acc[m][n + 1], weights[m][j / 16], {y[2], y[3]});
+      }
+    }
+  }
+}
+
+// acc += weights times the infinite and NaN values of a tile, key by key: keys that is_seen(row, key) denies a row of
+// the warp add nothing; keys from `left` on are zeros. value(j, n, e): column e of the lane, of piece n, of the tile's
+// row j.
+template <int D, int MT, int KEYS, bool RUNS, class Value, class Seen>
+BARACUDA_D void add_nonfinite_values(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4], const Value& value, int left,
+                               const Seen& is_seen) {
+  u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // bits of the keys whose weight is not 0
+#pragma unroll
+  for (int m = 0; m < MT; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n) {
+        const u32 pair = weights[m][n / 2][n % 2 * 2 + half];
+        weighty[m][half][n / 8] |= static_cast<u64>((pair & 0xffffu ? 1 : 0) | (pair >> 16 ? 2 : 0))
+                                   << (n % 8 * 8 + lane_id() % 4 * 2);
+      }
+#pragma unroll
+      for (u64& bits : weighty[m][half]) {
+        bits |= __shfl_xor_sync(all_lanes, bits, 1);
+        bits |= __shfl_xor_sync(all_lanes, bits, 2);
+      }
+    }
+  }
+#pragma unroll 1
+  for (int j = 0; j < (RUNS ? KEYS : min(left, KEYS)); ++j) {
+    const int key = RUNS ? tile::Runs<KEYS>::row(j) : j;
+    // the factor of an infinite value: 1, NaN for a weight of 0, or 0 (adds nothing) where it is masked
+    float due[MT][2];
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const u64 bits = KEYS > 64 && j >= 64 ? weighty[m][half][(KEYS - 1) / 64] : weighty[m][half][0];
+        const bool seen = is_seen(16 * m + lane_id() / 4 + 8 * half, key);
+        due[m][half] = !seen ? 0.0f : bits >> j % 64 & 1 ? 1.0f : numeric<float>::nan();
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {  // without branches, which compile ten times slower
+      const float x[2] = {to_acc(value(j, n, 0)), to_acc(value(j, n, 1))};
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          acc[m][n][e] += math::isfinite(x[e % 2]) || due[m][e / 2] == 0.0f ? 0.0f : x[e % 2] * due[m][e / 2];
+        }
       }
     }
   }

@@ -24,7 +24,7 @@ BARACUDA_D i64 read_table(const P& p, int which, const void* table, i64 j, i64 i
 }
 
 // The pages of one sequence. I is i32 where tables have less than 2^31 words of 4 bytes.
-template <class I> struct PagesIn {  // from the sequence's first slot on
+template <class I> struct PagesIn {
   const void* table;  // from the sequence's first slot on
   I stride;           // from slot to slot, in elements
   i64 count;          // slots that may be read, at least 0

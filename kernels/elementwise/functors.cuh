@@ -10,7 +10,8 @@
 namespace baracuda {
 
 template <class A> BARACUDA_D A negate(A x) {
-  if constexpr (is_same<A, i32>) return static_cast<i32>(0u - static_cast<u32>(x));  // the lowest integer stays itself
+  // the lowest integer is its own negative
+  if constexpr (is_same<A, i32>) return static_cast<i32>(0u - static_cast<u32>(x));
   else if constexpr (is_same<A, i64>) return static_cast<i64>(0ull - static_cast<u64>(x));
   else return -x;
 }
@@ -26,7 +27,7 @@ template <class A> BARACUDA_D A times(A x, A y) {
   else return x * y;
 }
 
-// SIMPLE(Name, float, half): the formula in A = float or double, and in float for 16-bit floats.
+// BARACUDA_UNARY2(Name, wide, narrow): the formula in A = float or double, and in float for 16-bit floats.
 #define BARACUDA_UNARY2(Name, wide, narrow)                                \
   template <class T> struct Name {                                         \
     using A = compute_t<T>;                                                \

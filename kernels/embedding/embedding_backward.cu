@@ -153,7 +153,7 @@ BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
     if (warp == 0) {
       for (i32 i = lane; i - lane < total; i += warp_size) {
         const bool some = i < total;
-        const i32 r = some ? list_row[i] : -1 - lane;
+        const i32 r = some ? list_row[i] : -1 - lane;  // an idle lane matches no other
         const u32 same = __match_any_sync(full_warp, r);
         const i32 rank = __popc(same & ((1u << lane) - 1u));
         const i32 base = some ? next[r] : 0;

@@ -348,7 +348,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
         block_reduce<Sum, THREADS>(static_cast<u64>(memory.first.high[threadIdx.x]) << 32 | memory.first.low[threadIdx.x]);
     const Range<K> all{0, 0, 0, valid, 0, 0};
 #pragma unroll 1
-    for (int by_mass = 0; by_mass < 2; ++by_mass) {  // top-k, then top-p of what it kept
+    for (int by_mass = 0; by_mass < 2; ++by_mass) {  // top-k, then top-p of what top-k kept
       if (by_mass ? !row.masses : !(k > 0 && k < valid)) continue;
       const u64 goal = by_mass ? nucleus_goal(nucleus, total) : static_cast<u64>(k);
       const Range<K> cut = row.refine(row.cross(memory.first, all, by_mass, goal), bottom, by_mass, goal);

@@ -4,34 +4,60 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from baracuda_py.backends import cublas
-from baracuda_py.backends.cublas import Gemm
+from baracuda_py.backends import library
+from baracuda_py.backends.cublas import CUBLAS_LT, Gemm
 from baracuda_py.jit import launch
 
-KINDS = ("MatrixLayout", "MatmulDesc", "MatmulPreference")
-ATTRIBUTE = {  # number -> (name, C type), read from cublasLt.h
-    "MatrixLayout": {5: ("batch", ctypes.c_int32), 6: ("batch_stride", ctypes.c_int64)},
-    "MatmulDesc": {2: ("pointer_mode", ctypes.c_int32), 3: ("op_a", ctypes.c_int32), 4: ("op_b", ctypes.c_int32)},
-    "MatmulPreference": {
-        1: ("workspace", ctypes.c_uint64),
-        3: ("reduction", ctypes.c_uint32),
-        5: ("align_a", ctypes.c_uint32),
-        6: ("align_b", ctypes.c_uint32),
-        7: ("align_c", ctypes.c_uint32),
-        8: ("align_d", ctypes.c_uint32),
+KINDS = ("matrix_layout", "matmul_desc", "matmul_preference")
+ATTRIBUTE = {  # number -> (name, dtype), read from cublasLt.h
+    "matrix_layout": {5: ("batch", np.int32), 6: ("batch_stride", np.int64)},
+    "matmul_desc": {2: ("pointer_mode", np.int32), 3: ("op_a", np.int32), 4: ("op_b", np.int32)},
+    "matmul_preference": {
+        1: ("workspace", np.uint64),
+        3: ("reduction", np.uint32),
+        5: ("align_a", np.uint32),
+        6: ("align_b", np.uint32),
+        7: ("align_c", np.uint32),
+        8: ("align_d", np.uint32),
     },
 }
 ARGUMENTS = ("handle", "op", "alpha", "a", "a_layout", "b", "b_layout", "beta", "c", "c_layout", "d", "d_layout",
              "algo", "workspace", "nbytes", "stream")  # fmt: skip
 
 
+class FakeError(Exception):
+    """As the bindings raise where a status is not 0."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+def check(status: int) -> None:
+    if status:
+        raise FakeError(status)
+
+
 class FakeCublas:
-    """Records descriptors, attributes and calls; answers the heuristic with `offers` (workspace bytes of each)."""
+    """The bindings, recording descriptors, attributes and calls; the heuristic offers `offers` (workspace bytes)."""
+
+    MatrixLayoutAttribute = IntEnum("MatrixLayoutAttribute", {"BATCH_COUNT": 5, "STRIDED_BATCH_OFFSET": 6})
+    MatmulDescAttribute = IntEnum("MatmulDescAttribute", {"POINTER_MODE": 2, "TRANSA": 3, "TRANSB": 4})
+    MatmulPreferenceAttribute = IntEnum(
+        "MatmulPreferenceAttribute",
+        {"MAX_WORKSPACE_BYTES": 1, "REDUCTION_SCHEME_MASK": 3}
+        | {f"MIN_ALIGNMENT_{place}_BYTES": 5 + i for i, place in enumerate("ABCD")},
+    )
+    cuBLASLtError = FakeError
+    matmul_heuristic_result_dtype = np.dtype(
+        [("algo", [("data_", "<u8", (8,))]), ("workspace_size", "<u8"), ("state", "<i4"), ("waves_count", "<f4"),
+         ("reserved", "<i4", (4,))])  # fmt: skip
 
     def __init__(self) -> None:
         self.numbers = itertools.count(0x1000)
@@ -43,53 +69,57 @@ class FakeCublas:
         self.waves = [1.0] * 8
         self.heuristic_status = self.matmul_status = 0
         for kind in KINDS:
-            setattr(self, f"cublasLt{kind}Create", self._creator(kind))
-            setattr(self, f"cublasLt{kind}SetAttribute", self._setter(kind))
-            setattr(self, f"cublasLt{kind}Destroy", lambda pointer: int(self.live.pop(pointer.value) is None))
+            setattr(self, f"{kind}_create", self._creator(kind))
+            setattr(self, f"{kind}_set_attribute", self._setter(kind))
+            setattr(self, f"{kind}_destroy", lambda pointer: check(self.live.pop(pointer) is None))
+            setattr(self, f"get_{kind}_attribute_dtype", lambda attribute, kind=kind: ATTRIBUTE[kind][attribute][1])
 
     def _creator(self, kind: str) -> Any:
-        def create(out: Any, *args: int) -> int:
-            out._obj.value = next(self.numbers)
-            self.live[out._obj.value] = {"kind": kind, "args": args}
-            return 0
+        def create(*args: int) -> int:
+            pointer = next(self.numbers)
+            self.live[pointer] = {"kind": kind, "args": args}
+            return pointer
 
         return create
 
     def _setter(self, kind: str) -> Any:
-        def set_attribute(pointer: Any, attribute: int, value: Any, size: int) -> int:
-            name, ctype = ATTRIBUTE[kind][attribute]
-            assert type(value._obj) is ctype and size == ctypes.sizeof(ctype)
-            self.live[pointer.value][name] = value._obj.value
-            return 0
+        def set_attribute(pointer: int, attribute: int, at: int, size: int) -> None:
+            name, dtype = ATTRIBUTE[kind][attribute]
+            assert size == np.dtype(dtype).itemsize
+            self.live[pointer][name] = int(np.frombuffer(ctypes.string_at(at, size), dtype)[0])
 
         return set_attribute
 
-    def cublasLtCreate(self, out: Any) -> int:
-        out._obj.value = next(self.numbers)
-        self.handles.append(out._obj.value)
-        return 0
+    def create(self) -> int:
+        self.handles.append(next(self.numbers))
+        return self.handles[-1]
 
-    def cublasLtGetStatusName(self, status: int) -> bytes:
-        return {13: b"CUBLAS_STATUS_EXECUTION_FAILED", 15: b"CUBLAS_STATUS_NOT_SUPPORTED"}.get(status, b"CUBLAS_?")
+    def get_status_name(self, status: int) -> str:
+        return {7: "CUBLAS_STATUS_INVALID_VALUE", 13: "CUBLAS_STATUS_EXECUTION_FAILED",
+                15: "CUBLAS_STATUS_NOT_SUPPORTED"}.get(status, "CUBLAS_?")  # fmt: skip
 
-    def cublasLtMatmulAlgoGetHeuristic(self, *args: Any) -> int:
+    def matmul_algo_get_heuristic(self, *args: Any) -> None:
         *_, preference, count, results, found = args
-        self.preference = dict(self.live[preference.value])
+        self.preference = dict(self.live[preference])
+        check(self.heuristic_status)
         offers = self.offers[:count]
-        for i, workspace in enumerate(offers):
-            result = results._obj[i]
-            result.workspace_size, result.state, result.waves = workspace, self.states[i], self.waves[i]
-            result.algo[0] = 100 + i
-        found._obj.value = len(offers)
-        return self.heuristic_status
+        dtype = self.matmul_heuristic_result_dtype
+        room = (ctypes.c_char * (count * dtype.itemsize)).from_address(results)
+        for i, (result, workspace) in enumerate(zip(np.frombuffer(room, dtype), offers, strict=False)):
+            result["workspace_size"], result["state"], result["waves_count"] = workspace, self.states[i], self.waves[i]
+            result["algo"]["data_"][0] = 100 + i
+        ctypes.c_int.from_address(found).value = len(offers)
 
-    def cublasLtMatmul(self, *args: Any) -> int:
+    def matmul(self, *args: Any) -> None:
         call = SimpleNamespace(**dict(zip(ARGUMENTS, args, strict=True)))
         for name in ("op", "a_layout", "b_layout", "c_layout", "d_layout"):
-            setattr(call, name, dict(self.live[getattr(call, name).value]))
-        call.algo = ctypes.c_uint64.from_address(call.algo.value).value
+            setattr(call, name, dict(self.live[getattr(call, name)]))
+        call.algo = ctypes.c_uint64.from_address(call.algo).value
+        if not call.op["pointer_mode"]:
+            ctype = ctypes.c_double if call.op["args"][1] == 1 else ctypes.c_float
+            call.alpha, call.beta = (ctype.from_address(at).value for at in (call.alpha, call.beta))
         self.calls.append(call)
-        return self.matmul_status
+        check(self.matmul_status)
 
 
 class FakeRuntime:
@@ -109,9 +139,10 @@ class FakeRuntime:
 
 def install(lib: FakeCublas, patch: pytest.MonkeyPatch) -> FakeRuntime:
     runtime = FakeRuntime()
-    patch.setattr(cublas, "_cublas", lambda: lib)
-    patch.setattr(cublas, "_free_handles", {})
-    patch.setattr(cublas, "_leases", cublas._Leases())
+    patch.setitem(CUBLAS_LT.__dict__, "bindings", lib)
+    patch.setitem(CUBLAS_LT.__dict__, "error", FakeError)
+    patch.setattr(CUBLAS_LT, "_free", {})
+    patch.setattr(CUBLAS_LT, "_leases", library._Leases())
     patch.setattr(launch, "_fake", runtime)
     return runtime
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_cublas import FakeCublas, install, run
 
-from baracuda_py.backends import _library, cublas
+from baracuda_py.backends import cublas, library
 from baracuda_py.backends.cublas import GemmProblem, Matrix, candidates, prepare
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import DeviceMismatchError, InvalidProblemError, UnsupportedError, WorkspaceTooSmallError
@@ -45,18 +45,18 @@ def test_descriptors_and_call(lib: FakeCublas, trans_d: bool) -> None:
     gemm = prepare(problem, DEVICE)
     run(gemm, a=1, b=2, c=3, d=4, alpha=0.5, beta=0.25)
     (call,) = lib.calls
-    a = {"kind": "MatrixLayout", "args": (2, 5, 2, 6), "batch": 4, "batch_stride": 20}
-    b = {"kind": "MatrixLayout", "args": (14, 5, 3, 7), "batch": 4, "batch_stride": 0}
+    a = {"kind": "matrix_layout", "args": (2, 5, 2, 6), "batch": 4, "batch_stride": 20}
+    b = {"kind": "matrix_layout", "args": (14, 5, 3, 7), "batch": 4, "batch_stride": 0}
     inner, outer = (2, 3) if trans_d else (3, 2)
-    assert call.c_layout == {"kind": "MatrixLayout", "args": (0, inner, outer, 9), "batch": 4, "batch_stride": 30}
-    assert call.d_layout == {"kind": "MatrixLayout", "args": (0, inner, outer, 10), "batch": 4, "batch_stride": 40}
+    assert call.c_layout == {"kind": "matrix_layout", "args": (0, inner, outer, 9), "batch": 4, "batch_stride": 30}
+    assert call.d_layout == {"kind": "matrix_layout", "args": (0, inner, outer, 10), "batch": 4, "batch_stride": 40}
     assert (call.a, call.a_layout, call.b, call.b_layout) == ((1, a, 2, b) if trans_d else (2, b, 1, a))
     ops = {"op_a": 1, "op_b": 0}  # row-major A under a column-major D is transposed; so is B, stored by columns, else
-    assert call.op == {"kind": "MatmulDesc", "args": (77, 0), "pointer_mode": 0} | ops
+    assert call.op == {"kind": "matmul_desc", "args": (77, 0), "pointer_mode": 0} | ops
     align = {"align_a": 2, "align_b": 4} if trans_d else {"align_a": 4, "align_b": 2}
-    want = {"kind": "MatmulPreference", "args": (), "workspace": 1 << 20, "reduction": 2, "align_c": 8, "align_d": 16}
+    want = {"kind": "matmul_preference", "args": (), "workspace": 1 << 20, "reduction": 2, "align_c": 8, "align_d": 16}
     assert lib.preference == want | align
-    assert (call.alpha._obj.value, call.beta._obj.value, type(call.alpha._obj)) == (0.5, 0.25, ctypes.c_float)
+    assert (call.alpha, call.beta) == (0.5, 0.25)
     assert (call.c, call.d, call.workspace, call.nbytes, call.stream, call.algo) == (3, 4, 4 << 12, 4096, 5, 100)
 
 
@@ -70,8 +70,8 @@ def test_compute_types_and_scalars(lib: FakeCublas, compute: str, number: int, s
     host, device = lib.calls
     assert host.op["args"] == device.op["args"] == (number, scale)
     assert (host.op["pointer_mode"], device.op["pointer_mode"]) == (0, 1)
-    assert type(host.alpha._obj) is ctype and host.alpha._obj.value == ctype(0.1).value
-    assert (device.alpha.value, device.beta.value) == (0x500, 0x504)
+    assert host.alpha == ctype(0.1).value
+    assert (device.alpha, device.beta) == (0x500, 0x504)
 
 
 def test_c_is_d_where_there_is_none(lib: FakeCublas) -> None:
@@ -135,7 +135,7 @@ def test_one_handle_a_thread_and_device_made_with_the_device_current(lib: FakeCu
     for thread in threads:
         thread.join()
     assert len(lib.handles) == 4
-    assert len({call.handle.value for call in lib.calls}) == 3
+    assert len({call.handle for call in lib.calls}) == 3
     late = threading.Thread(target=run, args=(gemm,))
     late.start()
     late.join()
@@ -160,7 +160,7 @@ def test_a_forked_child_takes_no_handle_of_its_parent(lib: FakeCublas) -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     run(gemm)
-    assert lib.calls[-1].handle.value == lib.handles[0]
+    assert lib.calls[-1].handle == lib.handles[0]
 
 
 # --- the choice
@@ -208,7 +208,7 @@ def test_no_algorithm_is_unsupported(lib: FakeCublas, status: int, offers: list[
 def test_statuses_are_typed_errors(lib: FakeCublas) -> None:
     gemm = prepare(square(), DEVICE)
     lib.matmul_status = 13
-    with pytest.raises(_library.LibraryError, match="cublasLtMatmul failed: CUBLAS_STATUS_EXECUTION_FAILED") as info:
+    with pytest.raises(library.LibraryError, match="cublasLtMatmul failed: CUBLAS_STATUS_EXECUTION_FAILED") as info:
         run(gemm)
     assert info.value.status == "CUBLAS_STATUS_EXECUTION_FAILED"
     lib.matmul_status = 15
@@ -254,12 +254,12 @@ def test_invalid(change: dict[str, Any], message: str) -> None:
 
 @pytest.fixture
 def fresh_search() -> Iterator[None]:
-    _library._find.cache_clear()
+    library._search.cache_clear()
     yield
-    _library._find.cache_clear()
+    library._search.cache_clear()
 
 
-def _located(monkeypatch: pytest.MonkeyPatch, path: str | Exception, major: int | None) -> None:
+def _located(monkeypatch: pytest.MonkeyPatch, path: str | Exception, major: int | None, bindings: bool = True) -> None:
     pathfinder = pytest.importorskip("cuda.pathfinder")
 
     def find(name: str) -> SimpleNamespace:
@@ -268,7 +268,8 @@ def _located(monkeypatch: pytest.MonkeyPatch, path: str | Exception, major: int 
         return SimpleNamespace(abs_path=path)
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", find)
-    monkeypatch.setattr(_library, "cupy_major", lambda: major)
+    monkeypatch.setattr(library, "cupy_major", lambda: major)
+    monkeypatch.setattr(library, "_is_installed", lambda package: bindings)
 
 
 @pytest.mark.parametrize(
@@ -291,32 +292,14 @@ def test_availability(monkeypatch: pytest.MonkeyPatch, path: Any, major: int | N
     assert bool(cublas.unavailable_reason()) == bool(reason)
     if reason:
         with pytest.raises(UnsupportedError, match=reason):
-            _library.load("cublasLt", {})
+            _ = cublas.CUBLAS_LT.bindings
+        with pytest.raises(UnsupportedError, match=reason):
+            prepare(square(), DEVICE)
 
 
-def test_the_real_library_takes_every_attribute() -> None:
-    """Descriptors are host memory: numbers, sizes and types are checked by the library, with no GPU."""
-    if not cublas.available():
-        pytest.skip(f"not checked: {cublas.unavailable_reason()} Then: pytest {__file__}")
-    real = cublas._cublas()
-    problem = GemmProblem(m=3, n=5, k=7, batch=2, a=Matrix("float16", False, 8, 24), b=Matrix("bfloat16", True, 9),
-                          d=Matrix("float64", False, 6, 18), compute="float64", device_scalars=True)  # fmt: skip
-    op, layouts, preference = cublas._describe_to(real, problem)
-
-    def read(descriptor: Any, attribute: int, ctype: Any) -> int:
-        value, written = ctype(), ctypes.c_size_t()
-        get = getattr(real, f"cublasLt{descriptor._kind}GetAttribute")
-        size = ctypes.c_size_t(ctypes.sizeof(value))
-        assert get(descriptor.pointer, attribute, ctypes.byref(value), size, ctypes.byref(written)) == 0
-        return int(value.value)
-
-    layout = [(0, ctypes.c_uint32), (2, ctypes.c_uint64), (3, ctypes.c_uint64), (4, ctypes.c_int64)]
-    layout += [(5, ctypes.c_int32), (6, ctypes.c_int64)]
-    assert [read(layouts["a"], *key) for key in layout] == [2, 7, 3, 8, 2, 24]
-    assert [read(layouts["b"], *key) for key in layout] == [14, 7, 5, 9, 2, 0]
-    assert [read(layouts["d"], *key) for key in layout] == [1, 5, 3, 6, 2, 18]
-    assert [read(op, i, ctypes.c_int32) for i in range(5)] == [70, 1, 1, 1, 0]
-    assert [read(preference, i, ctypes.c_uint32) for i in (3, 5, 6, 7, 8)] == [2, 16, 16, 16, 16]
-    assert read(preference, 1, ctypes.c_uint64) == 32 << 20
-    assert cublas._status_name(real, 15) == "CUBLAS_STATUS_NOT_SUPPORTED"
-    assert ctypes.sizeof(cublas._Heuristic) == 96
+@pytest.mark.usefixtures("fresh_search")
+def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    _located(monkeypatch, RuntimeError("the library is not asked for"), 12, bindings=False)
+    reason = r'nvmath-python, through which cublasLt is called, was not found; .*pip install ".*\[cu12\]"'
+    with pytest.raises(UnsupportedError, match=reason):
+        prepare(square(), DEVICE)

@@ -32,6 +32,29 @@ def device() -> Device:
     return resolve_device("cuda:0")
 
 
+def test_the_real_library_takes_every_attribute(device: Device) -> None:
+    """Numbers, sizes and types of what it is told, read back."""
+    real = cublas.CUBLAS_LT.bindings
+    problem = GemmProblem(m=3, n=5, k=7, batch=2, a=Matrix("float16", False, 8, 24), b=Matrix("bfloat16", True, 9),
+                          d=Matrix("float64", False, 6, 18), compute="float64", device_scalars=True)  # fmt: skip
+    op, layouts, preference = cublas._describe_to(real, problem)
+
+    def read(descriptor: Any, attribute: int, dtype: Any) -> int:
+        value, written = np.zeros(1, dtype), np.zeros(1, np.uint64)
+        get = getattr(real, f"{descriptor._kind}_get_attribute")
+        get(descriptor.pointer, attribute, value.ctypes.data, value.nbytes, written.ctypes.data)
+        return int(value[0])
+
+    layout = [(0, np.uint32), (2, np.uint64), (3, np.uint64), (4, np.int64), (5, np.int32), (6, np.int64)]
+    assert [read(layouts["a"], *key) for key in layout] == [2, 7, 3, 8, 2, 24]
+    assert [read(layouts["b"], *key) for key in layout] == [14, 7, 5, 9, 2, 0]
+    assert [read(layouts["d"], *key) for key in layout] == [1, 5, 3, 6, 2, 18]
+    assert [read(op, i, np.int32) for i in range(5)] == [70, 1, 1, 1, 0]
+    assert [read(preference, i, np.uint32) for i in (3, 5, 6, 7, 8)] == [2, 16, 16, 16, 16]
+    assert read(preference, 1, np.uint64) == 32 << 20
+    assert real.get_status_name(15) == "CUBLAS_STATUS_NOT_SUPPORTED"
+
+
 class Tensor:
     """A strided view in device memory, `shift` elements off its allocation; NaN fills what the view leaves out."""
 

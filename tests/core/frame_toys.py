@@ -17,7 +17,6 @@ from baracuda_py.core import (
     Geometry,
     Guarantee,
     Kernel,
-    OpCategory,
     Params,
     Plan,
     Problem,
@@ -92,7 +91,6 @@ _KERNELS = (
 
 
 class AxpyPlan(Plan):
-    category = OpCategory.ELEMENTWISE
     descriptor = AxpyDescriptor
     args = AxpyArgs
     reference = staticmethod(axpy)
@@ -148,7 +146,6 @@ def _update(p: Problem) -> Geometry | str:
 
 
 class UpdatePlan(Plan):
-    category = OpCategory.OPTIMIZER
     descriptor = UpdateDescriptor
     args = UpdateArgs
     reference = staticmethod(update)

@@ -11,9 +11,10 @@ import pytest
 from frame_toys import AxpyDescriptor, AxpyPlan
 from test_runner import H, array, call, plan
 
-from baracuda_py.core import PlanPreference, hotpath, memo
-from baracuda_py.core import direct as direct_module
-from baracuda_py.core import runner as runner_module
+from baracuda_py.backends.cuda import direct as direct_module
+from baracuda_py.backends.cuda import hotpath
+from baracuda_py.backends.cuda import runner as runner_module
+from baracuda_py.core import PlanPreference, memo
 from baracuda_py.core.functional import functional
 from baracuda_py.testing import pointer_view, recording
 
@@ -65,7 +66,7 @@ def test_entries_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_launches_of_the_direct_path() -> None:
     class Made(direct_module.Direct):
         def __init__(self, chosen: Any) -> None:
-            self.plan, self.package, self.prepared = chosen, "cupy", {}
+            self.runner, self.package, self.prepared = chosen.runner, "cupy", {}
 
     chosen, y, memory = plan(2, 4), array(2, 4), array(2 * 5000)
     known = Made(chosen)

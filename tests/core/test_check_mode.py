@@ -13,13 +13,13 @@ import pytest
 from frame_toys import AxpyArgs, AxpyDescriptor, AxpyPlan
 from test_runner import array, call, plan, ref
 
-from baracuda_py.core import PlanPreference, registry
+from baracuda_py.backends.cuda import runner as runner_module
+from baracuda_py.core import PlanPreference
 from baracuda_py.core import device as device_module
-from baracuda_py.core import runner as runner_module
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.functional import functional
-from baracuda_py.core.plan import Plan
+from baracuda_py.core.plan import PLANS, Plan
 from baracuda_py.jit import launch
 from baracuda_py.testing import pointer_view, recording
 from baracuda_py.testing.recording import _RECORDER
@@ -33,7 +33,7 @@ class CheckedPlan(AxpyPlan):
         return "x is negative" if (np.asarray(arrays["x"]) < 0).any() else None
 
 
-registry._PLANS.pop("CheckedPlan")
+PLANS.pop("CheckedPlan")
 CheckedPlan.op = "test.checked"
 
 
@@ -162,7 +162,7 @@ def test_a_functional_entry_on_the_direct_path(real: None, monkeypatch: pytest.M
         learned += 1
         original(self, arrays)
 
-    from baracuda_py.core.direct import Direct
+    from baracuda_py.backends.cuda.direct import Direct
 
     original = Direct.learn
     monkeypatch.setattr(Direct, "learn", learn)

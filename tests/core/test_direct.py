@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import direct, hotpath
+from baracuda_py.backends.cuda import direct, hotpath
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.registry import plans
 

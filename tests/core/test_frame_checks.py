@@ -12,9 +12,11 @@ import pytest
 from frame_toys import AxpyPlan, UpdatePlan, axpy, update
 
 from baracuda_py.backends import numpy as backend
-from baracuda_py.core import dispatch, registry
+from baracuda_py.core import dispatch
+from baracuda_py.core import plan as plan_module
 from baracuda_py.core.errors import UnsupportedError
-from baracuda_py.core.plan import Plan, Vjp
+from baracuda_py.core.plan import Plan
+from baracuda_py.core.spec import Vjp
 from baracuda_py.core.variant import Geometry, LibraryStep, Variant
 from baracuda_py.jit import launch
 from baracuda_py.testing import CHECKS, exercise, launches
@@ -33,7 +35,7 @@ def variant_of(plan: type[Plan], **facts: Any) -> type[Plan]:
     """A changed plan, unregistered."""
     made = type(plan.__name__, (plan,), {**facts, "op": ""})
     made.op = plan.op
-    registry._PLANS.pop(plan.__name__, None)
+    plan_module.PLANS.pop(plan.__name__, None)
     return made
 
 

@@ -17,7 +17,6 @@ from baracuda_py.core import (
     Array,
     Descriptor,
     ElementKind,
-    OpCategory,
     Plan,
     PlanPreference,
     TensorRef,
@@ -61,7 +60,6 @@ def mix(desc: Any, *, x: Any, i: Any, w: Any, wanted: set[str]) -> Mapping[str, 
 
 
 class MixPlan(Plan):
-    category = OpCategory.ELEMENTWISE
     descriptor = MixDescriptor
     args = MixArgs
     reference = staticmethod(mix)

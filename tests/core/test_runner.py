@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from frame_toys import AXPY, UPDATE, AxpyArgs, AxpyDescriptor, AxpyPlan, UpdateArgs, UpdateDescriptor, UpdatePlan
 
+from baracuda_py.backends.cuda.hotpath import source
 from baracuda_py.core import TensorRef
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import (
@@ -24,9 +25,8 @@ from baracuda_py.core.errors import (
     NotPreparedError,
     WorkspaceTooSmallError,
 )  # fmt: skip
-from baracuda_py.core.hotpath import source
+from baracuda_py.core.intake import stream_pointer
 from baracuda_py.core.plan import Plan
-from baracuda_py.core.runner import stream_pointer
 from baracuda_py.jit import launch
 from baracuda_py.testing import pointer_view, recording
 from baracuda_py.testing.layouts import aligned_bytes

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import intake, outputs
+from baracuda_py.backends.cuda import intake
+from baracuda_py.core import outputs
 from baracuda_py.core.functional import Entry
 from baracuda_py.interop import arrays
 from baracuda_py.jit import launch
@@ -348,7 +349,7 @@ def test_outputs_are_allocated_on_the_stream_of_their_package(monkeypatch: pytes
         def __exit__(self, *_: Any) -> None:
             entered.append("left")
 
-    monkeypatch.setattr(launch, "on_stream", lambda *where: Context("cupy", *where))
+    monkeypatch.setattr(outputs, "on_stream", lambda *where: Context("cupy", *where))
     monkeypatch.setattr(outputs.torch_rules, "on_stream", lambda *where: Context("torch", *where))
     functional = sys.modules["baracuda_py.core.functional"]
     for package in ("torch", "cupy", "jax"):

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import Descriptor, ElementKind, direct, element, extents, hotpath, intake
+from baracuda_py.backends.cuda import direct, hotpath, intake
+from baracuda_py.core import Descriptor, ElementKind, element, extents
 from baracuda_py.core.device import fake_device
 from baracuda_py.interop.torch_rules import may_be_lazy
 from baracuda_py.testing import recording
@@ -351,7 +352,7 @@ def test_the_direct_path_misses_what_must_be_refused() -> None:
             bc.RMSNormDescriptor(batch_shape=1, normalized_shape=4, element="float32"), device=H
         )
         makers = (lambda: fresh(n=4), direct.nothing, direct.nothing)
-        stand_in = SimpleNamespace(prepared=Anything(), plan=plan)
+        stand_in = SimpleNamespace(prepared=Anything(), runner=plan.runner)
         call = direct._generated(plan.args, "torch")(stand_in, makers, 0, [0])
         assert call(x, weight, None) is not direct.MISS and count == [1]
         for wrong in (torch._neg_view(weight), torch.zeros(4, requires_grad=True)):

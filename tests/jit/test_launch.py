@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
 from baracuda_py.core.device import Device
-from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, launch
+from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, compiler, launch
 
 INFO = KernelInfo(registers=24, spill_stores=0, spill_loads=0, stack=0, static_smem=1024)
 DEVICE = Device("cuda", 0, (9, 0), 227 * 1024, 132)
@@ -51,28 +51,35 @@ def cuda(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> launch.Cuda:
     Module.loaded.clear()
     Stub.attributes.clear()
 
-    def compile_unit(unit: Unit, target: str) -> Cubin:
+    def compile_all(units: Sequence[Unit], target: str) -> list[Cubin]:
+        return [compiled(unit) for unit in units]
+
+    def compiled(unit: Unit) -> Cubin:
         cache.store("k", "s", Cubin(None, b"image", {"a": INFO, "b": INFO}, 0.1, cached=False), {})
         found = Cache(cache.dir).lookup("k")
         assert found is not None and found.path is not None
         found.path.write_bytes(b"another image, put there between check and load")
         return found
 
-    monkeypatch.setattr(launch, "compile_unit", compile_unit)
+    monkeypatch.setattr(compiler, "compile_all", compile_all)
     return made
 
 
+def load(cuda: launch.Cuda, device: Device, *symbols: str, smem: int = 0) -> list[int]:
+    return cuda.load(device, [launch.Wanted(UNIT, symbol, smem) for symbol in symbols])
+
+
 def test_the_bytes_that_were_verified_are_loaded(cuda: launch.Cuda) -> None:
-    assert cuda.load(DEVICE, UNIT, "a", 0) == 11 and cuda.load(DEVICE, UNIT, "b", 0) == 12
+    assert load(cuda, DEVICE, "a") == [11] and load(cuda, DEVICE, "b") == [12]
     assert Module.loaded == [(0, b"image")], "the second kernel is in the module of the first"
-    assert cuda.load(Device("cuda", 1, (9, 0), 227 * 1024), UNIT, "a", 0) == 11
+    assert load(cuda, Device("cuda", 1, (9, 0), 227 * 1024), "a", "b") == [11, 12]
     assert Module.loaded == [(0, b"image"), (1, b"image")] and cuda._handles == {11, 12}
 
 
 def test_a_kernel_may_take_all_a_block_has(cuda: launch.Cuda) -> None:
-    cuda.load(DEVICE, UNIT, "a", 47 * 1024)
+    load(cuda, DEVICE, "a", smem=47 * 1024)
     assert not Stub.attributes
-    cuda.load(DEVICE, UNIT, "a", 47 * 1024 + 1)
+    load(cuda, DEVICE, "a", smem=47 * 1024 + 1)
     assert Stub.attributes == [(11, 8, 226 * 1024)]
 
 

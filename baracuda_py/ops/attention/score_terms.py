@@ -19,7 +19,7 @@ from ...core import Descriptor, ElementKind, choice, element, extent, flag, inte
 from ...core.element import cast, unrounded
 from ...schedules.attention.score_terms import dropout
 from ..random.philox import philox_uniform
-from .grouped_heads import GroupedHeads
+from .grouped_heads import GroupedHeads, kv_heads, score_scale
 
 ALIGNMENTS = ("top_left", "bottom_right")
 _CHUNK = 2**23  # scores the reference holds at a time
@@ -40,10 +40,10 @@ class AttentionDescriptor(GroupedHeads, Descriptor):
     key_len: int = extent()
     d_k: int = extent()
     d_v: int = extent()
-    scale: float = number(None)
+    scale: float = score_scale()
     is_causal: bool = flag(False)
     causal_alignment: str = choice(ALIGNMENTS, "top_left")
-    num_kv_heads: int = integer(None, minimum=0)
+    num_kv_heads: int = kv_heads()
     element: ElementKind = element()
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Forward, Geometry, Guarantee, OpCategory,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Forward, Geometry, Guarantee,
     Params, Plan, Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import SIGNED
@@ -68,7 +68,6 @@ class AffinePlan(Plan):
     """
 
     op = "elementwise.affine"
-    category = OpCategory.ELEMENTWISE
     descriptor = AffineDescriptor
     args = AffineArgs
     reference = staticmethod(reference)

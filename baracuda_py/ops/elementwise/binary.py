@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, OpCategory, Params, Plan,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan,
     Problem, Ulp, Variant, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.element import HALVES, SIGNED
@@ -141,7 +141,6 @@ class BinaryPlan(Plan):
     """
 
     op = "elementwise.binary"
-    category = OpCategory.ELEMENTWISE
     kinds = BinaryKind
     descriptor = BinaryDescriptor
     args = BinaryArgs

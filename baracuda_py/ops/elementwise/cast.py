@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, OpCategory, Params, Plan,
+    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan,
     Problem, Step, Variant, extents, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
@@ -98,7 +98,6 @@ class CastPlan(Plan):
     """
 
     op = "elementwise.cast"
-    category = OpCategory.ELEMENTWISE
     kinds = ELEMENTS
     descriptor = CastDescriptor
     args = CastArgs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem,
     Scalar, Variant, element, extents, functional, inout, scalar,
 )  # fmt: skip
 from ...core.element import INTS
@@ -61,7 +61,6 @@ class FillPlan(Plan):
     """
 
     op = "elementwise.fill"
-    category = OpCategory.SHAPE_LAYOUT
     descriptor = FillDescriptor
     args = FillArgs
     reference = staticmethod(reference)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
-    Variant, Vjp, choice, element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
+    Variant, Vjp, choice, derived, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -32,16 +32,14 @@ class UnaryDescriptor(Descriptor):
 
     kind: UnaryKind = choice(UnaryKind)
     shape: tuple[int, ...] = extents()
-    alpha: float | None = number(None)
+    alpha: float | None = number(derived(lambda desc: ALPHA.get(desc.kind)))
     element: ElementKind = element((*unary_elements(None), *INTEGERS))
 
     def validate(self) -> None:
         if self.element not in unary_elements(self.kind):
             what = f"{self.kind.value} of {self.element}"
             raise UnsupportedError(f"{what} is not an integer in general; cast to a float first")
-        if self.alpha is None and self.kind in ALPHA:
-            object.__setattr__(self, "alpha", ALPHA[self.kind])
-        elif self.alpha is not None and self.kind not in ALPHA:
+        if self.alpha is not None and self.kind not in ALPHA:
             raise InvalidProblemError(f"{self.kind.value} has no coefficient; alpha must be None, got {self.alpha}")
         if self.kind in (UnaryKind.HARDSHRINK, UnaryKind.SOFTSHRINK) and not self.alpha >= 0:  # type: ignore[operator]
             raise InvalidProblemError(f"{self.kind.value} needs alpha >= 0, got {self.alpha}")
@@ -82,7 +80,6 @@ class UnaryPlan(Plan):
     """
 
     op = "elementwise.unary"
-    category = OpCategory.ELEMENTWISE
     kinds = UnaryKind
     descriptor = UnaryDescriptor
     args = UnaryArgs

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
-    Variant, choice, element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
+    Variant, choice, derived, element, extents, functional, number, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -26,15 +26,13 @@ class UnaryBackwardDescriptor(Descriptor):
 
     kind: UnaryKind = choice(UnaryKind)
     shape: tuple[int, ...] = extents()
-    alpha: float | None = number(None)
+    alpha: float | None = number(derived(lambda desc: ALPHA.get(desc.kind)))
     element: ElementKind = element()
 
     def validate(self) -> None:
         if self.kind not in GRADIENT:
             raise InvalidProblemError(f"the derivative of {self.kind.value} is 0 wherever there is one; fill dx with 0")
-        if self.alpha is None and self.kind in ALPHA:
-            object.__setattr__(self, "alpha", ALPHA[self.kind])
-        elif self.alpha is not None and self.kind not in ALPHA:
+        if self.alpha is not None and self.kind not in ALPHA:
             raise InvalidProblemError(f"{self.kind.value} has no coefficient; alpha must be None, got {self.alpha}")
 
 
@@ -79,7 +77,6 @@ class UnaryBackwardPlan(Plan):
     """
 
     op = "elementwise.unary_backward"
-    category = OpCategory.ELEMENTWISE
     direction = "backward"
     kinds = tuple(GRADIENT)
     descriptor = UnaryBackwardDescriptor

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step, Variant,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
     View, Vjp, element, extent, extents, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
@@ -137,7 +137,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
-_KERNEL = Kernel("embedding", "embedding<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS, split=("BYTES",))
+_KERNEL = Kernel("embedding", "embedding<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
 
 
 def in_torch(torch: Any, desc: EmbeddingDescriptor, *, indices: Any, weight: Any) -> Any:
@@ -149,7 +149,6 @@ class EmbeddingPlan(Plan):
     """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
 
     op = "embedding.embedding"
-    category = OpCategory.EMBEDDING
     descriptor = EmbeddingDescriptor
     args = EmbeddingArgs
     raw = True

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant,
     functional, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
@@ -125,8 +125,8 @@ _SUM = "embedding_sum<{T}, {WIDE}>"
 _KERNELS = (
     Kernel("count", "embedding_count", PARAMS, threads=SORT_THREADS),
     Kernel("place", "embedding_place", PARAMS, threads=SORT_THREADS),
-    Kernel("sum", _SUM, PARAMS, _WIDE, threads=SUM_THREADS, min_blocks=5, split=("WIDE",)),
-    Kernel("merge", "embedding_merge<{T}, {WIDE}>", PARAMS, _WIDE, threads=MERGE_THREADS, split=("WIDE",)),
+    Kernel("sum", _SUM, PARAMS, _WIDE, threads=SUM_THREADS, min_blocks=5),
+    Kernel("merge", "embedding_merge<{T}, {WIDE}>", PARAMS, _WIDE, threads=MERGE_THREADS),
 )
 
 
@@ -140,7 +140,6 @@ class EmbeddingBackwardPlan(Plan):
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
 
     op = "embedding.embedding_backward"
-    category = OpCategory.EMBEDDING
     direction = "backward"
     descriptor = EmbeddingBackwardDescriptor
     args = EmbeddingBackwardArgs

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Ulp,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Ulp,
     Variant, Vjp, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.checked import shown
@@ -110,7 +110,6 @@ class GatedActivationPlan(Plan):
     """y = act(gate) · up; the activation is that of `UnaryPlan`, not rounded before the product is."""
 
     op = "gated.gated_activation"
-    category = OpCategory.GATED_ACTIVATION
     kinds = GatedActivationKind
     descriptor = GatedActivationDescriptor
     args = GatedActivationArgs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, OpCategory, Params, Plan, Problem,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
     Relative, Variant, choice, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
@@ -83,7 +83,6 @@ class GatedActivationBackwardPlan(Plan):
     """dgate and dup of y = act(gate) · up; either may be None, and is then free."""
 
     op = "gated.gated_activation_backward"
-    category = OpCategory.GATED_ACTIVATION
     direction = "backward"
     kinds = GatedActivationKind
     descriptor = GatedActivationBackwardDescriptor

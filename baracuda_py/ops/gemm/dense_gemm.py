@@ -16,7 +16,7 @@ import numpy as np
 from ...backends import cublas
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
-    Kernel, LibraryStep, OpCategory, Params, Plan, Problem, Scalar, Step, Variant, View, choice, element, extent,
+    Kernel, LibraryStep, Params, Plan, Problem, Scalar, Step, Variant, View, choice, derived, element, extent,
     extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.device import Device
@@ -44,12 +44,10 @@ class DenseGemmDescriptor(Descriptor):
     n: int = extent()
     k: int = extent()
     math_precision: str = choice(("element", "tf32"), "element")
-    out_element: ElementKind | None = element(default=None)
+    out_element: ElementKind = element(default=derived(lambda desc: desc.element))
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if self.out_element is None:
-            object.__setattr__(self, "out_element", self.element)
         if self.out_element not in (self.element, self.element.acc):
             raise InvalidProblemError(
                 f"out_element must be {self.element} or {self.element.acc}, got {self.out_element}"
@@ -243,7 +241,6 @@ class DenseGemmPlan(Plan):
     """
 
     op = "gemm.dense_gemm"
-    category = OpCategory.GEMM
     descriptor = DenseGemmDescriptor
     args = DenseGemmArgs
     reference = staticmethod(reference)

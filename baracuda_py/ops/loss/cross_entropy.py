@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.variant import aligned
@@ -147,7 +147,6 @@ FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums
                 count="i64", tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
 _ROWS = "cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>"
 _LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}>"
-_SPLIT = ("MODE", "SMOOTH")
 PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
 
 
@@ -232,10 +231,10 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     return Variant(
         name, _geometry, source="loss/cross_entropy.cu", elements=elements,
         kernels=(
-            *group_kernels(_ROWS, ROWS, _PLAIN, _SPLIT, threads=threads),
-            *group_kernels(_ROWS, ROWS, _SMOOTH, _SPLIT, threads=threads * 3 // 4, name="smooth"),
-            Kernel("long", _LONG, ROWS, _PLAIN, LONG, 2, _SPLIT),
-            Kernel("smooth_long", _LONG, ROWS, _SMOOTH, LONG, 1, _SPLIT),
+            *group_kernels(_ROWS, ROWS, _PLAIN, threads=threads),
+            *group_kernels(_ROWS, ROWS, _SMOOTH, threads=threads * 3 // 4, name="smooth"),
+            Kernel("long", _LONG, ROWS, _PLAIN, LONG, 2),
+            Kernel("smooth_long", _LONG, ROWS, _SMOOTH, LONG, 1),
             PREPARE_KERNEL,
             Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024),
         ),
@@ -278,7 +277,6 @@ class CrossEntropyLossPlan(Plan):
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 
     op = "loss.cross_entropy"
-    category = OpCategory.LOSS
     descriptor = CrossEntropyLossDescriptor
     args = CrossEntropyLossArgs
     reference = staticmethod(reference)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
     functional, operand, output,
 )  # fmt: skip
 from ...core.element import cast, decode
@@ -99,7 +99,7 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     call, modes = "cross_entropy_backward<{T}, {GROUP}, {MODE}>", {"MODE": (WIDE, STRIDED)}
     return Variant(
         name, _geometry, source="loss/cross_entropy_backward.cu", elements=elements,
-        kernels=(*group_kernels(call, PARAMS, modes, ("MODE",), _AT_ONCE, threads), PREPARE_KERNEL),
+        kernels=(*group_kernels(call, PARAMS, modes, _AT_ONCE, threads), PREPARE_KERNEL),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip
 
@@ -108,7 +108,6 @@ class CrossEntropyLossBackwardPlan(Plan):
     """dlogits of cross_entropy."""
 
     op = "loss.cross_entropy_backward"
-    category = OpCategory.LOSS
     direction = "backward"
     descriptor = CrossEntropyLossDescriptor
     args = CrossEntropyLossBackwardArgs

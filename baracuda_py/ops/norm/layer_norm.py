@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, Vjp, element, extents,
-    functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, Vjp, element, extents,
+    functional, number, operand, output, where,
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
     affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks, norm_case, range_scale,
-    settle_weight_element, streaming_geometry,
+    affine_element, streaming_geometry,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -31,12 +31,8 @@ class LayerNormDescriptor(Descriptor):
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
     eps: float = number(1e-5, minimum=0.0)
-    weight_element: ElementKind | None = element(default=None)
+    weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        """The default of weight_element, and the pairs that exist."""
-        settle_weight_element(self)
 
     @property
     def aux_element(self) -> ElementKind | None:
@@ -114,14 +110,15 @@ class LayerNormPlan(Plan):
     """
 
     op = "norm.layer_norm"
-    category = OpCategory.NORMALIZATION
     descriptor = LayerNormDescriptor
     args = LayerNormArgs
     reference = staticmethod(reference)
     variants = (
         Variant(
             "rows", streaming_geometry, source="norm/layer_norm.cu",
-            kernels=forward_kernels("layer_norm", PARAMS, streams=True),
+            kernels=forward_kernels(
+                "layer_norm", PARAMS, streams=True, spills={"row_4096_add": where(element=ElementKind.F16)}
+            ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

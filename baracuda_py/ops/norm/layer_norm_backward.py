@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, element, extents, functional,
-    operand, output,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
+    operand, output, where,
 )  # fmt: skip
+from ...core.variant import Where
 from ...schedules.norms import (
-    affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_benchmarks, norm_case, settle_weight_element,
+    HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
+    infer_normalized_shape, norm_benchmarks, norm_case, affine_element,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -26,12 +27,8 @@ class LayerNormBackwardDescriptor(Descriptor):
 
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
-    weight_element: ElementKind | None = element(default=None)
+    weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        """The default of weight_element, and the pairs that exist."""
-        settle_weight_element(self)
 
     @property
     def aux_element(self) -> ElementKind | None:
@@ -83,6 +80,9 @@ def reference(
 
 PARAMS = backward_params("LayerNormBackwardParams", mean="ptr")
 COMBINE = combine_params("LayerNormCombineParams", dweight="ptr", dbias="ptr")
+SPILLS: Mapping[str, bool | Where] = {
+    "loop_any": True, **dict.fromkeys(("pipe_2048_2_any", "columns_any"), where(element=HALVES)),
+}  # fmt: skip
 
 
 class LayerNormBackwardPlan(Plan):
@@ -95,14 +95,13 @@ class LayerNormBackwardPlan(Plan):
 
     op = "norm.layer_norm_backward"
     direction = "backward"
-    category = OpCategory.NORMALIZATION
     descriptor = LayerNormBackwardDescriptor
     args = LayerNormBackwardArgs
     reference = staticmethod(reference)
     variants = (
         Variant(
             "pipeline", backward_geometry, source="norm/layer_norm_backward.cu",
-            kernels=backward_kernels("layer_norm", PARAMS, COMBINE), guarantee=Guarantee(Relative(2)),
+            kernels=backward_kernels("layer_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip
     benchmarks = norm_benchmarks("weight", "dx", "dweight", "dbias")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, Vjp, element, extents,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, Vjp, element, extents,
     functional, number, operand, output,
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
     affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks,
-    norm_case, range_scale, settle_weight_element,
+    norm_case, range_scale, affine_element,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 
@@ -32,12 +32,8 @@ class RMSNormDescriptor(Descriptor):
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
     eps: float = number(1e-6, minimum=0.0)
-    weight_element: ElementKind | None = element(default=None)
+    weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        """The default of weight_element, and the pairs that exist."""
-        settle_weight_element(self)
 
     @property
     def aux_element(self) -> ElementKind | None:
@@ -97,7 +93,6 @@ class RMSNormPlan(Plan):
     """
 
     op = "norm.rms_norm"
-    category = OpCategory.NORMALIZATION
     descriptor = RMSNormDescriptor
     args = RMSNormArgs
     reference = staticmethod(reference)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, OpCategory, Plan, Relative, Variant, element, extents, functional,
-    operand, output,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
+    operand, output, where,
 )  # fmt: skip
 from ...schedules.norms import (
-    affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_benchmarks, norm_case, settle_weight_element,
+    HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
+    infer_normalized_shape, norm_benchmarks, norm_case, affine_element,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
@@ -26,12 +26,8 @@ class RMSNormBackwardDescriptor(Descriptor):
 
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
-    weight_element: ElementKind | None = element(default=None)
+    weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        """The default of weight_element, and the pairs that exist."""
-        settle_weight_element(self)
 
     @property
     def aux_element(self) -> ElementKind | None:
@@ -78,6 +74,7 @@ def reference(
 
 PARAMS = backward_params("RMSNormBackwardParams")
 COMBINE = combine_params("RMSNormCombineParams", dweight="ptr")
+SPILLS = {"loop_any": where(element=(*HALVES, ElementKind.F64))}
 
 
 class RMSNormBackwardPlan(Plan):
@@ -89,14 +86,13 @@ class RMSNormBackwardPlan(Plan):
 
     op = "norm.rms_norm_backward"
     direction = "backward"
-    category = OpCategory.NORMALIZATION
     descriptor = RMSNormBackwardDescriptor
     args = RMSNormBackwardArgs
     reference = staticmethod(reference)
     variants = (
         Variant(
             "pipeline", backward_geometry, source="norm/rms_norm_backward.cu",
-            kernels=backward_kernels("rms_norm", PARAMS, COMBINE), guarantee=Guarantee(Relative(2)),
+            kernels=backward_kernels("rms_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
         ),
     )  # fmt: skip
     benchmarks = norm_benchmarks("weight", "dx", "dweight")

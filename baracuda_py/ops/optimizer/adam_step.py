@@ -17,7 +17,6 @@ from ...core import (
     Geometry,
     Guarantee,
     Kernel,
-    OpCategory,
     Params,
     Plan,
     Problem,
@@ -26,6 +25,7 @@ from ...core import (
     Step,
     Variant,
     choice,
+    derived,
     element,
     functional,
     inout,
@@ -61,23 +61,15 @@ class AdamStepDescriptor(Descriptor):
     beta1: float = number(0.9, minimum=0.0)
     beta2: float = number(0.999, minimum=0.0)
     eps: float = number(1e-8, minimum=0.0)
-    weight_decay: float | None = number(None, minimum=0.0)
-    grad_element: ElementKind | None = element(default=None)
-    copy_element: ElementKind | None = element((F16, BF16), None)
+    weight_decay: float = number(derived(lambda desc: 0.01 if desc.mode == "adamw" else 0.0), minimum=0.0)
+    grad_element: ElementKind = element(default=derived(lambda desc: desc.element))
+    copy_element: ElementKind = element((F16, BF16), derived(lambda desc: BF16))
     element: ElementKind = element()
 
     def validate(self) -> None:
         for name in ("beta1", "beta2"):
             if getattr(self, name) >= 1:
                 raise InvalidProblemError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        defaults = {
-            "weight_decay": 0.01 if self.mode == "adamw" else 0.0,
-            "grad_element": self.element,
-            "copy_element": BF16,
-        }
-        for name, value in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
         if self.grad_element not in GRADS[self.element]:
             allowed = " or ".join(map(str, GRADS[self.element]))
             raise UnsupportedError(f"gradients of {self.element} parameters may be {allowed}, got {self.grad_element}")
@@ -245,7 +237,6 @@ class AdamStepPlan(Plan):
     """
 
     op = "optimizer.adam_step"
-    category = OpCategory.OPTIMIZER
     descriptor = AdamStepDescriptor
     args = AdamStepArgs
     reference = staticmethod(reference)
@@ -254,7 +245,7 @@ class AdamStepPlan(Plan):
         Variant(
             "multi_tensor", _geometry, source="optimizer/adam_step.cu",
             kernels=(
-                Kernel("adam_step", f"adam_step<{{T}}, {{G}}, {THREADS}, {CHUNK}>", PARAMS, _axes, THREADS, 2, ("G",)),
+                Kernel("adam_step", f"adam_step<{{T}}, {{G}}, {THREADS}, {CHUNK}>", PARAMS, _axes, THREADS, 2),
                 Kernel("adam_step_strided", f"adam_step_strided<{{T}}, {{G}}, {THREADS}>", STRIDED, _axes, THREADS),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),

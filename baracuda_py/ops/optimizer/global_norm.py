@@ -19,7 +19,6 @@ from ...core import (
     Geometry,
     Guarantee,
     Kernel,
-    OpCategory,
     Params,
     Plan,
     Problem,
@@ -157,7 +156,6 @@ class GlobalNormPlan(Plan):
     """
 
     op = "optimizer.global_norm"
-    category = OpCategory.OPTIMIZER
     descriptor = GlobalNormDescriptor
     args = GlobalNormArgs
     reference = staticmethod(reference)

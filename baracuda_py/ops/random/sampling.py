@@ -16,7 +16,6 @@ from ...core import (
     Geometry,
     Guarantee,
     Kernel,
-    OpCategory,
     Params,
     Plan,
     Problem,
@@ -159,7 +158,6 @@ class SamplingPlan(Plan):
     """
 
     op = "random.sample"
-    category = OpCategory.RANDOM
     descriptor = SamplingDescriptor
     args = SamplingArgs
     reference = staticmethod(reference)
@@ -168,8 +166,8 @@ class SamplingPlan(Plan):
         Variant(
             "row", _geometry, source="random/sampling.cu",
             kernels=(
-                Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0, ("WIDE",)),
-                *(Kernel(f"sample_{n}", f"sample_short<{{T}}, {n}>", PARAMS, {}, n, 0, unit="short") for n in SHORT),
+                Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0),
+                *(Kernel(f"sample_{n}", f"sample_short<{{T}}, {n}>", PARAMS, {}, n, 0) for n in SHORT),
             ),
             guarantee=Guarantee(Relative(2)),
         ),

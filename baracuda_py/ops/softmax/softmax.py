@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Step, Variant, Vjp, choice, element, extents, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
@@ -147,7 +147,6 @@ class SoftmaxPlan(Plan):
     """softmax or log_softmax of x along `axis`."""
 
     op = "softmax.softmax"
-    category = OpCategory.SOFTMAX
     descriptor = SoftmaxDescriptor
     args = SoftmaxArgs
     kinds = SoftmaxKind

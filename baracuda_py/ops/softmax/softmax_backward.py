@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, OpCategory, Params, Plan, Problem, functional, operand, output,
+    Args, Array, Geometry, Params, Plan, Problem, functional, operand, output,
 )  # fmt: skip
 from ...core.element import cast, decode
 from ...schedules.row_groups import TILE_FIELDS, group_params, row_axis_last
@@ -66,7 +66,6 @@ class SoftmaxBackwardPlan(Plan):
     """dx of softmax or log_softmax along `axis`."""
 
     op = "softmax.softmax_backward"
-    category = OpCategory.SOFTMAX
     direction = "backward"
     descriptor = SoftmaxDescriptor
     args = SoftmaxBackwardArgs

@@ -69,7 +69,7 @@ def cascade_row(
     def kernel(name: str, batch: int, chunks: int) -> Kernel:
         call = f"cascade<{{T}}, {THREADS}, {states}, {batch}, {chunks}, {{BASE2}}, {str(name == 'wide').lower()}>"
         params, axes = TWO if states else MANY, {"BASE2": (False, True)}
-        return Kernel(name, call, params, axes, threads=THREADS, unit="cascade")
+        return Kernel(name, call, params, axes, threads=THREADS)
 
     return Variant(
         "rows",

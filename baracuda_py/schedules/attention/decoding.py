@@ -14,6 +14,7 @@ from typing import Any
 from ...core import ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ...core.variant import aligned
 from .dense.forward import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale, wide
+from .spills import DECODING, DECODING_BYTES
 
 SPLIT = 256  # keys of a split; more in the tensor-core row where there would be more than MOST splits
 MOST = 32
@@ -223,8 +224,7 @@ def mma_row(walk: Walk) -> Variant:
                 walk.axes,
                 threads=MMA_THREADS,
                 min_blocks=ring.blocks,
-                split=tuple(walk.axes),
-                spills=walk.bytes == 1,  # up to 36 bytes, on sm_80 and sm_89
+                spills=walk.bytes == 1 and DECODING_BYTES.get(_mma_name(d, heads), False),
             )
             for heads in walk.heads
             for d in HEAD_DIMS
@@ -275,16 +275,9 @@ def row(walk: Walk) -> Variant:
             call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel(
-                "split",
-                keep,
-                name,
-                call,
-                axes,
-                split=tuple(axes),
-                threads=THREADS,
-                min_blocks=blocks,
-                spills=blocks > 2,
-            )
+                "split", keep, name, call, axes, threads=THREADS, min_blocks=blocks,
+                spills=blocks > 2 and DECODING[name],
+            )  # fmt: skip
 
         # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
         few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])

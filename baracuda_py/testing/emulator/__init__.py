@@ -46,7 +46,7 @@ Sizes = tuple[int, int, int]
 _GUARD = 256  # bytes around an allocation
 _TEXT = 2000
 _SHARED = 227 * 1024  # bytes of shared memory that a block has at most, on any device
-_SLOTS, _HURRY = 3, 61  # blocks at a time; one in so many accesses of shared memory lets other threads run first
+_BLOCKS, _YIELD_EVERY = 3, 61  # blocks run at a time; a thread yields at one in so many accesses of shared memory
 
 
 class EmulationError(BaracudaError):
@@ -105,7 +105,7 @@ def run_kernel(
     run = _threads().simt_run
     with _ONE_GRID:
         failed = run(
-            getattr(library, symbol), sizes(*grid), sizes(*block), smem, image, _SLOTS, seed, _HURRY, text, _TEXT
+            getattr(library, symbol), sizes(*grid), sizes(*block), smem, image, _BLOCKS, seed, _YIELD_EVERY, text, _TEXT
         )
     if failed:
         raise EmulationError(f"{symbol}, grid {grid}, block {block}: {text.value.decode()}")

@@ -27,7 +27,7 @@ struct Grid {
   void (*kernel)(Thread&);
   u32 grid[3], block[3], smem;
   const char* param;
-  u32 hurry;  // one in so many accesses of shared memory lets others run first; 0: none
+  u32 yield_every;  // a thread yields at one in so many accesses of shared memory; 0: never
   u64 random;
 } now;
 jmp_buf scheduler;
@@ -274,7 +274,7 @@ char* shared_at(Thread& t, u32 line, u64 address, u32 size, bool writes) {
       b.written[n] = 1;
     }
   }
-  if (running == &t && now.hurry != 0 && draw() % now.hurry == 0) pause(t, line);
+  if (running == &t && now.yield_every != 0 && draw() % now.yield_every == 0) pause(t, line);
   return b.shared + address;
 }
 
@@ -392,10 +392,11 @@ void bulk_wait(Thread& t, u32 pending) {
 
 // Runs a grid, `slots` blocks at a time, in an order that `seed` picks; 0, or 1 with what went wrong in `text`.
 extern "C" int simt_run(void (*kernel)(simt::Thread&), const unsigned* grid, const unsigned* block, unsigned smem,
-                        const void* param, unsigned slots, unsigned seed, unsigned hurry, char* text, unsigned length) {
+                        const void* param, unsigned slots, unsigned seed, unsigned yield_every, char* text,
+                        unsigned length) {
   using namespace simt;
-  now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, static_cast<const char*>(param), hurry,
-         seed};
+  now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, static_cast<const char*>(param),
+         yield_every, seed};
   error.clear();
   run(slots);
   std::snprintf(text, length, "%s", error.c_str());

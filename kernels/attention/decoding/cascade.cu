@@ -32,7 +32,7 @@ BARACUDA_D void cascade(const P& p) {
   u32 head;
   const u32 token = divmod(row, static_cast<u32>(p.heads), head);
   bool live = group < groups && row < p.rows;
-  if constexpr (STATES > 0) {  // two states, and some tokens left as they are
+  if constexpr (STATES > 0) {  // two states; tokens outside the mask are skipped
     if (live && p.mask != nullptr) live = static_cast<const u8*>(p.mask)[token * p.mask_stride] != 0;
   }
   // The first state has its own operand, as the result may overwrite it.

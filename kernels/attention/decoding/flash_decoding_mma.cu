@@ -258,8 +258,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
   bool capped = false;
   if constexpr (Cache::capped) capped = p.softcap != 0.0;
   const int pitch = round_up(p.d_v, 4), lines0 = min<int>(8, p.group);  // floats of a part; rows of outs for each warp
-  // [heads][PITCH]: splits folded so far, where run > 1
-  float* const kept = outs + warps * lines0 * PITCH;
+  float* const kept = outs + warps * lines0 * PITCH;  // [heads][PITCH]: splits folded so far, where run > 1
   const i64 head = static_cast<i64>(b) * p.num_heads + kv * p.group + head0;
   [[maybe_unused]] float* score_rows[EIGHTS][2];  // of heads 2t and 2t + 1, from k0 on
   if constexpr (KEEP) {

@@ -82,7 +82,9 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       const bool masked = terms.masked(), drops = terms.drops();
       each(x, [&](float& s, int n, int e) {
         const float found = replayed_weight(s - base[e / 2]);
-        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f : is_whole<T>(found) && (drops || is_far_base(base[e / 2])) ? 0.0f : found;
+        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f
+                          : rounds_to_one<T>(found) && (drops || is_far_base(base[e / 2])) ? 0.0f
+                                                                                           : found;
         s = 0.0f;
       });
       if (at.cut() || at.rows < ROWS) {

@@ -32,7 +32,7 @@ struct Walk {
 };
 // Moves a walk forward to the first step whose tile of scores has a set block of the pattern.
 template <int QUERIES, int KEYS, class Where, class P>
-BARACUDA_D void settle(const P& p, const KeyTile& key, Search& search, Walk& walk) {
+BARACUDA_D void skip_unset(const P& p, const KeyTile& key, Search& search, Walk& walk) {
   using Blocks = BlocksOf<Where, P>;
   if constexpr (!Blocks::every) {
     const int group = p.group, from = (key.last - walk.at) * group + static_cast<int>(walk.head);
@@ -128,7 +128,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) p[n][e] = is_whole<T>(p[n][e]) ? 0.0f : p[n][e];
+      for (int e = 0; e < 4; ++e) p[n][e] = rounds_to_one<T>(p[n][e]) ? 0.0f : p[n][e];
     }
   }
   // The same on packed fragments x of ds: p are the weights (`unit` stands for 1). Of the 32 queries from 8 `from`.
@@ -208,7 +208,7 @@ BARACUDA_D void weigh(float (&s)[N][4], const Stats* stats, int i0, int key0, co
 }
 // Turns dy v into ds = p (dy v - delta).
 template <int N>
-BARACUDA_D void differ(float (&ds)[N][4], const float (&p)[N][4], const Stats* stats, int i0, int key0, const Mask& mask) {
+BARACUDA_D void make_ds(float (&ds)[N][4], const float (&p)[N][4], const Stats* stats, int i0, int key0, const Mask& mask) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const float2 delta = stats[i0 / 2 + 4 * n + lane_id() % 4].delta;
@@ -222,10 +222,10 @@ template <class T, int N> BARACUDA_D void put_pairs(u32 (&a)[N][4], int n, const
   a[n / 2][n % 2 * 2] = pack_pair<T>(s[0], s[1]);
   a[n / 2][n % 2 * 2 + 1] = pack_pair<T>(s[2], s[3]);
 }
-// weigh and differ at once: scores and dy v of 64 queries to packed fragments of weights and ds, for the 32 queries
+// weigh and make_ds at once: scores and dy v of 64 queries to packed fragments of weights and ds, for the 32 queries
 // from 8 `from`. of: Stats of the thread's first two queries; early: those and the next two, already in registers.
 template <class T>
-BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
+BARACUDA_D void weigh_and_make_ds(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
                                  int from, const Stats (&early)[2], const Stats* of, float c) {
 #pragma unroll
   for (int n = from; n < from + 4; ++n) {

@@ -134,14 +134,14 @@ BARACUDA_D void flash_gradients(const P& p) {
   const bool ordered = EVERY && p.dq != nullptr && !p.any_order;
   Walk now{block.last, 0}, before{-1, 0};
   Search search;
-  settle<QUERIES, KEYS, Where>(p, block, search, now);
+  skip_unset<QUERIES, KEYS, Where>(p, block, search, now);
   int stage = 0;
   if (STAGES == 2 && now.at >= block.first) load(now, 0);
 #pragma unroll 1
   while (now.at >= block.first) {
     Walk next = now;
     next.step(p.group);
-    settle<QUERIES, KEYS, Where>(p, block, search, next);
+    skip_unset<QUERIES, KEYS, Where>(p, block, search, next);
     if (STAGES == 1) load(now, 0);
     cp_async_wait<0>();
     __syncthreads();  // this tile is loaded, and all have read the one before
@@ -184,14 +184,14 @@ BARACUDA_D void flash_gradients(const P& p) {
           const u32 kept = terms.drops() ? terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j)) : 0;
           const float ahead = static_cast<float>(i + terms.shift - j);
           weigh<T>(s[m], p16[m], kept, far, i0, key0 + 16 * m, mask, terms, biases, ahead);
-          differ<T>(ds[m], ds16[m], s[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
+          make_ds<T>(ds[m], ds16[m], s[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
         } else {
           far.lower(s[m], i0, scale);
           weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
           if constexpr (CUTS) keep(s[m], i0, seen[m]);
           to_fragments<T>(p16[m], s[m]);
           far.template spare<T>(s[m]);
-          differ(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
+          make_ds(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
           if constexpr (CUTS) keep(ds[m], i0, seen[m]);
           to_fragments<T>(ds16[m], ds[m]);
         }

@@ -28,28 +28,28 @@ namespace attention {
 template <int QUERIES, int KEYS, class Where> struct ItemQueue {
   static constexpr u32 SLOTS = 3;
   Item<KeyTile> items[SLOTS];
-  Barrier there[SLOTS], free[SLOTS];
+  Barrier full[SLOTS], empty[SLOTS];
 
-  BARACUDA_D void make(u32 readers) {
-    for (u32 n = 0; n < SLOTS; ++n) there[n].make(1), free[n].make(readers);
+  BARACUDA_D void init(u32 readers) {
+    for (u32 n = 0; n < SLOTS; ++n) full[n].init(1), empty[n].init(readers);
   }
-  template <class P> BARACUDA_D void find(u32 n, const P& p) {
-    const Round<SLOTS> place{n};
-    free[place.place()].wait(place.emptied());
-    items[place.place()].template take<QUERIES, KEYS, Where>(p);
-    there[place.place()].arrive();
+  template <class P> BARACUDA_D void produce(u32 n, const P& p) {
+    const Stage<SLOTS> slot{n};
+    empty[slot.index()].wait(slot.empty_parity());
+    items[slot.index()].template claim<QUERIES, KEYS, Where>(p);
+    full[slot.index()].arrive();
   }
   BARACUDA_D const Item<KeyTile>& await(u32 n) {
-    const Round<SLOTS> place{n};
-    there[place.place()].wait(place.filled());
-    return items[place.place()];
+    const Stage<SLOTS> slot{n};
+    full[slot.index()].wait(slot.full_parity());
+    return items[slot.index()];
   }
-  BARACUDA_D void leave(u32 n) { free[n % SLOTS].arrive_as_warp(); }
+  BARACUDA_D void release(u32 n) { empty[n % SLOTS].arrive_as_warp(); }
 };
 
 // 16 rows of dk or dv, from key `first` of the block on, by a warp: products times a factor. Where rows are whole
 // 16-byte pieces (`wide`), put writes them to two places in shared memory, 8 rows of 8 N elements each, and store
-// starts their bulk copies, after a bulk_begin and a __syncwarp; else put writes to global memory and store does
+// starts their bulk copies, after a bulk_fence and a __syncwarp; else put writes to global memory and store does
 // nothing.
 template <int KEYS, class T> struct GradientRows {
   T* out;
@@ -94,7 +94,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   constexpr int KV_STAGES = D == 64 ? 2 : 1;  // stages of keys and values
   // dv leaves through the stage of rows of the empty step after the last, for want of room
   constexpr bool DV_IN_ROWS = D != 64;
-  constexpr bool DS_IN_REGISTERS = D == 64;  // ds as left operand of dk stays in registers; else it is read from shared memory
+  // ds as left operand of dk stays in registers; else it is read from shared memory
+  constexpr bool DS_IN_REGISTERS = D == 64;
   // in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;
   enum Meeting { of_window = 1 };  // named barriers
@@ -105,53 +106,51 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   T* const values = keys + KV_STAGES * KEYS * D;                                        // same layout
   T* const queries = values + KV_STAGES * KEYS * D;                                     // [STAGES][PANELS][QUERIES][64]
   T* const grads = queries + STAGES * TILE;                                         // same layout: dy
-  // [2][KEYS][QUERIES]: ds, transposed
-  T* const scores = grads + STAGES * TILE;
-  // [GROUPS][QUERIES][WIDTH]: partial dq
-  float* const part = reinterpret_cast<float*>(scores + 2 * SCORES);
+  T* const scores = grads + STAGES * TILE;  // [2][KEYS][QUERIES]: ds, transposed
+  float* const part = reinterpret_cast<float*>(scores + 2 * SCORES);  // [GROUPS][QUERIES][WIDTH]: partial dq
   Stats* const stats = reinterpret_cast<Stats*>(part + TILE);                       // [STAGES][QUERIES / 2]
-  __shared__ Barrier keys_there[KV_STAGES], keys_free[KV_STAGES], values_there[KV_STAGES], values_free[KV_STAGES];
-  __shared__ Barrier rows_there[STAGES], rows_free[STAGES];
+  __shared__ Barrier keys_full[KV_STAGES], keys_empty[KV_STAGES], values_full[KV_STAGES], values_empty[KV_STAGES];
+  __shared__ Barrier rows_full[STAGES], rows_empty[STAGES];
   // One for even steps and one for odd ones, so that each reducing warp waits for its own steps only.
-  __shared__ Barrier ds_there[2], ds_free[2], part_there[GROUPS][2], part_free[GROUPS][2];
+  __shared__ Barrier ds_full[2], ds_empty[2], part_full[GROUPS][2], part_empty[GROUPS][2];
   __shared__ ItemQueue<QUERIES, KEYS, Where> items;
 
   if (threadIdx.x == 0) {
-    items.make(WARPS + 4);
+    items.init(WARPS + 4);
     for (int n = 0; n < KV_STAGES; ++n) {
-      keys_there[n].make(warp_size), keys_free[n].make(WARPS);
-      values_there[n].make(warp_size), values_free[n].make(WARPS);
+      keys_full[n].init(warp_size), keys_empty[n].init(WARPS);
+      values_full[n].init(warp_size), values_empty[n].init(WARPS);
     }
-    for (int n = 0; n < STAGES; ++n) rows_there[n].make(LOADERS), rows_free[n].make(WARPS);
-    for (int n = 0; n < 2; ++n) ds_there[n].make(WARPS), ds_free[n].make(WARPS);
-    for (int n = 0; n < 2 * GROUPS; ++n) part_there[n / 2][n % 2].make(4), part_free[n / 2][n % 2].make(1);
+    for (int n = 0; n < STAGES; ++n) rows_full[n].init(LOADERS), rows_empty[n].init(WARPS);
+    for (int n = 0; n < 2; ++n) ds_full[n].init(WARPS), ds_empty[n].init(WARPS);
+    for (int n = 0; n < 2 * GROUPS; ++n) part_full[n / 2][n % 2].init(4), part_empty[n / 2][n % 2].init(1);
   }
   __syncthreads();
   u32 steps = 0;  // counts one step more for each item that has steps: the empty step after its last
 
   if (warpgroup() == 0) {
-    leave_registers<PRODUCER_REGISTERS>();
+    release_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x < LOADERS) {
 #pragma unroll 1
       for (u32 n = 0;; ++n) {
-        if (threadIdx.x == 0) items.find(n, p);
+        if (threadIdx.x == 0) items.produce(n, p);
         const auto& block = items.await(n);
         if (block.left < 0) break;
         // The second loading warp has values and dy.
         const auto load_block = [&](bool other) {
-          const Round<KV_STAGES> home{n};
+          const Stage<KV_STAGES> kv_stage{n};
           const bool wide = p.wide & (other ? 4 : 2);
-          (other ? values_free : keys_free)[home.place()].wait(home.emptied());
+          (other ? values_empty : keys_empty)[kv_stage.index()].wait(kv_stage.empty_parity());
           const auto& stride = p.stride[other ? 2 : 1];
           const i64 first = block.of.key_row + static_cast<i64>(block.tile) * KEYS;
           const T* const from = rows_of<T>(other ? p.v : p.k, stride, block.b, block.kv, first);
-          T* const to = (other ? values : keys) + home.place() * (KEYS * D);
+          T* const to = (other ? values : keys) + kv_stage.index() * (KEYS * D);
           constexpr int ONCE = 4096 / D;  // more rows at a time would take more registers
 #pragma unroll 1
           for (int r = 0; r < KEYS; r += ONCE) {
             tile::copy_as_warp<ONCE, D, KEYS>(to + r * 64, from + r * stride[2], stride[2], block.left - r, other ? p.d_v : p.d_k, wide);
           }
-          (other ? values_there : keys_there)[home.place()].arrive_when_copied(wide);
+          (other ? values_full : keys_full)[kv_stage.index()].arrive_when_copied(wide);
         };
         Walk now{block.last, 0};
         bool more = true;
@@ -161,9 +160,9 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
           const bool other = forgotten(static_cast<int>(threadIdx.x)) >= warp_size;
           more = now.at >= block.first;
           if (more || count != 1) {
-            const Round<STAGES> store{steps++};
-            const u32 at = store.place();
-            rows_free[at].wait(store.emptied());
+            const Stage<STAGES> stage{steps++};
+            const u32 at = stage.index();
+            rows_empty[at].wait(stage.empty_parity());
             if (more) {
               const i64 q0 = static_cast<i64>(now.at) * QUERIES;
               const u32 h = block.kv * p.group + now.head;
@@ -177,16 +176,17 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
               const bool wide = p.wide & (other ? 8 : 1);
               tile::copy_as_warp<QUERIES, D>((other ? grads : queries) + at * TILE, from, stride[2],
                                              inside<QUERIES>(block.of.query_len, q0), other ? p.d_v : p.d_k, wide);
-              rows_there[at].arrive_when_copied(wide);
+              rows_full[at].arrive_when_copied(wide);
               now.step(p.group);
             } else {
-              rows_there[at].arrive();
+              rows_full[at].arrive();
             }
           }
-          const u32 before = other || KV_STAGES == 2 ? 1 : 2;  // with one stage of keys they are needed until the last step
+          // with one stage of keys they are needed until the last step
+          const u32 before = other || KV_STAGES == 2 ? 1 : 2;
           if (count == before || (!more && count < before)) load_block(other);
         }
-        items.leave(n);
+        items.release(n);
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two reducing warps alternate
@@ -197,37 +197,37 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
         Walk now{block.last, 0};
         const bool some = now.at >= block.first;
         if (some && steps % 2 != self) {
-          const Round<2> place{steps};
+          const Stage<2> place{steps};
           // the empty partial dq that consumers publish before the first step
           for (int half = 0; half < GROUPS; ++half) {
-            part_there[half][place.place()].wait(place.filled());
-            part_free[half][place.place()].arrive_as_warp();
+            part_full[half][place.index()].wait(place.full_parity());
+            part_empty[half][place.index()].arrive_as_warp();
           }
         }
 #pragma unroll 1
         for (; now.at >= block.first; now.step(p.group), ++steps) {
           if (steps % 2 != self) continue;
           const Turn<QUERIES, KEYS, TILE, P, KeyTile> turn(p, block, now);
-          const Round<2> place{steps + 1};
+          const Stage<2> place{steps + 1};
 #pragma unroll 1
           for (int half = 0; half < GROUPS; ++half) {
-            part_there[half][place.place()].wait(place.filled());
+            part_full[half][place.index()].wait(place.full_parity());
             if (turn.adds) {
               turn.add(half * (QUERIES * WIDTH), part + half * (QUERIES * WIDTH), QUERIES * WIDTH);
               bulk_wait_read<0>();
             }
-            part_free[half][place.place()].arrive_as_warp();
+            part_empty[half][place.index()].arrive_as_warp();
           }
           turn.pass();
         }
         steps += some;
-        items.leave(n);
+        items.release(n);
       }
     }
     return;
   }
 
-  take_registers<CONSUMER_REGISTERS>();
+  acquire_registers<CONSUMER_REGISTERS>();
   const int group = warpgroup() - 1, warp = static_cast<int>(threadIdx.x) / warp_size - 4, key0 = warp * 16;
   // wgmma descriptors of all operands as offsets from the first, in 16-byte units: the right operands read along
   // columns, and (to_…) across them, where panels of 64 columns are QUERIES rows apart.
@@ -235,7 +235,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   constexpr u64 to_queries = query + ((QUERIES * 128 >> 4) - 1 << 16);
   const u64 root = wgmma_operand(keys);
   u32 n = 0;  // index of the item
-  const auto kv_offset = [](u32 n) { return Round<KV_STAGES>{n}.place() * static_cast<u64>(KEYS * D / 8); };
+  const auto kv_offset = [](u32 n) { return Stage<KV_STAGES>{n}.index() * static_cast<u64>(KEYS * D / 8); };
   const int quad = forgotten(lane_id() % 4);
   const float c = static_cast<float>(p.scale * 1.4426950408889634), scale = static_cast<float>(p.scale);
   using Added = TermsOf<TERMS, float, true, P>;
@@ -276,9 +276,9 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   };
   // Publishes partial dq to the reducing warps, once they have read what stood there; `found`: whether that is known
   // already.
-  const auto leave_dq = [&](const float (&dq)[WIDTH / 8][4], Round<2> before, bool found) {
+  const auto publish_dq = [&](const float (&dq)[WIDTH / 8][4], Stage<2> before, bool found) {
     float* const to = part + (group * 4 + warp % 4) * (16 * WIDTH) + lane_id() * 4;
-    part_free[group][before.place()].wait(before.filled(), found);
+    part_empty[group][before.index()].wait(before.full_parity(), found);
 #pragma unroll
     for (int n = 0; n < WIDTH / 8; ++n) {
       *reinterpret_cast<float4*>(to + n * 128) = float4{dq[n][0], dq[n][1], dq[n][2], dq[n][3]};
@@ -289,14 +289,14 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   for (;; ++n) {
     const auto& block = items.await(n);
     if (block.left < 0) break;
-    const Round<KV_STAGES> home{n};
+    const Stage<KV_STAGES> kv_stage{n};
     if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group);
     const int j = static_cast<int>(block.tile) * KEYS + key0 + lane_id() / 4;
     Walk now{block.last, 0};
     const auto of_dk = [&] { return GradientRows<KEYS, T>(p.dk, p.stride[5], block, key0, p.d_k, p.wide & 32); };
     const auto of_dv = [&] { return GradientRows<KEYS, T>(p.dv, p.stride[6], block, key0, p.d_v, p.wide & 64); };
-    values_there[home.place()].wait(home.filled());
-    keys_there[home.place()].wait(home.filled());
+    values_full[kv_stage.index()].wait(kv_stage.full_parity());
+    keys_full[kv_stage.index()].wait(kv_stage.full_parity());
     if (now.at >= block.first) {
       float dk[D / 8][4], dv[D / 8][4];
 #pragma unroll
@@ -305,8 +305,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
         for (int e = 0; e < 4; ++e) dk[n][e] = dv[n][e] = 0.0f;
       }
       float s[QUERIES / 8][4], ds[QUERIES / 8][4];
-      const auto start_step = [&](Round<STAGES> store, u64 values) {  // when rows are loaded
-        const u64 rows = forgotten(root) + query + store.place() * (TILE / 8), mine = forgotten(root) + group * (64 * 8);
+      const auto start_step = [&](Stage<STAGES> stage, u64 values) {  // when rows are loaded
+        const u64 rows = forgotten(root) + query + stage.index() * (TILE / 8), mine = forgotten(root) + group * (64 * 8);
         wgmma_fence();
         start_scores(s, mine + kv_offset(n), rows);
         start_scores(ds, mine + values, rows + to_grads);
@@ -316,17 +316,17 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       Stats early[2];                                 // those and the thread's next two
       // whether anything is masked, any row is far, there is a next step
       bool cut = false, some_far = false, more = true;
-      const auto look_up = [&](Round<STAGES> store) {
-        stat = stats + (store.place() * (QUERIES / 2) + quad);
+      const auto look_up = [&](Stage<STAGES> stage) {
+        stat = stats + (stage.index() * (QUERIES / 2) + quad);
         early[0] = stat[0], early[1] = stat[4];
         some_far = FarRows<QUERIES, P, KeyTile>::found(stat - quad);
         cut = now.at < block.clear[0] || now.at > block.clear[1];
       };
 
-      const Round<STAGES> first{steps};
-      ds_there[steps % 2].arrive_as_warp();  // stage of step -1, whose ds are nothing: dq of the first step is not read
+      const Stage<STAGES> first{steps};
+      ds_full[steps % 2].arrive_as_warp();  // stage of step -1, whose ds are nothing: dq of the first step is not read
       if (group == 1) begin_window();
-      rows_there[first.place()].wait(first.filled());
+      rows_full[first.index()].wait(first.full_parity());
       wgmma_publish();
       start_step(first, to_values + kv_offset(n));
       end_window();
@@ -336,14 +336,14 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       hold(ds);
       bulk_wait_read<0>();  // the bulk copies of the last item's gradients
       __syncwarp();
-      if (DV_IN_ROWS && steps != 0) rows_free[Round<STAGES>{steps - 1}.place()].arrive_as_warp();
+      if (DV_IN_ROWS && steps != 0) rows_empty[Stage<STAGES>{steps - 1}.index()].arrive_as_warp();
 #pragma unroll 1
       do {  // s and ds hold the products of this step
-        const Round<STAGES> store{steps}, next{steps + 1};
+        const Stage<STAGES> stage{steps}, next{steps + 1};
         // ds of this step, of the last, and dq before that
-        const Round<2> fresh{steps + 1}, stale{steps}, before{steps - 1};
+        const Stage<2> fresh{steps + 1}, stale{steps}, before{steps - 1};
         u32 p16[QUERIES / 16][4], ds16[QUERIES / 16][4];
-        const bool ds_read = ds_free[fresh.place()].over(fresh.emptied());
+        const bool ds_read = ds_empty[fresh.index()].complete(fresh.empty_parity());
         auto to = mine_of_ds;
         // recomputed: kept, the addresses of rows spill
         to.address = static_cast<u32>(forgotten(static_cast<int>(to.address)));
@@ -351,11 +351,11 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
         if constexpr (TERMS == 0) far.lower(s, 0, scale);
         const auto weigh = [&](int from) {
           if constexpr (TERMS == 0) {
-            weigh_and_differ<T>(p16, ds16, s, ds, from, early, stat, c);
+            weigh_and_make_ds<T>(p16, ds16, s, ds, from, early, stat, c);
           } else {
             const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - j;
-            if (terms.capped()) weigh_and_differ<T, true>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
-            else weigh_and_differ<T, false>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
+            if (terms.capped()) weigh_and_make_ds<T, true>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
+            else weigh_and_make_ds<T, false>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
           }
           far.template spare<T>(ds16, p16, from);
           if (cut) {
@@ -366,90 +366,90 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
         };
         const auto put_ds = [&](int from) {
 #pragma unroll
-          for (int n = from / 2; n < from / 2 + 2; ++n) to.write(ds16[n], 0, 16 * n, fresh.place() * (SCORES * sizeof(T)));
+          for (int n = from / 2; n < from / 2 + 2; ++n) to.write(ds16[n], 0, 16 * n, fresh.index() * (SCORES * sizeof(T)));
         };
         if constexpr (TERMS != 0) {
           if (p.group > 1) terms.enter(block.b, block.kv * p.group + now.head);
         }
         weigh(0);
-        ds_free[fresh.place()].wait(fresh.emptied(), ds_read);
+        ds_empty[fresh.index()].wait(fresh.empty_parity(), ds_read);
         put_ds(0);
         weigh(4);
-        const bool rows_in = rows_there[next.place()].over(next.filled());
-        const bool ds_in = ds_there[stale.place()].over(stale.filled());
+        const bool rows_in = rows_full[next.index()].complete(next.full_parity());
+        const bool ds_in = ds_full[stale.index()].complete(stale.full_parity());
         put_ds(4);
         now.step(p.group);
         more = now.at >= block.first;
-        if (KV_STAGES == 1 && !more) values_free[0].arrive_as_warp();
-        rows_there[next.place()].wait(next.filled(), rows_in);
+        if (KV_STAGES == 1 && !more) values_empty[0].arrive_as_warp();
+        rows_full[next.index()].wait(next.full_parity(), rows_in);
         wgmma_publish();  // ds, and rows that cp.async brought
-        ds_there[fresh.place()].arrive_as_warp();
-        ds_there[stale.place()].wait(stale.filled(), ds_in);
+        ds_full[fresh.index()].arrive_as_warp();
+        ds_full[stale.index()].wait(stale.full_parity(), ds_in);
         begin_window();
-        const bool part_read = part_free[group][before.place()].over(before.filled());
+        const bool part_read = part_empty[group][before.index()].complete(before.full_parity());
         float dq[WIDTH / 8][4];  // meaningless at the first step; its reader skips it
-        const u64 rows = forgotten(root) + to_queries + store.place() * (TILE / 8);
+        const u64 rows = forgotten(root) + to_queries + stage.index() * (TILE / 8);
         add_product(dv, p16, rows + to_grads);
-        start_dq(dq, stale.place());
+        start_dq(dq, stale.index());
         if constexpr (DS_IN_REGISTERS) add_product(dk, ds16, rows);
-        else add_product(dk, forgotten(root) + score + fresh.place() * (SCORES / 8) + group * (64 * 8), rows);
+        else add_product(dk, forgotten(root) + score + fresh.index() * (SCORES / 8) + group * (64 * 8), rows);
         wgmma_wait<1>();
         hold(dq);
         hold(p16);
-        ds_free[stale.place()].arrive_as_warp();
-        leave_dq(dq, before, part_read);
+        ds_empty[stale.index()].arrive_as_warp();
+        publish_dq(dq, before, part_read);
         // past the last step of keys again: values may be the next item's already
         start_step(next, KV_STAGES == 2 || more ? to_values + kv_offset(n) : 0);
         end_window();
         look_up(next);
-        part_there[group][steps % 2].arrive_as_warp();
+        part_full[group][steps % 2].arrive_as_warp();
         wgmma_wait<0>();
         hold(s);
         hold(ds);
         if constexpr (DS_IN_REGISTERS) hold(ds16);
-        rows_free[store.place()].arrive_as_warp();
+        rows_empty[stage.index()].arrive_as_warp();
         ++steps;
       } while (more);
-      const Round<2> stale{steps};  // holds ds of the last step
+      const Stage<2> stale{steps};  // holds ds of the last step
       float dq[WIDTH / 8][4];
-      if (!DV_IN_ROWS) rows_free[Round<STAGES>{steps}.place()].arrive_as_warp();
-      ds_there[stale.place()].wait(stale.filled());
+      if (!DV_IN_ROWS) rows_empty[Stage<STAGES>{steps}.index()].arrive_as_warp();
+      ds_full[stale.index()].wait(stale.full_parity());
       begin_window();
-      start_dq(dq, stale.place());
+      start_dq(dq, stale.index());
       wgmma_wait<0>();
       hold(dq);
-      keys_free[home.place()].arrive_as_warp();
-      if (KV_STAGES == 2) values_free[home.place()].arrive_as_warp();
-      ds_free[stale.place()].arrive_as_warp();
-      leave_dq(dq, {steps - 1}, false);
-      part_there[group][steps % 2].arrive_as_warp();
+      keys_empty[kv_stage.index()].arrive_as_warp();
+      if (KV_STAGES == 2) values_empty[kv_stage.index()].arrive_as_warp();
+      ds_empty[stale.index()].arrive_as_warp();
+      publish_dq(dq, {steps - 1}, false);
+      part_full[group][steps % 2].arrive_as_warp();
       end_window();
       if (group == 0) begin_window();  // a window for each that the other consumer ended
 
       hold(dk);
       hold(dv);
-      ds_free[stale.place()].wait(stale.filled());
+      ds_empty[stale.index()].wait(stale.full_parity());
       // the warp's rows of the first stage of ds; those of the second stand SCORES further
       T* const own = scores + key0 * 64;
-      T* const rows_stage = (group == 0 ? queries : grads) + Round<STAGES>{steps}.place() * TILE + key0 % 64 * D;
+      T* const rows_stage = (group == 0 ? queries : grads) + Stage<STAGES>{steps}.index() * TILE + key0 % 64 * D;
       T* const to_dk[2] = {own, own + (DV_IN_ROWS ? SCORES : 8 * D)};
       T* const to_dv[2] = {DV_IN_ROWS ? rows_stage : own + SCORES, (DV_IN_ROWS ? rows_stage : own + SCORES) + 8 * D};
       const auto rows_of_dk = of_dk(), rows_of_dv = of_dv();
       rows_of_dk.put(dk, scale, to_dk);
       rows_of_dv.put(dv, 1.0f, to_dv);
-      bulk_begin();
+      bulk_fence();
       __syncwarp();
       rows_of_dk.template store<D / 8>(to_dk);
       rows_of_dv.template store<D / 8>(to_dv);
       bulk_commit();
       ++steps;
     } else {
-      values_free[home.place()].arrive_as_warp();
-      keys_free[home.place()].arrive_as_warp();
+      values_empty[kv_stage.index()].arrive_as_warp();
+      keys_empty[kv_stage.index()].arrive_as_warp();
       of_dk().clear();
       of_dv().clear();
     }
-    items.leave(n);
+    items.release(n);
   }
 }
 

@@ -23,14 +23,14 @@ namespace attention {
 
 // Starts copies of the block's keys and values to panels in shared memory; called by all threads.
 template <int KEYS, int D, int THREADS, class T, class P>
-BARACUDA_D void load_keys(T* keys, T* values, Barrier& there, const KeyTile& block, const P& p) {
+BARACUDA_D void load_keys(T* keys, T* values, Barrier& full, const KeyTile& block, const P& p) {
   const auto load = [&](T* tile, const void* from, const i64(&stride)[3], int cols, bool wide) {
     const T* const x = rows_of<T>(from, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS);
     tile::copy_panels<KEYS, D, THREADS>(tile, x, stride[2], block.left, cols, wide);
   };
   load(keys, p.k, p.stride[1], p.d_k, p.wide & 2);
   load(values, p.v, p.stride[2], p.d_v, p.wide & 4);
-  there.arrive_when_copied((p.wide & 6) == 6);
+  full.arrive_when_copied((p.wide & 6) == 6);
 }
 
 // Writes 64 rows of dk or dv, from key `first` of the block on, from panels in shared memory to global memory; by a
@@ -54,7 +54,8 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
   // columns of dq in one product; such units a group
   constexpr int UNIT = 64, UNITS = D / UNIT / 2, PART = QUERIES * UNIT;
-  constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;  // registers a thread; 168 at launch
+  // registers a thread; 168 at launch
+  constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;
   // in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;
   static_assert(UNITS == 2, "the parity of a unit's phase is the group's number");
@@ -69,32 +70,32 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   uint4* const weights = reinterpret_cast<uint4*>(scores + 2 * SCORES);             // [4][128]: fragments, by thread
   float* const part = reinterpret_cast<float*>(weights + 512);                      // [2][QUERIES][UNIT]: partial dq
   Stats* const stats = reinterpret_cast<Stats*>(part + 2 * PART);                   // [2][QUERIES / 2]
-  __shared__ Barrier keys_there, queries_there[2], queries_free[2], grads_there, grads_free;
-  __shared__ Barrier weights_there, weights_free, ds_there[2], ds_free[2];
+  __shared__ Barrier keys_full, queries_full[2], queries_empty[2], grads_full, grads_empty;
+  __shared__ Barrier weights_full, weights_empty, ds_full[2], ds_empty[2];
   // Per unit, one for even steps and one for odd ones (each reducing warp skips every other step); one phase for each
   // group.
-  __shared__ Barrier part_there[2][2], part_free[2][2];
+  __shared__ Barrier part_full[2][2], part_empty[2][2];
   __shared__ Item<Tile> block;
 
   if (threadIdx.x == 0) {
-    keys_there.make(THREADS);
-    grads_there.make(LOADERS), grads_free.make(8);
-    weights_there.make(4), weights_free.make(4);
+    keys_full.init(THREADS);
+    grads_full.init(LOADERS), grads_empty.init(8);
+    weights_full.init(4), weights_empty.init(4);
     for (int n = 0; n < 2; ++n) {
-      queries_there[n].make(LOADERS), queries_free[n].make(4);
-      ds_there[n].make(4), ds_free[n].make(8);
+      queries_full[n].init(LOADERS), queries_empty[n].init(4);
+      ds_full[n].init(4), ds_empty[n].init(8);
     }
-    for (int n = 0; n < 4; ++n) part_there[n / 2][n % 2].make(4), part_free[n / 2][n % 2].make(1);
-    block.template take<QUERIES, KEYS, Where>(p);
+    for (int n = 0; n < 4; ++n) part_full[n / 2][n % 2].init(4), part_empty[n / 2][n % 2].init(1);
+    block.template claim<QUERIES, KEYS, Where>(p);
   }
   __syncthreads();
   if (Where::surplus && block.left == 0) return;
-  load_keys<KEYS, D, THREADS>(keys, values, keys_there, block, p);
+  load_keys<KEYS, D, THREADS>(keys, values, keys_full, block, p);
   Walk now{block.start(), 0};
   u32 steps = 0;
 
   if (warpgroup() == 0) {
-    leave_registers<PRODUCER_REGISTERS>();
+    release_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x < LOADERS) {
       constexpr int HALF = QUERIES / 2;  // the rows each warp loads
       const int row0 = threadIdx.x < warp_size ? 0 : HALF;
@@ -106,10 +107,10 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
       };
 #pragma unroll 1
       for (; block.sees(now.at); now.step(p.group, block), ++steps) {
-        const Round<2> store{steps};
-        const Round<1> grad{steps};
-        const u32 at = store.place();
-        queries_free[at].wait(store.emptied());
+        const Stage<2> stage{steps};
+        const Stage<1> grad{steps};
+        const u32 at = stage.index();
+        queries_empty[at].wait(stage.empty_parity());
         if (row0 == 0) {
           const u32 h = block.kv * p.group + now.head;
           const i64 row = (block.b * p.num_heads + h) * p.padded + (block.of.before + now.at) * QUERIES;
@@ -117,24 +118,24 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
           cp_async_16(stats + at * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
         }
         load(queries + at * TILE, p.q, p.stride[0], p.d_k, p.wide & 1);
-        queries_there[at].arrive_when_copied(p.wide & 1);
-        grads_free.wait(grad.emptied());
+        queries_full[at].arrive_when_copied(p.wide & 1);
+        grads_empty.wait(grad.empty_parity());
         load(grads, p.dy, p.stride[3], p.d_v, p.wide & 8);
-        grads_there.arrive_when_copied(p.wide & 8);
+        grads_full.arrive_when_copied(p.wide & 8);
       }
       if (steps != 0) {  // the empty step after the last, whose scores consumers start and do not read
-        const Round<2> store{steps};
-        queries_free[store.place()].wait(store.emptied());
-        queries_there[store.place()].arrive();
-        grads_free.wait(Round<1>{steps}.emptied());
-        grads_there.arrive();
+        const Stage<2> stage{steps};
+        queries_empty[stage.index()].wait(stage.empty_parity());
+        queries_full[stage.index()].arrive();
+        grads_empty.wait(Stage<1>{steps}.empty_parity());
+        grads_full.arrive();
       }
     } else {
       const u32 self = threadIdx.x / warp_size % 2;  // the two reducing warps alternate
       if (block.sees(now.at) && self == 1) {
         for (int n = 0; n < 2 * UNITS; ++n) {  // the empty partial dq that consumers publish before the first step
-          part_there[n % UNITS][0].wait(n / UNITS);
-          part_free[n % UNITS][0].arrive_as_warp();
+          part_full[n % UNITS][0].wait(n / UNITS);
+          part_empty[n % UNITS][0].arrive_as_warp();
         }
       }
 #pragma unroll 1
@@ -146,13 +147,13 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
         for (int group = 0; group < 2; ++group) {
 #pragma unroll
           for (int unit = 0; unit < UNITS; ++unit) {
-            part_there[unit][place].wait(group);
+            part_full[unit][place].wait(group);
             if (turn.adds) turn.add((group * UNITS + unit) * PART, part + unit * PART, PART);
           }
           if (turn.adds) bulk_wait_read<1>();
-          part_free[0][place].arrive_as_warp();
+          part_empty[0][place].arrive_as_warp();
           if (turn.adds) bulk_wait_read<0>();
-          part_free[1][place].arrive_as_warp();
+          part_empty[1][place].arrive_as_warp();
         }
         turn.pass();
       }
@@ -160,7 +161,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     return;
   }
 
-  take_registers<CONSUMER_REGISTERS>();
+  acquire_registers<CONSUMER_REGISTERS>();
   const int group = warpgroup() - 1, warp = static_cast<int>(threadIdx.x) / warp_size % 4, key0 = warp * 16;
   const bool weighs = group == 0;
   const u64 query = wgmma_operand(queries), grad = wgmma_operand(grads), score = wgmma_operand(scores);
@@ -202,41 +203,41 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     wgmma_commit();
   };
   // Publishes a unit of partial dq to the reducing warps, once they have read what stood there.
-  const auto leave_dq = [&](const float (&dq)[UNIT / 8][4], int unit) {
+  const auto publish_dq = [&](const float (&dq)[UNIT / 8][4], int unit) {
     float* const to = part + unit * PART + warp * (16 * UNIT) + lane_id() * 4;
-    part_free[unit][(steps + 1 + group) % 2].wait(group ^ 1);
+    part_empty[unit][(steps + 1 + group) % 2].wait(group ^ 1);
 #pragma unroll
     for (int n = 0; n < UNIT / 8; ++n) {
       *reinterpret_cast<float4*>(to + n * 128) = float4{dq[n][0], dq[n][1], dq[n][2], dq[n][3]};
     }
-    part_there[unit][steps % 2].arrive_as_warp();
+    part_full[unit][steps % 2].arrive_as_warp();
   };
   // Waits for the rows of a step: queries in the first group, dy in the second.
   const auto await_rows = [&](u32 step) {
-    const Round<2> store{step};
-    if (weighs) queries_there[store.place()].wait(store.filled());
-    else grads_there.wait(step % 2);
+    const Stage<2> stage{step};
+    if (weighs) queries_full[stage.index()].wait(stage.full_parity());
+    else grads_full.wait(step % 2);
     wgmma_publish();
   };
 
   const bool some = block.sees(now.at);
-  keys_there.wait(0);  // even without steps: a late copy would overwrite dk and dv
+  keys_full.wait(0);  // even without steps: a late copy would overwrite dk and dv
   if (some) {
     // stage of step -1, whose ds are nothing: dq of the first step is not read
-    if (!weighs) ds_there[0].arrive_as_warp();
+    if (!weighs) ds_full[0].arrive_as_warp();
     if (!weighs) begin_window();
     await_rows(0);
     start_scores(0);
     end_window();
     wgmma_wait<0>();
     hold(s);
-    if (!weighs) grads_free.arrive_as_warp();
+    if (!weighs) grads_empty.arrive_as_warp();
   }
 #pragma unroll 1
   while (block.sees(now.at)) {  // s holds the products of this step
-    const Round<2> store{steps}, next{steps + 1};
-    const Round<2> fresh{steps + 1}, stale{steps};  // ds of this step and of the last
-    const Stats* const stat = stats + (store.place() * (QUERIES / 2) + quad);
+    const Stage<2> stage{steps}, next{steps + 1};
+    const Stage<2> fresh{steps + 1}, stale{steps};  // ds of this step and of the last
+    const Stats* const stat = stats + (stage.index() * (QUERIES / 2) + quad);
     const bool cut = now.at < block.clear[0] || now.at > block.clear[1];
     u32 x16[QUERIES / 16][4];
     if constexpr (TERMS != 0) {
@@ -270,14 +271,14 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
         hide(x16, 0, key0, mask), hide(x16, 4, key0, mask);
         hide(w16, 0, key0, mask), hide(w16, 4, key0, mask);
       }
-      weights_free.wait(steps % 2 ^ 1);
+      weights_empty.wait(steps % 2 ^ 1);
 #pragma unroll
       for (int n = 0; n < QUERIES / 16; ++n) sent[n * 128] = uint4{w16[n][0], w16[n][1], w16[n][2], w16[n][3]};
-      weights_there.arrive_as_warp();
-      grads_there.wait(steps % 2);
+      weights_full.arrive_as_warp();
+      grads_full.wait(steps % 2);
       wgmma_publish();
     } else {
-      weights_there.wait(steps % 2);
+      weights_full.wait(steps % 2);
 #pragma unroll
       for (int n = 0; n < QUERIES / 16; ++n) {
         const uint4 w16 = sent[n * 128];
@@ -296,26 +297,26 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
           put_pairs<T>(x16, 2 * n + k, ds);
         }
       }
-      weights_free.arrive_as_warp();
+      weights_empty.arrive_as_warp();
       if (cut) {
         const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
         hide(x16, 0, key0, mask), hide(x16, 4, key0, mask);
       }
-      ds_free[fresh.place()].wait(fresh.emptied());
+      ds_empty[fresh.index()].wait(fresh.empty_parity());
       const tile::Reader<64, false> to(scores + key0 * 64);
 #pragma unroll
-      for (int n = 0; n < QUERIES / 16; ++n) to.write(x16[n], 0, 16 * n, fresh.place() * (SCORES * sizeof(T)));
+      for (int n = 0; n < QUERIES / 16; ++n) to.write(x16[n], 0, 16 * n, fresh.index() * (SCORES * sizeof(T)));
       wgmma_publish();
-      ds_there[fresh.place()].arrive_as_warp();
+      ds_full[fresh.index()].arrive_as_warp();
     }
     now.step(p.group, block);
-    ds_there[stale.place()].wait(stale.filled());
+    ds_full[stale.index()].wait(stale.full_parity());
     begin_window();
     float dq[UNITS][UNIT / 8][4];  // meaningless at the first step; its reader skips it
     hold(x16);
     wgmma_fence();
     {
-      const u64 y = weighs ? grad : query + store.place() * (TILE / 8);
+      const u64 y = weighs ? grad : query + stage.index() * (TILE / 8);
 #pragma unroll
       for (int i = 0; i < QUERIES; i += 16) {
 #pragma unroll
@@ -325,38 +326,38 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
       }
       wgmma_commit();
     }
-    start_dq(dq[0], stale.place(), 0);
+    start_dq(dq[0], stale.index(), 0);
     wgmma_wait<0>();
     hold(dq[0]);
     hold(acc);
     hold(x16);
-    if (weighs) grads_free.arrive_as_warp();
-    else queries_free[store.place()].arrive_as_warp();
-    start_dq(dq[1], stale.place(), 1);
-    leave_dq(dq[0], 0);
+    if (weighs) grads_empty.arrive_as_warp();
+    else queries_empty[stage.index()].arrive_as_warp();
+    start_dq(dq[1], stale.index(), 1);
+    publish_dq(dq[0], 0);
     await_rows(steps + 1);
-    start_scores(next.place());
+    start_scores(next.index());
     end_window();
     wgmma_wait<1>();
     hold(dq[1]);
-    ds_free[stale.place()].arrive_as_warp();
-    leave_dq(dq[1], 1);
+    ds_empty[stale.index()].arrive_as_warp();
+    publish_dq(dq[1], 1);
     wgmma_wait<0>();
     hold(s);
-    if (!weighs) grads_free.arrive_as_warp();
+    if (!weighs) grads_empty.arrive_as_warp();
     ++steps;
   }
   if (some) {  // dq of the last step
-    const Round<2> stale{steps};
+    const Stage<2> stale{steps};
     float dq[UNITS][UNIT / 8][4];
-    ds_there[stale.place()].wait(stale.filled());
+    ds_full[stale.index()].wait(stale.full_parity());
     begin_window();
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit) {
-      start_dq(dq[unit], stale.place(), unit);
+      start_dq(dq[unit], stale.index(), unit);
       wgmma_wait<0>();
       hold(dq[unit]);
-      leave_dq(dq[unit], unit);
+      publish_dq(dq[unit], unit);
     }
     end_window();
     if (weighs) begin_window();  // a window for each that the other consumer ended

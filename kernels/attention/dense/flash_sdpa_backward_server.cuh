@@ -12,7 +12,7 @@ template <class Tile> struct Item : Tile {
   int clear[2];
 
   // Claims the next ticket's item; left < 0 says that there is none. Called by one thread.
-  template <int QUERIES, int KEYS, class Where, class P> BARACUDA_D void take(const P& p) {
+  template <int QUERIES, int KEYS, class Where, class P> BARACUDA_D void claim(const P& p) {
     const u32 ticket = atomicAdd(static_cast<u32*>(p.turns), 1u), heads = static_cast<u32>(p.heads) / p.group;
     this->left = -1;
     if (ticket >= heads * static_cast<u32>(p.key_tiles)) return;
@@ -48,7 +48,7 @@ template <int QUERIES, int KEYS, int TILE, class P, class Tile> struct Turn {
   }
   // Starts adding floats from shared memory to the sums from `at` on, as one group of bulk operations.
   BARACUDA_D void add(int at, const float* from, int floats) const {
-    bulk_begin();
+    bulk_fence();
     if (begins) bulk_store(sums + at, from, floats * 4);
     else bulk_add(sums + at, from, floats * 4);
     bulk_commit();

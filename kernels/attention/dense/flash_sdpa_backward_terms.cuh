@@ -153,7 +153,7 @@ struct Unbiased {  // in place of Staged in a kernel without terms
 };
 
 // Whether any packed element is infinite or NaN.
-template <class T, int N> BARACUDA_D bool any_odd(const u32 (&a)[N][4]) {
+template <class T, int N> BARACUDA_D bool any_nonfinite(const u32 (&a)[N][4]) {
   using Pair = conditional<is_same<T, f16>, __half2, __nv_bfloat162>;
   const u32 zeros = 0;
   Pair sum[2] = {*reinterpret_cast<const Pair*>(&zeros), *reinterpret_cast<const Pair*>(&zeros)};
@@ -204,7 +204,7 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     from = CAPPED ? to * math::fma(-from, from, 1.0f) : to;
   });
   if (terms.drops() || far.any) {
-    each([&](float& to, int n, int e) { s[FROM + n][e] = is_whole<T>(to) ? 0.0f : s[FROM + n][e]; });
+    each([&](float& to, int n, int e) { s[FROM + n][e] = rounds_to_one<T>(to) ? 0.0f : s[FROM + n][e]; });
   }
   if (terms.drops()) each([&](float& to, int n, int e) { to = kept >> (4 * (FROM + n) + e) & 1 ? to : 0.0f; });
 #pragma unroll
@@ -226,7 +226,7 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Fa
 }
 // Turns dy v into ds = s (kept dy v again - delta), also packed. (i, j): query and key of the thread's first score.
 template <class T, int N, class Terms>
-BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s)[N][4], u32 kept, const Stats* stats,
+BARACUDA_D void make_ds(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s)[N][4], u32 kept, const Stats* stats,
                        int i0, int key0, const Mask& mask, const Terms& terms, int i, int j) {
   if (terms.drops()) {
 #pragma unroll
@@ -235,9 +235,9 @@ BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s
       for (int e = 0; e < 4; ++e) ds[n][e] = kept >> (4 * n + e) & 1 ? ds[n][e] * terms.again : 0.0f;
     }
   }
-  differ(ds, s, stats, i0, key0, mask);
+  make_ds(ds, s, stats, i0, key0, mask);
   to_fragments<T>(ds16, ds);
-  if (terms.masked() && any_odd<T>(ds16)) {
+  if (terms.masked() && any_nonfinite<T>(ds16)) {
     u32 hidden = 0;
 #pragma unroll 1
     for (int n = 0; n < 4 * N; ++n) {
@@ -257,7 +257,7 @@ BARACUDA_D void differ(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s
 constexpr float weight_unit = 256.0f, log2_weight_unit = 8.0f;
 
 // Weights of 64 queries under a soft cap and ALiBi, in that unit: p16 for dv, and w16, times the soft cap's derivative,
-// for ds. of, far and ahead are those of weigh_and_differ.
+// for ds. of, far and ahead are those of weigh_and_make_ds.
 template <class T, bool CAPPED, class Terms, class Far>
 BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)[8][4], const Stats* of, const Far& far,
                             const Terms& terms, float ahead) {
@@ -282,10 +282,10 @@ BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)
   }
 }
 
-// weigh_and_differ under a soft cap and ALiBi. of: the Stats of the thread's first two queries; far: of the tile;
+// weigh_and_make_ds under a soft cap and ALiBi. of: the Stats of the thread's first two queries; far: of the tile;
 // ahead: i + shift - j of its first score.
 template <class T, bool CAPPED, class Terms, class Far>
-BARACUDA_D void weigh_and_differ(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
+BARACUDA_D void weigh_and_make_ds(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
                                  int from, const Stats* of, const Far& far, const Terms& terms, float ahead) {
   constexpr int PART = 2;  // eights of queries at a time
 #pragma unroll

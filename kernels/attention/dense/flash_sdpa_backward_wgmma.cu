@@ -151,7 +151,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     wgmma_fence();
     start_scores<T, D, KEYS, QUERIES>(s, mine, rows + i0 * 8);
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
-    if (STAGES == 2 && before.at >= 0) load_ahead();  // beside the products
+    if (STAGES == 2 && before.at >= 0) load_ahead();  // during the products
     [[maybe_unused]] const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
     [[maybe_unused]] u32 kept = 0;
     if constexpr (TERMS == 2) {
@@ -189,9 +189,9 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     }
     hold(ds);
     if constexpr (TERMS != 0) {
-      differ<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
+      make_ds<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
     } else {
-      differ(ds, s, stat, i0, key0, mask);
+      make_ds(ds, s, stat, i0, key0, mask);
       to_fragments<T>(ds16, ds);
     }
 #pragma unroll

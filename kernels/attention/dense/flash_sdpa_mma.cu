@@ -99,10 +99,10 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     if (k0 + KEYS < last) load_keys(k0 + KEYS, 0);
     cp_async_commit();
   };
-  const auto odd = [&] { return (TERMS != 2 || careful) && can_hide && has_odd<VALUES / 2, THREADS>(values + stage * VALUES); };
+  const auto nonfinite = [&] { return (TERMS != 2 || careful) && can_hide && has_nonfinite<VALUES / 2, THREADS>(values + stage * VALUES); };
   const auto clear = [&] {
     __syncthreads();
-    clear_odd<VALUES / 2, THREADS>(values + stage * VALUES);
+    clear_nonfinite<VALUES / 2, THREADS>(values + stage * VALUES);
     __syncthreads();
   };
 
@@ -131,8 +131,8 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       }
       r.rescale();
       r.pack();
-      if (cut && odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
-        r.template add_odd<tile::Rows<DV>>(values + stage * VALUES, left, [&](int row, int key) {
+      if (cut && nonfinite()) {  // 0 times infinity is NaN, but a masked value adds nothing
+        r.template add_nonfinite<tile::Rows<DV>>(values + stage * VALUES, left, [&](int row, int key) {
           if constexpr (TERMS == 2) return key >= from + row && key < past + row && !terms.hides(i0 + row, k0 + key);
           else return key >= from + row && key < past + row;
         });
@@ -144,9 +144,9 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     for (; k0 < last; k0 += KEYS, stage ^= STAGES - 1) {  // tiles that only later warps see
       begin(k0);
       middle(k0);
-      if (odd()) clear();
+      if (nonfinite()) clear();
     }
-    if (careful || !__syncthreads_or(TERMS == 2 ? r.suspicious() : r.astray())) break;
+    if (careful || !__syncthreads_or(TERMS == 2 ? r.suspicious() : r.lost_base())) break;
     careful = true;
     k0 = forgotten(span.template first<KEYS>());  // recomputed, or the compiler hoists the first tile's dropout
     stage = 0;

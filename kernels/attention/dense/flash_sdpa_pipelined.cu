@@ -62,29 +62,30 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   constexpr bool AHEAD = QUERY_STAGES == 2;       // whether the first scores of the next queries overlap the last outputs
   constexpr int LOOK = AHEAD ? 2 * KEYS : KEYS;  // distance from the last keys at which the next queries are found
   constexpr int ITEMS = 4;                       // the producer finds work up to three items ahead of a consumer
-  constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;  // registers a thread; 168 at launch
+  // registers a thread; 168 at launch
+  constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = (3 * 168 - PRODUCER_REGISTERS) / 2;
   enum Meeting { of_producers = 1, of_group, of_turn = of_group + GROUPS };  // named barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [QUERY_STAGES] panels
   T* const keys = queries + QUERY_STAGES * ROWS * D;                                         // [2] tiles of panels
   T* const values = keys + 2 * TILE;                                                   // [2] tiles of panels
   T* const staged = values + 2 * TILE;                                                 // [WARPS] panels of 16 rows
-  __shared__ Barrier queries_there[QUERY_STAGES], queries_free[QUERY_STAGES], keys_there[2], keys_free[2], values_there[2], values_free[2];
+  __shared__ Barrier queries_full[QUERY_STAGES], queries_empty[QUERY_STAGES], keys_full[2], keys_empty[2], values_full[2], values_empty[2];
   __shared__ Item<GROUPS> items[ITEMS];
 
   if (threadIdx.x == 0) {
-    for (int n = 0; n < QUERY_STAGES; ++n) queries_there[n].make(LOADERS), queries_free[n].make(WARPS);
+    for (int n = 0; n < QUERY_STAGES; ++n) queries_full[n].init(LOADERS), queries_empty[n].init(WARPS);
     for (int n = 0; n < 2; ++n) {
-      keys_there[n].make(LOADERS), values_there[n].make(LOADERS);
-      keys_free[n].make(WARPS), values_free[n].make(WARPS);
+      keys_full[n].init(LOADERS), values_full[n].init(LOADERS);
+      keys_empty[n].init(WARPS), values_empty[n].init(WARPS);
     }
   }
   __syncthreads();
 
   if (warpgroup() == 0) {
-    leave_registers<PRODUCER_REGISTERS>();
-    Round<QUERY_STAGES> query_place;
-    Round<2> key_place, value_place;
+    release_registers<PRODUCER_REGISTERS>();
+    Stage<QUERY_STAGES> query_stage;
+    Stage<2> key_stage, value_stage;
     using Source = typename Where::template Keys<P, KEYS>;
     const u32 count = static_cast<u32>(p.tiles * p.heads);
     const bool even = count <= gridDim.x || (!Where::surplus && p.left >= unbounded && p.right >= unbounded);
@@ -111,16 +112,16 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     };
     const auto meet = [] { sync_threads<LOADERS>(of_producers); };
     const auto load_queries = [&](const Item<GROUPS>& item) {
-      Barrier& there = queries_there[query_place.place()];
-      queries_free[query_place.place()].wait(query_place.emptied());
+      Barrier& full = queries_full[query_stage.index()];
+      queries_empty[query_stage.index()].wait(query_stage.empty_parity());
       if (item.work.query_len != 0) {
         const Strided<T> q{item.work.template queries<T>(p.q, p.stride[0]), p.stride[0][2]};
-        tile::panels_up<ROWS, D, LOADERS, WIDE>(q, p.d_k).copy(queries + query_place.place() * (ROWS * D), item.rows);
-        there.arrive_when_copied(WIDE);
+        tile::panels_up<ROWS, D, LOADERS, WIDE>(q, p.d_k).copy(queries + query_stage.index() * (ROWS * D), item.rows);
+        full.arrive_when_copied(WIDE);
       } else {
-        there.arrive();
+        full.arrive();
       }
-      query_place.step();
+      query_stage.advance();
     };
     const auto load = [&](const Item<GROUPS>& item, Item<GROUPS>& next) {
       const bool some = item.first < item.last;
@@ -136,20 +137,20 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
 #pragma unroll 1
       for (int k0 = start; k0 >= first - KEYS; k0 -= KEYS) {  // the values of a tile after the keys of the next
         if (some && k0 >= first) {
-          keys_free[key_place.place()].wait(key_place.emptied());
-          next_keys.copy(keys + key_place.place() * TILE, key_len - k0);
-          keys_there[key_place.place()].arrive_when_copied(WIDE);
-          key_place.step();
+          keys_empty[key_stage.index()].wait(key_stage.empty_parity());
+          next_keys.copy(keys + key_stage.index() * TILE, key_len - k0);
+          keys_full[key_stage.index()].arrive_when_copied(WIDE);
+          key_stage.advance();
         }
         if (!AHEAD && k0 == start) load_queries(item);
         if (k0 == look + KEYS) draw_early();
         if (k0 == look) find_next(next);
         if (k0 == start) continue;
         if (some) {
-          values_free[value_place.place()].wait(value_place.emptied());
-          next_values.copy(values + value_place.place() * TILE, key_len - k0 - KEYS);
-          values_there[value_place.place()].arrive_when_copied(WIDE);
-          value_place.step();
+          values_empty[value_stage.index()].wait(value_stage.empty_parity());
+          next_values.copy(values + value_stage.index() * TILE, key_len - k0 - KEYS);
+          values_full[value_stage.index()].arrive_when_copied(WIDE);
+          value_stage.advance();
           if (k0 >= first) source.template step<-KEYS>(k0 + KEYS);
         }
         if (Source::looks_up || k0 == look - KEYS) meet();
@@ -169,68 +170,68 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     return;
   }
 
-  take_registers<CONSUMER_REGISTERS>();
+  acquire_registers<CONSUMER_REGISTERS>();
   const int group = warpgroup() - 1, row0 = static_cast<int>(threadIdx.x - LOADERS) / warp_size * 16;
   GroupProducts<T, D, ROWS, KEYS> products(queries, keys, values, group);
-  const auto await = [](Barrier& there, u32 parity) {
-    there.wait(parity);
+  const auto await = [](Barrier& full, u32 parity) {
+    full.wait(parity);
     wgmma_publish();  // rows that cp.async brought
   };
   Rows<T, D, 1, KEYS> r;
-  Round<2> key_place, value_place;
-  Round<QUERY_STAGES> query_place;
+  Stage<2> key_stage, value_stage;
+  Stage<QUERY_STAGES> query_stage;
   const auto take_turn = [&] {
     if (PING_PONG) sync_threads<256>(of_turn + group);
   };
   const auto pass_turn = [&] {
     if (PING_PONG) arrive_threads<256>(of_turn + (group + 1 == GROUPS ? 0 : group + 1));
   };
-  const auto free_keys = [&] {
-    keys_free[key_place.place()].arrive_as_warp();
-    key_place.step();
+  const auto release_keys = [&] {
+    keys_empty[key_stage.index()].arrive_as_warp();
+    key_stage.advance();
   };
-  const auto free_values = [&] {
-    values_free[value_place.place()].arrive_as_warp();
-    value_place.step();
+  const auto release_values = [&] {
+    values_empty[value_stage.index()].arrive_as_warp();
+    value_stage.advance();
   };
   const auto skip_tile = [&] {
     take_turn();
     pass_turn();
-    keys_there[key_place.place()].wait(key_place.filled());
-    free_keys();
-    values_there[value_place.place()].wait(value_place.filled());
-    free_values();
+    keys_full[key_stage.index()].wait(key_stage.full_parity());
+    release_keys();
+    values_full[value_stage.index()].wait(value_stage.full_parity());
+    release_values();
   };
   const auto start_scores = [&](u32 queries) {
-    await(keys_there[key_place.place()], key_place.filled());
+    await(keys_full[key_stage.index()], key_stage.full_parity());
     take_turn();
     wgmma_fence();
-    products.start_scores(r.s[0], queries, key_place.place());
+    products.start_scores(r.s[0], queries, key_stage.index());
   };
   const auto end_scores = [&] {
     hold(r.s[0]);
-    free_keys();
+    release_keys();
   };
   const auto start_outputs = [&](bool add) {
-    await(values_there[value_place.place()], value_place.filled());
+    await(values_full[value_stage.index()], value_stage.full_parity());
     hold(r.weights[0]);
     hold(r.acc[0]);
     wgmma_fence();
-    products.start_outputs(r.acc[0], r.weights[0], value_place.place(), add);
+    products.start_outputs(r.acc[0], r.weights[0], value_stage.index(), add);
   };
   const auto end_outputs = [&] {
     hold(r.acc[0]);
     hold(r.weights[0]);
-    free_values();
+    release_values();
   };
   if (group == 1) pass_turn();
 #pragma unroll 1
   for (u32 n = 0;; ++n) {
-    const Round<QUERY_STAGES> its = query_place;
-    query_place.step();
-    const Round<QUERY_STAGES> after = query_place;
-    const bool begun = AHEAD && key_place.count != value_place.count;  // whether the first scores are already in flight
-    if (!begun) await(queries_there[its.place()], its.filled());
+    const Stage<QUERY_STAGES> its = query_stage;
+    query_stage.advance();
+    const Stage<QUERY_STAGES> after = query_stage;
+    const bool begun = AHEAD && key_stage.count != value_stage.count;  // whether the first scores are already in flight
+    if (!begun) await(queries_full[its.index()], its.full_parity());
     const Item<GROUPS>& item = items[n % ITEMS];  // read again where needed, which costs less than registers
     const Work& work = item.work;
     if (work.query_len == 0) break;
@@ -247,7 +248,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     };
 
     if (p.sign != 1.0) {
-      T* const own = queries + its.place() * (ROWS * D) + group * 4096;
+      T* const own = queries + its.index() * (ROWS * D) + group * 4096;
 #pragma unroll 1
       for (int n = threadIdx.x % 128; n < 64 * D; n += 128) {
         T& x = own[n / 4096 * (ROWS * 64) + n % 4096];
@@ -272,7 +273,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       r.pack();
 #pragma unroll 1
       for (k0 -= KEYS; k0 >= mine.from; k0 -= KEYS) {
-        start_scores(its.place());
+        start_scores(its.index());
         start_outputs(!fresh);
         fresh = false;
         pass_turn();
@@ -343,7 +344,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
             mma_m16n8k16<T>(r.acc[0][n], x, {pair(k0 + j + 2 * t), pair(k0 + j + 2 * t + 8)});
           }
         }
-        r.add_odd_of([&](int j, int n, int e) { return element(v, k0 + j, key_len, 8 * n + 2 * t + e, p.d_v); }, key_len - k0,
+        r.add_nonfinite_of([&](int j, int n, int e) { return element(v, k0 + j, key_len, 8 * n + 2 * t + e, p.d_v); }, key_len - k0,
                      [&](int row, int key) { return key >= low - k0 + row0 + row && key < high - k0 + row0 + row; });
       }
     };
@@ -373,7 +374,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     };
     if (!seen) {
       for (; k0 >= first; k0 -= KEYS) skip_tile();
-      queries_free[its.place()].arrive_as_warp();
+      queries_empty[its.index()].arrive_as_warp();
       r.clear();
       if constexpr (TERMS != 0) r.begin_with(terms);
       put([] {});
@@ -381,35 +382,35 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     }
     if (!begun) {
       for (; k0 >= mine.to; k0 -= KEYS) skip_tile();
-      start_scores(its.place());
+      start_scores(its.index());
       pass_turn();
       wgmma_wait<0>();
       end_scores();
     }
     with_kind_of<TERMS, WIDE>(p, walk);
-    queries_free[its.place()].arrive_as_warp();
+    queries_empty[its.index()].arrive_as_warp();
     start_outputs(!fresh);
     if constexpr (AHEAD) {
       const Item<GROUPS>& next = items[(n + 1) % ITEMS];
       bool begins = false;
       if (k0 < first && p.sign == 1.0) {
-        await(queries_there[after.place()], after.filled());
+        await(queries_full[after.index()], after.full_parity());
         const auto part = next.part[group];
         begins = next.work.query_len != 0 && next.first < next.last && part.from < part.to && next.start < part.to;
       }
       if (begins) {
-        await(keys_there[key_place.place()], key_place.filled());
+        await(keys_full[key_stage.index()], key_stage.full_parity());
         take_turn();
       }
       wgmma_fence();
-      products.start_scores(r.s[0], after.place(), key_place.place());  // meaningless where no tile follows
+      products.start_scores(r.s[0], after.index(), key_stage.index());  // meaningless where no tile follows
       if (begins) pass_turn();
       wgmma_wait<1>();
       end_outputs();
       put([] {});
       wgmma_wait<0>();
       hold(r.s[0]);
-      if (begins) free_keys();
+      if (begins) release_keys();
     } else {
       put([&] {
         wgmma_wait<0>();
@@ -417,7 +418,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
       });
     }
     for (; k0 >= first; k0 -= KEYS) skip_tile();
-    if (__any_sync(all_lanes, r.astray() || (item.bounded && r.suspicious()))) {
+    if (__any_sync(all_lanes, r.lost_base() || (item.bounded && r.suspicious()))) {
       float kept[AHEAD ? KEYS / 8 : 1][4];  // the next scores, in local memory
 #pragma unroll
       for (int n = 0; AHEAD && n < KEYS / 8; ++n) memcpy(kept[n], r.s[0][n], sizeof(kept[n]));

@@ -96,17 +96,17 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const auto cut = [&](int k0) {
     if (span.template cuts<KEYS>(k0)) r.mask(key_len - k0, span.low - k0 + row0, span.high - k0 + row0);
   };
-  bool careful = false;  // all is computed again with care, because a result was suspicious or astray
-  const auto settle = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
+  bool careful = false;  // all is computed again with care, because a result was suspicious or lost its base
+  const auto fix_nonfinite = [&](int k0, int slot) {  // 0 times infinity is NaN, but a masked value adds nothing
     if (TERMS == 2 ? !careful : !span.bounded || !span.template cuts<KEYS>(k0)) return;
-    if (!has_odd<TILE / 2, THREADS>(values + slot * TILE)) return;
-    r.template add_odd<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
+    if (!has_nonfinite<TILE / 2, THREADS>(values + slot * TILE)) return;
+    r.template add_nonfinite<InTile>(values + slot * TILE, key_len - k0, [&](int row, int key) {
       const bool seen = key >= span.low - k0 + row0 + row && key < span.high - k0 + row0 + row;
       if constexpr (TERMS == 2) return seen && !terms.hides(i0 + row, k0 + key);
       else return seen;
     });
     __syncthreads();
-    clear_odd<TILE / 2, THREADS>(values + slot * TILE);
+    clear_nonfinite<TILE / 2, THREADS>(values + slot * TILE);
     wgmma_publish();
     __syncthreads();
   };
@@ -178,7 +178,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       };
       arrive();
       if (!Source::looks_up) load();
-      settle(k0 + KEYS, slot ^ 1);
+      fix_nonfinite(k0 + KEYS, slot ^ 1);
       start_both(slot, [&] {
         if (Source::looks_up) load();
       });
@@ -186,7 +186,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
       end_outputs();
     }
     arrive();
-    settle(first, slot ^ 1);
+    fix_nonfinite(first, slot ^ 1);
     add_outputs(slot ^ 1);
   };
   // TERMS 2: a loop for each of the common kinds, as code that is jumped over costs time too. A sweep begins with
@@ -258,7 +258,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         r.drop(found, terms);
         r.rescale();
         r.pack();
-        settle(k0, 0);
+        fix_nonfinite(k0, 0);
         add_outputs(0);
       }
       if (careful) break;
@@ -276,7 +276,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     }
   } else if (first < last) {
     with_kind_of<TERMS, WIDE>(p, walk);
-    careful = __syncthreads_or(r.astray());
+    careful = __syncthreads_or(r.lost_base());
     if (careful) {  // again, one tile after the other
       const typename Where::template Keys<P, 0> any(p, work);
       r.clear();
@@ -296,7 +296,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         r.template weigh<Scores::exact>(c);
         r.rescale();
         r.pack();
-        settle(k0, 0);
+        fix_nonfinite(k0, 0);
         add_outputs(0);
         __syncthreads();
       }

@@ -146,7 +146,8 @@ template <class T, class P> BARACUDA_D void put_dmask(const P& p, i64 kept, i64 
 
 }  // namespace sdpa
 
-// Block: a tile of `columns` keys (all of them where keys are broadcast) of one kept row, and one part of the rows summed.
+// A block: a tile of `columns` keys (all of them where keys are broadcast) of one kept row, and one part of the rows
+// that are summed.
 template <class T, bool KEYS, class P> BARACUDA_D void sdpa_dmask(const P& p) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>, THREADS = 128, UNROLL = KEYS ? 4 : 2;

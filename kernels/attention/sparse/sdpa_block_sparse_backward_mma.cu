@@ -92,7 +92,7 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
           for (int e = 0; e < 4; ++e) {
             if (!is_far(stat[e / 2].x)) continue;
             s[0][n][e] = lowered(s[0][n][e], base[e / 2], scale);
-            if (is_whole<T>(exp2_fast(s[0][n][e] * c))) ds[0][n][e] = stat[e / 2].y;  // ds = 0 there
+            if (rounds_to_one<T>(exp2_fast(s[0][n][e] * c))) ds[0][n][e] = stat[e / 2].y;  // ds = 0 there
           }
         }
       }

@@ -73,7 +73,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   const tile::Reader<D, true> key(keys);
   Rows<T, D, MT, KEYS> r;
 
-  bool careful = false;  // all is computed again from differences of scores: see Rows::astray
+  bool careful = false;  // all is computed again from differences of scores: see Rows::lost_base
   for (;;) {
 #pragma unroll 1
     for (int stage = 0; k0 < last; stage ^= STAGES - 1) {
@@ -117,10 +117,10 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
       };
       const bool limited = span.template cuts<KEYS>(k0);
       T* const here = values + stage * TILE;
-      const auto odd = [&] { return (CUTS || (span.bounded && limited)) && has_odd<TILE / 2, THREADS>(here); };
+      const auto nonfinite = [&] { return (CUTS || (span.bounded && limited)) && has_nonfinite<TILE / 2, THREADS>(here); };
       const auto clear = [&] {
         __syncthreads();
-        clear_odd<TILE / 2, THREADS>(here);
+        clear_nonfinite<TILE / 2, THREADS>(here);
         __syncthreads();
       };
       if (busy) {
@@ -132,8 +132,8 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
         else r.weigh(c);
         r.rescale();
         r.pack();
-        if (odd()) {  // 0 times infinity is NaN, but a masked value adds nothing
-          r.template add_odd<tile::Rows<D>>(here, left, [&](int row, int j) {
+        if (nonfinite()) {  // 0 times infinity is NaN, but a masked value adds nothing
+          r.template add_nonfinite<tile::Rows<D>>(here, left, [&](int row, int j) {
             if constexpr (CUTS) return j >= from + row && j < past + row && !pattern.hides(q0 + row0 + row, k0 + j);
             else return j >= from + row && j < past + row;
           });
@@ -142,11 +142,11 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
         multiply<T, D, MT, KEYS>(r.acc, r.weights, value, at);
       } else {  // only other warps see part of the tile; this one meets them at the barriers
         middle();
-        if (odd()) clear();
+        if (nonfinite()) clear();
       }
       k0 = next;
     }
-    if (careful || !__syncthreads_or(r.astray())) break;
+    if (careful || !__syncthreads_or(r.lost_base())) break;
     careful = true;
     r.clear();
     k0 = begin();

@@ -2,7 +2,7 @@
 // fp8        e4m3 (float8_e4m3fn) and e5m2 to f16, which holds all their values exactly; NaN and infinities are kept.
 //
 // PTX ISA, Data Movement and Conversion Instructions: cvt, .f16x2 from .e4m3x2 or .e5m2x2 (PTX 7.8, sm_89); before that
-// by hand, bit for bit the same but for the payload of a NaN.
+// by hand, with the same bits except for the payload of a NaN.
 #include <cuda_fp8.h>
 #include <baracuda/types.cuh>
 

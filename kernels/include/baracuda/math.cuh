@@ -32,13 +32,13 @@ BARACUDA_MATH_1(rint)   // to nearest, halves to even
 BARACUDA_MATH_1(round)  // halves away from zero
 BARACUDA_MATH_2(pow) BARACUDA_MATH_2(atan2) BARACUDA_MATH_2(hypot) BARACUDA_MATH_2(copysign) BARACUDA_MATH_2(nextafter)
 BARACUDA_MATH_2(fmod)  // sign of x, exact
-// clang-format on
 
 #undef BARACUDA_MATH_1
 #undef BARACUDA_MATH_2
 
 BARACUDA_D float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 BARACUDA_D double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+// clang-format on
 BARACUDA_D float abs(float x) { return ::fabsf(x); }
 BARACUDA_D double abs(double x) { return ::fabs(x); }
 BARACUDA_D void sincos(float x, float* s, float* c) { ::sincosf(x, s, c); }

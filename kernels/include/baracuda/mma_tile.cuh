@@ -11,7 +11,7 @@
 
 namespace baracuda::tile {
 
-template <int D> constexpr int line = D % 64 == 0 ? 8 : 4;  // pieces the twist permutes
+template <int D> constexpr int line = D % 64 == 0 ? 8 : 4;  // pieces that the twist permutes
 template <int D> BARACUDA_D int twist(int row) { return D % 64 == 0 ? row & 7 : (row >> 1) & 3; }
 
 // Offset of piece `piece` of row `row` in a tile, in elements.

@@ -17,7 +17,7 @@ struct Barrier {
   u64 word;
 
   // Called by one thread, before a barrier of the block.
-  BARACUDA_D void make(u32 count) {
+  BARACUDA_D void init(u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(smem_address(&word)), "r"(count) : "memory");
   }
   BARACUDA_D void arrive() {
@@ -41,13 +41,13 @@ struct Barrier {
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}"
                  :: "r"(smem_address(&word)) : "memory");
   }
-  BARACUDA_D bool over(u32 parity) {  // whether wait would return at once
+  BARACUDA_D bool complete(u32 parity) {  // whether wait would return at once
     u32 yes;
     asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(yes) : "r"(smem_address(&word)), "r"(parity) : "memory");
     return yes;
   }
-  // found: what over() said before; asked well ahead, it saves the wait.
+  // found: what complete() said before; asked well ahead, it saves the wait.
   BARACUDA_D void wait(u32 parity, bool found) {
     if (!found) wait(parity);
   }
@@ -61,18 +61,18 @@ struct Barrier {
 };
 
 // Position in a ring of stages that are filled and emptied in turn: the stage, and the parity of its phase.
-template <int PLACES> struct Round {
+template <int STAGES> struct Stage {
   u32 count = 0;
-  BARACUDA_D u32 place() const { return count % PLACES; }
-  BARACUDA_D u32 filled() const { return count / PLACES % 2; }      // the parity to wait for before the stage is read
-  BARACUDA_D u32 emptied() const { return count / PLACES % 2 ^ 1; }  // and before it is written
-  BARACUDA_D void step() { ++count; }
+  BARACUDA_D u32 index() const { return count % STAGES; }
+  BARACUDA_D u32 full_parity() const { return count / STAGES % 2; }      // the parity to wait for before the stage is read
+  BARACUDA_D u32 empty_parity() const { return count / STAGES % 2 ^ 1; }  // and before it is written
+  BARACUDA_D void advance() { ++count; }
 };
 
 // setmaxnreg: from here on the warpgroup has N registers a thread, fewer than the kernel was compiled for, or more, for
 // which it waits until others have given up theirs.
-template <int N> BARACUDA_D void leave_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
-template <int N> BARACUDA_D void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> BARACUDA_D void release_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> BARACUDA_D void acquire_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
 
 // A named barrier of COUNT threads (whole warps), wherever in the code they are; id 0 is that of __syncthreads.
 // arrive_threads does not wait.
@@ -84,10 +84,10 @@ template <int COUNT> BARACUDA_D void arrive_threads(int id) {
 }
 
 // Bulk copies from shared to global memory, or additions to floats there, asynchronous and in whole 16-byte pieces.
-// Call bulk_begin after others wrote the source, then any copies, then bulk_commit; the waits return when all but
+// Call bulk_fence after others wrote the source, then any copies, then bulk_commit; the waits return when all but
 // PENDING committed groups of this thread have read their shared memory, or are complete.
 // PTX ISA, Data Movement and Conversion Instructions: cp.async.bulk, cp.reduce.async.bulk (PTX 8.0, sm_90).
-BARACUDA_D void bulk_begin() { asm volatile("fence.proxy.async.shared::cta;\nfence.proxy.async.global;" ::: "memory"); }
+BARACUDA_D void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;\nfence.proxy.async.global;" ::: "memory"); }
 BARACUDA_D void bulk_store(void* global, const void* smem, u32 bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                :: "l"(__cvta_generic_to_global(global)), "r"(smem_address(smem)), "r"(bytes) : "memory");

@@ -12,7 +12,7 @@
 // clang-format off
 namespace baracuda {
 
-BARACUDA_D u32 current_turn(const u32* counter) {  // a glance ahead; accept_turn where it is the caller's
+BARACUDA_D u32 current_turn(const u32* counter) {  // relaxed, ahead of the turn; accept_turn where it has come
   u32 now;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(counter)) : "memory");
   return now;

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step,
+    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step,
     Variant, View, element, extent, functional, inout, operand,
 )  # fmt: skip
 from ....core.element import FP8, INDICES
@@ -114,9 +114,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
-_KERNEL = Kernel(
-    "kv_cache_append", "kv_cache_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS, split=("BYTES",)
-)
+_KERNEL = Kernel("kv_cache_append", "kv_cache_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
 
 
 def in_torch(torch: Any, desc: Any, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any) -> Any:
@@ -135,7 +133,6 @@ class KvCacheAppendPlan(Plan):
     """
 
     op = "attention.kv_cache_append"
-    category = OpCategory.ATTENTION
     descriptor = KvCacheAppendDescriptor
     args = KvCacheAppendArgs
     raw = True

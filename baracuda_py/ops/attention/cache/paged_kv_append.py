@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, OpCategory, Params, Plan,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
     Problem, Step, Variant, View, element, extent, functional, inout, operand,
 )  # fmt: skip
 from ....schedules.map import divider
@@ -129,9 +129,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
-_KERNEL = Kernel(
-    "paged_kv_append", "paged_kv_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS, split=("BYTES",)
-)
+_KERNEL = Kernel("paged_kv_append", "paged_kv_append<{BYTES}, baracuda::{I}>", PARAMS, _axes, threads=THREADS)
 
 
 def in_torch(
@@ -186,7 +184,6 @@ class PagedKvAppendPlan(Plan):
     """
 
     op = "attention.paged_kv_append"
-    category = OpCategory.ATTENTION
     descriptor = PagedKvAppendDescriptor
     args = PagedKvAppendArgs
     raw = True

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, OpCategory, Params, Plan, Problem, Relative, Scalar,
-    Variant, choice, element, extent, extents, functional, inout, integer, number, operand, output, scalar,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar,
+    Variant, choice, element, extent, functional, inout, integer, number, operand, output, scalar,
 )  # fmt: skip
 from ....core.element import INDICES
 from . import kv_cache_append
@@ -21,7 +21,7 @@ from ..layouts import Layouts, check_heads
 from ..rope.rope import RopePlan, is_wide, kernels, rotation, rotation_geometry, rotation_params
 from ..rope.rotary import (
     TABLES, Rotary, angles, angles_in_torch, check_tokens, frequencies_operand, positions_operand, rotate,
-    rotate_in_torch, table_operand,
+    rotate_in_torch, table_operand, tables_field,
 )  # fmt: skip
 from ....core.benchmark import BYTES, Benchmark
 
@@ -45,7 +45,7 @@ class RopeKvAppendDescriptor(Rotary, Descriptor):
     rotary_dim: int | None = integer(None, minimum=0)
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
-    table_shape: tuple[int, ...] = extents(None)
+    table_shape: tuple[int, ...] = tables_field()
     element: ElementKind = element()
 
     @property
@@ -162,7 +162,6 @@ class RopeKvAppendPlan(Plan):
     """
 
     op = "attention.rope_kv_append"
-    category = OpCategory.ATTENTION
     descriptor = RopeKvAppendDescriptor
     args = RopeKvAppendArgs
     reference = staticmethod(reference)
@@ -172,7 +171,8 @@ class RopeKvAppendPlan(Plan):
     )
     variants = (
         Variant(
-            "rotate", _geometry, source="attention/cache/rope_kv_append.cu", kernels=kernels("rope_kv_append", PARAMS),
+            "rotate", _geometry, source="attention/cache/rope_kv_append.cu",
+            kernels=kernels("rope_kv_append", PARAMS, spills=False),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

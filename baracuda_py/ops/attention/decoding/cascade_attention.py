@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, OpCategory, Plan, Problem, choice, element, extent, functional, inout,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, choice, element, extent, functional, inout,
     operand,
 )  # fmt: skip
 from ....schedules.attention.cascade import BASES, Views, cascade_row, merged, random_lse
@@ -82,7 +82,6 @@ class CascadeAttentionPlan(Plan):
     """
 
     op = "attention.cascade_attention"
-    category = OpCategory.ATTENTION
     descriptor = CascadeAttentionDescriptor
     args = CascadeAttentionArgs
     reference = staticmethod(reference)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, OpCategory, Plan, Problem, View, choice, element, extent, functional, operand,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, View, choice, element, extent, functional, operand,
     output,
 )  # fmt: skip
 from ....schedules.attention.cascade import BASES, Views, cascade_row, merged, random_lse
@@ -82,7 +82,6 @@ class CascadeMergeStatesPlan(Plan):
     """
 
     op = "attention.cascade_merge_states"
-    category = OpCategory.ATTENTION
     descriptor = CascadeMergeStatesDescriptor
     args = CascadeMergeStatesArgs
     reference = staticmethod(reference)

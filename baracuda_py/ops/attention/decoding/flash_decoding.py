@@ -16,20 +16,17 @@ from ....core import (
     Array,
     Descriptor,
     ElementKind,
-    OpCategory,
     Plan,
     element,
     extent,
     functional,
-    integer,
-    number,
     operand,
     output,
 )  # fmt: skip
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
-from ..grouped_heads import GroupedHeads
+from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import is_swapped, swap
 from ....core.benchmark import Benchmark
 from ..in_torch import attention
@@ -49,8 +46,8 @@ class FlashDecodingDescriptor(GroupedHeads, Descriptor):
     max_cache_len: int = extent()
     d_k: int = extent()
     d_v: int = extent()
-    scale: float = number(None)
-    num_kv_heads: int = integer(None, minimum=0)
+    scale: float = score_scale()
+    num_kv_heads: int = kv_heads()
     element: ElementKind = element()
 
     @property
@@ -158,7 +155,6 @@ class FlashDecodingPlan(Plan):
     """
 
     op = "attention.flash_decoding"
-    category = OpCategory.ATTENTION
     descriptor = FlashDecodingDescriptor
     args = FlashDecodingArgs
     reference = staticmethod(reference)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Step, Ulp,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Ulp,
     Variant, View, Vjp, element, extent, extents, functional, operand, output,
 )  # fmt: skip
 from ....core.checked import whole
@@ -171,7 +171,6 @@ class AlibiPlan(Plan):
     """
 
     op = "attention.alibi"
-    category = OpCategory.ATTENTION
     descriptor = AlibiDescriptor
     args = AlibiArgs
     reference = staticmethod(reference)
@@ -181,9 +180,9 @@ class AlibiPlan(Plan):
             "chunks", _geometry, source="attention/dense/alibi.cu",
             kernels=(
                 Kernel(
-                    "alibi", "alibi<{T}, {MODE}>", PARAMS, {"MODE": (FLAT, ROWS)}, THREADS, min_blocks=8, unit="alibi"
+                    "alibi", "alibi<{T}, {MODE}>", PARAMS, {"MODE": (FLAT, ROWS)}, THREADS, min_blocks=8
                 ),
-                Kernel("alibi_elements", "alibi_elements<{T}>", PARAMS, {}, THREADS, unit="alibi"),
+                Kernel("alibi_elements", "alibi_elements<{T}>", PARAMS, {}, THREADS),
             ),
             guarantee=Guarantee(Ulp(0.51), batch_invariant=True),
         ),

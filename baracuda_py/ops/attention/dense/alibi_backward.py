@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Kernel, OpCategory, Params, Plan, Problem, Relative, Step,
+    Args, Array, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step,
     Variant, View, functional, operand, output,
 )  # fmt: skip
 from ....core.variant import aligned
@@ -117,7 +117,6 @@ class AlibiBackwardPlan(Plan):
 
     op = "attention.alibi_backward"
     direction = "backward"
-    category = OpCategory.ATTENTION
     descriptor = AlibiBackwardDescriptor
     args = AlibiBackwardArgs
     reference = staticmethod(reference)
@@ -127,9 +126,9 @@ class AlibiBackwardPlan(Plan):
             kernels=(
                 Kernel(
                     "alibi_backward", "alibi_backward<{T}, {MODE}, {EACH}>", PARAMS,
-                    {"MODE": (FLAT, ROWS, STRIDED), "EACH": (FEW, LOTS)}, THREADS, min_blocks=4, unit="alibi",
+                    {"MODE": (FLAT, ROWS, STRIDED), "EACH": (FEW, LOTS)}, THREADS, min_blocks=4,
                 ),
-                Kernel("alibi_backward_finish", "alibi_backward_finish<{T}>", FINISH, {}, THREADS, unit="alibi"),
+                Kernel("alibi_backward_finish", "alibi_backward_finish<{T}>", FINISH, {}, THREADS),
             ),
             guarantee=Guarantee(Relative(2)),
         ),

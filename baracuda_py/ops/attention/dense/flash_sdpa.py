@@ -11,7 +11,6 @@ import numpy as np
 from ....core import (
     Args,
     Array,
-    OpCategory,
     Plan,
     Scalar,
     Variant,
@@ -109,7 +108,6 @@ class FlashSdpaPlan(Plan):
     """
 
     op = "attention.flash_sdpa"
-    category = OpCategory.ATTENTION
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, OpCategory, Plan, Scalar, functional, operand, output, scalar
+from ....core import Args, Array, Plan, Scalar, functional, operand, output, scalar
 from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
@@ -128,7 +128,6 @@ class FlashSdpaBackwardPlan(Plan):
     """
 
     op = "attention.flash_sdpa_backward"
-    category = OpCategory.ATTENTION
     direction = "backward"
     descriptor = FlashSdpaBackwardDescriptor
     args = FlashSdpaBackwardArgs

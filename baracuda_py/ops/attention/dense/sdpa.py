@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, BackendKind, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
-    Scalar, Step, Variant, Vjp, choice, element, extents, functional, number, operand, output, scalar,
+    Args, Array, BackendKind, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    Scalar, Step, Variant, Vjp, choice, derived, element, extents, functional, number, operand, output, scalar,
 )  # fmt: skip
 from ....core.args import broadcasts_to
 from ....core.element import unrounded
@@ -50,12 +50,10 @@ class SdpaDescriptor(AttentionDescriptor):
     dropout_p: float = number(0.0, minimum=0.0, maximum=1.0)
     scores_stage: str = choice(STAGES, "raw")
     mask_shape: tuple[int, ...] = extents(())
-    mask_element: ElementKind | None = element((ElementKind.BOOL, *HALVES, *SINGLES), default=None)
+    mask_element: ElementKind = element((ElementKind.BOOL, *HALVES, *SINGLES), derived(lambda desc: desc.element))
 
     def validate(self) -> None:
         AttentionDescriptor.validate(self)
-        if self.mask_element is None:
-            object.__setattr__(self, "mask_element", self.element)
         allowed = tuple(dict.fromkeys((self.element, ElementKind.F32, ElementKind.BOOL)))
         if self.mask_element not in allowed:
             raise InvalidProblemError(
@@ -146,7 +144,7 @@ MEND = Params(
     rows="i64", num_heads="i64", query_len="i64", key_len="i64", cols="i64", group="i64", shift="i64", alpha="f64",
     causal="i32", mask_kind="i32", by_zero="i32", wide="i32",
 )  # fmt: skip
-MEND_KERNEL = Kernel("mend", "sdpa_mend<{T}>", MEND, unit="mend")
+MEND_KERNEL = Kernel("mend", "sdpa_mend<{T}>", MEND)
 
 
 def mend(products: Products, to: str, weights: Heads, values: str, facts: Mapping[str, Any]) -> None:
@@ -171,11 +169,11 @@ def row_kernels(name: str, params: Params, threads: int) -> tuple[Kernel, ...]:
     Without options a multiprocessor holds `threads` at least. Beyond registers, float64's calls of tanh spill a little.
     """
     plain, full = {"FULL": (False,), "DROP": (False,)}, {"FULL": (True,), "DROP": (False, True)}
-    rows, each = f"{name}_rows<{{T}}, {{GROUP}}, {{FULL}}, {{DROP}}>", ("DROP",)
+    rows = f"{name}_rows<{{T}}, {{GROUP}}, {{FULL}}, {{DROP}}>"
     return (
         *group_kernels(rows, params, plain, most=1, threads=threads, name="plain"),
-        *group_kernels(rows, params, full, each, most=1, threads=512),
-        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG, split=each, spills=True),
+        *group_kernels(rows, params, full, most=1, threads=512),
+        Kernel("long", f"{name}_long<{{T}}, {{FULL}}, {{DROP}}>", params, full, threads=LONG),
     )
 
 
@@ -298,7 +296,6 @@ class SdpaPlan(Plan):
     """
 
     op = "attention.sdpa"
-    category = OpCategory.ATTENTION
     descriptor = SdpaDescriptor
     args = SdpaArgs
     reference = staticmethod(reference)

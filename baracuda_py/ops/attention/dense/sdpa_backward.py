@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, ElementKind, Geometry, Kernel, OpCategory, Params, Plan, Problem, Scalar, Step, functional, operand,
+    Args, Array, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step, functional, operand,
     output, scalar,
 )  # fmt: skip
 from ....core.element import cast, unrounded
@@ -178,7 +178,6 @@ class SdpaBackwardPlan(Plan):
     """
 
     op = "attention.sdpa_backward"
-    category = OpCategory.ATTENTION
     direction = "backward"
     descriptor = SdpaBackwardDescriptor
     args = SdpaBackwardArgs
@@ -187,8 +186,8 @@ class SdpaBackwardPlan(Plan):
         _geometry, "attention/dense/sdpa_backward.cu",
         (
             *row_kernels("sdpa_backward", ROWS, 512),
-            Kernel("dmask", "sdpa_dmask<{T}, {KEYS}>", DMASK, {"KEYS": (True, False)}, threads=_THREADS, unit="dmask"),
-            Kernel("dmask_finish", "sdpa_dmask_finish<{T}>", DMASK, unit="dmask"),
+            Kernel("dmask", "sdpa_dmask<{T}, {KEYS}>", DMASK, {"KEYS": (True, False)}, threads=_THREADS),
+            Kernel("dmask_finish", "sdpa_dmask_finish<{T}>", DMASK),
         ),
     )  # fmt: skip
     benchmarks = sdpa_benchmarks("from", "dq", "dk", "dv")

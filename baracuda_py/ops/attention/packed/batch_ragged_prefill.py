@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....core import Args, Array, OpCategory, Plan, functional, operand, output
+from ....core import Args, Array, Plan, functional, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
@@ -64,7 +64,6 @@ class BatchRaggedPrefillPlan(Packed, Plan):
     """`FlashSdpaVarlenPlan` with the names of FlashInfer's ragged prefill."""
 
     op = "attention.batch_ragged_prefill"
-    category = OpCategory.ATTENTION
     descriptor = BatchRaggedPrefillDescriptor
     args = BatchRaggedPrefillArgs
     reference = staticmethod(reference)

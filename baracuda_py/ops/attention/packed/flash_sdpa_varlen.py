@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, OpCategory, Plan, Vjp, functional, operand, output
+from ....core import Args, Array, Plan, Vjp, functional, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
@@ -79,7 +79,6 @@ class FlashSdpaVarlenPlan(Packed, Plan):
     """
 
     op = "attention.flash_sdpa_varlen"
-    category = OpCategory.ATTENTION
     descriptor = FlashSdpaVarlenDescriptor
     args = FlashSdpaVarlenArgs
     reference = staticmethod(reference)

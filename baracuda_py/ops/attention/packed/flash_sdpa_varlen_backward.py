@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, OpCategory, Plan, functional, operand, output
+from ....core import Args, Array, Plan, functional, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.backward import tensor_core_rows
@@ -72,7 +72,6 @@ class FlashSdpaVarlenBackwardPlan(Plan):
     """
 
     op = "attention.flash_sdpa_varlen_backward"
-    category = OpCategory.ATTENTION
     direction = "backward"
     descriptor = FlashSdpaVarlenBackwardDescriptor
     args = FlashSdpaVarlenBackwardArgs

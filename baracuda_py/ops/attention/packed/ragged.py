@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
+from ....core import Descriptor, ElementKind, choice, derived, element, extent, flag, integer
 from ....core.benchmark import FLOPS, Benchmark
 from ....core.element import INDICES
 from ..dense.flash_sdpa import FlashSdpaDescriptor
-from ..grouped_heads import GroupedHeads
+from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..score_terms import ALIGNMENTS
 
 INDEX = INDICES[::-1]
@@ -37,25 +37,14 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     num_heads: int = extent()
     d_k: int = extent()
     d_v: int = extent()
-    max_seqlen_q: int = integer(None, minimum=0)
-    scale: float = number(None)
+    max_seqlen_q: int = integer(derived(lambda desc: desc.total_q), minimum=0)
+    scale: float = score_scale()
     is_causal: bool = flag(False)
     causal_alignment: str = choice(ALIGNMENTS, "bottom_right")
     window_left: int = integer(None, minimum=0)
     window_right: int = integer(None, minimum=0)
-    num_kv_heads: int = integer(None, minimum=0)
+    num_kv_heads: int = kv_heads()
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        super().validate()
-        for name, value in self.lengths.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        """Fields whose default None is the length here."""
-        return {"max_seqlen_q": self.total_q}
 
     @property
     def num_bounds(self) -> int:
@@ -88,11 +77,7 @@ class PackedDescriptor(RaggedDescriptor):
     """The keys are packed too, into total_k rows; `max_seqlen_k` is to them what `max_seqlen_q` is to the queries."""
 
     total_k: int = extent()
-    max_seqlen_k: int = integer(None, minimum=0)
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        return {"max_seqlen_q": self.total_q, "max_seqlen_k": self.total_k}
+    max_seqlen_k: int = integer(derived(lambda desc: desc.total_k), minimum=0)
 
     @property
     def key_len(self) -> int:

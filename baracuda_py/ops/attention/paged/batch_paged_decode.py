@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, OpCategory, Plan, Problem, Variant, element, extent, functional,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, Variant, element, extent, functional,
     integer, number, operand, output,
 )  # fmt: skip
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ..decoding.flash_decoding import attend
-from ..grouped_heads import GroupedHeads
+from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import PAGE_LAYOUTS, is_swapped, swap
 from .page_tables import (
-    CACHE, INDEX, READ_TABLES, cells_of, check_lengths, random_ints, settle_cells, settle_room, table_fields,
+    CACHE, INDEX, READ_TABLES, cache_len, cells_of, check_lengths, random_ints, settle_cells, table_fields,
     table_params,
 )  # fmt: skip
 from ....core.benchmark import Benchmark
@@ -48,18 +48,14 @@ class BatchPagedDecodeDescriptor(GroupedHeads, Descriptor):
     page_size: int = extent(minimum=1)
     d_k: int = extent()
     d_v: int = extent()
-    scale: float = number(None)
-    num_kv_heads: int = integer(None, minimum=0)
+    scale: float = score_scale()
+    num_kv_heads: int = kv_heads()
     max_pages: int = extent(0)
     num_indices: int = extent(0)
-    max_cache_len: int = integer(None, minimum=0)
+    max_cache_len: int = cache_len()
     window_left: int = integer(None, minimum=0)
     softcap: float = number(0.0, minimum=0.0)
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        super().validate()
-        settle_room(self)
 
     @property
     def most_keys(self) -> int:
@@ -164,7 +160,6 @@ class BatchPagedDecodePlan(Plan):
     """
 
     op = "attention.batch_paged_decode"
-    category = OpCategory.ATTENTION
     descriptor = BatchPagedDecodeDescriptor
     args = BatchPagedDecodeArgs
     reference: ClassVar[Callable[..., Mapping[str, Any]]] = staticmethod(reference)

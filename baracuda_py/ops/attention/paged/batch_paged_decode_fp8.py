@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....core import Array, ElementKind, OpCategory, Scalar, element, functional, operand, scalar
+from ....core import Array, ElementKind, Scalar, element, functional, operand, scalar
 from ....core.element import FP8, unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import HALVES
@@ -89,7 +89,6 @@ class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
     """
 
     op = "attention.batch_paged_decode_fp8"
-    category = OpCategory.ATTENTION
     descriptor = BatchPagedDecodeFp8Descriptor
     args = BatchPagedDecodeFp8Args
     reference = staticmethod(scaled_reference)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, OpCategory, Plan, Problem, extent, functional, integer, operand, output
+from ....core import Args, Array, Plan, Problem, extent, functional, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
@@ -21,7 +21,7 @@ from ....schedules.attention.packed import paged_form
 from ..dense.flash_sdpa import reference as dense
 from ..layouts import PAGE_LAYOUTS, is_swapped, swap
 from .page_tables import (
-    CACHE, INDEX, READ_TABLES, cells_of, check_lengths, random_ints, settle_cells, settle_room, table_fields,
+    CACHE, INDEX, READ_TABLES, cache_len, cells_of, check_lengths, random_ints, settle_cells, table_fields,
     table_params,
 )  # fmt: skip
 from ..packed.ragged import (
@@ -57,11 +57,7 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
     page_size: int = extent(minimum=1)
     max_pages: int = extent(0)
     num_indices: int = extent(0)
-    max_cache_len: int = integer(None, minimum=0)
-
-    def validate(self) -> None:
-        super().validate()
-        settle_room(self)
+    max_cache_len: int = cache_len()
 
     @property
     def key_len(self) -> int:
@@ -144,7 +140,6 @@ class BatchPagedPrefillPlan(Plan):
     """
 
     op = "attention.batch_paged_prefill"
-    category = OpCategory.ATTENTION
     descriptor = BatchPagedPrefillDescriptor
     args = BatchPagedPrefillArgs
     reference = staticmethod(reference)

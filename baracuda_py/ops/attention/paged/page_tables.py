@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import ElementKind, InvalidProblemError, Problem
+from ....core import ElementKind, InvalidProblemError, Problem, derived, integer
 from ....core.element import INDICES
 from ....schedules.map import divider
 
@@ -18,11 +18,13 @@ CACHE = "num_pages num_kv_heads page_size"  # and the columns
 INDEX = INDICES[::-1]
 
 
-def settle_room(desc: Any) -> None:
-    """max_cache_len: at most, and by default, what the table has room for."""
-    room = desc.page_size * max(desc.max_pages, desc.num_indices)
-    if desc.max_cache_len is None or desc.max_cache_len > room:
-        object.__setattr__(desc, "max_cache_len", room)
+def _room(desc: Any) -> int:
+    return int(desc.page_size * max(desc.max_pages, desc.num_indices))
+
+
+def cache_len() -> Any:
+    """The field `max_cache_len`: at most, and by default, what the table has room for."""
+    return integer(derived(_room, lambda desc, given: min(given, _room(desc))), minimum=0)
 
 
 def table_fields(names: Sequence[str]) -> dict[str, str]:

@@ -15,14 +15,15 @@ from functools import lru_cache
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, OpCategory, Params, Plan, Problem, Relative,
-    Scalar, Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    Scalar, Step, Variant, View, Vjp, choice, element, extent, functional, integer, number, operand, output, where,
     scalar,
 )  # fmt: skip
+from ....core.variant import Where
 from ..layouts import Layouts
 from .rotary import (
     Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, positions_operand, rotate,
-    rotate_in_torch, settle_angles, table_operand, TABLES,
+    rotate_in_torch, settle_angles, table_operand, tables_field, TABLES,
 )  # fmt: skip
 from ....core.benchmark import Benchmark
 
@@ -50,7 +51,7 @@ class RopeDescriptor(Rotary, Descriptor):
     rotary_dim: int | None = integer(None, minimum=0)
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
-    table_shape: tuple[int, ...] = extents(None)
+    table_shape: tuple[int, ...] = tables_field()
     element: ElementKind = element()
 
 
@@ -117,14 +118,16 @@ def rotation_params(sides: int) -> dict[str, str]:
 PARAMS = Params("RopeParams", offset="iscalar", **rotation_params(4))
 
 
-def kernels(name: str = "rope", params: Params = PARAMS) -> tuple[Kernel, Kernel]:
+SPILLS = where(element=(ElementKind.F16, ElementKind.BF16), INTERLEAVED=False)
+
+
+def kernels(name: str = "rope", params: Params = PARAMS, spills: bool | Where = SPILLS) -> tuple[Kernel, Kernel]:
     """The kernel of both directions, or that of another op with the same instances; some with more registers.
 
     On 268 MB eight blocks an SM took 138 us where six took 143 (H200), but not every instance has room for that. (NVRTC
     12 spills 5 registers of 16-bit halves.)
     """
     template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}>"
-    split = ("INTERLEAVED", "WIDE")
 
     def axes(lean: bool) -> Any:
         return lambda kind: {
@@ -133,8 +136,8 @@ def kernels(name: str = "rope", params: Params = PARAMS) -> tuple[Kernel, Kernel
         }
 
     return (
-        Kernel(name, template, params, axes(True), THREADS, 8, split=split, spills=True),
-        Kernel(f"{name}_roomy", template, params, axes(False), THREADS, 6, split=split),
+        Kernel(name, template, params, axes(True), THREADS, 8, spills=spills),
+        Kernel(f"{name}_roomy", template, params, axes(False), THREADS, 6),
     )
 
 
@@ -255,7 +258,6 @@ class RopePlan(Plan):
     """
 
     op = "attention.rope"
-    category = OpCategory.ATTENTION
     descriptor = RopeDescriptor
     args = RopeArgs
     reference = staticmethod(reference)

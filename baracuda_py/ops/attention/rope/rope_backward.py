@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Guarantee, OpCategory, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
+    Args, Array, Guarantee, Plan, Relative, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
 from ..layouts import Layouts
 from .rope import X2, RopeDescriptor, RopePlan, X, geometry, kernels, random_case, rope_benchmarks
@@ -48,7 +48,6 @@ class RopeBackwardPlan(Plan):
     """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j] and multiplied by scale."""
 
     op = "attention.rope_backward"
-    category = OpCategory.ATTENTION
     direction = "backward"
     descriptor = RopeBackwardDescriptor
     args = RopeBackwardArgs

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import ElementKind, operand
+from ....core import ElementKind, derived, extents, operand
 from ....core.args import broadcasts_to
 from ....core.element import INDICES
 from ....core.errors import InvalidProblemError
@@ -37,6 +37,13 @@ def table_operand() -> Any:
     return operand("*table_shape", element="table_elements", optional=True, broadcast=True)
 
 
+def tables_field() -> Any:
+    """The field `table_shape`: by default a column a pair."""
+    return extents(
+        derived(lambda d: (d.batch_size, d.seq_len, d.num_frequencies), lambda d, given: d.whole_tables(given))
+    )
+
+
 class Rotary:
     """What the descriptors of rotated tensors share: `head_dim` columns, of which `rotary_dim` turn."""
 
@@ -55,12 +62,9 @@ class Rotary:
             raise InvalidProblemError(
                 f"rotary_dim must be even and at most head_dim, got {self.rotary} for head_dim {self.head_dim}"
             )
-        object.__setattr__(self, "table_shape", self._settled_tables(self.table_shape))
 
-    def _settled_tables(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    def whole_tables(self, given: tuple[int, ...]) -> tuple[int, ...]:
         """The whole shape that tables of shape `given` broadcast to; an axis for heads may stand before the rows."""
-        if given is None:
-            return self.batch_size, self.seq_len, self.num_frequencies
         columns = self.rotary if given[-1:] == (self.rotary,) else self.num_frequencies
         shape = (self.batch_size, *(1,) * (len(given) == 4), self.seq_len, columns)
         if not broadcasts_to(given, shape):

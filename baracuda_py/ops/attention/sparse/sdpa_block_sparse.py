@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Args, Array, ElementKind, OpCategory, Plan, Vjp, extent, functional, operand, output
+from ....core import Args, Array, ElementKind, Plan, Vjp, extent, functional, operand, output
 from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
@@ -125,7 +125,6 @@ class SdpaBlockSparsePlan(Plan):
     """
 
     op = "attention.sdpa_block_sparse"
-    category = OpCategory.ATTENTION
     descriptor = SdpaBlockSparseDescriptor
     args = SdpaBlockSparseArgs
     reference = staticmethod(reference)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-from ....core import Args, Array, ElementKind, OpCategory, Plan, functional, operand, output
+from ....core import Args, Array, ElementKind, Plan, functional, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.sparse.backward import MMA_ROW, SIMT_ROW
@@ -64,7 +64,6 @@ class SdpaBlockSparseBackwardPlan(Plan):
     """
 
     op = "attention.sdpa_block_sparse_backward"
-    category = OpCategory.ATTENTION
     direction = "backward"
     descriptor = SdpaBlockSparseBackwardDescriptor
     args = SdpaBlockSparseBackwardArgs

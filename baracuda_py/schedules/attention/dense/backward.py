@@ -14,6 +14,7 @@ from typing import Any
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from ..spills import BACKWARD, Spills
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -60,7 +61,8 @@ class Arrangement:
     `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; sorted_: tiles of queries by length, else in the
     order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
     whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
-    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0.
+    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: its kernels that do, by name
+    without `gradients_`.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Arrangement:
     apart: bool = False
     neighbours: int = 0
     rising: int = 0
+    spills: Spills = field(default_factory=dict)
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
@@ -86,7 +89,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True)
+DENSE = Arrangement("", "baracuda::attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
 
 
 def gradient_kernels(
@@ -95,40 +98,41 @@ def gradient_kernels(
     form: Arrangement,
     pipelined: Mapping[int, Pipeline] | None = None,
 ) -> tuple[Kernel, ...]:
-    """For each head_dim one unit, and one for each kernel with terms or that rises. pipelined: not masks, dropout."""
+    """For each head_dim its kernels, with terms and that rise. pipelined: not masks, dropout."""
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
     made = []
     for d, masked in tilings.items():
         t = (pipelined or {}).get(d, masked)
-        unit, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}, {t.keys}"
-        facts: dict[str, Any] = {"unit": unit, "source": t.source}
+        tag, sizes = f"{name}_{d}", f"{{T}}, {d}, {t.queries}, {t.keys}"
         made += [
-            Kernel(f"prepare_{unit}", f"flash_prepare<{sizes}, {form.work}>", prepare, **facts),
+            Kernel(f"prepare_{tag}", f"flash_prepare<{sizes}, {form.work}>", prepare, source=t.source),
             Kernel(
-                f"gradients_{unit}",
+                f"gradients_{tag}",
                 f"{t.call(d)}{form.work}, 0>",
                 gradients,
                 threads=t.threads,
                 min_blocks=t.blocks,
-                spills=t.spills,
-                **facts,
+                spills=form.spills.get(tag, False),
+                source=t.source,
             ),
         ]
         made += [
-            Kernel(f"{of.finish}_{unit}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, **facts)
+            Kernel(
+                f"{of.finish}_{tag}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, source=t.source
+            )
             for of in dict.fromkeys((t, masked if form.terms else t))
         ]
         others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", more)] if form.terms else []
         others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
         made += [
             Kernel(
-                f"gradients_{unit}{suffix}",
+                f"gradients_{tag}{suffix}",
                 f"{of.call(d)}{form.work}, {last}>",
                 params,
                 threads=of.threads,
                 min_blocks=of.terms_blocks or of.blocks,
-                spills=True,
+                spills=form.spills.get(tag + suffix, False),
                 source=of.source,
             )
             for suffix, of, last, params in others

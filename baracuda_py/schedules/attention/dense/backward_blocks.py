@@ -52,7 +52,6 @@ class Blocks(Block):
     stages: int
     across: int
     blocks: int
-    spills: bool = False
     terms_blocks: int = 0  # blocks a multiprocessor with score terms, if not `blocks`
 
     @property
@@ -78,14 +77,14 @@ class Blocks(Block):
 # Spills are 1 to 7 registers of loop bounds and strides, on one target or the other; at head_dim 64, 25 registers,
 # which is faster than tiles of 32 queries.
 WIDE = {
-    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, spills=True, terms_blocks=1),
-    64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, spills=True, terms_blocks=1),
-    96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1, spills=True),
-    192: Blocks(8, 1, 2, 64, 32, 2, 2, 1, spills=True), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1, spills=True),
+    32: Blocks(4, 2, 1, 64, 32, 2, 2, 2, terms_blocks=1),
+    64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, terms_blocks=1),
+    96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1),
+    192: Blocks(8, 1, 2, 64, 32, 2, 2, 1), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1),
 }  # fmt: skip
 NARROW = {  # for 99 KB of shared memory
-    96: Blocks(4, 1, 1, 64, 32, 2, 2, 1, spills=True), 128: Blocks(4, 1, 1, 32, 16, 2, 2, 1, spills=True),
-    192: Blocks(4, 1, 2, 32, 16, 2, 2, 1), 256: Blocks(4, 1, 2, 32, 16, 1, 2, 1, spills=True),
+    96: Blocks(4, 1, 1, 64, 32, 2, 2, 1), 128: Blocks(4, 1, 1, 32, 16, 2, 2, 1),
+    192: Blocks(4, 1, 2, 32, 16, 2, 2, 1), 256: Blocks(4, 1, 2, 32, 16, 1, 2, 1),
 }  # fmt: skip
 
 
@@ -101,7 +100,6 @@ class Groups(Block):
     warps: int = 8
     queries: int = 64
     blocks: int = 1
-    spills: bool = False
     terms_blocks: int = 0
     neighbours = 16
 
@@ -172,4 +170,4 @@ class Relay(Pipeline):
 
 SM90A = {64: Groups(1, 3), 128: Groups(1, 3), 256: Groups(2, 2)}  # masks and dropout
 # Everything else. Producers have 40 registers (56 at head_dim 64) and spill; consumers do not.
-PIPELINED = {64: Pipeline(1, 4, spills=True), 128: Pipeline(1, 3, spills=True), 256: Relay(2, 2, spills=True)}
+PIPELINED = {64: Pipeline(1, 4), 128: Pipeline(1, 3), 256: Relay(2, 2)}

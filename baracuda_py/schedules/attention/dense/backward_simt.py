@@ -77,15 +77,14 @@ def shared_bytes(d: int, size: int) -> int:
 
 def simt_row(form: Arrangement) -> Variant:
     """The row without tensor cores."""
-    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2, "split": ("D",)}
+    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
     for n, suffix in LEVELS.items() if form.terms else ((0, ""),):
         for name, fields in (("dq", _DQ), ("dkv", _DKV)):
             params = form.params(f"Flash{name.capitalize()}{'Terms' if n else ''}", fields | (TERMS if n else {}))
-            # dkv spills up to 5 registers of loop bounds at head_dim 96 and 128, on one target or the other.
-            spills = n > 0 or name == "dkv"
             template = f"flash_{name}<{{T}}, {{D}}, {form.work}, {n}>"
-            kernels.append(Kernel(name + suffix, template, params, spills=spills, **facts))
+            kernel = name + suffix
+            kernels.append(Kernel(kernel, template, params, spills=form.spills.get(kernel, False), **facts))
     return Variant(
         "simt",
         lambda p: _geometry(p, form),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
 from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
+from ..spills import FORWARD, Spills
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -88,8 +89,8 @@ class Form:
     """How operands are arranged: a kernel's parameters, the policy by which blocks find work (attention.cuh), launches.
 
     `launch(problem, kernel, axes, rows, threads, smem)`: a block has `rows` queries. `before`: kernels that it runs
-    first. `names`: the operands that are q, k, v and y. `spills`: its kernels may spill, as they know more of a
-    sequence. `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality.
+    first. `names`: the operands that are q, k, v and y. `spills`: its kernels that do, by name.
+    `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality.
     """
 
     params: Params
@@ -98,7 +99,7 @@ class Form:
     before: tuple[Kernel, ...] = ()
     terms: Params | None = None
     names: tuple[str, str, str, str] = ("q", "k", "v", "y")
-    spills: bool = False
+    spills: Spills = field(default_factory=dict)
 
 
 def dense(
@@ -131,7 +132,10 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p, split_scale(p.desc)["scale"]))
 
 
-DENSE = Form(PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)))
+DENSE = Form(
+    PARAMS, "baracuda::attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)),
+    spills=FORWARD,
+)  # fmt: skip
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
@@ -146,7 +150,6 @@ class Tiling:
     keys: int
     stages: int
     blocks: int
-    spills: bool = False
     terms: tuple[int, int] = (0, 0)  # blocks a multiprocessor with score terms, and with masks, if not `blocks`
 
     source = ""  # the kernel file, if not the row's
@@ -176,7 +179,6 @@ class GroupTiling:
 
     groups: int
     blocks: int
-    spills: bool = False
     terms: tuple[int, int] = (0, 0)
     keys: int = 64
     source = ""
@@ -206,7 +208,6 @@ class PipelineTiling(GroupTiling):
 
     groups: int = 2
     blocks: int = 1
-    spills: bool = True
     source = "attention/dense/flash_sdpa_pipelined.cu"
 
     @property
@@ -226,10 +227,10 @@ class PipelineTiling(GroupTiling):
 # 32 rows a warp halve what a fragment of keys or values costs in shared memory; past head_dim 128 registers allow 16.
 # At 256 seven registers are spilled around the branch that computes rows of huge scores again.
 SM80 = {
-    32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, spills=True, terms=(2, 2)),
+    32: Tiling(4, 2, 64, 2, 3, terms=(2, 2)), 64: Tiling(4, 2, 64, 2, 3, terms=(2, 2)),
     96: Tiling(4, 2, 64, 2, 2),
-    128: Tiling(4, 2, 64, 2, 2, spills=True), 192: Tiling(4, 1, 64, 1, 2),
-    256: Tiling(4, 1, 64, 1, 2, spills=True), 512: Tiling(4, 1, 16, 1, 1),
+    128: Tiling(4, 2, 64, 2, 2), 192: Tiling(4, 1, 64, 1, 2),
+    256: Tiling(4, 1, 64, 1, 2), 512: Tiling(4, 1, 16, 1, 1),
 }  # fmt: skip
 # One block of 256 threads and up to 96 KB a multiprocessor.
 SM89 = {
@@ -240,7 +241,7 @@ SM89 = {
 # One warpgroup a block where two blocks or more fit, as the groups of one block wait for each other. Head_dim 64 spills
 # 52 bytes, which lazy bases are worth; with masks it takes 168 registers, so three blocks.
 SM90A = {
-    64: GroupTiling(1, 4, spills=True, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
+    64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
     256: GroupTiling(2, 1),
 }  # fmt: skip
 # Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two consumers share what is loaded.
@@ -264,20 +265,21 @@ def _row(
     for d in tilings:
         for more in LEVELS if form.terms else (0,):
             t = tiling(d, more)
-            both: dict[str, Any] = {"axes": {"WIDE": (True, False)}, "split": ("WIDE",)} if more < 2 else {}
-            call = t.call(d, f"{'{WIDE}' if both else 'false'}, {form.work}, {more}")
+            axes = {"WIDE": (True, False)} if more < 2 else {}
+            call = t.call(d, f"{'{WIDE}' if axes else 'false'}, {form.work}, {more}")
             params = form.terms if more and form.terms else form.params
             blocks = (t.terms[more - 1] if more else 0) or t.blocks
+            kernel = f"{name}_{d}{LEVELS[more]}"
             kernels.append(
                 Kernel(
-                    f"{name}_{d}{LEVELS[more]}",
+                    kernel,
                     call,
                     params,
+                    axes,
                     threads=t.threads,
                     min_blocks=blocks,
-                    spills=more > 0 or t.spills or form.spills,
+                    spills=form.spills.get(kernel, False),
                     source=t.source,
-                    **both,
                 )
             )
 
@@ -374,18 +376,18 @@ def simt_row(form: Form) -> Variant:
 
     kernels = [
         Kernel(
-            f"simt{'' if three else '_wide'}{LEVELS[more]}",
+            name,
             f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>",
             params,
             _axes(three),
             threads=THREADS,
             min_blocks=(3 if three else 2) - bool(more),
-            split=("D",),
-            spills=more > 0 or form.spills or not three,
+            spills=form.spills.get(name, False),
         )
         for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
         if params is not None
         for three in (True, False)
+        for name in (f"simt{'' if three else '_wide'}{LEVELS[more]}",)
     ]
     return Variant(
         "simt",

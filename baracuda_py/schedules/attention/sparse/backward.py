@@ -14,6 +14,7 @@ from ..dense.backward_blocks import NARROW, Blocks
 from ..dense.backward_simt import simt_row
 from ..dense.forward import HALVES, TENSOR_CORES, chunk, head_dim, strides, wide
 from ..score_terms import window
+from ..spills import SPARSE_BACKWARD
 from . import forward as block_sparse
 
 
@@ -26,7 +27,7 @@ def _cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
 
 def _form(cuts: str) -> Arrangement:
     work = block_sparse.WORK.format(cuts)
-    return Arrangement("BlockSparse", work, strides, _cut, block_sparse.FIELDS, apart=True)
+    return Arrangement("BlockSparse", work, strides, _cut, block_sparse.FIELDS, apart=True, spills=SPARSE_BACKWARD)
 
 
 WHOLE, CUT = _form("false"), _form("true")
@@ -94,7 +95,7 @@ def _whole(constants: dict[str, Any], queries: int, keys: int) -> bool:
 
 def _dq_kernel(name: str, d: int, t: QueryTiling) -> Kernel:
     call = f"sdpa_block_sparse_dq<{{T}}, {d}, {t.warps}, {t.keys}, {str(name == 'cut').lower()}>"
-    return Kernel(f"dq_{name}_{d}", call, DQ, threads=32 * t.warps, min_blocks=t.blocks, unit=f"{name}_{d}")
+    return Kernel(f"dq_{name}_{d}", call, DQ, threads=32 * t.warps, min_blocks=t.blocks)
 
 
 _GRADIENTS = (*gradient_kernels("whole", KEYS, WHOLE), *gradient_kernels("cut", KEYS, CUT))

@@ -9,6 +9,7 @@ from typing import Any
 from ....core import Geometry, Kernel, Params, Problem, Variant
 from ..dense import forward as attention
 from ..dense.forward import HALVES, TENSOR_CORES, Tiling, head_dim
+from ..spills import SPARSE
 
 FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "key_block": "i32"}
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
@@ -41,7 +42,7 @@ class Design:
                 PARAMS,
                 threads=32 * t.warps,
                 min_blocks=t.blocks,
-                spills=t.spills,
+                spills=SPARSE.get(f"{self.name}_{d}", False),
             )
             for d, t in self.tilings.items()
         )
@@ -50,8 +51,8 @@ class Design:
 # 64 queries, so that with blocks of 64 every tile is wanted whole or not at all; 32 a warp where registers allow. One
 # to six registers are spilled around the branch that computes rows of huge scores again.
 _FINE = {
-    32: Tiling(4, 1, 64, 2, 4, spills=True), 64: Tiling(2, 2, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4),
-    128: Tiling(2, 2, 64, 1, 4, spills=True), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
+    32: Tiling(4, 1, 64, 2, 4), 64: Tiling(2, 2, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4),
+    128: Tiling(2, 2, 64, 1, 4), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
 DESIGNS = (
     Design("whole", "between_tiles", _FINE),
@@ -68,8 +69,8 @@ DESIGNS = (
         },
     ),
     # Three registers spilled are faster than 32 queries a warp without.
-    Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3, spills=True)}),
-)
+    Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3)}),
+)  # fmt: skip
 
 
 def constants(p: Problem) -> dict[str, Any] | str:
@@ -108,5 +109,5 @@ MMA_ROW = Variant(
     elements=HALVES,
     guarantee=TENSOR_CORES,
     kernels=tuple(kernel for design in DESIGNS for kernel in design.kernels()),
-)
-SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=True))
+)  # fmt: skip
+SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=SPARSE))

@@ -8,29 +8,25 @@ returns `MISS` and the call goes through `plan.run`. It brings `rms_norm` from 1
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..interop.arrays import package_name
-from . import config
-from .args import Args, Operand, arrays_of, scalars_of
+from ...core import config
+from ...core.args import Args, Operand, arrays_of, scalars_of
+from ...core.execution import MISS, Makers, nothing
+from ...core.memo import keep, memo
+from ...core.plan import Plan
+from ...interop.arrays import package_name
 from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, layout_key, not_plain
-from .memo import keep, memo
-
-if TYPE_CHECKING:
-    from .plan import Plan
-
-MISS: Any = object()
-
-
-def nothing() -> None:
-    """The maker of an output that is not wanted."""
+from .intake import torch_names
+from .prepared import Layouts
 
 
 class Direct:
     """The direct path of one functional entry: launches by the inputs' strides."""
 
-    def __init__(self, plan: Plan, makers: tuple[Callable[[], Any], ...], kind: type) -> None:
-        self.plan = plan
+    def __init__(self, runner: Layouts, makers: Makers, kind: type) -> None:
+        self.runner = runner
+        plan = runner.plan
         self.package = package_name(kind)
         self.prepared: dict[Any, Any] = {}
         wanted = [i for i, make in enumerate(makers) if make is not nothing]
@@ -38,17 +34,17 @@ class Direct:
 
     @staticmethod
     def serves(plan: Plan, lead: Any) -> bool:
-        """Unchecked plans on a GPU with plain inputs and outputs, on CuPy or torch arrays."""
+        """Unchecked plans with plain inputs and outputs, on CuPy or torch arrays."""
         specs = arrays_of(plan.args)
         plain = all(s.role in ("in", "out") and not s.many for s in specs)
-        fast = package_name(type(lead)) in ("cupy", "torch") and plan.device.kind == "cuda"
+        fast = package_name(type(lead)) in ("cupy", "torch")
         return plain and fast and not plan.device.fake and not config.get("BARACUDA_CHECK")
 
     def learn(self, arrays: Mapping[str, Any]) -> None:
         """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
-        specs = arrays_of(self.plan.args)
-        full, alignment = layout_key(self.plan.args, self.package, arrays)
-        layout = self.plan.runner.layouts[self.package].get(full)
+        specs = arrays_of(self.runner.plan.args)
+        full, alignment = layout_key(self.runner.plan.args, self.package, arrays)
+        layout = self.runner.layouts[self.package].get(full)
         prepared = None if layout is None or any(alignment) else layout.by_alignment.get(())
         if prepared is None or prepared.workspace:
             return
@@ -61,8 +57,6 @@ class Direct:
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
     names: dict[str, Any] = {"MISS": MISS, "PICK": lambda made: tuple(one for one in made if one is not None)}
     if package == "torch":
-        from .intake import torch_names
-
         names |= torch_names()
     exec(compile(source(cls, package), f"<direct {cls.__name__} on {package}>", "exec"), names)
     return names["build"]  # type: ignore[no-any-return]
@@ -95,8 +89,8 @@ def source(cls: type[Args], package: str) -> str:
     lines = [
         "def build(direct, makers, ordinal, wanted):",
         f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
-        "    find = direct.prepared.get; runtime = direct.plan.runner.runtime; stream = runtime.current_stream",
-        "    several = direct.plan.runner.several; device = runtime.current_device",
+        "    find = direct.prepared.get; runtime = direct.runner.runtime; stream = runtime.current_stream",
+        "    several = direct.runner.several; device = runtime.current_device",
         "    one = wanted[0] if len(wanted) == 1 else None",
         f"    def call({', '.join([s.name for s in inputs] + [s.name for s in scalars])}):",
         f"        prepared = find(({key},))",

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from . import config
-from .args import Args, Operand, arrays_of, scalars_of
-from .memo import memo
+from ...core import config
+from ...core.args import Args, Operand, arrays_of, scalars_of
+from ...core.intake import stream_pointer
+from ...core.memo import memo
+from ...core.tensor import TensorRef
+from .intake import scalar_value, torch_names
 
 PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
     "cupy": ("{a}.shape", "{a}.strides", "{a}.dtype", "{a}.data.ptr", "{a}.data.device_id"),
@@ -34,9 +37,6 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
 
     With `prepares`, the same up to the key and the alignment, which go to `runner.remember`.
     """
-    from .intake import scalar_value, stream_pointer, torch_names
-    from .tensor import TensorRef
-
     raw, check = config.raw("BARACUDA_CHECK")
     names: dict[str, Any] = {
         "RAW": raw,
@@ -106,7 +106,7 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         *locate,
         f"layout = runner.layouts[{package!r}].get(key)",
         "prepared = None if layout is None else layout.by_alignment.get(alignment)",
-        f"if prepared is None: return runner.slow({package!r}, key, alignment, args, workspace, stream)",
+        f"if prepared is None: return runner.run_unprepared({package!r}, key, alignment, args, workspace, stream)",
     ]
     if torch:
         body.append(f"if prepared.lazy and ({' or '.join(map(_lazy, arrays))}): runner.overlap(args)")

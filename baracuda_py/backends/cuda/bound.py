@@ -11,14 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ..interop.arrays import package_name
-from .args import Args
-from .intake import flatten, stream_pointer, torch_names, torch_written
-
-if TYPE_CHECKING:
-    from .runner import Runner
+from ...core.args import Args
+from ...core.intake import stream_pointer, torch_written
+from ...interop.arrays import package_name
+from .intake import flatten, torch_names
+from .prepared import Layouts
 
 
 class Fixed(NamedTuple):
@@ -29,7 +28,7 @@ class Fixed(NamedTuple):
     memory: Any
 
 
-def bound(runner: Runner, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
+def bound(runner: Layouts, args: Args, workspace: Any, stream: Any) -> Callable[[], None]:
     """See `Plan.bind`."""
     torch = any(package_name(type(a)) == "torch" for a in runner.given(args))
     if stream is None:
@@ -51,7 +50,7 @@ def bound(runner: Runner, args: Args, workspace: Any, stream: Any) -> Callable[[
     return partial(runner.there, call) if runner.several else call
 
 
-def _fix(runner: Runner, args: Args, workspace: Any, at: int) -> Fixed:
+def _fix(runner: Layouts, args: Args, workspace: Any, at: int) -> Fixed:
     """Read the operands under the stream, and fill the launches in."""
     held, refs, workspace = runner.read_on(at, args, workspace)
     prepared, _ = runner.ready(refs)
@@ -79,7 +78,7 @@ def _all(launches: list[Callable[[int], None]], current: Callable[[], int], keep
 
 
 def _by_stream(
-    runner: Runner, args: Args, workspace: Any, current: Callable[[], int], first: Fixed
+    runner: Layouts, args: Args, workspace: Any, current: Callable[[], int], first: Fixed
 ) -> Callable[[], None]:
     made = {(current(), get_ident()): first}
 
@@ -96,7 +95,7 @@ def _by_stream(
     return call
 
 
-def _watched(runner: Runner, args: Args, call: Callable[[], None]) -> Callable[[], None]:
+def _watched(runner: Layouts, args: Args, call: Callable[[], None]) -> Callable[[], None]:
     """What torch must be asked before each call and told after it."""
     names, written = torch_names(), torch_written(args)
     tensors = [a for a in runner.given(args) if package_name(type(a)) == "torch"]

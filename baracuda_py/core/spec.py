@@ -1,0 +1,146 @@
+"""`Spec`: what a page declares of an op. Nothing here chooses, compiles or runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from .args import Args, arrays_of
+from .benchmark import Benchmark
+from .descriptor import Descriptor
+from .keywords import name_keywords
+from .memo import memo
+from .sku import ArchSku, BackendKind
+from .variant import Geometry, Guarantee, Variant
+
+
+class Spec:
+    """The declaration of an op, which a page writes as a subclass of `Plan`:
+
+    op: "family.name"; the family is the category of its SKUs. direction, descriptor, args: its classes. kinds: an Enum
+    for table ops. reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
+    (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; where the formula keeps
+    intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
+    operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
+    bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
+    benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
+    is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
+    benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
+    differentiated: autograd of the forward's.
+
+    `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
+    descriptor and args, its kernels, no other kind.
+    """
+
+    op: ClassVar[str] = ""
+    direction: ClassVar[str] = "forward"
+    descriptor: ClassVar[type[Descriptor]]
+    args: ClassVar[type[Args]]
+    kinds: ClassVar[Any] = None
+    pinned: ClassVar[bool] = False
+    raw: ClassVar[bool] = False
+    reference: ClassVar[Callable[..., Mapping[str, Any]]]
+    variants: ClassVar[tuple[Variant, ...]] = ()
+    case: ClassVar[Callable[..., Any]]
+    vjp: ClassVar[Vjp | None] = None
+    value_policy: ClassVar[str] = ""
+    benchmarks: ClassVar[tuple[Benchmark, ...]] = ()
+    torch: ClassVar[Callable[..., Any] | None] = None
+
+    def __init_subclass__(cls, kind: Any = None, **facts: Any) -> None:
+        super().__init_subclass__(**facts)
+        for declared in (getattr(cls, "descriptor", None), getattr(cls, "args", None)):
+            if declared is not None:
+                name_keywords(declared)
+        if kind is not None:
+            cls._pin(kind if isinstance(kind, tuple) else (kind,))
+
+    @classmethod
+    def _pin(cls, kinds: Iterable[Any]) -> None:
+        known = tuple(cls.kinds or ())
+        for kind in kinds:
+            if kind not in known:
+                names = ", ".join(one.value for one in known) or "none"
+                raise TypeError(f"{cls.__name__}: {kind!r} is no kind of {cls.op}, whose kinds are: {names}")
+        cls.kinds, cls.pinned = tuple(kinds), True
+
+    @classmethod
+    def table(cls) -> tuple[Variant, ...]:
+        """The page's rows and the NumPy row every op has."""
+        return (*cls.variants, numpy_row(cls))
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        """Relations between operands that the declaration cannot say; raise InvalidProblemError."""
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        """Functional layer: fill attributes that the declared shapes leave open (`facts` are those given)."""
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        """Tests and benchmarks: replace random operands that must agree with others (saved statistics, lengths)."""
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        """BARACUDA_CHECK=1 on the CPU: what is wrong with the values, or None."""
+        return None
+
+    @classmethod
+    def bytes(cls, desc: Any) -> int:
+        """The fewest bytes to move: each required operand once."""
+        total = 0
+        for spec in arrays_of(cls.args):
+            if spec.optional:
+                continue
+            shapes = (
+                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
+            )
+            for shape in shapes:
+                count = 1
+                for extent in shape:
+                    count *= extent
+                total += count * spec.elements(desc)[0].itemsize * (2 if spec.role == "inout" else 1)
+        return total
+
+    @classmethod
+    def flops(cls, desc: Any) -> int:
+        """Arithmetic operations of the formula; 0 where bytes alone bound the op."""
+        return 0
+
+
+class Vjp:
+    """Links a forward plan to its backward one.
+
+    saves: forward output → backward input of another name; outputs and inputs of equal names need no entry.
+    grads: forward input → backward output. The cotangent of forward output `y` is the backward input `dy`.
+    """
+
+    def __init__(self, plan: str, *, saves: Mapping[str, str] | None = None, grads: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.saves = dict(saves or {})
+        self.grads = dict(grads)
+
+    def cotangents(self, forward: type[Spec], backward: type[Spec]) -> Sequence[str]:
+        """The forward outputs that have a cotangent input `d<name>` in the backward plan."""
+        inputs = {o.name for o in arrays_of(backward.args) if o.reads}
+        return [o.name for o in arrays_of(forward.args) if o.writes and f"d{o.name}" in inputs]
+
+
+@memo()
+def numpy_row(cls: type[Spec]) -> Variant:
+    """The reference backend's row: any layout, float64 inside, one rounding."""
+    promised = cls.variants[0].guarantee if cls.variants else Guarantee()
+    guarantee = Guarantee(promised.error, math="float64", batch_invariant=True, native=promised.native)
+    elements = {
+        e
+        for v in cls.variants
+        for k in (cls.kinds or (None,))
+        if v.kinds is None or k in v.kinds
+        for e in v.elements_for(k)
+    }
+    return Variant(
+        "numpy", lambda problem: Geometry((), layout="strided"),
+        elements=tuple(e for e in type(next(iter(elements))) if e in elements) if elements else (),
+        design=ArchSku.ANY, backend=BackendKind.NUMPY, guarantee=guarantee,
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""The texts of kernels and schedules: headers that name the kernel, comments without figures, pages that exist."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+KERNELS = sorted((ROOT / "kernels").rglob("*.cu*"))
+SCHEDULES = sorted((ROOT / "baracuda_py" / "schedules").rglob("*.py"))
+FIGURE = re.compile(r"\b(?:H100|H200|A100|B200|TFLOP/s|TB/s)\b|\b\d[\d.]* ?(?:us|µs)\b")
+NAMES = {"sampling.cu": "sample"}  # files whose kernel has another name
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def cuda_comments(text: str) -> list[str]:
+    """The `//` comments of a source; a literal that holds two slashes is none."""
+    found = re.finditer(r'"(?:\\.|[^"\\\n])*"|//([^\n]*)', text)
+    return [match[1] for match in found if match[1] is not None]
+
+
+def python_comments(text: str) -> list[str]:
+    """The comments and the docstrings of a module, which are strings that are statements."""
+    words, start = [], True
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and start):
+            words.append(token.string)
+        if token.type != tokenize.COMMENT:
+            start = token.type in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
+    return words
+
+
+def comments(path: Path) -> list[str]:
+    text = path.read_text()
+    return python_comments(text) if path.suffix == ".py" else cuda_comments(text)
+
+
+def test_comments_are_found() -> None:
+    assert cuda_comments('a("//x");  // one\n// two 3 us') == [" one", " two 3 us"]
+    assert python_comments('"""Doc."""\nx = "H200"  # one\ndef f():\n    """Two."""\n') == [
+        '"""Doc."""',
+        "# one",
+        '"""Two."""',
+    ]
+    assert FIGURE.search("in 138 us") and FIGURE.search("(H200)") and not FIGURE.search("128 bytes, 16 users")
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=_name)
+def test_a_header_names_its_file(path: Path) -> None:
+    """`// name    what it is`, on the first line, or on the second after `#pragma once`."""
+    first = next(line for line in path.read_text().splitlines() if line != "#pragma once")
+    assert re.match(rf"// {re.escape(NAMES.get(path.name, path.stem))}(?:\.cuh)? +\S", first), first
+
+
+@pytest.mark.parametrize("path", [*KERNELS, *SCHEDULES], ids=_name)
+def test_figures_are_in_the_design_notes(path: Path) -> None:
+    """What was measured stands in docs/design, where it may grow; comments say why in a sentence."""
+    assert [line for line in comments(path) if FIGURE.search(line)] == []
+
+
+def test_design_notes_that_are_named_exist() -> None:
+    named = {
+        page for path in [*KERNELS, *SCHEDULES] for page in re.findall(r"docs/design/[\w-]+\.md", path.read_text())
+    }
+    assert named and not {page for page in named if not (ROOT / page).is_file()}
+    pages = {path.name for path in (ROOT / "docs" / "design").glob("*.md")} - {"README.md"}
+    index = (ROOT / "docs" / "design" / "README.md").read_text()
+    assert pages == set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=_name)
+def test_kernel_files_are_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 500
