@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import checkout  # noqa: F401
+
 from baracuda_py.jit import nvrtc, toolkit
 from baracuda_py.jit.compiler import options
 from baracuda_py.jit.cubin import parse_ptxas

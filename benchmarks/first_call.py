@@ -24,10 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(1, str(ROOT))
-
-from record import write  # noqa: E402
+import checkout  # noqa: F401
+from record import RESULTS, slug, write
 
 HEAD_DIMS = (64, 128, 256)
 LIMIT = 1.0  # seconds that a first call may take
@@ -189,8 +187,7 @@ def path_of(named: str | None, machine: str) -> Path | None:
     """Where rows go: nowhere, the file named, or the results of the GPU."""
     if named is None:
         return None
-    slug = "_".join(word for word in machine.lower().replace(",", "").split() if not word.endswith(("gb", "hbm3")))
-    return Path(named) if named else ROOT / "benchmarks" / "results" / f"{slug}_first_call.csv"
+    return Path(named) if named else RESULTS / f"{slug(machine.replace(',', ''))}_first_call.csv"
 
 
 def shown(row: dict[str, Any]) -> str:
