@@ -24,7 +24,6 @@ from ..core.variant import Geometry, Step, Variant
 from ..jit.source import Unit
 from .draw import SeededDraw
 from .emulated import draw_problem
-from .emulator import alone
 from .operands import Operands
 from .recording import pointer_view
 
@@ -93,15 +92,14 @@ class Launch:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """The compile unit of each of its steps, with that step's kernel alone."""
+        """The compile unit of each of its steps."""
         return tuple(self._unit(self.row, step) for step in self.steps if self.row is not None)
 
     def _unit(self, row: Variant, step: Step) -> Unit:
-        plan, element = self.plan, self.plan.desc.element  # type: ignore[attr-defined]
+        plan, element = self.plan, self.plan.desc.element
         kernel = row.kernel(step.kernel)
         axes = {name: step.axes[name] for name in kernel.axes_for(element)}
-        unit, _ = row.unit(plan.op, element, plan.kind, kernel, {name: axes[name] for name in kernel.split})
-        return alone(unit, row.instance(plan.op, element, plan.kind, kernel, axes).symbol)
+        return row.unit(row.instance(plan.op, element, plan.kind, kernel, axes))
 
     @property
     def cost(self) -> tuple[bool, bool, int]:

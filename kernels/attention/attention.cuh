@@ -17,8 +17,9 @@ namespace baracuda::attention {
 constexpr int threads = 128;
 constexpr int tile_keys = 64;
 
-template <class A> constexpr int pad = 16 / static_cast<int>(sizeof(A));                 // elements in 16 bytes
-template <class A, int D> constexpr int chunk = sizeof(A) == 8 || D % 64 != 0 ? 32 : 64;  // columns staged for a product
+template <class A> constexpr int pad = 16 / static_cast<int>(sizeof(A));  // elements in 16 bytes
+template <class A, int D>
+constexpr int chunk = sizeof(A) == 8 || D % 64 != 0 ? 32 : 64;  // columns staged for a product
 template <class A> constexpr int score_pitch = tile_keys + pad<A>;
 
 // Rows of D accumulators that fit BYTES: a power of two, at most 64.
@@ -81,8 +82,12 @@ template <class P> struct KeyRows {
   const P& p;
   const Work& work;
   BARACUDA_D KeyRows(const P& p, const Work& work) : p(p), work(work) {}
-  template <class T> BARACUDA_D Strided<T> keys() const { return {work.template keys<T>(p.k, p.stride[1]), p.stride[1][2]}; }
-  template <class T> BARACUDA_D Strided<T> values() const { return {work.template keys<T>(p.v, p.stride[2]), p.stride[2][2]}; }
+  template <class T> BARACUDA_D Strided<T> keys() const {
+    return {work.template keys<T>(p.k, p.stride[1]), p.stride[1][2]};
+  }
+  template <class T> BARACUDA_D Strided<T> values() const {
+    return {work.template keys<T>(p.v, p.stride[2]), p.stride[2][2]};
+  }
   template <int BY, class F> BARACUDA_D void begin(int, const F&) const {}
   template <int BY> BARACUDA_D void step(int) const {}
 };
@@ -138,10 +143,12 @@ struct RisingPlace {
   bool early;
 
   template <class P> static BARACUDA_D RisingPlace of(const P& p, u32 ticket, u32 batch, u32 kv_heads) {
-    const u32 tiles = static_cast<u32>(p.key_tiles), rising = static_cast<u32>(p.rising), before = batch * rising * tiles;
+    const u32 tiles = static_cast<u32>(p.key_tiles), rising = static_cast<u32>(p.rising),
+              before = batch * rising * tiles;
     const bool early = ticket < before;
     const u32 heads = early ? rising : kv_heads - rising;
-    const Place place = Place::together(early ? ticket : ticket - before, tiles, batch * heads, static_cast<u32>(p.chunk));
+    const Place place =
+        Place::together(early ? ticket : ticket - before, tiles, batch * heads, static_cast<u32>(p.chunk));
     return {{place.tile, place.head / heads * kv_heads + (early ? 0 : rising) + place.head % heads}, early};
   }
 };
@@ -163,7 +170,8 @@ struct Dense {
     const Place place = Place::of(p, block, heads);
     const u32 b = place.head / p.num_heads, h = place.head % p.num_heads;
     const i64 q0 = static_cast<i64>(place.tile) * ROWS;
-    return {b, h, p.group == 1 ? h : h / p.group, q0, 0, q0, p.query_len, p.key_len, p.shift, place.head * p.query_len + q0};
+    return {b,         h,       p.group == 1 ? h : h / p.group, q0, 0, q0, p.query_len,
+            p.key_len, p.shift, place.head * p.query_len + q0};
   }
   template <class P> static BARACUDA_D Sequence sequence(const P& p) {
     return {0, 0, p.query_len, p.key_len, p.shift, 0};
@@ -176,7 +184,8 @@ struct Dense {
     const Place place = Place::together(ticket, static_cast<u32>(p.key_tiles), heads, static_cast<u32>(p.chunk));
     return KeyTile::make<QUERIES, KEYS>(p, sequence(p), place.tile, place.head / kv_heads, place.head % kv_heads);
   }
-  template <int QUERIES, int KEYS, class P> static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
+  template <int QUERIES, int KEYS, class P>
+  static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
     const u32 kv_heads = p.num_heads / p.group;
     const auto [place, up] = RisingPlace::of(p, ticket, heads / kv_heads, kv_heads);
     const u32 tile = up ? static_cast<u32>(p.key_tiles) - 1 - place.tile : place.tile;
@@ -200,8 +209,8 @@ template <int ROWS> struct Span {
     high = clamped(at + right + 1);
     bounded = left < unbounded || right < unbounded;
   }
-  template <class P> BARACUDA_D Span(const P& p, const Work& work)
-      : Span(work.first + work.shift, p.left, p.right, work.key_len) {}
+  template <class P>
+  BARACUDA_D Span(const P& p, const Work& work) : Span(work.first + work.shift, p.left, p.right, work.key_len) {}
   // No row sees keys before first(), and none of the first `rows` rows sees keys from end(rows) on; end may be <= 0.
   template <int KEYS> BARACUDA_D int first() const { return max(0, low) / KEYS * KEYS; }
   BARACUDA_D int end(int rows) const { return min(key_len, high + rows - 1); }
@@ -245,7 +254,9 @@ template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math
 template <class A> constexpr A far_powers = A(0x1p10);
 template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
 // Whether a weight rounds to 1 as an element of T (16 bits).
-template <class T> BARACUDA_D bool rounds_to_one(float weight) { return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f); }
+template <class T> BARACUDA_D bool rounds_to_one(float weight) {
+  return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f);
+}
 
 // ---- global to shared memory ----------------------------------------------------------------------------------------
 

@@ -49,8 +49,12 @@ template <class P, bool MAY_CUT> class BlockPattern {
   const P& p;
   const u8* blocks;
 
-  BARACUDA_D int query_row(i64 q) const { return min(static_cast<int>(q), static_cast<int>(p.query_len) - 1) / p.query_block; }
-  BARACUDA_D int key_column(i64 k) const { return min(static_cast<int>(k), static_cast<int>(p.key_len) - 1) / p.key_block; }
+  BARACUDA_D int query_row(i64 q) const {
+    return min(static_cast<int>(q), static_cast<int>(p.query_len) - 1) / p.query_block;
+  }
+  BARACUDA_D int key_column(i64 k) const {
+    return min(static_cast<int>(k), static_cast<int>(p.key_len) - 1) / p.key_block;
+  }
   BARACUDA_D bool set(int row, int column) const {
     return blocks[row * p.pattern_stride[2] + column * p.pattern_stride[3]] != 0;
   }
@@ -91,8 +95,8 @@ template <class P, bool MAY_CUT> class BlockPattern {
   template <int N, bool BY_KEYS> BARACUDA_D i64 visit(Search& search, i64 q, int queries, i64 from, i64 end) const {
     const int mine = static_cast<int>(q), tiles = static_cast<int>((max<i64>(end, 0) + N - 1) / N);
     return N * static_cast<i64>(search.from(static_cast<int>(from / N), tiles, [&](int n) {
-      return BY_KEYS ? any(n * N, N, mine, queries) : any(mine, queries, n * N, N);
-    }));
+             return BY_KEYS ? any(n * N, N, mine, queries) : any(mine, queries, n * N, N);
+           }));
   }
 
   // keys_of: a bit for each of the N <= 64 keys from k on that query q sees; queries_of: for each of the N queries from
@@ -128,8 +132,12 @@ template <class P, bool MAY_CUT> class BlockPattern {
 // Blocks find their work as for dense operands, and skip by a pattern.
 template <bool MAY_CUT> struct BlockSparse : Dense {};
 
-template <class Where, class P> struct BlocksOf_ { using type = EveryBlock<P>; };
-template <bool MAY_CUT, class P> struct BlocksOf_<BlockSparse<MAY_CUT>, P> { using type = BlockPattern<P, MAY_CUT>; };
+template <class Where, class P> struct BlocksOf_ {
+  using type = EveryBlock<P>;
+};
+template <bool MAY_CUT, class P> struct BlocksOf_<BlockSparse<MAY_CUT>, P> {
+  using type = BlockPattern<P, MAY_CUT>;
+};
 template <class Where, class P> using BlocksOf = typename BlocksOf_<Where, P>::type;
 
 }  // namespace baracuda::attention

@@ -140,9 +140,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // stream.
   template <class Terms> BARACUDA_D void sift(Found& found, const Terms& terms, int i, int j) const {
     if (!terms.drops()) return;
-    each_row([&](int m, int half, int r) {
-      found.kept[m][half] = terms.template kept<KEYS / 4>(i + r, j + own_key());
-    });
+    each_row(
+        [&](int m, int half, int r) { found.kept[m][half] = terms.template kept<KEYS / 4>(i + r, j + own_key()); });
   }
   template <class Terms> BARACUDA_D void drop(const Terms& terms, int i, int j) {
     each_row([&](int m, int half, int r) { terms.template drop<KEYS / 4>(run(m, half), i + r, j + own_key()); });
@@ -288,7 +287,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       const bool grown = most > headroom<T> && most < numeric<float>::infinity();
       // at most 253, so that `by` is not subnormal
       const u32 exponent = grown ? min(__float_as_uint(most) >> 23, 253u) : 127;
-      const float by = __uint_as_float((254 - exponent) << 23), up = static_cast<float>(static_cast<int>(exponent) - 127);
+      const float by = __uint_as_float((254 - exponent) << 23),
+                  up = static_cast<float>(static_cast<int>(exponent) - 127);
       factor[m][half] = moved ? factor[m][half] * by : by;
       base[m][half] += up;
       limit[m][half] += up * math::fast_rcp(c);
@@ -319,7 +319,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       const float size = (squares[0] + squares[1]) + (squares[2] + squares[3]);
       if (__all_sync(all_lanes, size <= near[2] * math::abs(near[2]))) {
         each_half([&](int m, int half) {
-          part[m][half] = power_up(m, half, [&](float x) { return math::fma(x, math::fma(x * x, near[1], near[0]), -base[m][half]); });
+          part[m][half] = power_up(
+              m, half, [&](float x) { return math::fma(x, math::fma(x * x, near[1], near[0]), -base[m][half]); });
         });
         return add_sums(part, terms.c);
       }
@@ -411,10 +412,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // acc += weights times the infinite and NaN values of a tile, key by key: keys that seen(r, key) denies row r of the
   // warp add nothing; keys from `left` on are zeros. Layout::at(row, piece) is the offset of a tile's piece.
   template <class Layout, class Seen> BARACUDA_D void add_nonfinite(const T* values, int left, const Seen& is_seen) {
-    add_nonfinite_of([&](int j, int n, int e) { return values[Layout::at(j, n) + lane_id() % 4 * 2 + e]; }, left, is_seen);
+    add_nonfinite_of([&](int j, int n, int e) { return values[Layout::at(j, n) + lane_id() % 4 * 2 + e]; }, left,
+                     is_seen);
   }
   // value(j, n, e): column e of the lane, of piece n, of the tile's row j.
-  template <class Value, class Seen> BARACUDA_D void add_nonfinite_of(const Value& value, int left, const Seen& is_seen) {
+  template <class Value, class Seen>
+  BARACUDA_D void add_nonfinite_of(const Value& value, int left, const Seen& is_seen) {
     add_nonfinite_values<D, MT, KEYS, RUNS>(acc, weights, value, left, is_seen);
   }
 
@@ -428,14 +431,16 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], factors[m][0], factors[m][1]);
+      for (int n = 0; n < D / 8; ++n)
+        tile::put<Layout>(tile, row + 16 * m, 8 * n, acc[m][n], factors[m][0], factors[m][1]);
     }
   }
   // Writes the outputs times close()'s factors to `cols` columns of out[r * stride] for r < rows.
   BARACUDA_D void put(T* out, i64 stride, int rows, int cols, const float (&factors)[MT][2]) const {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      put_rows<false>({out + 16 * m * stride, out + (16 * m + 8) * stride}, stride, rows - 16 * m, cols, acc[m], factors[m]);
+      put_rows<false>({out + 16 * m * stride, out + (16 * m + 8) * stride}, stride, rows - 16 * m, cols, acc[m],
+                      factors[m]);
     }
   }
 
@@ -443,7 +448,9 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   BARACUDA_D void close(float (&factors)[MT][2], float again) {
     each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 1); });
     each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 2); });
-    each_half([&](int m, int half) { factors[m][half] = sum[m][half] == 0.0f ? 0.0f : again * math::fast_rcp(sum[m][half]); });
+    each_half([&](int m, int half) {
+      factors[m][half] = sum[m][half] == 0.0f ? 0.0f : again * math::fast_rcp(sum[m][half]);
+    });
   }
   // After close(), writes the lse of each row to lse[r] for r < rows, if lse is not null. `unit` is that of the bases:
   // ln 2, or that of scores where they are exact.

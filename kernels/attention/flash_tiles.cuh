@@ -11,7 +11,7 @@ namespace attention {
 template <class T> constexpr u32 exponent_pair = is_same<T, f16> ? 0x7c007c00u : 0x7f807f80u;
 template <class T> constexpr u32 exponent_step = is_same<T, f16> ? 0x04000400u : 0x00800080u;
 template <class T> BARACUDA_D u32 nonfinite_signs(u32 pair) {  // 0x8000 in each half that is not finite
-  return ((pair & exponent_pair<T>) + exponent_step<T>) & 0x80008000u;
+  return ((pair & exponent_pair<T>)+exponent_step<T>)&0x80008000u;
 }
 
 // Whether a tile holds an infinite or NaN element; called by all THREADS of the block, which all get the answer.
@@ -55,8 +55,8 @@ BARACUDA_D void add_scores(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, fa
 
 // s = q kᵀ
 template <class T, int D, int MT, int KEYS>
-BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query, const tile::Reader<D, true>& key,
-                      u32 at) {
+BARACUDA_D void score(float (&s)[MT][KEYS / 8][4], const tile::Reader<D, false>& query,
+                      const tile::Reader<D, true>& key, u32 at) {
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -102,8 +102,8 @@ BARACUDA_D void multiply(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KE
 // the warp add nothing; keys from `left` on are zeros. value(j, n, e): column e of the lane, of piece n, of the tile's
 // row j.
 template <int D, int MT, int KEYS, bool RUNS, class Value, class Seen>
-BARACUDA_D void add_nonfinite_values(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4], const Value& value, int left,
-                               const Seen& is_seen) {
+BARACUDA_D void add_nonfinite_values(float (&acc)[MT][D / 8][4], const u32 (&weights)[MT][KEYS / 16][4],
+                                     const Value& value, int left, const Seen& is_seen) {
   u64 weighty[MT][2][(KEYS + 63) / 64] = {};  // bits of the keys whose weight is not 0
 #pragma unroll
   for (int m = 0; m < MT; ++m) {

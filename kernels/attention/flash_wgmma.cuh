@@ -37,7 +37,8 @@ template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
     wgmma_commit();
   }
   // Starts acc += weights v and commits it; with add = 0, acc = weights v.
-  BARACUDA_D void start_outputs(float (&acc)[D / 8][4], const u32 (&weights)[KEYS / 16][4], u32 values, int add = 1) const {
+  BARACUDA_D void start_outputs(float (&acc)[D / 8][4], const u32 (&weights)[KEYS / 16][4], u32 values,
+                                int add = 1) const {
 #pragma unroll
     for (int j = 0; j < KEYS; j += 16) {
 #pragma unroll
@@ -60,8 +61,8 @@ template <class T, int D, int ROWS, int KEYS> struct GroupProducts {
 // each other. beside() is done while the first of them are on their way. Shared memory is faster here than exchanges
 // between lanes (docs/design/attention-forward.md).
 template <int PANELS, int APART, class T, int N, class F>
-BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, const float (&x)[N][4], const float (&factors)[2],
-                           const F& beside) {
+BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, const float (&x)[N][4],
+                           const float (&factors)[2], const F& beside) {
   const int lane = forgotten(lane_id()), row = lane / 8, col = lane % 8 * 8;
   const T* const from[2] = {stage + tile::at<64>(row, col / 8), stage + tile::at<64>(row + 4, col / 8)};
   T* const to = out + row * stride + col;
@@ -74,7 +75,8 @@ BARACUDA_D void put_staged(T* stage, T* out, i64 stride, int rows, int cols, con
     __syncwarp();
     uint4 y[4 * PANELS];  // rows row + 4 k
 #pragma unroll
-    for (int n = 0; n < 4 * PANELS; ++n) y[n] = *reinterpret_cast<const uint4*>(from[n % 2] + n / 4 * APART + n % 4 / 2 * (8 * 64));
+    for (int n = 0; n < 4 * PANELS; ++n)
+      y[n] = *reinterpret_cast<const uint4*>(from[n % 2] + n / 4 * APART + n % 4 / 2 * (8 * 64));
     T* at = to + 64 * first;
 #pragma unroll
     for (int k = 0; k < 4; ++k, at += four) {

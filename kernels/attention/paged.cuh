@@ -36,7 +36,9 @@ template <class T, class P> struct PagedRows {
       return r < rows ? of.row(r) + column : of.first;
     }
   };
-  template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int rows) const { return {*this, row, column, rows}; }
+  template <int STEP> BARACUDA_D Walk<STEP> walk(int row, int column, int rows) const {
+    return {*this, row, column, rows};
+  }
 };
 
 // Offsets of the keys and values of four tiles of KEYS, in a ring in shared memory, for kernels that take one tile
@@ -171,7 +173,8 @@ struct PagedBounds {
       const Pages pages(p, b);
       i64 given = 0;
       if (p.kv_last_page_len == nullptr) given = read_table(p, lengths, p.lengths, b);
-      else if (pages.named != 0) given = static_cast<i64>(pages.held(p, read_table(p, kv_last_page_len, p.kv_last_page_len, b)));
+      else if (pages.named != 0)
+        given = static_cast<i64>(pages.held(p, read_table(p, kv_last_page_len, p.kv_last_page_len, b)));
       i64 keys = max<i64>(0, min(given, min(p.max_keys, pages.count * p.page_size)));
       const i64 slots = (keys + p.page_size - 1) / p.page_size;
       i64 missing = slots;

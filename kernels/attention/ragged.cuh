@@ -33,7 +33,7 @@ struct Ragged {
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
     const u32 h = place.head;
     const i64 shift = p.bottom_right ? t.other_len - t.len : 0;
-    return {static_cast<u32>(t.b), h, h / p.group, t.row, t.other, t.first, t.len, t.other_len, shift,
+    return {static_cast<u32>(t.b),  h, h / p.group, t.row, t.other, t.first, t.len, t.other_len, shift,
             h * p.query_len + t.row};
   }
   // Tiles of keys are listed in p.list, tiles of queries in p.second.
@@ -47,7 +47,8 @@ struct Ragged {
   }
   // A sequence's tiles are listed in ascending order; a tile that walks up is read from the other end. The same tiles
   // walk up as in a dense batch, so that the bits are the same.
-  template <int QUERIES, int KEYS, class P> static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
+  template <int QUERIES, int KEYS, class P>
+  static BARACUDA_D RisingTile rising_tile(const P& p, u32 ticket, u32 heads) {
     const auto [place, early] = RisingPlace::of(p, ticket, 1, heads);
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
     const bool up = early && t.other_len <= p.rising_len;
@@ -175,7 +176,8 @@ template <class Bounds, class P> BARACUDA_D void ragged_tiles(const P& p) {
     const i64 keys = j == 0 || j > p.batch ? 0 : starts[of_keys][j + 1] - starts[of_keys][j];
     const i64 at = t * rows + (p.bottom_right ? keys - len : 0);  // the key position of its first query
     const i64 first = max<i64>(0, at - p.left), end = min(keys, at + min(rows, len - t * rows) + p.right);
-    return segment * ragged_levels + ragged_levels - 1 - ragged_level((max<i64>(0, end - first) + tile_keys - 1) / tile_keys);
+    return segment * ragged_levels + ragged_levels - 1 -
+           ragged_level((max<i64>(0, end - first) + tile_keys - 1) / tile_keys);
   };
 
   if (order != as_they_stand) {
@@ -193,16 +195,22 @@ template <class Bounds, class P> BARACUDA_D void ragged_tiles(const P& p) {
   RaggedTile* const list = static_cast<RaggedTile*>(which == 0 ? p.list : p.second);
   i64 written = 0;
   each_tile([&](i64 j, i64 t, bool there) {
-    const i64 at = order == as_they_stand ? before[min(j, pieces - 1)] + t
-                                          : ragged_place(next, there ? bucket(j, t) : 0, there);
+    const i64 at =
+        order == as_they_stand ? before[min(j, pieces - 1)] + t : ragged_place(next, there ? bucket(j, t) : 0, there);
     if (!there) return;
     ++written;
     const bool real = j > 0 && j <= p.batch;
     const i64 row = starts[side][j] + t * rows, len = starts[side][j + 1] - starts[side][j];
     const i64 other = starts[1 - side][j], other_len = real ? starts[1 - side][j + 1] - other : 0;
     const auto narrow = [](i64 x) { return static_cast<i32>(x); };
-    list[at] = {narrow(row), narrow(min(rows, len - t * rows)), narrow(t * rows), narrow(len), narrow(other),
-                narrow(other_len), narrow(real ? j - 1 : 0), order == longest_first ? 0 : narrow(before[j])};
+    list[at] = {narrow(row),
+                narrow(min(rows, len - t * rows)),
+                narrow(t * rows),
+                narrow(len),
+                narrow(other),
+                narrow(other_len),
+                narrow(real ? j - 1 : 0),
+                order == longest_first ? 0 : narrow(before[j])};
   });
   written = block_reduce<Sum, ragged_threads>(written, scratch);
   for (i64 n = written + threadIdx.x; n <= p.capacity[which]; n += ragged_threads) list[n] = {0, 0, 0, 0, 0, 0, 0, 0};

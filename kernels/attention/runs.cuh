@@ -85,12 +85,13 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   }
   BARACUDA_D bool hides(int i, int j) const {
     bool hidden = false;
-    if (masked()) with_mask([&](auto kind) {
-      using M = decltype(kind);
-      const M found = *reinterpret_cast<const M*>(row_of(i) + min(j, key_len - 1) * p.mask_pitch[3]);
-      if constexpr (is_same<M, u8>) hidden = found == 0;
-      else hidden = to_acc(found) == -numeric<float>::infinity();
-    });
+    if (masked())
+      with_mask([&](auto kind) {
+        using M = decltype(kind);
+        const M found = *reinterpret_cast<const M*>(row_of(i) + min(j, key_len - 1) * p.mask_pitch[3]);
+        if constexpr (is_same<M, u8>) hidden = found == 0;
+        else hidden = to_acc(found) == -numeric<float>::infinity();
+      });
     return hidden;
   }
 
@@ -125,7 +126,8 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   BARACUDA_D const char* row_of(int i) const { return mask + min(i, query_len - 1) * p.mask_pitch[2]; }
   template <class M, int W> static BARACUDA_D float element(const u32 (&words)[W], int k) {
     if constexpr (is_same<M, float>) return __uint_as_float(words[k]);
-    else if constexpr (is_same<M, bf16>) return __uint_as_float(k % 2 ? words[k / 2] & 0xffff0000u : words[k / 2] << 16);
+    else if constexpr (is_same<M, bf16>)
+      return __uint_as_float(k % 2 ? words[k / 2] & 0xffff0000u : words[k / 2] << 16);
     else return __half2float(__ushort_as_half(static_cast<u16>(words[k / 2] >> k % 2 * 16)));
   }
   static BARACUDA_D float bounded(float x) {

@@ -89,17 +89,19 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
       each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x); });
     }
     if constexpr (LEVEL == 2) {
-      if (masked()) with_kind<A>(p.mask_kind, [&](auto kind) {
-        using M = decltype(kind);
-        if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constant offsets apart
-          const char* const at = mask + i * p.mask_pitch[2] + j * static_cast<i64>(sizeof(M));
-          each([&](A& x, int r, int c_) {
-            add_mask(x, as_bias(*reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M)))));
-          });
-          return;
-        }
-        each([&](A& x, int r, int c_) { add_mask(x, bias_as<M>(i + r, j + c_)); });
-      });
+      if (masked())
+        with_kind<A>(p.mask_kind, [&](auto kind) {
+          using M = decltype(kind);
+          if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constant offsets apart
+            const char* const at = mask + i * p.mask_pitch[2] + j * static_cast<i64>(sizeof(M));
+            each([&](A& x, int r, int c_) {
+              add_mask(
+                  x, as_bias(*reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M)))));
+            });
+            return;
+          }
+          each([&](A& x, int r, int c_) { add_mask(x, bias_as<M>(i + r, j + c_)); });
+        });
     }
   }
   BARACUDA_D A squash(A x) const {

@@ -158,7 +158,8 @@ template <class T, bool FLUSH = false> BARACUDA_D Normal<acc_t<T>> normal(acc_t<
       return {g, w * polynomial(w, c)};
     } else {
       const float w = math::fast_rcp(math::fma(z, 0.2f, 1.0f));
-      const float c[7] = {0.0803500175f, 0.0710941372f, 0.13252777f, -0.123164126f, 0.446910676f, -0.386806913f, 0.279089063f};
+      const float c[7] = {0.0803500175f, 0.0710941372f, 0.13252777f, -0.123164126f,
+                          0.446910676f,  -0.386806913f, 0.279089063f};
       return {g, w * polynomial(w, c)};
     }
   }
@@ -213,7 +214,8 @@ BARACUDA_D float expm1(float x) {
 // log(1 + exp(-|x|))
 BARACUDA_D float softplus_tail(float x) {
   const float e = exp(-magnitude(x));
-  const float c[7] = {0.999998732f, -0.499869656f, 0.331094483f, -0.235038575f, 0.14922382f, -0.0664017514f, 0.0141410076f};
+  const float c[7] = {0.999998732f, -0.499869656f,  0.331094483f, -0.235038575f,
+                      0.14922382f,  -0.0664017514f, 0.0141410076f};
   return e * polynomial(e, c);
 }
 BARACUDA_D float softplus(float x) { return (x > 0.0f ? x : 0.0f) + softplus_tail(x); }
@@ -251,12 +253,14 @@ __constant__ u32 two_over_pi[6] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc
 // them give whole turns, those after them less than 2^-53.
 BARACUDA_D Angle reduce_large(float x) {
   const u32 b = __float_as_uint(x);
-  const u32 m = (b >> 16 & 0x7f) | 0x80, exponent = b >> 23 & 0xff, first = exponent - 136;  // q - 2, q = exponent - 134
+  const u32 m = (b >> 16 & 0x7f) | 0x80, exponent = b >> 23 & 0xff,
+            first = exponent - 136;  // q - 2, q = exponent - 134
   const u32* const w = two_over_pi + first / 32;
   const u32 high = __funnelshift_l(w[1], w[0], first % 32), low = __funnelshift_l(w[2], w[1], first % 32);
   const u64 turns = m * (static_cast<u64>(high) << 32 | low);
   const u32 quadrant = static_cast<u32>((turns + (1ull << 61)) >> 62);
-  const float r = static_cast<float>(static_cast<i64>(turns - (static_cast<u64>(quadrant) << 62))) * 3.4061215800304e-19f;
+  const float r =
+      static_cast<float>(static_cast<i64>(turns - (static_cast<u64>(quadrant) << 62))) * 3.4061215800304e-19f;
   if (exponent == 0xff) return {x - x, 0};
   return x < 0.0f ? Angle{-r, 0u - quadrant} : Angle{r, quadrant};
 }
@@ -265,7 +269,7 @@ template <class T> BARACUDA_D Angle reduce(float x) {
     if (magnitude(x) >= 32768.0f) return reduce_large(x);
   }
   const float shifted = math::fma(x, 0.636619747f, 12582912.0f), k = shifted - 12582912.0f;  // to the nearest integer
-  float r = math::fma(k, -1.57079601f, x);                                                    // pi / 2 in three parts
+  float r = math::fma(k, -1.57079601f, x);                                                   // pi / 2 in three parts
   r = math::fma(k, -3.13916473e-7f, r);
   r = math::fma(k, -5.39030253e-15f, r);
   return {r, __float_as_uint(shifted)};

@@ -5,9 +5,9 @@
 
 namespace baracuda {
 
-#define BARACUDA_BINARY(Name, formula)                    \
-  template <class T> struct Name {                        \
-    using A = compute_t<T>;                               \
+#define BARACUDA_BINARY(Name, formula)                      \
+  template <class T> struct Name {                          \
+    using A = compute_t<T>;                                 \
     static BARACUDA_D A value(A a, A b) { return formula; } \
   };
 
@@ -68,9 +68,8 @@ template <template <class> class F, class T, class L> BARACUDA_D void binary(con
   using A = compute_t<T>;
   T* const y[1] = {static_cast<T*>(p.y)};
   const T* const given[2] = {static_cast<const T*>(p.a), static_cast<const T*>(p.b)};
-  map<L>(p, y, given, [&](const auto& in, auto& out) {
-    map_elements<A>([](A a, A b) { return F<T>::value(a, b); }, in, out[0]);
-  });
+  map<L>(p, y, given,
+         [&](const auto& in, auto& out) { map_elements<A>([](A a, A b) { return F<T>::value(a, b); }, in, out[0]); });
 }
 
 }  // namespace baracuda

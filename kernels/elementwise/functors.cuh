@@ -28,22 +28,22 @@ template <class A> BARACUDA_D A times(A x, A y) {
 }
 
 // BARACUDA_UNARY2(Name, wide, narrow): the formula in A = float or double, and in float for 16-bit floats.
-#define BARACUDA_UNARY2(Name, wide, narrow)                                \
-  template <class T> struct Name {                                         \
-    using A = compute_t<T>;                                                \
-    static BARACUDA_D A value(A x, [[maybe_unused]] A alpha) {             \
-      if constexpr (is_half<T>) return narrow;                             \
-      else return wide;                                                    \
-    }                                                                      \
+#define BARACUDA_UNARY2(Name, wide, narrow)                    \
+  template <class T> struct Name {                             \
+    using A = compute_t<T>;                                    \
+    static BARACUDA_D A value(A x, [[maybe_unused]] A alpha) { \
+      if constexpr (is_half<T>) return narrow;                 \
+      else return wide;                                        \
+    }                                                          \
   };
 #define BARACUDA_UNARY(Name, formula) BARACUDA_UNARY2(Name, formula, formula)
 
 // Kinds that gate have the form f(x) times `by`: the product keeps its digits also where f(x) alone would be subnormal.
-#define BARACUDA_GATE(Name, function)                                                  \
-  template <class T> struct Name {                                                     \
-    using A = compute_t<T>;                                                            \
-    static BARACUDA_D A value(A x, A) { return function<T, true>(x, A(1)); }           \
-    static BARACUDA_D A by(A x, A factor) { return function<T>(x, factor); }           \
+#define BARACUDA_GATE(Name, function)                                        \
+  template <class T> struct Name {                                           \
+    using A = compute_t<T>;                                                  \
+    static BARACUDA_D A value(A x, A) { return function<T, true>(x, A(1)); } \
+    static BARACUDA_D A by(A x, A factor) { return function<T>(x, factor); } \
   };
 
 // ---- exact, or rounded once -----------------------------------------------------------------------------------------

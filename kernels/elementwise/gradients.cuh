@@ -95,9 +95,9 @@ template <class A> BARACUDA_D A hardswish_slope(A x) {
 
 namespace gradient {
 
-#define BARACUDA_GRADIENT(Name, formula)                                          \
-  template <class T> struct Name {                                                \
-    using A = acc_t<T>;                                                           \
+#define BARACUDA_GRADIENT(Name, formula)                                                                \
+  template <class T> struct Name {                                                                      \
+    using A = acc_t<T>;                                                                                 \
     static BARACUDA_D A value(A dy, [[maybe_unused]] A x, [[maybe_unused]] A alpha) { return formula; } \
   };
 

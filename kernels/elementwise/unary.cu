@@ -9,9 +9,8 @@ template <template <class> class F, class T, class L> BARACUDA_D void unary(cons
   const A alpha = static_cast<A>(p.alpha);
   T* const y[1] = {static_cast<T*>(p.y)};
   const T* const x[1] = {static_cast<const T*>(p.x)};
-  map<L>(p, y, x, [&](const auto& in, auto& out) {
-    map_elements<A>([&](A v) { return F<T>::value(v, alpha); }, in, out[0]);
-  });
+  map<L>(p, y, x,
+         [&](const auto& in, auto& out) { map_elements<A>([&](A v) { return F<T>::value(v, alpha); }, in, out[0]); });
 }
 
 }  // namespace baracuda

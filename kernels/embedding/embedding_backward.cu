@@ -39,8 +39,16 @@ BARACUDA_D i64 token_row(const EmbeddingBackwardParams& p, i64 token) {
 }
 
 BARACUDA_D SegmentSort token_sort(const EmbeddingBackwardParams& p) {
-  return {p.tokens, p.num_embeddings, p.ranges, p.parts, range_rows, static_cast<i32*>(p.counts),
-          static_cast<i32*>(p.totals), static_cast<i32*>(p.starts), static_cast<i32*>(p.order), static_cast<i32*>(p.rows)};
+  return {p.tokens,
+          p.num_embeddings,
+          p.ranges,
+          p.parts,
+          range_rows,
+          static_cast<i32*>(p.counts),
+          static_cast<i32*>(p.totals),
+          static_cast<i32*>(p.starts),
+          static_cast<i32*>(p.order),
+          static_cast<i32*>(p.rows)};
 }
 BARACUDA_D void embedding_count(const EmbeddingBackwardParams& p) {
   segment_count(token_sort(p), static_cast<int>(blockIdx.x), [&](i64 token) { return token_row(p, token); });
@@ -85,7 +93,7 @@ template <class T, bool WIDE> BARACUDA_D void fill_empty(const EmbeddingBackward
 template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackwardParams& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
-  constexpr int loads = WIDE ? 6 : 4;  // rows of dy in flight
+  constexpr int loads = WIDE ? 6 : 4;      // rows of dy in flight
   constexpr int reach = 2 * chunk_tokens;  // a slot's tokens, and as many of the chunk that runs past its end
   __shared__ i64 source[max_groups * reach];
   __shared__ i32 owner[max_groups * (reach + 1)];

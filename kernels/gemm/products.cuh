@@ -11,8 +11,8 @@ template <class T, class P> BARACUDA_D void product(const P& p) {
   using A = acc_t<T>;
   const GemmTile tile(p);
   gemm_tile<1024>(p, tile, static_cast<const T*>(p.a) + tile.batch * p.batch[0],
-            static_cast<const T*>(p.b) + tile.batch * p.batch[1], static_cast<const T*>(nullptr),
-            static_cast<T*>(p.y) + tile.batch * p.batch[2], static_cast<A>(p.alpha), A(0));
+                  static_cast<const T*>(p.b) + tile.batch * p.batch[1], static_cast<const T*>(nullptr),
+                  static_cast<T*>(p.y) + tile.batch * p.batch[2], static_cast<A>(p.alpha), A(0));
 }
 
 // A row of [batch, heads, rows] by its linear index.
@@ -20,7 +20,8 @@ struct HeadRow {
   i64 batch, head, row;
   BARACUDA_D HeadRow(i64 linear, i64 heads, i64 rows) {
     u64 h, r;
-    batch = static_cast<i64>(divmod(divmod(static_cast<u64>(linear), static_cast<u64>(rows), r), static_cast<u64>(heads), h));
+    batch = static_cast<i64>(
+        divmod(divmod(static_cast<u64>(linear), static_cast<u64>(rows), r), static_cast<u64>(heads), h));
     head = static_cast<i64>(h), row = static_cast<i64>(r);
   }
   BARACUDA_D i64 offset(const i64 (&stride)[3]) const { return batch * stride[0] + head * stride[1] + row * stride[2]; }
@@ -30,8 +31,8 @@ struct HeadRow {
 template <class T, class P> BARACUDA_D void copy_rows(const P& p) {
   constexpr int V = vec_elems<T>;
   u64 chunk;
-  const i64 linear = static_cast<i64>(
-      divmod(static_cast<u64>(thread_index<i64>()), static_cast<u64>(div_up(p.cols, V)), chunk));
+  const i64 linear =
+      static_cast<i64>(divmod(static_cast<u64>(thread_index<i64>()), static_cast<u64>(div_up(p.cols, V)), chunk));
   if (linear >= p.rows) return;
   const HeadRow at(linear, p.num_heads, p.row_count);
   const i64 col = static_cast<i64>(chunk) * V, left = p.cols - col;

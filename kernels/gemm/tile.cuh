@@ -67,7 +67,8 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* b
       const i64 m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
       if (m >= p.m || n >= p.n) continue;
       A value = alpha * (PIECE == 0 ? sum[i][j] : total[i][j]);
-      if (c != nullptr && beta != A(0)) value = math::fma(beta, to_acc(c[m * p.strides[2][0] + n * p.strides[2][1]]), value);
+      if (c != nullptr && beta != A(0))
+        value = math::fma(beta, to_acc(c[m * p.strides[2][0] + n * p.strides[2][1]]), value);
       y[m * p.strides[3][0] + n * p.strides[3][1]] = from_acc<U>(value);
     }
   }

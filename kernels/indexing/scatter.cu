@@ -52,9 +52,16 @@ template <class P> BARACUDA_D i64 scatter_row(const P& p, i64 first, i64 token) 
 
 template <class P> BARACUDA_D SegmentSort line_sort(const P& p, i64 line) {
   const i64 each = static_cast<i64>(p.parts) * p.ranges;
-  return {p.tokens, p.extent, p.ranges, p.parts, p.range_pitch, static_cast<i32*>(p.counts) + line * each * p.range_pitch,
-          static_cast<i32*>(p.totals) + line * each, static_cast<i32*>(p.starts) + line * p.starts_pitch,
-          static_cast<i32*>(p.order) + line * p.tokens, nullptr};
+  return {p.tokens,
+          p.extent,
+          p.ranges,
+          p.parts,
+          p.range_pitch,
+          static_cast<i32*>(p.counts) + line * each * p.range_pitch,
+          static_cast<i32*>(p.totals) + line * each,
+          static_cast<i32*>(p.starts) + line * p.starts_pitch,
+          static_cast<i32*>(p.order) + line * p.tokens,
+          nullptr};
 }
 template <bool PLACE, class P> BARACUDA_D void scatter_sort(const P& p) {
   const int each = p.parts * p.ranges;
@@ -77,7 +84,7 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
   if (c[0] >= p.chunks) return;
   i64 place[1][5];
   map_offsets(p, c, place);
-  const i64 (&at)[5] = place[0];
+  const i64(&at)[5] = place[0];
   const T* src = static_cast<const T*>(p.src) + at[2];
   Vec<A, VEC> sum;
 #pragma unroll

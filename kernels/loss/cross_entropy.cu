@@ -148,8 +148,10 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
         const int col = column(r, j);
         if (col >= cols) continue;
         forget(v[r][j]);
-        write_chunk<MODE>(out, p.step[1], col, cols, target[r] == no_class ? filled(cast<T>(0.0f))
-                          : gradient_chunk<T, SMOOTH>(p, v[r][j], col, target[r], max[r], factor, row));
+        write_chunk<MODE>(out, p.step[1], col, cols,
+                          target[r] == no_class
+                              ? filled(cast<T>(0.0f))
+                              : gradient_chunk<T, SMOOTH>(p, v[r][j], col, target[r], max[r], factor, row));
       }
     }
   }
@@ -239,8 +241,9 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
     for (int j = 0; j < K; ++j) {
       const i64 col = column(first + j);
       if (col >= cols) continue;
-      write_chunk<MODE>(out, p.step[1], col, cols, !counts ? filled(cast<T>(0.0f))
-                        : gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row));
+      write_chunk<MODE>(
+          out, p.step[1], col, cols,
+          !counts ? filled(cast<T>(0.0f)) : gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row));
     }
   }
 }

@@ -56,7 +56,9 @@ BARACUDA_D RowState<A> state_of(Vec<A, N>& x, RowState<A> s, L left) {
 template <class A> struct Factors {
   A shift, slope;
 };
-template <class A> BARACUDA_D Factors<A> factors(Pair<A> sums, A inverse) { return {sums.a * inverse, sums.b * inverse}; }
+template <class A> BARACUDA_D Factors<A> factors(Pair<A> sums, A inverse) {
+  return {sums.a * inverse, sums.b * inverse};
+}
 
 template <bool CENTER, class A, int N>
 BARACUDA_D Vec<A, N> gradient(const Vec<A, N>& dy, const Vec<A, N>& x, const Vec<A, N>& w, const RowState<A>& s,
@@ -85,7 +87,8 @@ BARACUDA_D Pair<A> chunk_sums(const Vec<A, N>& dy, const Vec<A, N>& x, const Vec
 }
 
 template <bool CENTER, class A, int N>
-BARACUDA_D void add_columns(Vec<A, N>& dw, Vec<A, N>& db, const Vec<A, N>& dy, const Vec<A, N>& x, const RowState<A>& s) {
+BARACUDA_D void add_columns(Vec<A, N>& dw, Vec<A, N>& db, const Vec<A, N>& dy, const Vec<A, N>& x,
+                            const RowState<A>& s) {
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     dw[k] = math::fma(dy[k], normalized<CENTER>(x[k], s), dw[k]);
@@ -190,7 +193,8 @@ BARACUDA_D void pipe(const P& p) {
   }
   RowState<A> next[ROWS];
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) next[r] = row_state<CENTER, A>(p, row_of(blockIdx.x, r), row_of(blockIdx.x, r) < p.rows);
+  for (int r = 0; r < ROWS; ++r)
+    next[r] = row_state<CENTER, A>(p, row_of(blockIdx.x, r), row_of(blockIdx.x, r) < p.rows);
 #pragma unroll 1
   for (int s = 0; s < STAGES - 1; ++s) request(blockIdx.x + s * i64(gridDim.x), s);
 
@@ -311,7 +315,8 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
           const i64 col = start + i * STEP, left = p.cols - col;
-          if (left > 0) f(col, left, widen_chunk<T>(a[i]), widen_chunk<T>(b[i]), weights_or_ones<T, W, WIDE>(p, col, left));
+          if (left > 0)
+            f(col, left, widen_chunk<T>(a[i]), widen_chunk<T>(b[i]), weights_or_ones<T, W, WIDE>(p, col, left));
         }
       }
     };

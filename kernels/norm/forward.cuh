@@ -58,7 +58,8 @@ BARACUDA_D void add_residual(const P& p, Chunk (&v)[N], F place) {
 }
 
 // v - mean; zero beyond the row's end (where v is zero).
-template <bool WIDE, class A, int VEC, class L> BARACUDA_D Vec<A, VEC> deviations(const Vec<A, VEC>& v, A mean, L left) {
+template <bool WIDE, class A, int VEC, class L>
+BARACUDA_D Vec<A, VEC> deviations(const Vec<A, VEC>& v, A mean, L left) {
   const A m = left > 0 ? mean : A(0);
   Vec<A, VEC> d;
 #pragma unroll
@@ -227,8 +228,8 @@ BARACUDA_D void row(const P& p) {
   if (adds<ADD>(p)) add_residual<T, WIDE, HELD, (HELD < 4 ? HELD : 4)>(p, v, place);
 
   Statistics<A> s[ROWS];
-  const u32 lost = statistics<T, LANES, CHUNKS, CENTER, WIDE>(
-      p, v, s, boards, [&](int r, int c) { return place(r * CHUNKS + c).left; });
+  const u32 lost = statistics<T, LANES, CHUNKS, CENTER, WIDE>(p, v, s, boards,
+                                                              [&](int r, int c) { return place(r * CHUNKS + c).left; });
   auto kept = [&](int r) { return !leaves_range<T> || !(lost >> r & 1); };
 #pragma unroll UR
   for (int r = 0; r < ROWS; ++r) {
@@ -349,7 +350,7 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
     }
   };
   // Adds the sums of a batch's deviations from the mean, and of their squares.
-  auto add_deviations = [&](Pair<A>& sums, const Chunk (&v)[BATCH], i64 start, A mean) {
+  auto add_deviations = [&](Pair<A>& sums, const Chunk(&v)[BATCH], i64 start, A mean) {
 #pragma unroll U
     for (int i = 0; i < BATCH; ++i) {
       const auto d = deviations<WIDE>(widen_chunk<T>(v[i]), mean, p.cols - start - i * STEP);
@@ -359,20 +360,20 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
   A variance;
   if constexpr (CENTER && is_same<A, double>) {  // sums have no wider type: the mean is computed first
     A sum = 0;
-    each(false, [&](const Chunk (&v)[BATCH], i64) {
+    each(false, [&](const Chunk(&v)[BATCH], i64) {
 #pragma unroll U
       for (int i = 0; i < BATCH; ++i) sum += tree_reduce<Sum>(widen_chunk<T>(v[i]));
     });
     s.mean = block_reduce<Sum, THREADS>(sum) / count;
     Pair<A> dev{0, 0};
-    each(true, [&](const Chunk (&v)[BATCH], i64 start) { add_deviations(dev, v, start, s.mean); });
+    each(true, [&](const Chunk(&v)[BATCH], i64 start) { add_deviations(dev, v, start, s.mean); });
     dev = block_reduce<SumPair, THREADS>(dev);
     const A low = dev.a / count;
     variance = (dev.b - dev.a * low) / count;
     s.low = mean_tail(s.mean, low, variance);
   } else if constexpr (CENTER) {
     Moments<double> total{0, 0, 0};
-    each(false, [&](const Chunk (&v)[BATCH], i64 start) {
+    each(false, [&](const Chunk(&v)[BATCH], i64 start) {
       A sum = 0;
       int elements = 0;
 #pragma unroll U
@@ -394,7 +395,7 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
     variance = static_cast<A>(total.m2 / count);
   } else {
     double total = 0;
-    each(false, [&](const Chunk (&v)[BATCH], i64) {
+    each(false, [&](const Chunk(&v)[BATCH], i64) {
       A sum = 0;
 #pragma unroll U
       for (int i = 0; i < BATCH; ++i) sum += chunk_squares(widen_chunk<T>(v[i]));
@@ -411,7 +412,7 @@ template <class T, class W, int THREADS, int ADD, bool CENTER, bool WIDE, class 
   s.rstd = A(1) / math::sqrt(spread);
   if (threadIdx.x == 0) save<CENTER>(p, row, s);
   T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
-  each(true, [&](const Chunk (&v)[BATCH], i64 start) {
+  each(true, [&](const Chunk(&v)[BATCH], i64 start) {
 #pragma unroll U
     for (int i = 0; i < BATCH; ++i) {
       const i64 col = start + i * STEP, left = p.cols - col;

@@ -16,8 +16,7 @@ BARACUDA_D void layer_norm_stream(const P& p) {
   norm::stream<T, W, THREADS, LANES, CHUNKS, ROWS, STAGES, true>(p);
 }
 
-template <class T, class W, int THREADS, int ADD, bool WIDE, class P>
-BARACUDA_D void layer_norm_loop(const P& p) {
+template <class T, class W, int THREADS, int ADD, bool WIDE, class P> BARACUDA_D void layer_norm_loop(const P& p) {
   norm::loop<T, W, THREADS, ADD, true, WIDE>(p);
 }
 

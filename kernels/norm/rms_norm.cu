@@ -11,8 +11,7 @@ BARACUDA_D void rms_norm_row(const P& p) {
   norm::row<T, W, THREADS, LANES, CHUNKS, ROWS, ADD, false, WIDE>(p);
 }
 
-template <class T, class W, int THREADS, int ADD, bool WIDE, class P>
-BARACUDA_D void rms_norm_loop(const P& p) {
+template <class T, class W, int THREADS, int ADD, bool WIDE, class P> BARACUDA_D void rms_norm_loop(const P& p) {
   norm::loop<T, W, THREADS, ADD, false, WIDE>(p);
 }
 

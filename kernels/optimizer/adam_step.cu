@@ -28,9 +28,13 @@ template <class A, class P> BARACUDA_D AdamCoefficients<A> adam_coefficients(con
       static_cast<A>(p.grad_scale()),
       p.decoupled ? A(0) : static_cast<A>(p.weight_decay),
       p.decoupled ? static_cast<A>(1.0 - lr * p.weight_decay) : A(1),
-      static_cast<A>(p.beta1), static_cast<A>(1.0 - p.beta1),
-      static_cast<A>(p.beta2), static_cast<A>(1.0 - p.beta2),
-      static_cast<A>(lr / correction1), static_cast<A>(1.0 / math::sqrt(correction2)), static_cast<A>(p.eps),
+      static_cast<A>(p.beta1),
+      static_cast<A>(1.0 - p.beta1),
+      static_cast<A>(p.beta2),
+      static_cast<A>(1.0 - p.beta2),
+      static_cast<A>(lr / correction1),
+      static_cast<A>(1.0 / math::sqrt(correction2)),
+      static_cast<A>(p.eps),
   };
 }
 

@@ -19,7 +19,8 @@ template <class T> struct MaxPoolSlope {
   };
   BARACUDA_D explicit MaxPoolSlope(const PoolBackwardParams&) {}
   template <int N, class O> BARACUDA_D Nothing own(const PoolBackwardParams&, const O&) const { return {}; }
-  template <int M, class O, class W> BARACUDA_D Part<M> read(const PoolBackwardParams& p, const O& offset, const W&) const {
+  template <int M, class O, class W>
+  BARACUDA_D Part<M> read(const PoolBackwardParams& p, const O& offset, const W&) const {
     Part<M> part;
     part.dy = load<M>(static_cast<const T*>(p.dy) + offset[2]);
     if (p.indices_wide) part.place = load<M>(static_cast<const i64*>(p.indices) + offset[3]);
@@ -61,7 +62,8 @@ template <class T> struct LpPoolSlope {
   template <int N, class O> BARACUDA_D Vec<T, N> own(const PoolBackwardParams& p, const O& offset) const {
     return load<N>(static_cast<const T*>(p.x) + offset[1]);
   }
-  template <int M, class O, class W> BARACUDA_D Part<M> read(const PoolBackwardParams& p, const O& offset, const W&) const {
+  template <int M, class O, class W>
+  BARACUDA_D Part<M> read(const PoolBackwardParams& p, const O& offset, const W&) const {
     return {load<M>(static_cast<const T*>(p.dy) + offset[2]), load<M>(static_cast<const T*>(p.y) + offset[4])};
   }
   template <class Q, int N> BARACUDA_D A slope(const Q& part, int m, const Vec<T, N>& own, int n, i64) const {

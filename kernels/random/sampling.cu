@@ -142,7 +142,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
   i64 stride;
   int cols, scale_bits;  // 2^scale_bits is the fixed-point 1
   Scale<A> scale;
-  bool masses;           // whether histograms need masses: top-k alone only counts
+  bool masses;  // whether histograms need masses: top-k alone only counts
   Memory<K>& memory;
 
   // Calls f(key, column) for every column of [begin, end), by thread `t` of `n`. Every thread of a warp calls f equally
@@ -223,7 +223,8 @@ template <class T, int THREADS, bool WIDE> struct Row {
     const u64 masses_before = __shfl_sync(full_warp, all_masses, max(warp - 1, 0));
     counts += from.count + (warp ? counts_before : 0u);
     masses += from.mass + (warp ? masses_before : 0ull);
-    const bool here = by_mass ? masses - mass < target && target <= masses : counts - count < target && target <= counts;
+    const bool here =
+        by_mass ? masses - mass < target && target <= masses : counts - count < target && target <= counts;
     if (here) memory.found = {from.lo, from.hi, counts - count, count, masses - mass, t};
     __syncthreads();
     const Range<K> found = memory.found;
@@ -282,7 +283,8 @@ template <class T, int THREADS, bool WIDE> struct Row {
       clear(memory.fine);
       auto put = [&](K key) {
         const bool inside = key >= r.lo && key <= r.hi;
-        add_warp(memory.fine, inside ? static_cast<int>((r.hi - key) >> shift) : -1, inside && masses ? weight(key) : 0);
+        add_warp(memory.fine, inside ? static_cast<int>((r.hi - key) >> shift) : -1,
+                 inside && masses ? weight(key) : 0);
       };
       if (listed) {
         const u32 n = memory.listed;
@@ -314,7 +316,13 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
   const i64 index = blockIdx.x;
 
-  R row{static_cast<const T*>(p.logits) + index * p.row_stride, p.col_stride, p.cols, p.scale_bits, {A(0), 1.0}, false, memory};
+  R row{static_cast<const T*>(p.logits) + index * p.row_stride,
+        p.col_stride,
+        p.cols,
+        p.scale_bits,
+        {A(0), 1.0},
+        false,
+        memory};
   Best<K> best{0, 0xffffffffu};
   row.template visit<2 * R::FLIGHT>(0, p.cols, threadIdx.x, THREADS, [&](K key, u32 col) {
     if (key > best.key) best = {key, col};  // columns ascend within a thread
@@ -344,8 +352,8 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
     });
     __syncthreads();
     const u32 valid = block_reduce<Sum, THREADS>(memory.first.count[threadIdx.x]);
-    u64 total =
-        block_reduce<Sum, THREADS>(static_cast<u64>(memory.first.high[threadIdx.x]) << 32 | memory.first.low[threadIdx.x]);
+    u64 total = block_reduce<Sum, THREADS>(static_cast<u64>(memory.first.high[threadIdx.x]) << 32 |
+                                           memory.first.low[threadIdx.x]);
     const Range<K> all{0, 0, 0, valid, 0, 0};
 #pragma unroll 1
     for (int by_mass = 0; by_mass < 2; ++by_mass) {  // top-k, then top-p of what top-k kept

@@ -74,7 +74,7 @@ BARACUDA_D void read_chunk(RowChunk<T>& out, const T* row, i64 step, I col, I co
   if (col >= cols) {
     copy_chunk(out, filled(fill));
   } else if (MODE == group_tile || (MODE == group_wide && cols - col >= V)) {
-    copy_chunk(out, load<V, MODE == group_wide ? Access::streaming : Access::plain>(row + col));
+    copy_chunk(out, load < V, MODE == group_wide ? Access::streaming : Access::plain > (row + col));
   } else {
     const i64 each = MODE == group_wide ? 1 : step;
     RowChunk<T> some = load_strided<T, V>(row + col * each, each, cols - col, fill);

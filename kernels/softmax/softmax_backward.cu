@@ -28,8 +28,8 @@ BARACUDA_D RowChunk<T> backward_chunk(const RowChunk<T>& dy, const RowChunk<T>& 
 }
 
 template <class T, bool LOG, int G, int K, int R, int MODE>
-BARACUDA_D void softmax_backward_group(const T* const (&dy)[R], const T* const (&y)[R], T* const (&dx)[R],
-                                       i64 dy_step, i64 y_step, i64 dx_step, int cols, int valid) {
+BARACUDA_D void softmax_backward_group(const T* const (&dy)[R], const T* const (&y)[R], T* const (&dx)[R], i64 dy_step,
+                                       i64 y_step, i64 dx_step, int cols, int valid) {
   using A = acc_t<T>;
   const int lane = static_cast<int>(threadIdx.x) % G;
   auto column = [&](int r, int j) { return r < valid ? (j * G + lane) * row_vec<T> : cols; };

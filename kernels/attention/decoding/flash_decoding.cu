@@ -40,11 +40,11 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   using namespace decoding;
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>;
-  constexpr int PIECES = D / VEC / 4;                    // 16-byte pieces of a key for each of its four lanes
+  constexpr int PIECES = D / VEC / 4;  // 16-byte pieces of a key for each of its four lanes
   constexpr int LOADS = PIECES < 4 ? PIECES : PIECES % 4 == 0 ? 4 : 3;  // pieces loaded at once
-  constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;   // keys a lane has in flight
-  constexpr int PAIR = HEADS > 4 ? 2 : 4;                // values widened at a time
-  constexpr int LANES = D / VEC, GROUPS = threads / LANES;  // lanes of a row of v, and rows in flight
+  constexpr int KEYS = LOADS >= 3 || HEADS > 4 ? 2 : 4;                 // keys a lane has in flight
+  constexpr int PAIR = HEADS > 4 ? 2 : 4;                               // values widened at a time
+  constexpr int LANES = D / VEC, GROUPS = threads / LANES;              // lanes of a row of v, and rows in flight
   static_assert(PIECES % LOADS == 0, "whole batches");
   BARACUDA_DYNAMIC_SMEM(A, queries);       // [HEADS][D]
   A* const weights = queries + HEADS * D;  // [HEADS][256]
@@ -137,7 +137,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   // The lanes of v load their first quads of keys while the weights are computed.
   const int column = static_cast<int>(threadIdx.x) % LANES * VEC, row = static_cast<int>(threadIdx.x) / LANES;
   const typename Cache::template Cells<T, 1> v(p, cache, b, kv, i64(split) * split_keys);
-  const auto quad = [&](uint4 (&x)[4], int key) {
+  const auto quad = [&](uint4(&x)[4], int key) {
     const T* at = v.at(p, key) + column;
 #pragma unroll
     for (int u = 0; u < 4; ++u, at = v.next(p, at, key + u, column)) {

@@ -42,7 +42,8 @@ struct Unscaled {
 // The soft cap, in units of a score before it is multiplied by scale = c / log2(e), and its inverse.
 template <class A> struct SoftCap {
   A most, inverse;
-  template <class P> BARACUDA_D SoftCap(const P& p, A c)
+  template <class P>
+  BARACUDA_D SoftCap(const P& p, A c)
       : most(math::minimum(static_cast<A>(p.softcap) * A(1.4426950408889634) / c, A(0x1p+120))), inverse(A(1) / most) {}
   BARACUDA_D A operator()(A score) const { return most * math::tanh(score * inverse); }
 };
@@ -50,8 +51,10 @@ template <class A> struct SoftCap {
 // The scores of one query head, kept where its weights are wanted: in `weights` itself, or in the workspace.
 template <class A> struct Scores {
   A* at;
-  template <class P> BARACUDA_D Scores(const P& p, i64 b, i64 h)
-      : at(static_cast<A*>(p.weights != nullptr ? p.weights : p.scores) + b * p.score_stride[0] + h * p.score_stride[1]) {}
+  template <class P>
+  BARACUDA_D Scores(const P& p, i64 b, i64 h)
+      : at(static_cast<A*>(p.weights != nullptr ? p.weights : p.scores) + b * p.score_stride[0] +
+           h * p.score_stride[1]) {}
 };
 
 // Caches [batch, head, cell, d] with any outer strides.
@@ -95,14 +98,17 @@ struct DenseCache : Unscaled {
     const C* start;
     template <class P>
     BARACUDA_D Cells(const P& p, const DenseCache&, i64 b, i64 kv, i64 k0)
-        : start(static_cast<const C*>(WHICH == 0 ? p.k : p.v) + b * stride(p)[0] + kv * stride(p)[1] + k0 * stride(p)[2]) {}
+        : start(static_cast<const C*>(WHICH == 0 ? p.k : p.v) + b * stride(p)[0] + kv * stride(p)[1] +
+                k0 * stride(p)[2]) {}
     template <class P> static BARACUDA_D auto& stride(const P& p) {
       if constexpr (WHICH == 0) return p.k_stride;
       else return p.v_stride;
     }
     template <class P> BARACUDA_D const C* at(const P& p, int n) const { return start + n * stride(p)[2]; }
     // From a column of cell n - 1 to the same column of cell n.
-    template <class P> BARACUDA_D const C* next(const P& p, const C* from, int, int) const { return from + stride(p)[2]; }
+    template <class P> BARACUDA_D const C* next(const P& p, const C* from, int, int) const {
+      return from + stride(p)[2];
+    }
     BARACUDA_D bool has(int) const { return true; }
   };
 };

@@ -7,7 +7,7 @@
 namespace baracuda {
 namespace decoding {
 
-constexpr int warps = 4;      // of a block
+constexpr int warps = 4;  // of a block
 constexpr int tile_keys = 16;
 constexpr int most_splits = 32, fold = 4;  // MOST and FOLD of schedules/attention/decoding.py
 

@@ -123,19 +123,19 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
   // units of a tile of keys or values
   constexpr int DV = round_up(D, COLUMNS), COLS = COLUMNS * PAGES, UNITS = DV / COLS;
   constexpr int UNIT = PAGES * page_bytes, RING = STAGES * UNIT, PITCH = DV + 4;
-  constexpr int SUBS = Cache::tiles, TILE = SUBS * tile_keys;  // tiles that a warp takes at once
+  constexpr int SUBS = Cache::tiles, TILE = SUBS * tile_keys;       // tiles that a warp takes at once
   constexpr int PAIRS = round_up(D, 32) / 32, EACH = COLUMNS / 32;  // pairs of k-steps, in all and of a page
   // eights of heads and 16-column tiles: N and M of the second product
   constexpr int EIGHTS = HEADS / 8, ACCS = div_up(D, 16);
-  BARACUDA_DYNAMIC_SMEM(unsigned char, rings);                                         // [warps][STAGES][UNIT]
-  uint4* const queries = reinterpret_cast<uint4*>(rings + warps * RING);               // [PAIRS][EIGHTS][32]
+  BARACUDA_DYNAMIC_SMEM(unsigned char, rings);                            // [warps][STAGES][UNIT]
+  uint4* const queries = reinterpret_cast<uint4*>(rings + warps * RING);  // [PAIRS][EIGHTS][32]
   // [2][warps][HEADS], by a split's
   float* const tops = reinterpret_cast<float*>(queries + PAIRS * EIGHTS * warp_size);
-  float* const sums = tops + 2 * warps * HEADS;                                        // parity; the same
-  float2* const folded = reinterpret_cast<float2*>(sums + 2 * warps * HEADS);          // [2][HEADS] {maximum, sum}
+  float* const sums = tops + 2 * warps * HEADS;                                // parity; the same
+  float2* const folded = reinterpret_cast<float2*>(sums + 2 * warps * HEADS);  // [2][HEADS] {maximum, sum}
   using Rows = typename Cache::template Tiles<C, SUBS, (STAGES - 1) / (2 * UNITS * SUBS) + 2>;
-  unsigned char* const walk = reinterpret_cast<unsigned char*>(folded + 2 * HEADS);    // [warps], what rows keep there
-  float* const outs = reinterpret_cast<float*>(walk + warps * Rows::bytes);            // [warps][min(group, 8)][PITCH]
+  unsigned char* const walk = reinterpret_cast<unsigned char*>(folded + 2 * HEADS);  // [warps], what rows keep there
+  float* const outs = reinterpret_cast<float*>(walk + warps * Rows::bytes);          // [warps][min(group, 8)][PITCH]
   static_assert(DV % COLS == 0, "whole units");
 
   const u32 runs = static_cast<u32>(p.runs), kv_heads = p.num_heads / p.group, chunks = p.chunks;

@@ -32,7 +32,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
     tile::copy<tile_keys, COLS, THREADS>(to + ROWS * COLS, keys, key_stride[2], at.left, d - col, wide);
   };
   float sum[1][8][4], x[1][8][4], weight[1][8][4];
-  const auto each = [&](float (&tile)[1][8][4], const auto& f) {
+  const auto each = [&](float(&tile)[1][8][4], const auto& f) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -82,7 +82,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       const bool masked = terms.masked(), drops = terms.drops();
       each(x, [&](float& s, int n, int e) {
         const float found = replayed_weight(s - base[e / 2]);
-        weight[0][n][e] = masked && s == -numeric<float>::infinity() ? -0.0f
+        weight[0][n][e] = masked && s == -numeric<float>::infinity()                       ? -0.0f
                           : rounds_to_one<T>(found) && (drops || is_far_base(base[e / 2])) ? 0.0f
                                                                                            : found;
         s = 0.0f;

@@ -22,7 +22,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   constexpr int AHEAD = is_same<T, float> && D == 256 ? 4 : 8;  // loads in flight; with 4, outputs have the registers
   constexpr int QP = D + pad<A>, KP = CHUNK + pad<A>;
   constexpr int KEYS = max(tile_keys * KP, ROWS * score_pitch<A>);
-  BARACUDA_DYNAMIC_SMEM(A, queries);   // [ROWS][QP]
+  BARACUDA_DYNAMIC_SMEM(A, queries);    // [ROWS][QP]
   A* const keys = queries + ROWS * QP;  // [64][KP], and once the scores are known [ROWS][score_pitch]
   A* const values = keys + KEYS;        // [VALUES][DV]
   const int col0 = D > DV ? static_cast<int>(blockIdx.y) * DV : 0, cols = p.d_v - col0;
@@ -99,13 +99,14 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
       A high = top[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const bool seen = thread_col() + 16 * j < limit && thread_col() + 16 * j >= from && !(hidden >> (4 * i + j) & 1);
+        const bool seen =
+            thread_col() + 16 * j < limit && thread_col() + 16 * j >= from && !(hidden >> (4 * i + j) & 1);
         if (!seen) s[i][j] = -numeric<A>::infinity();
         high = math::maximum(high, s[i][j]);
       }
       high = group_reduce<Max, 16>(high);
       const A base = high == -numeric<A>::infinity() ? A(0) : high;  // the row may have seen no key yet
-      const A factor = exp2_fast((top[i] - base) * c);  // rescales what was summed under the old maximum
+      const A factor = exp2_fast((top[i] - base) * c);               // rescales what was summed under the old maximum
       top[i] = high;
 #pragma unroll
       for (int j = 0; j < 4; ++j) s[i][j] = exp2_fast((s[i][j] - base) * c);

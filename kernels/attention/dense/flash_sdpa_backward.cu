@@ -19,8 +19,8 @@ namespace attention {
 
 // acc[i] += scores[row i] values, for 64 rows of values, staged in pieces.
 template <int D, class T, class A, int R>
-BARACUDA_D void add_values(A (&acc)[R][D / 16], A* staging, const A* scores, const T* values, i64 stride, int rows, int d,
-                           bool wide) {
+BARACUDA_D void add_values(A (&acc)[R][D / 16], A* staging, const A* scores, const T* values, i64 stride, int rows,
+                           int d, bool wide) {
   using B = BackwardTile<A, D>;
 #pragma unroll 1
   for (int n = 0; n < tile_keys && n < rows; n += B::values) {
@@ -77,7 +77,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
     const int left = inside<tile_keys>(span.key_len, k0), j0 = static_cast<int>(k0) + thread_col();
     // The thread's first row sees this tile's keys from `from` up to `past`; each next row of the thread 8 further.
-    const int past = inside<tile_keys>(span.high, k0) + thread_row(), from = inside<tile_keys>(span.low, k0) + thread_row();
+    const int past = inside<tile_keys>(span.high, k0) + thread_row(),
+              from = inside<tile_keys>(span.low, k0) + thread_row();
     const T* const keys = k + k0 * p.stride[1][2];
     const T* const vs = v + k0 * p.stride[2][2];
     Operands<T> operands;
@@ -145,7 +146,8 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     const bool sparse = blocks.template cuts<tile_keys, B::rows>();
     Search search;
     const auto visit = [&](i64 q0) {
-      return blocks.template visit<tile_keys, true>(search, k0, B::rows, q0, static_cast<i64>(block.last + 1) * tile_keys);
+      return blocks.template visit<tile_keys, true>(search, k0, B::rows, q0,
+                                                    static_cast<i64>(block.last + 1) * tile_keys);
     };
 #pragma unroll 1
     for (i64 q0 = visit(static_cast<i64>(block.first) * tile_keys); q0 <= static_cast<i64>(block.last) * tile_keys;

@@ -109,7 +109,8 @@ template <int QUERIES, class P, class Tile> struct FarRows {
     i0 += lane_id() % 4 * 2;
     const u32 h = key.kv * p.group + step.head;
     const i64 row = key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
-    const float* const lse = static_cast<const float*>(p.lse) + (static_cast<i64>(key.b) * p.num_heads + h) * p.query_len + row;
+    const float* const lse =
+        static_cast<const float*>(p.lse) + (static_cast<i64>(key.b) * p.num_heads + h) * p.query_len + row;
 #pragma unroll
     for (int n = 0; n < M; ++n) {
       const float2 found = stats[i0 / 2 + 4 * n].lse;
@@ -208,7 +209,8 @@ BARACUDA_D void weigh(float (&s)[N][4], const Stats* stats, int i0, int key0, co
 }
 // Turns dy v into ds = p (dy v - delta).
 template <int N>
-BARACUDA_D void make_ds(float (&ds)[N][4], const float (&p)[N][4], const Stats* stats, int i0, int key0, const Mask& mask) {
+BARACUDA_D void make_ds(float (&ds)[N][4], const float (&p)[N][4], const Stats* stats, int i0, int key0,
+                        const Mask& mask) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const float2 delta = stats[i0 / 2 + 4 * n + lane_id() % 4].delta;
@@ -226,7 +228,7 @@ template <class T, int N> BARACUDA_D void put_pairs(u32 (&a)[N][4], int n, const
 // from 8 `from`. of: Stats of the thread's first two queries; early: those and the next two, already in registers.
 template <class T>
 BARACUDA_D void weigh_and_make_ds(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
-                                 int from, const Stats (&early)[2], const Stats* of, float c) {
+                                  int from, const Stats (&early)[2], const Stats* of, float c) {
 #pragma unroll
   for (int n = from; n < from + 4; ++n) {
     const Stats x = n < 2 ? early[n] : of[4 * n];
@@ -316,7 +318,8 @@ BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int 
 
 // flash_prepare for a block's rows. WIDE: y and dy are always loaded 16 bytes at a time, also for rows that do not
 // exist, as a branch between the loads would serialise them (docs/design/attention-backward.md).
-template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P> BARACUDA_D void prepare_rows(const P& p) {
+template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P>
+BARACUDA_D void prepare_rows(const P& p) {
   using namespace attention;
   constexpr int LANES = D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32, ROWS = 256 / LANES, EACH = 2, VEC = 8;
   const u32 chunks = static_cast<u32>(p.chunks), head = blockIdx.x / chunks;
@@ -337,7 +340,8 @@ template <class T, int D, int QUERIES, int KEYS, bool WIDE, class Where, class P
     const i64 inner = t.at * QUERIES + i % QUERIES, row = t.of.query_row + inner;
     const bool there = inner < t.of.query_len;
     rows[n] = there ? row : -1;
-    blind[n] = there && t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at);
+    blind[n] =
+        there && t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at);
     lse[n] = there && c == 0 ? static_cast<const float*>(p.lse)[head * p.query_len + row] : 0.0f;
     if constexpr (WIDE) {
       const bool loads = there && inside;
@@ -412,7 +416,8 @@ BARACUDA_D void flash_finish(const P& p) {
   if (p.wide & 16) {
     const float scale = static_cast<float>(p.scale), scales[2] = {scale, scale};
     T* const dq = rows_of<T>(p.dq, p.stride[4], row_head / heads, row_head % heads, t.of.query_row + row) + col;
-    put_rows<true>({dq, dq + 8 * p.stride[4][2]}, p.stride[4][2], static_cast<int>(min<i64>(16, t.of.query_len - row)), p.d_k - col, x, scales);
+    put_rows<true>({dq, dq + 8 * p.stride[4][2]}, p.stride[4][2], static_cast<int>(min<i64>(16, t.of.query_len - row)),
+                   p.d_k - col, x, scales);
     return;
   }
   put_dq<T>(p, t.of, row_head / heads, row_head % heads, row, col, x);

@@ -48,8 +48,8 @@ BARACUDA_D void multiply_rows(float (&s)[MT][N][4], const tile::Reader<D, false>
 
 // acc += a y: 16 rows of y from `row`, 8 N columns of it from `col`.
 template <class T, int D, int MT, int N>
-BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const tile::Reader<D, false>& y, int row, int col,
-                         u32 at) {
+BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const tile::Reader<D, false>& y, int row,
+                         int col, u32 at) {
 #pragma unroll
   for (int n = 0; n < N; n += 2) {
     u32 b[4];
@@ -64,8 +64,8 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
 
 }  // namespace attention
 
-template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, class Where, int TERMS,
-          class P>
+template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, class Where,
+          int TERMS, class P>
 BARACUDA_D void flash_gradients(const P& p) {
   using namespace attention;
   constexpr int KEY_WARPS = WARPS / SPLIT, KEYS = KEY_WARPS * MT * 16, THREADS = WARPS * warp_size, TILE = QUERIES * D;
@@ -78,12 +78,12 @@ BARACUDA_D void flash_gradients(const P& p) {
   constexpr bool EVERY = Blocks::every, CUTS = Blocks::may_cut;
   static_assert(QUERIES % (16 * ACROSS) == 0 && DQ_COLS % 16 == 0, "dq in whole fragments");
   static_assert(QUERIES / SPLIT % SLAB == 0 && SLAB % 16 == 0, "whole slabs");
-  BARACUDA_DYNAMIC_SMEM(T, keys);               // [KEYS][D], at the end dk
-  T* const values = keys + KEYS * D;            // [KEYS][D], at the end dv
-  T* const queries = values + KEYS * D;         // [STAGES][QUERIES][D]
-  T* const grads = queries + STAGES * TILE;     // [STAGES][QUERIES][D]: dy
-  T* const scores = grads + STAGES * TILE;      // [KEYS][QUERIES]: ds, transposed
-  T* const weights = scores + KEYS * QUERIES;   // [KEYS][QUERIES]: p, transposed; SPLIT 2 only
+  BARACUDA_DYNAMIC_SMEM(T, keys);              // [KEYS][D], at the end dk
+  T* const values = keys + KEYS * D;           // [KEYS][D], at the end dv
+  T* const queries = values + KEYS * D;        // [STAGES][QUERIES][D]
+  T* const grads = queries + STAGES * TILE;    // [STAGES][QUERIES][D]: dy
+  T* const scores = grads + STAGES * TILE;     // [KEYS][QUERIES]: ds, transposed
+  T* const weights = scores + KEYS * QUERIES;  // [KEYS][QUERIES]: p, transposed; SPLIT 2 only
   Stats* const stats = reinterpret_cast<Stats*>(scores + SPLIT * KEYS * QUERIES);  // [STAGES][QUERIES / 2]
 
   __shared__ u32 ticket;
@@ -92,10 +92,10 @@ BARACUDA_D void flash_gradients(const P& p) {
   const KeyTile block = Where::template key_tile<QUERIES, KEYS>(p, ticket);
   if (Where::surplus && block.left == 0) return;
   const i64 k0 = static_cast<i64>(block.tile) * KEYS, key_row = block.of.key_row + k0;
-  tile::copy<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2], block.left,
-                               p.d_k, p.wide & 2);
-  tile::copy<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2], block.left,
-                               p.d_v, p.wide & 4);
+  tile::copy<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2],
+                               block.left, p.d_k, p.wide & 2);
+  tile::copy<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2],
+                               block.left, p.d_v, p.wide & 4);
   cp_async_commit();
   const auto load = [&](const Walk& step, int stage) {
     const i64 q0 = static_cast<i64>(step.at) * QUERIES;
@@ -105,7 +105,8 @@ BARACUDA_D void flash_gradients(const P& p) {
     const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy<QUERIES, D, THREADS>(queries + stage * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy<QUERIES, D, THREADS>(grads + stage * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const Stats* const from = static_cast<const Stats*>(p.stats) + ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
+    const Stats* const from = static_cast<const Stats*>(p.stats) +
+                              ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + stage * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
     cp_async_commit();
   };

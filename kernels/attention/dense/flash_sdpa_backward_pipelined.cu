@@ -57,8 +57,9 @@ template <int KEYS, class T> struct GradientRows {
   int rows, cols;
   bool wide;
 
-  BARACUDA_D GradientRows(void* gradient, const i64(&stride)[3], const KeyTile& block, int first, int cols, bool wide)
-      : out(rows_of<T>(gradient, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS + first)),
+  BARACUDA_D GradientRows(void* gradient, const i64 (&stride)[3], const KeyTile& block, int first, int cols, bool wide)
+      : out(rows_of<T>(gradient, stride, block.b, block.kv,
+                       block.of.key_row + static_cast<i64>(block.tile) * KEYS + first)),
         stride(stride[2]), rows(gradient == nullptr ? 0 : min(block.left - first, 16)), cols(cols), wide(wide) {}
 
   template <int N> BARACUDA_D void put(const float (&x)[N][4], float factor, T* const (&places)[2]) const {
@@ -73,7 +74,8 @@ template <int KEYS, class T> struct GradientRows {
     if (stride == 8 * N && cols == 8 * N && rows == 16) {
       if (row < 2) bulk_store(out + row * (64 * N), row == 0 ? places[0] : places[1], 64 * N * sizeof(T));
     } else if (row < rows) {
-      bulk_store(out + row * stride, (row < 8 ? places[0] : places[1]) + row % 8 * (8 * N), static_cast<u32>(cols * sizeof(T)));
+      bulk_store(out + row * stride, (row < 8 ? places[0] : places[1]) + row % 8 * (8 * N),
+                 static_cast<u32>(cols * sizeof(T)));
     }
   }
   BARACUDA_D void clear() const {
@@ -99,16 +101,18 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   // in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
   constexpr u64 within = 32 >> 4, across = 2048 >> 4;
   enum Meeting { of_window = 1 };  // named barriers
-  constexpr u32 BYTES = sizeof(T) * (2 * KV_STAGES * KEYS * D + 2 * STAGES * TILE + 2 * SCORES) + 4 * TILE + 8 * STAGES * QUERIES + 1024;
-  static_assert(BYTES + sizeof(ItemQueue<QUERIES, KEYS, Where>) + sizeof(Barrier) * (4 * KV_STAGES + 2 * STAGES + 12) <= 227 << 10);
+  constexpr u32 BYTES =
+      sizeof(T) * (2 * KV_STAGES * KEYS * D + 2 * STAGES * TILE + 2 * SCORES) + 4 * TILE + 8 * STAGES * QUERIES + 1024;
+  static_assert(BYTES + sizeof(ItemQueue<QUERIES, KEYS, Where>) + sizeof(Barrier) * (4 * KV_STAGES + 2 * STAGES + 12) <=
+                227 << 10);
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [KV_STAGES][PANELS][KEYS][64]
-  T* const values = keys + KV_STAGES * KEYS * D;                                        // same layout
-  T* const queries = values + KV_STAGES * KEYS * D;                                     // [STAGES][PANELS][QUERIES][64]
-  T* const grads = queries + STAGES * TILE;                                         // same layout: dy
-  T* const scores = grads + STAGES * TILE;  // [2][KEYS][QUERIES]: ds, transposed
+  T* const values = keys + KV_STAGES * KEYS * D;                                     // same layout
+  T* const queries = values + KV_STAGES * KEYS * D;                                  // [STAGES][PANELS][QUERIES][64]
+  T* const grads = queries + STAGES * TILE;                                          // same layout: dy
+  T* const scores = grads + STAGES * TILE;                            // [2][KEYS][QUERIES]: ds, transposed
   float* const part = reinterpret_cast<float*>(scores + 2 * SCORES);  // [GROUPS][QUERIES][WIDTH]: partial dq
-  Stats* const stats = reinterpret_cast<Stats*>(part + TILE);                       // [STAGES][QUERIES / 2]
+  Stats* const stats = reinterpret_cast<Stats*>(part + TILE);         // [STAGES][QUERIES / 2]
   __shared__ Barrier keys_full[KV_STAGES], keys_empty[KV_STAGES], values_full[KV_STAGES], values_empty[KV_STAGES];
   __shared__ Barrier rows_full[STAGES], rows_empty[STAGES];
   // One for even steps and one for odd ones, so that each reducing warp waits for its own steps only.
@@ -148,7 +152,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
           constexpr int ONCE = 4096 / D;  // more rows at a time would take more registers
 #pragma unroll 1
           for (int r = 0; r < KEYS; r += ONCE) {
-            tile::copy_as_warp<ONCE, D, KEYS>(to + r * 64, from + r * stride[2], stride[2], block.left - r, other ? p.d_v : p.d_k, wide);
+            tile::copy_as_warp<ONCE, D, KEYS>(to + r * 64, from + r * stride[2], stride[2], block.left - r,
+                                              other ? p.d_v : p.d_k, wide);
           }
           (other ? values_full : keys_full)[kv_stage.index()].arrive_when_copied(wide);
         };
@@ -231,7 +236,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   const int group = warpgroup() - 1, warp = static_cast<int>(threadIdx.x) / warp_size - 4, key0 = warp * 16;
   // wgmma descriptors of all operands as offsets from the first, in 16-byte units: the right operands read along
   // columns, and (to_…) across them, where panels of 64 columns are QUERIES rows apart.
-  constexpr u64 to_values = KV_STAGES * KEYS * D / 8, to_grads = STAGES * TILE / 8, query = 2 * to_values, score = query + 2 * to_grads;
+  constexpr u64 to_values = KV_STAGES * KEYS * D / 8, to_grads = STAGES * TILE / 8, query = 2 * to_values,
+                score = query + 2 * to_grads;
   constexpr u64 to_queries = query + ((QUERIES * 128 >> 4) - 1 << 16);
   const u64 root = wgmma_operand(keys);
   u32 n = 0;  // index of the item
@@ -245,7 +251,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   const auto end_window = [&] { arrive_threads<128 * GROUPS>(of_window + (group ^ 1)); };
   const tile::Reader<64, false> mine_of_ds(scores + key0 * 64);
   // x y^T over all columns: the group's 64 keys by all queries of a tile.
-  const auto start_scores = [&](float (&to)[QUERIES / 8][4], u64 x, u64 y) {
+  const auto start_scores = [&](float(&to)[QUERIES / 8][4], u64 x, u64 y) {
 #pragma unroll
     for (int d = 0; d < D; d += 16) {
       const u64 step = d % 64 / 16 * within;
@@ -254,19 +260,21 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
     wgmma_commit();
   };
   // to += x y over the queries of a tile, x in registers or not.
-  const auto add_product = [&](float (&to)[D / 8][4], const auto& x, u64 y) {
+  const auto add_product = [&](float(&to)[D / 8][4], const auto& x, u64 y) {
     if constexpr (!is_same<decltype(x), const u64&>) hold(x);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < QUERIES; i += 16) {
-      if constexpr (is_same<decltype(x), const u64&>) wgmma<T, false, true>(to, x + i / 16 * within, y + i / 16 * across, 1);
+      if constexpr (is_same<decltype(x), const u64&>)
+        wgmma<T, false, true>(to, x + i / 16 * within, y + i / 16 * across, 1);
       else wgmma<T, true>(to, x[i / 16], y + i / 16 * across, 1);
     }
     wgmma_commit();
   };
   // Starts the group's columns of dq for the tile of queries whose ds are in stage `at`.
-  const auto start_dq = [&](float (&dq)[WIDTH / 8][4], u32 at) {
-    const u64 ds = forgotten(root) + score + at * (SCORES / 8), to_keys = forgotten(root) + kv_offset(n) + group * (WIDTH == 64 ? KEYS * 8 : 4);
+  const auto start_dq = [&](float(&dq)[WIDTH / 8][4], u32 at) {
+    const u64 ds = forgotten(root) + score + at * (SCORES / 8),
+              to_keys = forgotten(root) + kv_offset(n) + group * (WIDTH == 64 ? KEYS * 8 : 4);
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < KEYS; j += 16) {
@@ -276,7 +284,7 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
   };
   // Publishes partial dq to the reducing warps, once they have read what stood there; `found`: whether that is known
   // already.
-  const auto publish_dq = [&](const float (&dq)[WIDTH / 8][4], Stage<2> before, bool found) {
+  const auto publish_dq = [&](const float(&dq)[WIDTH / 8][4], Stage<2> before, bool found) {
     float* const to = part + (group * 4 + warp % 4) * (16 * WIDTH) + lane_id() * 4;
     part_empty[group][before.index()].wait(before.full_parity(), found);
 #pragma unroll
@@ -306,14 +314,15 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
       }
       float s[QUERIES / 8][4], ds[QUERIES / 8][4];
       const auto start_step = [&](Stage<STAGES> stage, u64 values) {  // when rows are loaded
-        const u64 rows = forgotten(root) + query + stage.index() * (TILE / 8), mine = forgotten(root) + group * (64 * 8);
+        const u64 rows = forgotten(root) + query + stage.index() * (TILE / 8),
+                  mine = forgotten(root) + group * (64 * 8);
         wgmma_fence();
         start_scores(s, mine + kv_offset(n), rows);
         start_scores(ds, mine + values, rows + to_grads);
       };
       // Read for the next step while its scores are computed.
-      const Stats* stat = stats;                      // of the thread's first two queries
-      Stats early[2];                                 // those and the thread's next two
+      const Stats* stat = stats;  // of the thread's first two queries
+      Stats early[2];             // those and the thread's next two
       // whether anything is masked, any row is far, there is a next step
       bool cut = false, some_far = false, more = true;
       const auto look_up = [&](Stage<STAGES> stage) {
@@ -354,7 +363,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
             weigh_and_make_ds<T>(p16, ds16, s, ds, from, early, stat, c);
           } else {
             const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - j;
-            if (terms.capped()) weigh_and_make_ds<T, true>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
+            if (terms.capped())
+              weigh_and_make_ds<T, true>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
             else weigh_and_make_ds<T, false>(p16, ds16, s, ds, from, stat, far, terms, static_cast<float>(ahead));
           }
           far.template spare<T>(ds16, p16, from);
@@ -366,7 +376,8 @@ BARACUDA_D void flash_gradients_pipelined(const P& p) {
         };
         const auto put_ds = [&](int from) {
 #pragma unroll
-          for (int n = from / 2; n < from / 2 + 2; ++n) to.write(ds16[n], 0, 16 * n, fresh.index() * (SCORES * sizeof(T)));
+          for (int n = from / 2; n < from / 2 + 2; ++n)
+            to.write(ds16[n], 0, 16 * n, fresh.index() * (SCORES * sizeof(T)));
         };
         if constexpr (TERMS != 0) {
           if (p.group > 1) terms.enter(block.b, block.kv * p.group + now.head);

@@ -25,7 +25,8 @@ namespace attention {
 template <int KEYS, int D, int THREADS, class T, class P>
 BARACUDA_D void load_keys(T* keys, T* values, Barrier& full, const KeyTile& block, const P& p) {
   const auto load = [&](T* tile, const void* from, const i64(&stride)[3], int cols, bool wide) {
-    const T* const x = rows_of<T>(from, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS);
+    const T* const x =
+        rows_of<T>(from, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS);
     tile::copy_panels<KEYS, D, THREADS>(tile, x, stride[2], block.left, cols, wide);
   };
   load(keys, p.k, p.stride[1], p.d_k, p.wide & 2);
@@ -36,19 +37,22 @@ BARACUDA_D void load_keys(T* keys, T* values, Barrier& full, const KeyTile& bloc
 // Writes 64 rows of dk or dv, from key `first` of the block on, from panels in shared memory to global memory; by a
 // warpgroup.
 template <int KEYS, int D, class T>
-BARACUDA_D void write_rows(void* out, const i64(&stride)[3], const T* tile, const KeyTile& block, int first, int cols, bool wide) {
+BARACUDA_D void write_rows(void* out, const i64 (&stride)[3], const T* tile, const KeyTile& block, int first, int cols,
+                           bool wide) {
   if (out == nullptr) return;
-  T* const to = rows_of<T>(out, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS + first);
+  T* const to =
+      rows_of<T>(out, stride, block.b, block.kv, block.of.key_row + static_cast<i64>(block.tile) * KEYS + first);
 #pragma unroll
   for (int col = 0; col < D; col += 64) {
-    tile::copy_out<64, 64, 128>(to + col, stride[2], tile + col * KEYS + first * 64, threadIdx.x % 128, block.left - first,
-                                cols - col, wide);
+    tile::copy_out<64, 64, 128>(to + col, stride[2], tile + col * KEYS + first * 64, threadIdx.x % 128,
+                                block.left - first, cols - col, wide);
   }
 }
 
 }  // namespace attention
 
-template <class T, int D, class Where, int TERMS, bool RISING = false, class P> BARACUDA_D void flash_gradients_relay(const P& p) {
+template <class T, int D, class Where, int TERMS, bool RISING = false, class P>
+BARACUDA_D void flash_gradients_relay(const P& p) {
   using namespace attention;
   using Tile = conditional<RISING, RisingTile, KeyTile>;
   constexpr int THREADS = 384, LOADERS = 64, KEYS = 64, QUERIES = 64, TILE = QUERIES * D, SCORES = KEYS * QUERIES;
@@ -63,13 +67,13 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
   BARACUDA_DYNAMIC_SMEM(T, shared);
   // [PANELS][KEYS][64], at the end dk
   T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);
-  T* const values = keys + KEYS * D;                                                // same layout, at the end dv
-  T* const queries = values + KEYS * D;                                             // [2][PANELS][QUERIES][64]
-  T* const grads = queries + 2 * TILE;                                              // [PANELS][QUERIES][64]: dy
-  T* const scores = grads + TILE;                                                   // [2][KEYS][QUERIES]: ds, transposed
-  uint4* const weights = reinterpret_cast<uint4*>(scores + 2 * SCORES);             // [4][128]: fragments, by thread
-  float* const part = reinterpret_cast<float*>(weights + 512);                      // [2][QUERIES][UNIT]: partial dq
-  Stats* const stats = reinterpret_cast<Stats*>(part + 2 * PART);                   // [2][QUERIES / 2]
+  T* const values = keys + KEYS * D;                                     // same layout, at the end dv
+  T* const queries = values + KEYS * D;                                  // [2][PANELS][QUERIES][64]
+  T* const grads = queries + 2 * TILE;                                   // [PANELS][QUERIES][64]: dy
+  T* const scores = grads + TILE;                                        // [2][KEYS][QUERIES]: ds, transposed
+  uint4* const weights = reinterpret_cast<uint4*>(scores + 2 * SCORES);  // [4][128]: fragments, by thread
+  float* const part = reinterpret_cast<float*>(weights + 512);           // [2][QUERIES][UNIT]: partial dq
+  Stats* const stats = reinterpret_cast<Stats*>(part + 2 * PART);        // [2][QUERIES / 2]
   __shared__ Barrier keys_full, queries_full[2], queries_empty[2], grads_full, grads_empty;
   __shared__ Barrier weights_full, weights_empty, ds_full[2], ds_empty[2];
   // Per unit, one for even steps and one for odd ones (each reducing warp skips every other step); one phase for each
@@ -102,7 +106,8 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
       const auto load = [&](T* to, const void* from, const i64(&stride)[3], int cols, bool wide) {
         const i64 q0 = static_cast<i64>(now.at) * QUERIES;
         const int rows = inside<QUERIES>(block.of.query_len, q0);
-        const T* const x = rows_of<T>(from, stride, block.b, block.kv * p.group + now.head, block.of.query_row + q0 + row0);
+        const T* const x =
+            rows_of<T>(from, stride, block.b, block.kv * p.group + now.head, block.of.query_row + q0 + row0);
         tile::copy_as_warp<HALF, D, QUERIES>(to + row0 * 64, x, stride[2], rows - row0, cols, wide);
       };
 #pragma unroll 1
@@ -193,7 +198,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     }
     wgmma_commit();
   };
-  const auto start_dq = [&](float (&dq)[UNIT / 8][4], u32 place, int unit) {
+  const auto start_dq = [&](float(&dq)[UNIT / 8][4], u32 place, int unit) {
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < KEYS; j += 16) {
@@ -203,7 +208,7 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
     wgmma_commit();
   };
   // Publishes a unit of partial dq to the reducing warps, once they have read what stood there.
-  const auto publish_dq = [&](const float (&dq)[UNIT / 8][4], int unit) {
+  const auto publish_dq = [&](const float(&dq)[UNIT / 8][4], int unit) {
     float* const to = part + unit * PART + warp * (16 * UNIT) + lane_id() * 4;
     part_empty[unit][(steps + 1 + group) % 2].wait(group ^ 1);
 #pragma unroll
@@ -321,7 +326,8 @@ template <class T, int D, class Where, int TERMS, bool RISING = false, class P> 
       for (int i = 0; i < QUERIES; i += 16) {
 #pragma unroll
         for (int d = 0; d < D; d += 64) {
-          wgmma<T, true>(reinterpret_cast<float(&)[8][4]>(acc[d / 8]), x16[i / 16], y + d / 64 * (QUERIES * 8) + i / 16 * across, 1);
+          wgmma<T, true>(reinterpret_cast<float(&)[8][4]>(acc[d / 8]), x16[i / 16],
+                         y + d / 64 * (QUERIES * 8) + i / 16 * across, 1);
         }
       }
       wgmma_commit();

@@ -37,12 +37,9 @@ template <int QUERIES, int KEYS, int TILE, class P, class Tile> struct Turn {
   bool ordered, adds, begins;  // adds: whether this lane does
 
   BARACUDA_D Turn(const P& p, const Tile& block, const Walk& now)
-      : turn(turn_at<QUERIES, KEYS>(p, block, now)),
-        counter(counter_at(p, block, now)),
-        sums(static_cast<float*>(p.sums) + static_cast<i64>(tile_at(p, block, now)) * TILE),
-        ordered(!p.any_order),
-        adds(p.dq != nullptr && lane_id() == 0),
-        begins(ordered && turn == 0) {
+      : turn(turn_at<QUERIES, KEYS>(p, block, now)), counter(counter_at(p, block, now)),
+        sums(static_cast<float*>(p.sums) + static_cast<i64>(tile_at(p, block, now)) * TILE), ordered(!p.any_order),
+        adds(p.dq != nullptr && lane_id() == 0), begins(ordered && turn == 0) {
     if (adds && ordered && !begins) await_turn(counter, turn);
     __syncwarp();
   }

@@ -14,7 +14,7 @@ template <class A, int D> struct BackwardTile {
   static constexpr int rows = 8 * R, columns = chunk<A, D>, pitch = columns + pad<A>;
   static constexpr int values = value_rows<A, D, 32768>();
   static constexpr int operands = (rows + tile_keys) * pitch;
-  static constexpr int staged = max(operands, values * D);  // the larger of both; two score tiles follow
+  static constexpr int staged = max(operands, values* D);  // the larger of both; two score tiles follow
 };
 
 template <int R, int N, class A> BARACUDA_D void clear(A (&x)[R][N]) {
@@ -132,8 +132,10 @@ template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   A sum = 0, part = 0;
   int left = p.each;  // of the current chain
   for (int c = static_cast<int>(thread % LANES) * VEC; c < p.d_v; c += LANES * VEC) {
-    const auto a = to_acc(p.wide & 1 ? load_vec<T, VEC, true>(y + c, p.d_v - c) : load_vec<T, VEC, false>(y + c, p.d_v - c));
-    const auto g = to_acc(p.wide & 2 ? load_vec<T, VEC, true>(dy + c, p.d_v - c) : load_vec<T, VEC, false>(dy + c, p.d_v - c));
+    const auto a =
+        to_acc(p.wide & 1 ? load_vec<T, VEC, true>(y + c, p.d_v - c) : load_vec<T, VEC, false>(y + c, p.d_v - c));
+    const auto g =
+        to_acc(p.wide & 2 ? load_vec<T, VEC, true>(dy + c, p.d_v - c) : load_vec<T, VEC, false>(dy + c, p.d_v - c));
 #pragma unroll
     for (int k = 0; k < VEC; ++k) part = math::fma(a[k], g[k], part);
     if ((left -= VEC) == 0) sum += part, part = 0, left = p.each;

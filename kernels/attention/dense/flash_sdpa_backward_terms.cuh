@@ -45,7 +45,8 @@ template <class Terms, int ROWS> struct Staged {
       : terms(of), tile(static_cast<char*>(tiles) + threadIdx.x / warp_size * (ROWS * 64)) {
     const auto& p = terms.p;
     const i64 size = p.mask_kind == 0 ? 1 : p.mask_kind == 3 ? 4 : 2;
-    const i64 odd = reinterpret_cast<i64>(p.mask) | p.mask_pitch[0] | p.mask_pitch[1] | p.mask_pitch[2] | p.key_len * size;
+    const i64 odd =
+        reinterpret_cast<i64>(p.mask) | p.mask_pitch[0] | p.mask_pitch[1] | p.mask_pitch[2] | p.key_len * size;
     wide = p.mask_pitch[3] == size && odd % 16 == 0;
     same = p.mask_pitch[2] == 0 && (p.mask_pitch[1] == 0 || p.group == 1);
   }
@@ -161,7 +162,8 @@ template <class T, int N> BARACUDA_D bool any_nonfinite(const u32 (&a)[N][4]) {
   for (int n = 0; n < N; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {  // 0 times such an element is NaN
-      sum[e % 2] = __hfma2(*reinterpret_cast<const Pair*>(&a[n][e]), *reinterpret_cast<const Pair*>(&zeros), sum[e % 2]);
+      sum[e % 2] =
+          __hfma2(*reinterpret_cast<const Pair*>(&a[n][e]), *reinterpret_cast<const Pair*>(&zeros), sum[e % 2]);
     }
   }
   return ((*reinterpret_cast<const u32*>(&sum[0]) | *reinterpret_cast<const u32*>(&sum[1])) & 0x7fff7fffu) != 0;
@@ -227,7 +229,7 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Fa
 // Turns dy v into ds = s (kept dy v again - delta), also packed. (i, j): query and key of the thread's first score.
 template <class T, int N, class Terms>
 BARACUDA_D void make_ds(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&s)[N][4], u32 kept, const Stats* stats,
-                       int i0, int key0, const Mask& mask, const Terms& terms, int i, int j) {
+                        int i0, int key0, const Mask& mask, const Terms& terms, int i, int j) {
   if (terms.drops()) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -286,7 +288,7 @@ BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)
 // ahead: i + shift - j of its first score.
 template <class T, bool CAPPED, class Terms, class Far>
 BARACUDA_D void weigh_and_make_ds(u32 (&p16)[4][4], u32 (&ds16)[4][4], const float (&s)[8][4], const float (&dp)[8][4],
-                                 int from, const Stats* of, const Far& far, const Terms& terms, float ahead) {
+                                  int from, const Stats* of, const Far& far, const Terms& terms, float ahead) {
   constexpr int PART = 2;  // eights of queries at a time
 #pragma unroll
   for (int first = from; first < from + 4; first += PART) {

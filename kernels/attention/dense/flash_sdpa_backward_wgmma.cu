@@ -40,7 +40,7 @@ template <class T, int D, int SPLIT, int STAGES, class Where, int TERMS, class P
 BARACUDA_D void flash_gradients_wgmma(const P& p) {
   using namespace attention;
   constexpr int THREADS = 256, KEYS = 128 / SPLIT, QUERIES = 64, TILE = QUERIES * D, SLAB = QUERIES / SPLIT;
-  constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;         // columns of dk and dv of a group
+  constexpr int PANELS = D / 64, OWN = PANELS / SPLIT;  // columns of dk and dv of a group
   // columns of dq in one product, alternating between the groups
   constexpr int WIDTH = D == 64 ? 32 : 64, UNITS = D / WIDTH;
   constexpr int SCORES = SPLIT * KEYS * QUERIES, SETS = STAGES == 3 ? 2 : 1;  // stages of ds (and p)
@@ -49,10 +49,10 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   static_assert(STAGES == 2 || STAGES == 3, "a tile is loaded a step ahead");
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const keys = shared + (1024 - smem_address(shared) % 1024) % 1024 / SIZE;  // [PANELS][KEYS][64], at the end dk
-  T* const values = keys + KEYS * D;                                           // the same, at the end dv
-  T* const queries = values + KEYS * D;                                        // [STAGES][PANELS][QUERIES][64]
-  T* const grads = queries + STAGES * TILE;                                    // the same: dy
-  T* const scores = grads + STAGES * TILE;        // [SETS][SPLIT][KEYS][QUERIES]: ds, transposed; with SPLIT 2 also p
+  T* const values = keys + KEYS * D;                                            // the same, at the end dv
+  T* const queries = values + KEYS * D;                                         // [STAGES][PANELS][QUERIES][64]
+  T* const grads = queries + STAGES * TILE;                                     // the same: dy
+  T* const scores = grads + STAGES * TILE;  // [SETS][SPLIT][KEYS][QUERIES]: ds, transposed; with SPLIT 2 also p
   Stats* const stats = reinterpret_cast<Stats*>(scores + SETS * SCORES);  // [STAGES][QUERIES / 2]
   u32* const ticket = reinterpret_cast<u32*>(stats + STAGES * QUERIES / 2);
 
@@ -61,10 +61,10 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   const KeyTile block = Where::template key_tile<QUERIES, KEYS>(p, *ticket);
   if (Where::surplus && block.left == 0) return;
   const i64 k0 = static_cast<i64>(block.tile) * KEYS, key_row = block.of.key_row + k0;
-  tile::copy_panels<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2], block.left,
-                                p.d_k, p.wide & 2);
-  tile::copy_panels<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2], block.left,
-                                p.d_v, p.wide & 4);
+  tile::copy_panels<KEYS, D, THREADS>(keys, rows_of<T>(p.k, p.stride[1], block.b, block.kv, key_row), p.stride[1][2],
+                                      block.left, p.d_k, p.wide & 2);
+  tile::copy_panels<KEYS, D, THREADS>(values, rows_of<T>(p.v, p.stride[2], block.b, block.kv, key_row), p.stride[2][2],
+                                      block.left, p.d_v, p.wide & 4);
   cp_async_commit();
 
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
@@ -117,7 +117,8 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     const T* const dy = rows_of<T>(p.dy, p.stride[3], block.b, h, block.of.query_row + q0);
     tile::copy_panels<QUERIES, D, THREADS>(queries + loaded * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy_panels<QUERIES, D, THREADS>(grads + loaded * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
-    const Stats* const from = static_cast<const Stats*>(p.stats) + ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
+    const Stats* const from = static_cast<const Stats*>(p.stats) +
+                              ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
     cp_async_commit();
     ahead.step(p.group);

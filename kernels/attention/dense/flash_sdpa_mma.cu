@@ -99,7 +99,9 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
     if (k0 + KEYS < last) load_keys(k0 + KEYS, 0);
     cp_async_commit();
   };
-  const auto nonfinite = [&] { return (TERMS != 2 || careful) && can_hide && has_nonfinite<VALUES / 2, THREADS>(values + stage * VALUES); };
+  const auto nonfinite = [&] {
+    return (TERMS != 2 || careful) && can_hide && has_nonfinite<VALUES / 2, THREADS>(values + stage * VALUES);
+  };
   const auto clear = [&] {
     __syncthreads();
     clear_nonfinite<VALUES / 2, THREADS>(values + stage * VALUES);
@@ -109,7 +111,8 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   for (;;) {
 #pragma unroll 1
     for (; k0 < own; k0 += KEYS, stage ^= STAGES - 1) {
-      const u32 at = stage * TILE * static_cast<u32>(sizeof(T)), value_at = stage * VALUES * static_cast<u32>(sizeof(T));
+      const u32 at = stage * TILE * static_cast<u32>(sizeof(T)),
+                value_at = stage * VALUES * static_cast<u32>(sizeof(T));
       const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
       begin(k0);
       score<T, D, MT, KEYS>(r.s, query, key, at);

@@ -30,7 +30,7 @@ template <int GROUPS> struct Item {
     int from, to;    // the keys that some query sees, from the start of a tile
     int begin, end;  // tiles within these keys are seen whole by all of them
   };
-  Work work;  // query_len 0: there is no more
+  Work work;                                         // query_len 0: there is no more
   int rows, key_len, low, high, first, last, start;  // as Span has them
   bool bounded;
   Part part[GROUPS];
@@ -59,7 +59,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   constexpr int LOADERS = 128, GROUPS = 2, WARPS = GROUPS * 4, ROWS = GROUPS * 64, TILE = KEYS * D;
   constexpr bool PING_PONG = D <= 128;
   constexpr int QUERY_STAGES = D <= 128 ? 2 : 1;  // stages of queries
-  constexpr bool AHEAD = QUERY_STAGES == 2;       // whether the first scores of the next queries overlap the last outputs
+  constexpr bool AHEAD = QUERY_STAGES == 2;  // whether the first scores of the next queries overlap the last outputs
   constexpr int LOOK = AHEAD ? 2 * KEYS : KEYS;  // distance from the last keys at which the next queries are found
   constexpr int ITEMS = 4;                       // the producer finds work up to three items ahead of a consumer
   // registers a thread; 168 at launch
@@ -67,10 +67,11 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   enum Meeting { of_producers = 1, of_group, of_turn = of_group + GROUPS };  // named barriers
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // [QUERY_STAGES] panels
-  T* const keys = queries + QUERY_STAGES * ROWS * D;                                         // [2] tiles of panels
-  T* const values = keys + 2 * TILE;                                                   // [2] tiles of panels
-  T* const staged = values + 2 * TILE;                                                 // [WARPS] panels of 16 rows
-  __shared__ Barrier queries_full[QUERY_STAGES], queries_empty[QUERY_STAGES], keys_full[2], keys_empty[2], values_full[2], values_empty[2];
+  T* const keys = queries + QUERY_STAGES * ROWS * D;                                    // [2] tiles of panels
+  T* const values = keys + 2 * TILE;                                                    // [2] tiles of panels
+  T* const staged = values + 2 * TILE;                                                  // [WARPS] panels of 16 rows
+  __shared__ Barrier queries_full[QUERY_STAGES], queries_empty[QUERY_STAGES], keys_full[2], keys_empty[2],
+      values_full[2], values_empty[2];
   __shared__ Item<GROUPS> items[ITEMS];
 
   if (threadIdx.x == 0) {
@@ -105,7 +106,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
         do {
           draw();
           drawn = false;
-          if (ticket < count) item.template fill<KEYS>(p, Where::template find<ROWS>(p, ticket, static_cast<u32>(p.heads)));
+          if (ticket < count)
+            item.template fill<KEYS>(p, Where::template find<ROWS>(p, ticket, static_cast<u32>(p.heads)));
         } while (ticket < count && item.work.query_len == 0);
       }
       __syncwarp();
@@ -259,7 +261,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     }
 
     int k0 = some ? item.start : -1;
-    bool fresh = true;  // outputs are still those of the last queries
+    bool fresh = true;                  // outputs are still those of the last queries
     const auto walk = [&](auto kind) {  // from the first scores on
       using K = decltype(kind);
       const auto weigh = [&] {
@@ -344,8 +346,9 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
             mma_m16n8k16<T>(r.acc[0][n], x, {pair(k0 + j + 2 * t), pair(k0 + j + 2 * t + 8)});
           }
         }
-        r.add_nonfinite_of([&](int j, int n, int e) { return element(v, k0 + j, key_len, 8 * n + 2 * t + e, p.d_v); }, key_len - k0,
-                     [&](int row, int key) { return key >= low - k0 + row0 + row && key < high - k0 + row0 + row; });
+        r.add_nonfinite_of(
+            [&](int j, int n, int e) { return element(v, k0 + j, key_len, 8 * n + 2 * t + e, p.d_v); }, key_len - k0,
+            [&](int row, int key) { return key >= low - k0 + row0 + row && key < high - k0 + row0 + row; });
       }
     };
     // Writes outputs and lse. With one stage of queries, sums and lse are completed during the last product; wait()

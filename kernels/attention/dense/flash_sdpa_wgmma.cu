@@ -29,8 +29,8 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const bool wide = TERMS == 2 ? p.wide == 0b1111 : WIDE;
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels
-  T* const keys = queries + ROWS * D;  // [2] tiles of panels
-  T* const values = keys + 2 * TILE;   // [2] tiles of panels
+  T* const keys = queries + ROWS * D;                                                   // [2] tiles of panels
+  T* const values = keys + 2 * TILE;                                                    // [2] tiles of panels
 
   const Work work = Where::template find<ROWS>(p, blockIdx.x, static_cast<u32>(p.heads));
   if (Where::surplus && work.query_len == 0) return;
@@ -202,7 +202,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     cp_async_commit();
     uint4* const none = reinterpret_cast<uint4*>(values + TILE);
     for (int n = threadIdx.x; n < TILE / 8; n += THREADS) none[n] = uint4{0, 0, 0, 0};
-    for (u32 (&four)[4] : r.weights[0]) four[0] = four[1] = four[2] = four[3] = 0;
+    for (u32(&four)[4] : r.weights[0]) four[0] = four[1] = four[2] = four[3] = 0;
     arrive();
     read_queries();
 #pragma unroll 1

@@ -134,7 +134,8 @@ namespace sdpa {
 
 BARACUDA_D i64 place_of(i64 linear, const i64 (&shape)[3], const i64* stride) {
   u64 head, row;
-  const u64 batch = divmod(divmod(static_cast<u64>(linear), static_cast<u64>(shape[2]), row), static_cast<u64>(shape[1]), head);
+  const u64 batch =
+      divmod(divmod(static_cast<u64>(linear), static_cast<u64>(shape[2]), row), static_cast<u64>(shape[1]), head);
   return static_cast<i64>(batch) * stride[0] + static_cast<i64>(head) * stride[1] + static_cast<i64>(row) * stride[2];
 }
 
@@ -156,12 +157,14 @@ template <class T, bool KEYS, class P> BARACUDA_D void sdpa_dmask(const P& p) {
   const T* const source = static_cast<const T*>(p.source) + sdpa::place_of(kept, p.kept, p.stride);
   const int cols = static_cast<int>(p.key_len);
   Vec<A, V> sum{};
-  for (int col = (static_cast<int>(tile) * THREADS + static_cast<int>(threadIdx.x)) * V; col < cols; col += THREADS * V) {
+  for (int col = (static_cast<int>(tile) * THREADS + static_cast<int>(threadIdx.x)) * V; col < cols;
+       col += THREADS * V) {
     for (i64 row = first; row < last; row += UNROLL) {
       RowChunk<T> raw[UNROLL];
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u) {
-        sdpa::read(raw[u], source + sdpa::place_of(min(row + u, last - 1), p.summed, p.stride), col, row + u < last ? cols : 0, true);
+        sdpa::read(raw[u], source + sdpa::place_of(min(row + u, last - 1), p.summed, p.stride), col,
+                   row + u < last ? cols : 0, true);
       }
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u) {

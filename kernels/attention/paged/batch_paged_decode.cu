@@ -50,19 +50,19 @@ struct PagedCache : Unscaled {
   // the tiles, AHEAD tiles before their own tile is requested: by then the ring has waited for those groups.
   template <class C, int SUBS, int AHEAD> struct Tiles {
     static constexpr int rows = SUBS * 16, bytes = rows * (16 + AHEAD * 8);
-    const C *k, *v;        // of the head, from the lane's column on
+    const C *k, *v;  // of the head, from the lane's column on
     const PagedCache& cache;
-    i64 (*const place)[rows];              // offsets of the tile's rows in k and v
-    Pages::Entry (*const entries)[rows];   // entries of the next tiles' rows
-    const u32 slots;       // slots that may be read, at most 2^31
-    u32 position;          // of the lane's row of the next tile to look up
-    int turn = 0;          // index into `entries`
-    u32 held;              // bit 4 n: row lane / 8 + 4 n of the tile is requested and exists
-    bool missing = false;  // whether a requested row did not exist, in this tile or one before
+    i64 (*const place)[rows];             // offsets of the tile's rows in k and v
+    Pages::Entry (*const entries)[rows];  // entries of the next tiles' rows
+    const u32 slots;                      // slots that may be read, at most 2^31
+    u32 position;                         // of the lane's row of the next tile to look up
+    int turn = 0;                         // index into `entries`
+    u32 held;                             // bit 4 n: row lane / 8 + 4 n of the tile is requested and exists
+    bool missing = false;                 // whether a requested row did not exist, in this tile or one before
 
     BARACUDA_D Tiles(const PagedCache& cache, void* memory)
-        : cache(cache), place(static_cast<i64(*)[rows]>(memory)),
-          entries(reinterpret_cast<Pages::Entry(*)[rows]>(place + 2)),
+        : cache(cache), place(static_cast<i64 (*)[rows]>(memory)),
+          entries(reinterpret_cast<Pages::Entry (*)[rows]>(place + 2)),
           slots(static_cast<u32>(min(cache.pages.count, i64(1) << 31))) {}
     template <class P> BARACUDA_D void ask(const P& p, i64 first, int step) {
       position = static_cast<u32>(first) + lane_id() % rows;
@@ -80,7 +80,9 @@ struct PagedCache : Unscaled {
       cp_async_commit();
       cp_async_wait<0>();
     }
-    template <class P> static BARACUDA_D DivMod by_page(const P& p) { return {p.by_page[0], p.by_page[1], p.by_page[2]}; }
+    template <class P> static BARACUDA_D DivMod by_page(const P& p) {
+      return {p.by_page[0], p.by_page[1], p.by_page[2]};
+    }
     template <class P> BARACUDA_D void ask_one(const P& p, u32 at, int where) {
       cache.pages.fetch(&entries[where][lane_id() % rows], by_page(p).div(at));
     }
@@ -99,7 +101,8 @@ struct PagedCache : Unscaled {
       const Pages::Entry page = entries[turn][mine];  // pages are 31 bits: a negative or larger one is out of range
       const u32 beyond = cache.pages.wide ? page.high : 0;
       const bool found = (slot < slots) & (page.low < static_cast<u32>(p.pages)) & (beyond == 0);
-      const u32 all = __ballot_sync(full_warp, found), asked = ahead < warp_size ? (1u << max(ahead, 0)) - 1 : full_warp;
+      const u32 all = __ballot_sync(full_warp, found),
+                asked = ahead < warp_size ? (1u << max(ahead, 0)) - 1 : full_warp;
       __syncwarp();  // all lanes have requested the rows of the tile before, and the entries may be replaced
 #pragma unroll
       for (int n = lane_id() / rows; n < 2; n += warp_size / rows) {
@@ -119,7 +122,9 @@ struct PagedCache : Unscaled {
       turn = turn + 1 == AHEAD ? 0 : turn + 1;
       find(p, ahead);
     }
-    BARACUDA_D const C* row(bool values, int n) const { return (values ? v : k) + place[values][n * 4 + lane_id() / 8]; }
+    BARACUDA_D const C* row(bool values, int n) const {
+      return (values ? v : k) + place[values][n * 4 + lane_id() / 8];
+    }
     BARACUDA_D bool has(int n, int) const { return held >> 4 * n & 1; }
   };
 

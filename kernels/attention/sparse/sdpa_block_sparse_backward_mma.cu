@@ -14,10 +14,10 @@ namespace baracuda {
 template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D void sdpa_block_sparse_dq(const P& p) {
   using namespace attention;
   constexpr int THREADS = WARPS * warp_size, ROWS = WARPS * 16;
-  BARACUDA_DYNAMIC_SMEM(T, queries);      // [ROWS][D], at the end dq
-  T* const grads = queries + ROWS * D;    // [ROWS][D]: dy
-  T* const keys = grads + ROWS * D;       // [KEYS][D]
-  T* const values = keys + KEYS * D;      // [KEYS][D]
+  BARACUDA_DYNAMIC_SMEM(T, queries);    // [ROWS][D], at the end dq
+  T* const grads = queries + ROWS * D;  // [ROWS][D]: dy
+  T* const keys = grads + ROWS * D;     // [KEYS][D]
+  T* const values = keys + KEYS * D;    // [KEYS][D]
 
   const Work work = Dense::find<ROWS>(p);
   const int q0 = static_cast<int>(work.first), row0 = static_cast<int>(threadIdx.x) / warp_size * 16;
@@ -29,7 +29,7 @@ template <class T, int D, int WARPS, int KEYS, bool CUTS, class P> BARACUDA_D vo
   const auto visit = [&](int k0) {
     return static_cast<int>(pattern.template visit<KEYS, false>(search, q0, ROWS, k0, last));
   };
-  const auto load = [&](T* tile, const void* x, const i64 (&stride)[3], int k0, int cols, bool wide) {
+  const auto load = [&](T* tile, const void* x, const i64(&stride)[3], int k0, int cols, bool wide) {
     tile::copy<KEYS, D, THREADS>(tile, rows_of<T>(x, stride, work.b, work.kv, k0), stride[2], key_len - k0, cols, wide);
   };
   const auto load_keys = [&](int k0) { load(keys, p.k, p.stride[1], k0, p.d_k, p.wide & 2); };

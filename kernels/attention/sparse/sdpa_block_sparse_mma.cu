@@ -117,7 +117,9 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
       };
       const bool limited = span.template cuts<KEYS>(k0);
       T* const here = values + stage * TILE;
-      const auto nonfinite = [&] { return (CUTS || (span.bounded && limited)) && has_nonfinite<TILE / 2, THREADS>(here); };
+      const auto nonfinite = [&] {
+        return (CUTS || (span.bounded && limited)) && has_nonfinite<TILE / 2, THREADS>(here);
+      };
       const auto clear = [&] {
         __syncthreads();
         clear_nonfinite<TILE / 2, THREADS>(here);
@@ -155,7 +157,8 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
   cp_async_wait<0>();
   __syncthreads();  // other threads' copies of q must not meet the outputs where no tile was visited
   float* const lse = p.lse == nullptr ? nullptr : static_cast<float*>(p.lse) + work.stat + row0;
-  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, 1.0f, careful ? static_cast<float>(p.scale) : ln_2<float>);
+  r.template finish<tile::Rows<D>>(mine, 0, lse, rows - row0, 1.0f,
+                                   careful ? static_cast<float>(p.scale) : ln_2<float>);
   __syncwarp();
   T* const y = work.outputs<T>(p.y, p.stride[3], row0);
   tile::copy_out<16 * MT, D, warp_size>(y, p.stride[3][2], mine, lane_id(), rows - row0, p.d_v, p.wide & 8);

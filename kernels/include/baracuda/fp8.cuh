@@ -33,10 +33,12 @@ template <class C> BARACUDA_D uint2 widen_four(u32 x) {
   uint2 y;  // the halves are taken in place: a shift between two conversions would be an instruction of its own
   if constexpr (is_same<C, e4m3>) {
     asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
-        : "=r"(y.x), "=r"(y.y) : "r"(x));
+        : "=r"(y.x), "=r"(y.y)
+        : "r"(x));
   } else {
     asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e5m2x2 %0, low; cvt.rn.f16x2.e5m2x2 %1, high; }"
-        : "=r"(y.x), "=r"(y.y) : "r"(x));
+        : "=r"(y.x), "=r"(y.y)
+        : "r"(x));
   }
   return y;
 #else

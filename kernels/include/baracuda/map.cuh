@@ -30,7 +30,8 @@ template <int VEC> struct Strided {
 };
 
 // at[u][n]: element offset of chunk c[u] in operand n, in arithmetic of I. The outermost extent is never a divisor.
-template <class I, int U, int N, class P> BARACUDA_D void map_offsets_in(const P& p, const i64 (&c)[U], i64 (&at)[U][N]) {
+template <class I, int U, int N, class P>
+BARACUDA_D void map_offsets_in(const P& p, const i64 (&c)[U], i64 (&at)[U][N]) {
   using W = conditional<sizeof(I) == 4, u32, u64>;
   W rest[U];
   I sum[U][N];
@@ -164,9 +165,9 @@ template <class L, class P, class Out> BARACUDA_D void map_write(const P& p, Out
 // Floats in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: arithmetic modulo 2^n
 // of a wider type, cut to n bits, is that of n bits, and unsigned overflow is defined.
 template <class T> struct compute_of {
-  using type = conditional<is_floating<T>, acc_t<T>,
-                           conditional<sizeof(T) == 8, conditional<is_signed_int<T>, i64, u64>,
-                                       conditional<is_signed_int<T>, i32, u32>>>;
+  using type = conditional<
+      is_floating<T>, acc_t<T>,
+      conditional<sizeof(T) == 8, conditional<is_signed_int<T>, i64, u64>, conditional<is_signed_int<T>, i32, u32>>>;
 };
 template <class T> using compute_t = typename compute_of<T>::type;
 

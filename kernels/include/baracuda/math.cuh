@@ -10,10 +10,10 @@ namespace baracuda::math {
 
 // ---- library functions ----------------------------------------------------------------------------------------------
 
-#define BARACUDA_MATH_1(name)                                  \
+#define BARACUDA_MATH_1(name)                             \
   BARACUDA_D float name(float x) { return ::name##f(x); } \
   BARACUDA_D double name(double x) { return ::name(x); }
-#define BARACUDA_MATH_2(name)                                              \
+#define BARACUDA_MATH_2(name)                                         \
   BARACUDA_D float name(float x, float y) { return ::name##f(x, y); } \
   BARACUDA_D double name(double x, double y) { return ::name(x, y); }
 

@@ -116,7 +116,8 @@ template <int ROWS, int COLS, int THREADS, bool WIDE, class Source> struct Panel
   const int cols;
   i64 from = 0;
 
-  BARACUDA_D PanelsUp(const Source& source, int cols) : source(source), at(source.cursor(row(), 8 * piece())), cols(cols) {}
+  BARACUDA_D PanelsUp(const Source& source, int cols)
+      : source(source), at(source.cursor(row(), 8 * piece())), cols(cols) {}
   template <class T> BARACUDA_D void copy(T* tile, int rows = ROWS) {
     if constexpr (!WIDE) {
       copy_panels<ROWS, COLS, THREADS>(tile, source.from(from), rows, cols, false);
@@ -190,7 +191,9 @@ template <int D, bool ALONG> struct Reader {
     return (address ^ (2 * col & within)) + (2 * (row * D + col) & ~within) + offset;
   }
   BARACUDA_D void read(u32 (&r)[4], int row, int col, u32 offset = 0) const { ldmatrix_x4(r, block(row, col, offset)); }
-  BARACUDA_D void write(const u32 (&r)[4], int row, int col, u32 offset = 0) const { stmatrix_x4(block(row, col, offset), r); }
+  BARACUDA_D void write(const u32 (&r)[4], int row, int col, u32 offset = 0) const {
+    stmatrix_x4(block(row, col, offset), r);
+  }
   BARACUDA_D void read_transposed(u32 (&r)[4], int row, int col, u32 offset = 0) const {
     ldmatrix_x4_trans(r, block(row, col, offset));
   }
@@ -210,7 +213,8 @@ BARACUDA_D void put(T* tile, int row, int col, const float (&d)[4], float scale0
 
 // Writes 16 rows of an accumulator, times the factors of the first eight rows and of the rest, to panels of 64 columns,
 // APART elements from each other (sm_90 and later).
-template <int APART, class T, int N> BARACUDA_D void put_panels(T* rows, const float (&x)[N][4], const float (&factors)[2]) {
+template <int APART, class T, int N>
+BARACUDA_D void put_panels(T* rows, const float (&x)[N][4], const float (&factors)[2]) {
   const Reader<64, false> to(rows);
 #pragma unroll
   for (int n = 0; n < N; n += 2) {

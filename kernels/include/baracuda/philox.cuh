@@ -50,7 +50,8 @@ template <int N> BARACUDA_D void philox_blocks(u64 seed, u64 offset, u64 block, 
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const u64 at = block + n;
-    out[n] = {static_cast<u32>(at), static_cast<u32>(at >> 32), static_cast<u32>(offset), static_cast<u32>(offset >> 32)};
+    out[n] = {static_cast<u32>(at), static_cast<u32>(at >> 32), static_cast<u32>(offset),
+              static_cast<u32>(offset >> 32)};
   }
   u32 k0 = static_cast<u32>(seed), k1 = static_cast<u32>(seed >> 32);
 #pragma unroll

@@ -81,7 +81,8 @@ template <class K, class S> BARACUDA_D S merge_states(const S* states, int count
 
 // Element offsets in N operands, by divisions that the host prepared: linear is below 2^31, offsets may be beyond.
 template <int N>
-BARACUDA_D void narrow_offsets(u32 linear, int rank, const u32 (*by)[3], const i64 (*strides)[max_axes], i64 (&out)[N]) {
+BARACUDA_D void narrow_offsets(u32 linear, int rank, const u32 (*by)[3], const i64 (*strides)[max_axes],
+                               i64 (&out)[N]) {
 #pragma unroll
   for (int n = 0; n < N; ++n) out[n] = 0;
 #pragma unroll 1

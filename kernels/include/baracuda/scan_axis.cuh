@@ -42,8 +42,7 @@ template <class K, class S> BARACUDA_D S scan_lanes(S x, int lanes) {
 }
 
 // s[k], the leaves of a group's chunks, become what is before or up to each; carry becomes what is up to the last.
-template <class K, class S, int V>
-BARACUDA_D void scan_tile(S (&s)[V], S& carry, int lanes, bool exclusive) {
+template <class K, class S, int V> BARACUDA_D void scan_tile(S (&s)[V], S& carry, int lanes, bool exclusive) {
   const int lane = lane_id(), first = lane & (lanes - 1);
 #pragma unroll
   for (int k = 1; k < V; ++k) s[k] = K::merge(s[k - 1], s[k]);
@@ -103,7 +102,8 @@ template <class K, class T, bool WIDE, bool TOTALS, class P> BARACUDA_D void sca
   const int lane = lane_id(), first = lane & (p.lanes - 1), shift = scan_log2(p.lanes);
   const i64 warp = scan_block_number() * (scan_threads / warp_size) + static_cast<int>(threadIdx.x) / warp_size;
   u64 segment;
-  const i64 row = divmod(static_cast<u64>(warp * (warp_size >> shift) + (lane >> shift)), static_cast<u64>(p.segments), segment);
+  const i64 row =
+      divmod(static_cast<u64>(warp * (warp_size >> shift) + (lane >> shift)), static_cast<u64>(p.segments), segment);
   const bool mine = row < p.rows;
   i64 at[3] = {0, 0, 0};
   if (mine) row_offsets(p, row, at);

@@ -26,7 +26,7 @@ struct SegmentSort {
 struct SortBlock {
   int range, part;
   i64 first_row;
-  int rows;       // of the range that exist, up to a multiple of four: what is counted
+  int rows;        // of the range that exist, up to a multiple of four: what is counted
   i64 begin, end;  // tokens of the part: whole tiles of sort_threads but for the last
 };
 BARACUDA_D SortBlock sort_block(const SegmentSort& p, int block) {

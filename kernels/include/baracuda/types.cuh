@@ -50,20 +50,28 @@ BARACUDA_D void follow_previous() {
 template <class A, class B> constexpr bool is_same = false;
 template <class A> constexpr bool is_same<A, A> = true;
 
-template <bool C, class A, class B> struct conditional_ { using type = A; };
-template <class A, class B> struct conditional_<false, A, B> { using type = B; };
+template <bool C, class A, class B> struct conditional_ {
+  using type = A;
+};
+template <class A, class B> struct conditional_<false, A, B> {
+  using type = B;
+};
 template <bool C, class A, class B> using conditional = typename conditional_<C, A, B>::type;
 
 template <bool C, class T = void> struct enable_if_ {};
-template <class T> struct enable_if_<true, T> { using type = T; };
+template <class T> struct enable_if_<true, T> {
+  using type = T;
+};
 template <bool C, class T = void> using enable_if = typename enable_if_<C, T>::type;
 
 template <class T> constexpr bool is_half = is_same<T, f16> || is_same<T, bf16>;  // the 16-bit floats
 template <class T> constexpr bool is_floating = is_half<T> || is_same<T, float> || is_same<T, double>;
-template <class T> constexpr bool is_signed_int =
+template <class T>
+constexpr bool is_signed_int =
     is_same<T, i8> || is_same<T, i16> || is_same<T, i32> || is_same<T, i64> || is_same<T, long> || is_same<T, char>;
-template <class T> constexpr bool is_unsigned_int = is_same<T, bool> || is_same<T, u8> || is_same<T, u16> ||
-                                                    is_same<T, u32> || is_same<T, u64> || is_same<T, unsigned long>;
+template <class T>
+constexpr bool is_unsigned_int = is_same<T, bool> || is_same<T, u8> || is_same<T, u16> || is_same<T, u32> ||
+                                 is_same<T, u64> || is_same<T, unsigned long>;
 template <class T> constexpr bool is_integer = is_signed_int<T> || is_unsigned_int<T>;  // bool counts as one
 
 // ---- small integer helpers ------------------------------------------------------------------------------------------
@@ -112,7 +120,11 @@ template <> struct numeric<double> {
 };
 
 template <class T, class Raw, u16 MAX, u16 INF, u16 EPS, u16 TINY> struct numeric_half {
-  static BARACUDA_D T bits(u16 b) { Raw r; r.x = b; return T(r); }
+  static BARACUDA_D T bits(u16 b) {
+    Raw r;
+    r.x = b;
+    return T(r);
+  }
   static BARACUDA_D T max() { return bits(MAX); }
   static BARACUDA_D T lowest() { return bits(MAX | 0x8000); }
   static BARACUDA_D T infinity() { return bits(INF); }
@@ -169,7 +181,7 @@ template <class From> BARACUDA_D bf16 to_bf16(From x) {
   else return __ull2bfloat16_rn(x);
 }
 
-BARACUDA_D float widen(f16 x) { return __half2float(x); }    // exact
+BARACUDA_D float widen(f16 x) { return __half2float(x); }  // exact
 BARACUDA_D float widen(bf16 x) { return __bfloat162float(x); }
 
 // Specialise Caster for a further element (fp8.cuh does).

@@ -176,7 +176,8 @@ template <class F, int VEC, int N, class P> BARACUDA_D void window_tile(const P&
   using T = typename F::element;
   BARACUDA_DYNAMIC_SMEM(T, tile);
   u32 block = blockIdx.x;
-  int first[3], low[3], left[3], in[3];  // the first output, the first position, the positions that are there from it on
+  int first[3], low[3], left[3],
+      in[3];  // the first output, the first position, the positions that are there from it on
 #pragma unroll
   for (int a = 2; a >= 0; --a) {
     u32 part;
@@ -292,7 +293,7 @@ BARACUDA_D void window_backward(const P& p, const G& g) {
   if (item >= p.items) return;
   auto found = window_item<I, N>(p, item);
   if (!ACROSS) found.at[2] *= VEC;
-  const I (&at)[3] = found.at;
+  const I(&at)[3] = found.at;
 #pragma unroll
   for (int n = 0; n < OWN; ++n) found.offset[n] += space_offset(p, n, at[0], at[1], at[2]);
   const I place = (at[0] * static_cast<I>(p.in_extent[1]) + at[1]) * static_cast<I>(p.in_extent[2]) + at[2];
