@@ -47,9 +47,11 @@ def reduce_kernels(kind: str, params: Params) -> tuple[Kernel, ...]:
     def columns(element: ElementKind) -> Mapping[str, Any]:
         return {"VEC": _column_widths(element)}
 
-    every = {"WIDE": (True, False)}
+    rows = f"reduce_rows<{kind}, {{T}}, {{WIDE}}>"
     return (
-        Kernel("rows", f"reduce_rows<{kind}, {{T}}, {{WIDE}}>", params, every, threads=THREADS),
+        Kernel("rows", rows, params, {"WIDE": (True,)}, threads=THREADS),
+        # Its 64-bit divisions are calls, which keep few registers.
+        Kernel("rows_any", rows, params, {"WIDE": (False,)}, threads=THREADS, spills=True),
         Kernel("columns", f"reduce_columns<{kind}, {{T}}, {{VEC}}>", params, columns, threads=THREADS),
         Kernel("partials", f"reduce_partials<{kind}>", params, threads=THREADS),
     )
@@ -110,7 +112,7 @@ def reduce_geometry(
             blocks = -(-rows.rows * segments // (WARPS * (32 // lanes)))
         ends = inner.rank <= 1 or inner.shape[-1] % width == 0  # no chunk passes the end of the last axis
         wide = fast and coalesced and ends and rows.access(width)
-        first = Step("rows", grid(blocks), constants, {"WIDE": wide}, THREADS)
+        first = Step("rows" if wide else "rows_any", grid(blocks), constants, {"WIDE": wide}, THREADS)
     steps, used = [first], 0
     if not whole:
         steps, used = _merge_states(first, rows.rows, segments)

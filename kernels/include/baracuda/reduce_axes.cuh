@@ -100,7 +100,7 @@ BARACUDA_D void narrow_offsets(u32 linear, int rank, const u32 (*by)[3], const i
 // there is no 64-bit division in them, which is a call.
 template <bool FAST, class P> BARACUDA_D i64 reduced_offset(const P& p, i64 r) {
   if (p.inner_rank <= 1) return r * p.inner[0][0];
-  if constexpr (!FAST) return general_offset(r, p.inner_rank, p.inner_shape, p.inner[0]);
+  if constexpr (!FAST) return offset<i64>(r, p.inner_rank, p.inner_shape, p.inner[0]);
   i64 at[1];
   narrow_offsets<1>(static_cast<u32>(r), p.inner_rank, p.inner_dividers, p.inner, at);
   return at[0];
