@@ -29,6 +29,7 @@ from baracuda_py.testing.recording import Function, Recorder, pointer_view
 
 TARGET = "sm_80"
 WAIT = 60.0  # seconds that nothing here takes
+SETTLED = 0.5  # after which the main thread waits: Python forgets a signal that comes just before until the wait ends
 
 
 class Compiling(Recorder):
@@ -163,11 +164,13 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading
 def test_ctrl_c_ends_the_wait_and_what_compiles_is_kept(
     compiler: Nvrtc, cache: Cache, two: list[Unit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("BARACUDA_JIT_JOBS", "2")
     free, begun = blocked(monkeypatch)
     main = threading.get_ident()
 
     def interrupt() -> None:
-        assert begun.acquire(timeout=WAIT)
+        assert begun.acquire(timeout=WAIT) and begun.acquire(timeout=WAIT)
+        time.sleep(SETTLED)
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -241,10 +244,10 @@ def test_a_process_that_ends_while_it_compiles_ends_well(
         two,
         "real, begun, main = Nvrtc.compile, threading.Event(), threading.get_ident()",
         "def slowly(*given):",
-        "    begun.set(); time.sleep(0.5)",
+        f"    begun.set(); time.sleep({4 * SETTLED})",
         "    return real(*given)",
         "Nvrtc.compile = slowly",
-        "threading.Thread(target=lambda: (begun.wait(), signal.pthread_kill(main, signal.SIGINT))).start()",
+        f"threading.Thread(target=lambda: (begun.wait(), time.sleep({SETTLED}), signal.pthread_kill(main, signal.SIGINT))).start()",
         "try:",
         f"    compile_all(units, {TARGET!r})",
         "except KeyboardInterrupt:",
