@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 from baracuda_py.core import registry  # noqa: E402
 from baracuda_py.core.args import arrays_of  # noqa: E402
 from baracuda_py.core.element import ElementKind  # noqa: E402
+from baracuda_py.core.memo import memo  # noqa: E402
 from baracuda_py.core.plan import Plan  # noqa: E402
 from baracuda_py.jit import compiler, source  # noqa: E402
 from baracuda_py.jit.cache import make_key  # noqa: E402
@@ -85,7 +86,7 @@ def key(launch: Launch) -> str:
     return make_key((*map(repr, parts), *kernels, _reference(type(plan)), _checks()))[:20]
 
 
-@cache
+@memo()
 def _reference(plan: type[Plan]) -> str:
     return functions(plan.reference, plan.complete, *(spec.values for spec in arrays_of(plan.args)))
 
@@ -127,7 +128,9 @@ def main() -> int:
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that emulate
     plans = {name: plan for name, plan in registry.plans().items() if not given.plans or name in given.plans}
-    known, wanted, wrong = held(), {}, []
+    known = held()
+    wanted: dict[str, str] = {}
+    wrong: list[str] = []
     for name, plan in plans.items():
         launches, missing = covering(plan, () if given.all else known)
         if missing:

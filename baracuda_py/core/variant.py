@@ -28,8 +28,8 @@ class Where:
     def __init__(self, *wanted: Mapping[str, tuple[Any, ...]]) -> None:
         self.wanted = wanted
 
-    def __call__(self, element: ElementKind, axes: Mapping[str, Any]) -> bool:
-        given = {"element": element, **axes}
+    def __call__(self, element: ElementKind, axes: Mapping[str, Any], kind: Any = None) -> bool:
+        given = {"element": element, "kind": kind, **axes}
         return any(all(given[name] in values for name, values in one.items()) for one in self.wanted)
 
     def __or__(self, other: Where) -> Where:
@@ -41,7 +41,7 @@ Spills: TypeAlias = "Mapping[str, bool | Where]"
 
 
 def where(**values: Any) -> Where:
-    """The instances whose axes, and `element`, have the value named, or one of a tuple: `where(element=F16, D=256)`."""
+    """The instances whose axes, `element` and `kind` have the value named, or one of a tuple: `where(D=256)`."""
     return Where({name: value if isinstance(value, tuple) else (value,) for name, value in values.items()})
 
 
@@ -67,9 +67,9 @@ class Kernel:
     spills: bool | Where = False
     source: str = ""
 
-    def may_spill(self, element: ElementKind, axes: Mapping[str, Any]) -> bool:
+    def may_spill(self, element: ElementKind, axes: Mapping[str, Any], kind: Any = None) -> bool:
         """Whether an instance is declared to spill."""
-        return self.spills if isinstance(self.spills, bool) else self.spills(element, axes)
+        return self.spills if isinstance(self.spills, bool) else self.spills(element, axes, kind)
 
     def axes_for(self, element: ElementKind) -> Axes:
         return self.axes(element) if callable(self.axes) else self.axes

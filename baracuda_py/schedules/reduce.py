@@ -18,7 +18,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View, pad
-from ..core.variant import Geometry, Kernel, Problem, Step, aligned
+from ..core.variant import Geometry, Kernel, Problem, Step, Where, aligned
 from .geometry import Merged, grid
 from .map import divider
 from .rows import Rows, row_params
@@ -41,8 +41,8 @@ def reduce_params(name: str) -> Params:
     )  # fmt: skip
 
 
-def reduce_kernels(kind: str, params: Params) -> tuple[Kernel, ...]:
-    """The kernels of a reduction; `kind` is the C++ type of the functor."""
+def reduce_kernels(kind: str, params: Params, spills: bool | Where = False) -> tuple[Kernel, ...]:
+    """The kernels of a reduction; `kind` is the C++ type of the functor, `spills` of the kernel of any strides."""
 
     def columns(element: ElementKind) -> Mapping[str, Any]:
         return {"VEC": _column_widths(element)}
@@ -50,8 +50,7 @@ def reduce_kernels(kind: str, params: Params) -> tuple[Kernel, ...]:
     rows = f"reduce_rows<{kind}, {{T}}, {{WIDE}}>"
     return (
         Kernel("rows", rows, params, {"WIDE": (True,)}, threads=THREADS),
-        # Its 64-bit divisions are calls, which keep few registers.
-        Kernel("rows_any", rows, params, {"WIDE": (False,)}, threads=THREADS, spills=True),
+        Kernel("rows_any", rows, params, {"WIDE": (False,)}, threads=THREADS, spills=spills),
         Kernel("columns", f"reduce_columns<{kind}, {{T}}, {{VEC}}>", params, columns, threads=THREADS),
         Kernel("partials", f"reduce_partials<{kind}>", params, threads=THREADS),
     )

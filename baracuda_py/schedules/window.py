@@ -240,8 +240,8 @@ def window_kernels(template: str, params: Params) -> tuple[Kernel, Kernel]:
         return {"VEC": widths(kind.itemsize)}
 
     made = {
-        "points": (template.replace("{LAYOUT}", "baracuda::Points<{VEC}, baracuda::{I}>"), points),
-        "tile": (template.replace("{LAYOUT}", "baracuda::Tile<{VEC}>"), tile),
+        "points": (template.replace("{LAYOUT}", "Points<{VEC}, {I}>"), points),
+        "tile": (template.replace("{LAYOUT}", "Tile<{VEC}>"), tile),
     }
     return tuple(  # type: ignore[return-value]
         Kernel(name, call, params, axes, threads=THREADS, min_blocks=2) for name, (call, axes) in made.items()

@@ -18,7 +18,7 @@ from .gather import GatherDescriptor, GatherPlan, out_of_range, random_index
 from .scatter import along_axis, scattered
 from .take import TakeDescriptor, TakePlan
 
-_ADD = "baracuda::ScatterAdd"
+_ADD = "ScatterAdd"
 
 
 @dataclass(frozen=True, kw_only=True)

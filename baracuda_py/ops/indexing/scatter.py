@@ -102,7 +102,7 @@ class ScatterPlan(Plan):
     variants = (
         Variant(
             "sorted", _geometry, source="indexing/scatter.cu",
-            kernels=scatter_kernels(PARAMS, "baracuda::{KIND}"), elements=REALS, guarantee=Guarantee(_bound),
+            kernels=scatter_kernels(PARAMS, "{KIND}"), elements=REALS, guarantee=Guarantee(_bound),
         ),
     )  # fmt: skip
 

@@ -234,7 +234,7 @@ class PoolPlan(Plan):
     variants = (
         Variant(
             "window", _geometry, source="pooling/pool.cu", elements=pool_elements,
-            kernels=window_kernels("window<baracuda::{KIND}<{T}>, 3, {LAYOUT}>", PARAMS),
+            kernels=window_kernels("window<{KIND}<{T}>, 3, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(
                 lambda element, kind: Exact() if kind is PoolKind.MAX else Relative(2), batch_invariant=True
             ),

@@ -100,7 +100,7 @@ def _geometry(p: Problem) -> Geometry | str:
     )
 
 
-_TEMPLATE = "pool_backward<baracuda::{{KIND}}Slope<{{T}}>, {{VEC}}, {}, baracuda::{{I}}>"
+_TEMPLATE = "pool_backward<{{KIND}}Slope<{{T}}>, {{VEC}}, {}, {{I}}>"
 
 
 def _kernel(name: str, across: str, some: slice) -> Kernel:

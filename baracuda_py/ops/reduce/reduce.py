@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, axes, choice, element,
-    extents, flag, functional, integer, operand, output,
+    extents, flag, functional, integer, operand, output, where,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import Shape
@@ -109,7 +109,7 @@ class ReducePlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=reduce_elements,
-            kernels=reduce_kernels("baracuda::{KIND}<{T}>", PARAMS),
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, where(kind=ReduceKind.LOGSUMEXP, element=ElementKind.F64)),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -171,7 +171,7 @@ def _bound(kind: ElementKind, scan: Any) -> ErrorBound:
 
 
 def _row(name: str, elements: Any, guarantee: Guarantee) -> tuple[Variant, ...]:
-    kernels = scan_kernels("baracuda::{KIND}<{T}>", PARAMS)
+    kernels = scan_kernels("{KIND}<{T}>", PARAMS)
     return (Variant(name, _geometry, source="scan/scan.cu", elements=elements, kernels=kernels, guarantee=guarantee),)
 
 
