@@ -62,7 +62,7 @@ def parse(line: str) -> Problem | None:
     kinds = {} if plan is None else {one.value: one for one in plan.kinds or ()}
     if plan is None or (kind != "-" and kind not in kinds):
         return None
-    return Problem(plan, ElementKind(element), kinds.get(kind), int(seed))
+    return Problem(plan, ElementKind.of(element), kinds.get(kind), int(seed))
 
 
 def covering(plan: type[Plan], lines: Iterable[str]) -> tuple[list[Launch], list[Target]]:
