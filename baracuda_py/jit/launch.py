@@ -23,6 +23,7 @@ from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
 from ..interop.torch_rules import memory as torch_memory
 from .capture import Captured, record
+from .compiler import compile_all
 from .cubin import Cubin
 from .source import Unit
 
@@ -77,8 +78,6 @@ class Cuda:
 
     def load(self, device: Device, wanted: Sequence[Wanted]) -> list[int]:
         """The driver's function handles: compiled or found, on the device, allowed their dynamic shared memory."""
-        from .compiler import compile_all  # not above: `jit`, imported first, imports core, which imports this
-
         cubins = compile_all([kernel.unit for kernel in wanted], device.target)
         return [self._load(device, cubin, kernel) for cubin, kernel in zip(cubins, wanted, strict=True)]
 

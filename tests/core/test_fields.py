@@ -60,8 +60,9 @@ def test_axes_are_numbers_of_the_shape(given: Any, held: tuple[int, ...]) -> Non
 
 def test_axes_of_no_axes() -> None:
     assert Sample(shape=(), order=(), last=()).axis == ()
-    with pytest.raises(InvalidProblemError, match=r"axis must be \(\) for shape \(\), got 0"):
-        Sample(shape=(), order=(), last=(), axis=0)
+    assert Sample(shape=(), order=(), last=(), axis=-1).axis == ()
+    with pytest.raises(InvalidProblemError, match=r"axis must be in \[-1, 0\] for shape \(\), got 1"):
+        Sample(shape=(), order=(), last=(), axis=1)
 
 
 def test_an_order_of_axes_is_kept() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,11 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.backends.cuda import direct
+from baracuda_py.backends.numpy import NumpyRunner
 from baracuda_py.core import Descriptor, ElementKind, element, functional, per_axis, spread
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.core.execution import MISS
 from baracuda_py.ops.pooling.pool_backward import PoolBackwardPlan
 from baracuda_py.testing.draw import SeededDraw, make_case
 
@@ -75,19 +75,14 @@ def test_the_direct_path_is_given_none_for_the_others(monkeypatch):
     seen: list[Any] = []
 
     class Recorder:
-        serves = staticmethod(lambda plan, lead: True)
-
-        def __init__(self, *parts: Any) -> None:
-            pass
-
         def call(self, *given: Any) -> Any:
             seen.append(given)
-            return direct.MISS
+            return MISS
 
         def learn(self, arrays: Any) -> None:
             seen.append(arrays)
 
-    monkeypatch.setattr(sys.modules["baracuda_py.core.functional"], "Direct", Recorder)
+    monkeypatch.setattr(NumpyRunner, "direct", lambda runner, makers, lead: Recorder())
     dy = np.ones((2, 3))
     got = function("avg")(dy, shape=(2, 6), kernel_size=2)
     given, arrays = seen

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from baracuda_py.core.device import Device
-from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, compiler, launch
+from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, launch
 
 INFO = KernelInfo(registers=24, spill_stores=0, spill_loads=0, stack=0, static_smem=1024)
 DEVICE = Device("cuda", 0, (9, 0), 227 * 1024, 132)
@@ -61,7 +61,7 @@ def cuda(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> launch.Cuda:
         found.path.write_bytes(b"another image, put there between check and load")
         return found
 
-    monkeypatch.setattr(compiler, "compile_all", compile_all)
+    monkeypatch.setattr(launch, "compile_all", compile_all)
     return made
 
 
