@@ -86,19 +86,20 @@ def calls() -> list[Any]:
         if plan is None or isinstance(function, type) or "element" not in inspect.signature(function).parameters:
             continue
         if all(s.role != "inout" for s in arrays_of(plan.args)):
-            found.setdefault(plan, function)
-    return list(found.values())
+            found.setdefault(plan, []).append(function)
+    return [min(functions, key=lambda f: len(f.fixed)) for functions in found.values()]
 
 
 @pytest.mark.parametrize("function", calls(), ids=lambda f: f.__name__)
 def test_every_function_returns_what_numpy_returns(function: Any) -> None:
     """With 64-bit elements on: every output is JAX's, and has the dtype and bits of the same call on NumPy arrays."""
     plan = function.plan
-    kind = next((k for k in plan.kinds or () if k.value == function.__name__.removesuffix("_backward")), None)
-    pairs = [(k, e) for k, e in combinations(plan) if plan.kinds is None or kind is None or k is kind]
+    kind = function.fixed.get("kind")
+    pairs = [(k, e) for k, e in combinations(plan) if kind in (None, k)]
     names = inspect.signature(function).parameters
     for i, (k, element) in enumerate(pairs[:3]):
-        case = make_case(plan, SeededDraw(i, element, k))
+        drawn = (make_case(plan, SeededDraw(i + 3 * n, element, k)) for n in range(500))
+        case = next(c for c in drawn if all(getattr(c.desc, name) == value for name, value in function.fixed.items()))
         facts = {f.name: getattr(case.desc, f.name) for f in dataclasses.fields(case.desc) if f.name in names}
         facts |= {s.name: case.arrays[s.name] for s in scalars_of(plan.args)}
         asked = {f"return_{s.name}": s.name in case.wanted for s in arrays_of(plan.args)}

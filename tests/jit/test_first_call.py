@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import loading
+from baracuda_py.backends.cuda import loading
 from baracuda_py.core.device import Device, fake_device
 from baracuda_py.core.errors import BaracudaError, CompileError
 from baracuda_py.core.variant import Step
