@@ -79,6 +79,11 @@ class Windows:
             exists = picked[0][1][:, None, None] & picked[1][1][:, None] & picked[2][1]
             yield [at for at, _ in picked], exists
 
+    def places(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """As `taps`, with the row-major positions."""
+        for (a, b, c), exists in self.taps():
+            yield (a[:, None, None] * self.in_extent[1] + b[:, None]) * self.in_extent[2] + c, exists
+
     def _columns(self, axis: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         extent, windows = self.in_extent[axis], np.arange(self.out_extent[axis])
         if self.adaptive:
@@ -240,8 +245,8 @@ def window_kernels(template: str, params: Params) -> tuple[Kernel, Kernel]:
         return {"VEC": widths(kind.itemsize)}
 
     made = {
-        "points": (template.replace("{LAYOUT}", "baracuda::Points<{VEC}, baracuda::{I}>"), points),
-        "tile": (template.replace("{LAYOUT}", "baracuda::Tile<{VEC}>"), tile),
+        "points": (template.replace("{LAYOUT}", "Points<{VEC}, {I}>"), points),
+        "tile": (template.replace("{LAYOUT}", "Tile<{VEC}>"), tile),
     }
     return tuple(  # type: ignore[return-value]
         Kernel(name, call, params, axes, threads=THREADS, min_blocks=2) for name, (call, axes) in made.items()
