@@ -84,9 +84,9 @@ def operands(plan: type[Plan], benchmark: Benchmark, desc: Any, device: str) -> 
         for spec in arrays_of(plan.args):
             if spec.name in saved:
                 made.setdefault(spec.name, saved[spec.name])
-            elif spec.name not in made and (not spec.optional or spec.name in benchmark.also):
+            elif spec.name not in made and (spec.required(desc) or spec.name in benchmark.also):
                 made[spec.name] = _contents(spec, desc)
-    known = {spec.name for spec in (*arrays_of(plan.args), *scalars_of(plan.args))}
+    known = {spec.name for spec in (*arrays_of(plan.args), *scalars_of(plan.args)) if spec.serves(desc)}
     return {name: value for name, value in made.items() if name in known}
 
 
@@ -94,7 +94,7 @@ def _saved(plan: type[Plan], benchmark: Benchmark, desc: Any, made: Arrays, devi
     """For a backward op: what the forward saves for it, made by the forward of the same operands (not on "meta")."""
     forward = forward_of(plan)
     names = saved_by_forward(plan, forward) if forward else {}
-    optional = {spec.name for spec in arrays_of(plan.args) if spec.optional}
+    optional = {spec.name for spec in arrays_of(plan.args) if not spec.required(desc)}
     names = {own: name for own, name in names.items() if own not in optional or own in benchmark.also}
     if forward is None or not names:
         return {}

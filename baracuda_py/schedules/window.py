@@ -79,6 +79,11 @@ class Windows:
             exists = picked[0][1][:, None, None] & picked[1][1][:, None] & picked[2][1]
             yield [at for at, _ in picked], exists
 
+    def places(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """As `taps`, with the row-major positions."""
+        for (a, b, c), exists in self.taps():
+            yield (a[:, None, None] * self.in_extent[1] + b[:, None]) * self.in_extent[2] + c, exists
+
     def _columns(self, axis: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         extent, windows = self.in_extent[axis], np.arange(self.out_extent[axis])
         if self.adaptive:

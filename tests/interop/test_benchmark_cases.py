@@ -89,6 +89,11 @@ def test_operands_fit(plan: type[Plan], benchmark: Benchmark, cases: ModuleType)
 NORM = {"batch_shape": 6, "normalized_shape": 24, "element": "bfloat16"}
 HEADS = {"batch_size": 2, "num_heads": 4, "d_k": 16, "d_v": 16, "element": "bfloat16"}
 DENSE = {**HEADS, "query_len": 9, "key_len": 9}
+POOL = {
+    "kind": "max", "shape": (2, 16, 9, 9), "spatial_rank": 2, "kernel_size": 3, "stride": 2, "padding": 1,
+    "element": "float32",
+}  # fmt: skip
+INDEXED = {"shape": (8, 9), "index_shape": (8, 5), "axis": 1, "element": "float32"}
 SMALL: dict[str, dict[str, Any]] = {
     "RMSNormPlan": NORM,
     "RMSNormBackwardPlan": NORM,
@@ -105,6 +110,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "FlashSdpaVarlenBackwardPlan": {**HEADS, "total_q": 16, "total_k": 16, "max_seqlen_q": 8, "max_seqlen_k": 8},
     "CascadeAttentionPlan": {"seq_len": 5, "num_heads": 2, "head_dim": 8, "element": "bfloat16"},
     "RopeKvAppendPlan": {**HEADS, "num_kv_heads": 2, "new_len": 3, "max_cache_len": 128},
+    "ReducePlan": {"kind": "logsumexp", "shape": (6, 40), "axis": 1, "element": "float32"},
+    "ScanPlan": {"kind": "cumsum", "shape": (6, 40), "axis": 1, "element": "float32"},
+    "ScanExtremePlan": {"kind": "cummax", "shape": (6, 40), "axis": 1, "element": "float32"},
+    "PoolPlan": POOL,
+    "PoolBackwardPlan": POOL,
+    "GatherPlan": INDEXED,
+    "GatherBackwardPlan": INDEXED,
+    "TakePlan": {**INDEXED, "index_shape": 20},
+    "TakeBackwardPlan": {**INDEXED, "index_shape": 20},
+    "ScatterPlan": {**INDEXED, "kind": "set", "index_shape": (8, 9)},
     "BatchPagedDecodePlan": {**HEADS, "num_pages": 6, "page_size": 4, "max_pages": 3},
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis, element,
     extents, functional, operand, output,
 )  # fmt: skip
+from ...core.benchmark import BYTES, Benchmark
 from ...core.element import ALL, FP8, INDICES
 from ...core.errors import InvalidProblemError
 from ...schedules.gather import gather_geometry, gather_kernel, gather_params
@@ -20,10 +21,10 @@ MOVED = (*ALL, *FP8)  # elements that are copied as they are
 
 
 def random_index(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    """Mostly in range, at times just outside or far from it."""
+    """Every other time in range throughout; else mostly, at times just outside or far from it."""
     extent = desc.shape[desc.axis]
-    far = rng.choice((-1, extent, -(2**31), 2**31 - 1), shape)
-    return np.where(rng.random(shape) < 0.1, far, rng.integers(0, max(extent, 1), shape))
+    far, share = rng.choice((-1, extent, -(2**31), 2**31 - 1), shape), rng.choice((0.0, 0.1))
+    return np.where(rng.random(shape) < share, far, rng.integers(0, max(extent, 1), shape))
 
 
 def out_of_range(desc: Any, index: Any) -> str | None:
@@ -32,6 +33,11 @@ def out_of_range(desc: Any, index: Any) -> str | None:
     if ((np.asarray(index) < 0) | (np.asarray(index) >= extent)).any():
         return f"an index must lie in [0, {extent})"
     return None
+
+
+def known_indices(name: str) -> Callable[[Any, Any], Mapping[str, Any]]:
+    """What makes the operand `name` of a benchmark: random indices in range, as torch wants them."""
+    return lambda torch, desc: {name: torch.randint(0, desc.shape[desc.axis], desc.index_shape)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return gather_geometry(p.y, p.index, p.x, axis, base, p.index.strides, "index")
 
 
+def in_torch(torch: Any, desc: GatherDescriptor, *, x: Any, index: Any) -> Any:
+    """torch's gather."""
+    return torch.gather(x, desc.axis, index.long())
+
+
 class GatherPlan(Plan):
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree).
 
@@ -100,6 +111,13 @@ class GatherPlan(Plan):
         Variant(
             "words", _geometry, source="indexing/gather.cu", kernels=(gather_kernel(PARAMS),),
             elements=MOVED, guarantee=Guarantee(native=True, batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (
+        Benchmark(
+            "[8192, 4096] of [8192, 16384] bf16", shape=(8192, 16384), index_shape=(8192, 4096), axis=1,
+            element="bfloat16", work=BYTES, make=known_indices("index"),
         ),
     )  # fmt: skip
 

@@ -12,9 +12,10 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
     functional, operand, output,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 from ...core.element import INDICES
 from ...schedules.scatter import Tokens, scatter_geometry, scatter_kernels, scatter_params
-from .gather import GatherDescriptor, GatherPlan, out_of_range, random_index
+from .gather import GatherDescriptor, GatherPlan, known_indices, out_of_range, random_index
 from .scatter import along_axis, scattered
 from .take import TakeDescriptor, TakePlan
 
@@ -63,6 +64,12 @@ class GatherBackwardPlan(Plan):
         Variant(
             "sorted", _gather_geometry, source="indexing/scatter.cu",
             kernels=scatter_kernels(GATHER_PARAMS, _ADD), guarantee=Guarantee(Relative(2)),
+        ),
+    )  # fmt: skip
+    benchmarks = (
+        Benchmark(
+            "[8192, 4096] to [8192, 16384] bf16", shape=(8192, 16384), index_shape=(8192, 4096), axis=1,
+            element="bfloat16", make=known_indices("index"),
         ),
     )  # fmt: skip
 
@@ -132,6 +139,12 @@ class TakeBackwardPlan(Plan):
         Variant(
             "sorted", _take_geometry, source="indexing/scatter.cu",
             kernels=scatter_kernels(TAKE_PARAMS, _ADD), guarantee=Guarantee(Relative(2)),
+        ),
+    )  # fmt: skip
+    benchmarks = (
+        Benchmark(
+            "65536 slices of [65536, 2048] bf16", shape=(65536, 2048), index_shape=65536, axis=0, element="bfloat16",
+            make=known_indices("indices"),
         ),
     )  # fmt: skip
 

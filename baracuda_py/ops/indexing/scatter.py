@@ -13,10 +13,11 @@ from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Variant, choice, element,
     functional, operand, output,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 from ...core.element import INDICES, REALS
 from ...core.error_bound import ErrorBound
 from ...schedules.scatter import Tokens, scatter_geometry, scatter_kernels, scatter_params
-from .gather import GatherDescriptor, GatherPlan, out_of_range, random_index
+from .gather import GatherDescriptor, GatherPlan, known_indices, out_of_range, random_index
 
 
 class ScatterKind(enum.Enum):
@@ -85,6 +86,17 @@ def _bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
     return Exact() if kind is ScatterKind.SET or kind_of.is_integer else Relative(2)
 
 
+def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Any:
+    """torch's function of the kind; on the CPU its scatter, too, lets the last of several tokens win."""
+    function = torch.scatter if desc.kind is ScatterKind.SET else torch.scatter_add
+    return function(x, desc.axis, index.long(), src)
+
+
+def _permutations(torch: Any, desc: ScatterDescriptor) -> Mapping[str, Any]:
+    """Each place once, so that every order is right."""
+    return {"index": torch.argsort(torch.rand(desc.index_shape), desc.axis)}
+
+
 class ScatterPlan(Plan):
     """y = x, then y[…, index[…, l, …], …] = src[…, l, …] (set) or += (add) along `axis`, l in order.
 
@@ -104,6 +116,14 @@ class ScatterPlan(Plan):
             "sorted", _geometry, source="indexing/scatter.cu",
             kernels=scatter_kernels(PARAMS, "{KIND}"), elements=REALS, guarantee=Guarantee(_bound),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(
+            f"{kind} [8192, 4096] f32", kind=kind, shape=(8192, 4096), index_shape=(8192, 4096), axis=1,
+            element="float32", make=make,
+        )
+        for kind, make in (("set", _permutations), ("add", known_indices("index")))
     )  # fmt: skip
 
     @staticmethod

@@ -13,9 +13,10 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis, element,
     extents, functional, operand, output,
 )  # fmt: skip
+from ...core.benchmark import BYTES, Benchmark
 from ...core.element import INDICES
 from ...schedules.gather import gather_geometry, gather_kernel, gather_params
-from .gather import MOVED, out_of_range, random_index
+from .gather import MOVED, known_indices, out_of_range, random_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return gather_geometry(p.y, indices, x, axis, base, shared, "indices")
 
 
+def in_torch(torch: Any, desc: TakeDescriptor, *, x: Any, indices: Any) -> Any:
+    """torch's index_select, whose indices have one axis."""
+    return torch.index_select(x, desc.axis, indices.reshape(-1)).reshape(desc.out_shape)
+
+
 class TakePlan(Plan):
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis).
 
@@ -82,6 +88,14 @@ class TakePlan(Plan):
             "words", _geometry, source="indexing/gather.cu", kernels=(gather_kernel(PARAMS),),
             elements=MOVED, guarantee=Guarantee(native=True, batch_invariant=True),
         ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(
+            f"{count} slices of {list(shape)} bf16, axis {axis}", shape=shape, index_shape=count, axis=axis,
+            element="bfloat16", work=BYTES, make=known_indices("indices"),
+        )
+        for shape, count, axis in (((65536, 2048), 65536, 0), ((512, 1024, 256), 1024, 1))
     )  # fmt: skip
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from ...core import (
     Relative, Variant, Vjp, choice, derived, element, extents, flag, functional, integer, number, operand, output,
     per_axis,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.window import Windows, adaptive, sliding, window_geometry, window_kernels, window_params
@@ -132,15 +133,14 @@ def check_indices(desc: PoolDescriptor, views: Mapping[str, Any]) -> None:
 def reference(desc: PoolDescriptor, *, x: Any, wanted: set[str]) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in: the places of all windows one after the other, in row-major order."""
     windows = desc.windows
-    planes = x.reshape(math.prod(x.shape[: x.ndim - desc.spatial_rank]), *windows.in_extent)
-    shape = (planes.shape[0], *windows.out_extent)
-    found = [(planes[:, a[:, None, None], b[:, None], c], exists, (a, b, c)) for (a, b, c), exists in windows.taps()]
+    flat = x.reshape(math.prod(x.shape[: x.ndim - desc.spatial_rank]), math.prod(windows.in_extent))
+    shape = (flat.shape[0], *windows.out_extent)
+    found = [(flat[:, place], exists, place) for place, exists in windows.places()]
     indices = np.full(shape, -1, np.int64)
     if desc.kind is PoolKind.MAX:
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         y = np.full(shape, lowest, x.dtype)
-        for value, exists, (a, b, c) in found:
-            place = (a[:, None, None] * windows.in_extent[1] + b[:, None]) * windows.in_extent[2] + c
+        for value, exists, place in found:
             better = exists & ((indices < 0) | (value > y) | (value != value))
             y, indices = np.where(better, value, y), np.where(better, place, indices)
     elif desc.kind is PoolKind.AVG:
@@ -216,6 +216,112 @@ def pool_case(draw: Any, descriptor: type[PoolDescriptor], kind: PoolKind, **fac
     )  # fmt: skip
 
 
+def planes(desc: PoolDescriptor, tensor: Any) -> Any:
+    """A tensor for torch's pools of two and three axes: a batch and a channel axis, then two or three."""
+    batch, rank = len(desc.shape) - desc.spatial_rank, desc.spatial_rank
+    if batch == 2 and rank > 1:
+        return tensor
+    return tensor.reshape(math.prod(tensor.shape[:batch]), 1, *(1,) * (2 - rank), *tensor.shape[batch:])
+
+
+def torch_window(desc: PoolDescriptor, *names: str) -> list[tuple[int, ...]]:
+    """Fields of `Windows` for the axes of `planes`."""
+    return [getattr(desc.windows, name)[3 - max(desc.spatial_rank, 2) :] for name in names]
+
+
+def torch_avg(desc: PoolDescriptor) -> tuple[Any, ...]:
+    """What torch's avg_pool takes behind the tensor."""
+    windows = torch_window(desc, "kernel", "stride", "padding")
+    return *windows, desc.ceil_mode, desc.count_include_pad, desc.divisor_override
+
+
+def torch_serves(desc: PoolDescriptor) -> bool:
+    """torch dilates no mean, pads a maximum by half a kernel at most, and has no windows that are huge or empty.
+
+    On the CPU it has no adaptive maximum of integers.
+    """
+    windows = desc.windows
+    if desc.output_size is not None and desc.element.is_integer:
+        return False
+    if desc.kind is PoolKind.AVG and windows.dilation != (1, 1, 1):
+        return False
+    if desc.kind is PoolKind.MAX and any(p > k // 2 for p, k in zip(windows.padding, windows.kernel, strict=True)):
+        return False
+    return max(windows.kernel) < 2**16 and bool((windows.sizes(False) > 0).all())
+
+
+def in_torch(torch: Any, desc: PoolDescriptor, *, x: Any, wanted: Any) -> Any:
+    """torch's pools; lp as a convolution with ones, since torch's has no padding and no dilation."""
+    rank, kind = max(desc.spatial_rank, 2), desc.kind
+    if not torch_serves(desc):
+        return NotImplemented
+    function = torch.nn.functional
+    given = planes(desc, x)
+    if kind is PoolKind.AVG:
+        if desc.output_size is not None:
+            made = [getattr(function, f"adaptive_avg_pool{rank}d")(given, *torch_window(desc, "out_extent"))]
+        else:
+            made = [getattr(function, f"avg_pool{rank}d")(given, *torch_avg(desc))]
+    elif kind is PoolKind.LP:
+        if desc.output_size is not None:
+            return NotImplemented
+        kernel, stride, padding, dilation = torch_window(desc, "kernel", "stride", "padding", "dilation")
+        power = float(desc.norm_type or 0)
+        powers = given.abs().pow(power)
+        powers = powers.reshape(-1, 1, *powers.shape[2:])
+        sides = [side for p, more in zip(padding, overhang(desc), strict=True) for side in (more, p)]
+        sums = getattr(function, f"conv{rank}d")(
+            function.pad(powers, sides[::-1]), powers.new_ones(1, 1, *kernel), None, stride, 0, dilation
+        )
+        made = [sums.pow(1 / power)]
+    elif desc.output_size is not None:
+        pool = getattr(function, f"adaptive_max_pool{rank}d")
+        made = pool(given, *torch_window(desc, "out_extent"), return_indices="indices" in wanted)
+    else:
+        facts = (*torch_window(desc, "kernel", "stride", "padding", "dilation"), desc.ceil_mode)
+        made = getattr(function, f"max_pool{rank}d")(given, *facts, return_indices="indices" in wanted)
+    made = made if isinstance(made, (list, tuple)) else [made]
+    return tuple(one.reshape(desc.out_shape) for one in made)
+
+
+def overhang(desc: PoolDescriptor) -> list[int]:
+    """Of each axis of `planes`, what the last window reaches behind x; negative where it ends before."""
+    own = torch_window(desc, "out_extent", "stride", "padding", "reach", "in_extent")
+    return [(n - 1) * s - p + r - m for n, s, p, r, m in zip(*own, strict=True)]
+
+
+def pool_benchmarks(make: Callable[[Any, Any], Mapping[str, Any]]) -> tuple[Benchmark, ...]:
+    """The stem of a ResNet (3 × 3 every 2), halving (2 × 2), a mean of overlapping windows; channels first and last.
+
+    `make` lays all operands of a problem channels last.
+    """
+    return tuple(
+        Benchmark(
+            f"[128, 64, 112, 112] bf16, {kind} {name}, channels {'last' if last else 'first'}", kind=kind,
+            shape=(128, 64, 112, 112), spatial_rank=2, kernel_size=kernel, stride=stride, padding=padding,
+            element="bfloat16", also=("indices",) if kind == "max" else (), make=make if last else None,
+        )
+        for kind, name, kernel, stride, padding in (
+            ("max", "stem", 3, 2, 1), ("max", "halving", 2, 2, 0), ("avg", "overlapping", 3, 1, 1)
+        )
+        for last in (True, False)
+    )  # fmt: skip
+
+
+def channels_last(torch: Any, desc: PoolDescriptor, *names: str) -> dict[str, Any]:
+    """Operands laid channels last: x and dx of the shape of x, others of that of y."""
+    made = {}
+    for name in names:
+        shape = desc.shape if name in ("x", "dx") else desc.out_shape
+        dtype = torch.int64 if name == "indices" else getattr(torch, str(desc.element))
+        made[name] = torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
+        if name in ("x", "dy"):
+            made[name].normal_()
+    if desc.kind is not PoolKind.MAX:
+        made.pop("indices", None)
+    return made
+
+
 class PoolPlan(Plan):
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools).
 
@@ -240,6 +346,8 @@ class PoolPlan(Plan):
             ),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = pool_benchmarks(lambda torch, desc: channels_last(torch, desc, "x", "y", "indices"))
 
     @staticmethod
     def case(draw: Any) -> PoolDescriptor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +17,19 @@ from ...core.element import INDICES
 from ...core.errors import UnsupportedError
 from ...schedules.map import widths
 from ...schedules.window import THREADS, lay_out, points_geometry, window_params
-from .pool import POOL_FIELDS, PoolDescriptor, PoolKind, check_indices, divisors, pool_case, pool_values
+from .pool import (
+    POOL_FIELDS, PoolDescriptor, PoolKind, channels_last, check_indices, divisors, overhang, planes, pool_benchmarks,
+    pool_case, pool_values, torch_avg, torch_serves, torch_window,
+)  # fmt: skip
 
 
 def random_places(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    """Saved places as a forward makes them: mostly one that the window has, now and then none of its own."""
+    """Saved places as a forward makes them, one that the window has; every other time, now and then none of its own."""
     windows = desc.windows
     places = np.full((int(np.prod(shape[: len(shape) - desc.spatial_rank])), *windows.out_extent), -1)
-    for (a, b, c), exists in windows.taps():
-        place = (a[:, None, None] * windows.in_extent[1] + b[:, None]) * windows.in_extent[2] + c
+    for place, exists in windows.places():
         places = np.where(exists & ((places < 0) | (rng.random(places.shape) < 0.4)), place, places)
-    lost = rng.random(places.shape) < 0.05
+    lost = rng.random(places.shape) < rng.choice((0.0, 0.05))
     return np.where(lost, rng.integers(-3, int(np.prod(windows.in_extent)) + 3, places.shape), places).reshape(shape)
 
 
@@ -55,24 +58,21 @@ class PoolBackwardArgs(Args):
 def reference(desc: PoolBackwardDescriptor, *, dy: Any, x: Any, y: Any, indices: Any) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in: place by place of all windows."""
     windows = desc.windows
-    shape = (int(np.prod(desc.shape[: len(desc.shape) - desc.spatial_rank])), *windows.in_extent)
+    shape = (math.prod(desc.shape[: len(desc.shape) - desc.spatial_rank]), math.prod(windows.in_extent))
     grids = (shape[0], *windows.out_extent)
     dx, slopes = np.zeros(shape, dy.dtype), dy.reshape(grids)
     if desc.kind is PoolKind.AVG:
         slopes = slopes / divisors(desc).astype(dy.dtype)
-    for (a, b, c), exists in windows.taps():
-        at = np.broadcast_arrays(a[:, None, None], b[:, None], c)
+    for place, exists in windows.places():
         part = slopes
         if desc.kind is PoolKind.MAX:
-            place = (at[0] * windows.in_extent[1] + at[1]) * windows.in_extent[2] + at[2]
             part = np.where(indices.reshape(grids) == place, part, dy.dtype.type(0))
         elif desc.kind is PoolKind.LP:
-            own, norm = x.reshape(shape)[:, at[0], at[1], at[2]], y.reshape(grids)
+            own, norm = x.reshape(shape)[:, place], y.reshape(grids)
             power = dy.dtype.type(desc.norm_type) - dy.dtype.type(1)
             size = np.where((own == 0) | (norm == 0), 0, (np.abs(own) / norm) ** power)
             part = np.asarray(part * np.copysign(size, own), dy.dtype)
-        picked = tuple(axis[exists] for axis in at)
-        np.add.at(dx, (slice(None), *picked), part[:, exists])
+        np.add.at(dx.T, place[exists], part[:, exists].T)
     return {"dx": dx.reshape(desc.shape)}
 
 
@@ -113,6 +113,47 @@ def _kernel(name: str, across: str, some: slice) -> Kernel:
 _KERNELS = (_kernel("across", "true", slice(2)), _kernel("along", "false", slice(1)))
 
 
+def in_torch(torch: Any, desc: PoolBackwardDescriptor, *, dy: Any, x: Any, y: Any, indices: Any) -> Any:
+    """torch's gradients from what the forward saved; lp by hand, through a transposed convolution with ones."""
+    if not torch_serves(desc):
+        return NotImplemented
+    aten, rank, fixed = torch.ops.aten, max(desc.spatial_rank, 2), desc.output_size is not None
+    slopes = planes(desc, dy)
+    if desc.kind is PoolKind.LP:
+        if fixed:
+            return NotImplemented
+        power, own = float(desc.norm_type or 0) - 1, planes(desc, x)
+        slopes = slopes * planes(desc, y).pow(-power)
+        kernel, stride, padding, dilation = torch_window(desc, "kernel", "stride", "padding", "dilation")
+        spread = getattr(torch.nn.functional, f"conv_transpose{rank}d")(
+            slopes.reshape(-1, 1, *slopes.shape[2:]), slopes.new_ones(1, 1, *kernel), None, stride, dilation=dilation
+        )
+        sides = [side for p, more in zip(padding, overhang(desc), strict=True) for side in (-more, -p)]
+        spread = torch.nn.functional.pad(spread, sides[::-1]).reshape(own.shape)
+        return (spread * torch.sign(own) * own.abs().pow(power)).reshape(desc.shape)
+    last = not slopes.is_contiguous() and slopes.dim() == 4 and slopes.is_contiguous(memory_format=torch.channels_last)
+    layout = {"memory_format": torch.channels_last} if last else {}
+    like = planes(desc, torch.empty(desc.shape, dtype=dy.dtype, device=dy.device, **layout))
+    if desc.kind is PoolKind.AVG:
+        if fixed:
+            dx = getattr(aten, f"_adaptive_avg_pool{rank}d_backward")(slopes, like)
+        else:
+            dx = getattr(aten, f"avg_pool{rank}d_backward")(slopes, like, *torch_avg(desc))
+    elif fixed:
+        dx = getattr(aten, f"adaptive_max_pool{rank}d_backward")(slopes, like, planes(desc, indices.long()))
+    else:
+        facts = (*torch_window(desc, "kernel", "stride", "padding", "dilation"), desc.ceil_mode)
+        function = getattr(aten, f"max_pool{rank}d_with_indices_backward")
+        dx = function(slopes, like, *facts, planes(desc, indices.long()))
+    return dx.reshape(desc.shape)
+
+
+def _channels_last(torch: Any, desc: PoolBackwardDescriptor) -> Mapping[str, Any]:
+    """The operands, and for max the x of the forward that makes the indices."""
+    names = ("x", "indices") if desc.kind is PoolKind.MAX else ()
+    return channels_last(torch, desc, "dy", "dx", *names)
+
+
 class PoolBackwardPlan(Plan):
     """dx[..., i] = sum over the windows that hold i of what they hand back, in the windows' row-major order.
 
@@ -133,6 +174,8 @@ class PoolBackwardPlan(Plan):
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = pool_benchmarks(_channels_last)
 
     @staticmethod
     def case(draw: Any) -> PoolBackwardDescriptor:
@@ -141,6 +184,16 @@ class PoolBackwardPlan(Plan):
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         check_indices(desc, views)
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        if desc.kind is not PoolKind.MAX:
+            return None
+        saved = np.asarray(arrays["indices"]).reshape(-1, *desc.windows.out_extent)
+        known = (saved == -1) & (desc.windows.sizes(False) == 0)
+        for place, exists in desc.windows.places():
+            known |= exists & (saved == place)
+        return None if known.all() else "an index must name a place of its window, as the forward saved it"
 
 
 pool_backward = functional(PoolBackwardPlan)

@@ -13,6 +13,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, axes, choice, element,
     extents, flag, functional, integer, operand, output, where,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
@@ -90,6 +91,40 @@ def _geometry(p: Problem) -> Geometry | str:
 _TOTALS = (ReduceKind.SUM, ReduceKind.PROD)  # of integers exact, so in any order
 
 
+def in_torch(torch: Any, desc: ReduceDescriptor, *, x: Any) -> Any:
+    """torch's function of the kind; those without one for several axes take the axes as one."""
+    kind, axis = desc.kind, desc.axis
+    if not axis:  # torch means all axes by none
+        x, axis = x.unsqueeze(0), (0,)
+    if kind in (ReduceKind.PROD, ReduceKind.ARGMAX, ReduceKind.ARGMIN):
+        if len(axis) > 1:
+            x = torch.movedim(x, axis, tuple(range(-len(axis), 0))).flatten(-len(axis))
+        y = getattr(torch, kind.value)(x, axis[0] if len(axis) == 1 else -1)
+    elif kind in (ReduceKind.VAR, ReduceKind.STD):
+        if desc.count <= desc.correction:  # torch warns and gives what x / 0 is
+            return NotImplemented
+        y = getattr(torch, kind.value)(x, axis, correction=desc.correction)
+    elif kind in (ReduceKind.L1_NORM, ReduceKind.L2_NORM):
+        y = torch.linalg.vector_norm(x, 1 if kind is ReduceKind.L1_NORM else 2, axis)
+    elif kind is ReduceKind.SUM_SQUARES:
+        y = torch.sum(torch.square(x), axis)
+    else:
+        y = getattr(torch, kind.value)(x, axis)
+    return y.reshape(desc.result_shape)
+
+
+# Rows, columns, a middle axis, few long rows, everything to one.
+_TIMED: tuple[tuple[Shape, int], ...] = (
+    ((16384, 8192), 1), ((65536, 2048), 1), ((1 << 20, 128), 1), ((2048, 50257), 1), ((8192, 16384), 0),
+    ((1 << 20, 128), 0), ((64, 1024, 2048), 1), ((4, 1 << 25), 1), ((1 << 27,), 0),
+)  # fmt: skip
+
+
+def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benchmark:
+    label = f"{kind} {list(shape)} {element.name.lower()}, axis {axis}"
+    return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
+
+
 class ReducePlan(Plan):
     """y = the elements of x along `axis` made one by `ReduceKind` (torch.sum, torch.amax, torch.logsumexp, …).
 
@@ -113,6 +148,13 @@ class ReducePlan(Plan):
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        _benchmark(kind, shape, axis, element)
+        for element in (ElementKind.F32, ElementKind.BF16)
+        for kind in ("sum", "amax", "argmax", "var", "logsumexp", "l2_norm")
+        for shape, axis in (_TIMED if kind == "sum" else (_TIMED[0], _TIMED[4]))
+    )
 
     @staticmethod
     def case(draw: Any) -> ReduceDescriptor:

@@ -13,6 +13,7 @@ from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp,
     Variant, axis, choice, element, extents, flag, functional, operand, output,
 )  # fmt: skip
+from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INTS
 from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
@@ -186,6 +187,39 @@ def _problem(draw: Any) -> tuple[Shape, int]:
     return (n, draw.sizes(8, 17, 33) if n <= 1100 else 8), 0
 
 
+def in_torch(torch: Any, desc: ScanDescriptor, *, x: Any) -> Any:
+    """torch's function of the kind; `reverse` and `exclusive`, which it has not, by flips and a shift."""
+    rows = x.reshape(desc.shape or (1,))
+    y = getattr(torch, desc.kind.value)(rows.flip(desc.axis) if desc.reverse else rows, desc.axis)
+    if desc.exclusive:
+        nothing = {ScanKind.CUMSUM: 0, ScanKind.CUMPROD: 1, ScanKind.LOGCUMSUMEXP: float("-inf")}[desc.kind]
+        first = y.new_full([1 if a == desc.axis else n for a, n in enumerate(y.shape)], nothing)
+        y = torch.cat((first, y), desc.axis).narrow(desc.axis, 0, rows.shape[desc.axis])
+    return (y.flip(desc.axis) if desc.reverse else y).reshape(desc.shape)
+
+
+def extreme_in_torch(torch: Any, desc: ScanExtremeDescriptor, *, x: Any) -> Any:
+    """torch's cummax or cummin, of the flipped rows and flipped back for `reverse`."""
+    rows = x.reshape(desc.shape or (1,))
+    y, indices = getattr(torch, desc.kind.value)(rows.flip(desc.axis) if desc.reverse else rows, desc.axis)
+    if desc.reverse:
+        y, indices = y.flip(desc.axis), rows.shape[desc.axis] - 1 - indices.flip(desc.axis)
+    return y.reshape(desc.shape), indices.reshape(desc.shape)
+
+
+def _benchmarks(*kinds: str) -> tuple[Benchmark, ...]:
+    """Rows, columns and few long rows."""
+    return tuple(
+        Benchmark(
+            f"{kind} {list(shape)} {element.name.lower()}, axis {axis}", kind=kind, shape=shape, axis=axis,
+            element=element, target=0.90, peers=(EAGER,),
+        )
+        for element in (ElementKind.F32, ElementKind.BF16)
+        for kind in kinds
+        for shape, axis in (((65536, 2048), 1), ((2048, 65536), 0), ((64, 1 << 20), 1))
+    )  # fmt: skip
+
+
 class ScanPlan(Plan):
     """y[i] = x[0] + … + x[i] along `axis` (torch.cumsum), their product (cumprod), or log of the sum of exponentials.
 
@@ -199,6 +233,8 @@ class ScanPlan(Plan):
     args = ScanArgs
     reference = staticmethod(reference)
     variants = _row("segments", _elements, Guarantee(_bound, batch_invariant=True))
+    torch = staticmethod(in_torch)
+    benchmarks = _benchmarks("cumsum", "logcumsumexp")
 
     @staticmethod
     def case(draw: Any) -> ScanDescriptor:
@@ -220,6 +256,8 @@ class ScanExtremePlan(Plan):
     args = ScanExtremeArgs
     reference = staticmethod(extreme_reference)
     variants = _row("segments", (*FLOATS, *INTS, ElementKind.BOOL), Guarantee(Exact(), batch_invariant=True))
+    torch = staticmethod(extreme_in_torch)
+    benchmarks = _benchmarks("cummax")
 
     @staticmethod
     def case(draw: Any) -> ScanExtremeDescriptor:
