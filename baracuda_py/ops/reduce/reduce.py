@@ -101,8 +101,6 @@ def in_torch(torch: Any, desc: ReduceDescriptor, *, x: Any) -> Any:
             x = torch.movedim(x, axis, tuple(range(-len(axis), 0))).flatten(-len(axis))
         y = getattr(torch, kind.value)(x, axis[0] if len(axis) == 1 else -1)
     elif kind in (ReduceKind.VAR, ReduceKind.STD):
-        if desc.count <= desc.correction:  # torch warns and gives what x / 0 is
-            return NotImplemented
         y = getattr(torch, kind.value)(x, axis, correction=desc.correction)
     elif kind in (ReduceKind.L1_NORM, ReduceKind.L2_NORM):
         y = torch.linalg.vector_norm(x, 1 if kind is ReduceKind.L1_NORM else 2, axis)

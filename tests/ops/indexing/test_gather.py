@@ -81,10 +81,10 @@ def test_an_axis_of_no_element():
 @pytest.mark.parametrize(
     ("facts", "match"),
     [
-        ({"axis": 2}, r"axis must lie in \[-2, 2\)"),
+        ({"axis": 2}, r"axis must be in \[-2, 1\]"),
         ({"index_shape": (4,)}, "index must have the rank of x"),
         ({"index_shape": (4, 9)}, "no longer axes but axis 0"),
-        ({"shape": (), "index_shape": ()}, "of which x has none"),
+        ({"shape": (), "index_shape": ()}, "of which there is none"),
     ],
 )
 def test_refused(facts, match):

@@ -295,3 +295,14 @@ def test_which_kernel_runs():
     assert launched(last[0], y, kernel_size=2) == ("points", 8)
     assert launched(x[..., ::2], y[..., :2, :2], kernel_size=(4, 2)) == ("points", 1)
     assert launched(x[..., 1:], y[..., :3], kernel_size=2) == ("tile", 1)
+
+
+def test_checked_run_names_the_indices(monkeypatch):
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    facts = {"kind": "max", "spatial_rank": 1, "kernel_size": 2}
+    dy, indices = np.ones((1, 3), np.float32), np.array([[1, 2, 5]])
+    dx = bc.pool_backward(dy, indices=indices, shape=(1, 6), **facts)
+    np.testing.assert_array_equal(dx, [[0, 1, 1, 0, 0, 1]])
+    for wrong in ([1, 4, 5], [-1, 2, 5], [1, 2, 6]):
+        with pytest.raises(InvalidProblemError, match="must name a place of its window"):
+            bc.pool_backward(dy, indices=np.array([wrong]), shape=(1, 6), **facts)
