@@ -242,8 +242,8 @@ def gradient_steps(
         params |= terms(p, desc.scale) if more else {}
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
-        if any_order or (t.sides and summed):
-            warps = heads * tiles * (t.queries // 16) * (d // 32)
+        warps = heads * tiles * (t.queries // 16) * (d // 32)
+        if warps and (any_order or (t.sides and summed)):
             steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:
         biases, workspace = bias_steps(p, workspace)
