@@ -318,7 +318,7 @@ def test_functions(name: str) -> None:
 
 def _small(value: Any) -> Any:
     """No sizes between what is quick and what no machine has: a filled gigabyte shows nothing."""
-    return 5 if value is not True and isinstance(value, int) and 64 < value < 2**62 else value
+    return 5 if value is not True and isinstance(value, int) and 16 < value < 2**62 else value
 
 
 @pytest.mark.parametrize("value", range(len(VALUES)))
