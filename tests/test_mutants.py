@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant("a dropped last block", "loss/cross_entropy.cu", "valid = static_cast<int>(min<i64>(R, p.rows - first));",
            "valid = blockIdx.x + 1 == gridDim.x && first > 0 ? 0 : static_cast<int>(min<i64>(R, p.rows - first));",
            "CrossEntropyLossPlan", "rows_8.*"),
-    Mutant("keys overwritten while they are read", "attention/flash_sdpa.cu",
+    Mutant("keys overwritten while they are read", "attention/dense/flash_sdpa.cu",
            "__syncthreads();  // all have read the keys", "", "FlashSdpaPlan", "simt"),
     Mutant("a lane beside the right one", "flash_decoding_merge.cuh", "__shfl_sync(all_lanes, stat.y, part)}",
            "__shfl_sync(all_lanes, stat.y, part ^ 1)}", "FlashDecodingPlan", "merge"),

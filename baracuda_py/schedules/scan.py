@@ -10,12 +10,13 @@ twice: its bits must not depend on the timing of blocks that wait for each other
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..core.variant import Geometry, Kernel, Problem, Step, aligned
+from ..core.variant import Geometry, Kernel, Problem, Spills, Step, aligned
 from .geometry import grid
 from .row_groups import row_axis_last
 from .rows import Rows, row_params
@@ -37,15 +38,18 @@ def scan_params(name: str) -> Params:
     )  # fmt: skip
 
 
-def scan_kernels(kind: str, params: Params) -> tuple[Kernel, ...]:
-    """The kernels of a scan; `kind` is the C++ type of the functor."""
+def scan_kernels(kind: str, params: Params, spills: Spills = MappingProxyType({})) -> tuple[Kernel, ...]:
+    """The kernels of a scan; `kind` is the C++ type of the functor; `spills` are those that do, by name."""
     both = {"TOTALS": (False, True)}
     return (
         Kernel(
             "rows", f"scan_rows<{kind}, {{T}}, {{WIDE}}, {{TOTALS}}>", params, {"WIDE": (True, False), **both},
-            threads=THREADS,
+            threads=THREADS, spills=spills.get("rows", False),
         ),
-        Kernel("neighbours", f"scan_neighbours<{kind}, {{T}}, {{TOTALS}}>", params, both, threads=THREADS),
+        Kernel(
+            "neighbours", f"scan_neighbours<{kind}, {{T}}, {{TOTALS}}>", params, both, threads=THREADS,
+            spills=spills.get("neighbours", False),
+        ),
         Kernel("carries", f"scan_carries<{kind}>", params, threads=CARRIES),
     )  # fmt: skip
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp,
-    Variant, axis, choice, element, extents, flag, functional, operand, output,
+    Variant, axis, choice, element, extents, flag, functional, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INTS
 from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
 from ...core.tensor import Shape
+from ...core.variant import Spills
 from ...schedules.scan import scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import EVERY
 
@@ -171,9 +173,15 @@ def _bound(kind: ElementKind, scan: Any) -> ErrorBound:
     return Forward(1) if scan is ScanKind.CUMSUM else Forward(192)
 
 
-def _row(name: str, elements: Any, guarantee: Guarantee) -> tuple[Variant, ...]:
-    kernels = scan_kernels("{KIND}<{T}>", PARAMS)
+def _row(name: str, elements: Any, guarantee: Guarantee, spills: Spills = MappingProxyType({})) -> tuple[Variant, ...]:
+    kernels = scan_kernels("{KIND}<{T}>", PARAMS, spills)
     return (Variant(name, _geometry, source="scan/scan.cu", elements=elements, kernels=kernels, guarantee=guarantee),)
+
+
+_SPILLS: Spills = {  # of the extremes, which carry a place beside a value
+    "rows": where(element=(ElementKind.F16, ElementKind.BF16), WIDE=True, TOTALS=False),
+    "neighbours": where(kind=ScanExtremeKind.CUMMAX, element=ElementKind.U16, TOTALS=False),
+}
 
 
 def _problem(draw: Any) -> tuple[Shape, int]:
@@ -255,7 +263,7 @@ class ScanExtremePlan(Plan):
     descriptor = ScanExtremeDescriptor
     args = ScanExtremeArgs
     reference = staticmethod(extreme_reference)
-    variants = _row("segments", (*FLOATS, *INTS, ElementKind.BOOL), Guarantee(Exact(), batch_invariant=True))
+    variants = _row("segments", (*FLOATS, *INTS, ElementKind.BOOL), Guarantee(Exact(), batch_invariant=True), _SPILLS)
     torch = staticmethod(extreme_in_torch)
     benchmarks = _benchmarks("cummax")
 
