@@ -110,11 +110,12 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((step,), layout="contiguous" if all(v.dense for v in views) else "inner_contiguous")
 
 
-def _axes(kind: ElementKind) -> Mapping[str, Any]:
+def word_axes(kind: ElementKind) -> Mapping[str, Any]:
+    """Widths of the words that rows of an element are copied in, and of indices."""
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
-_KERNEL = Kernel("kv_cache_append", "kv_cache_append<{BYTES}, {I}>", PARAMS, _axes, threads=THREADS)
+_KERNEL = Kernel("kv_cache_append", "kv_cache_append<{BYTES}, {I}>", PARAMS, word_axes, threads=THREADS)
 
 
 def in_torch(torch: Any, desc: Any, *, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any) -> Any:

@@ -20,6 +20,7 @@ from ....core import (
 from ....schedules.map import divider
 from .kv_cache_append import ELEMENTS, reach, word_bytes
 from ..layouts import PAGE_LAYOUTS, Layouts, check_heads
+from .kv_cache_append import word_axes
 from ..paged.page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
 from ....core.benchmark import BYTES, Benchmark
 
@@ -125,11 +126,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((step,), layout="contiguous" if all(v.dense for v in views) else "inner_contiguous")
 
 
-def _axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
-
-
-_KERNEL = Kernel("paged_kv_append", "paged_kv_append<{BYTES}, {I}>", PARAMS, _axes, threads=THREADS)
+_KERNEL = Kernel("paged_kv_append", "paged_kv_append<{BYTES}, {I}>", PARAMS, word_axes, threads=THREADS)
 
 
 def in_torch(
