@@ -1,4 +1,4 @@
-"""Reductions: one tree whatever the layout, sums against exact ones, ends of ranges, PyTorch's definitions."""
+"""Reductions: one tree whatever the layout, sums against exact ones, ends of ranges."""
 
 import math
 from dataclasses import replace
@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 
 import baracuda_py as bc
 from baracuda_py.core.device import fake_device
@@ -170,37 +169,6 @@ def test_the_first_of_equal_extremes_and_nan():
     for kind, find in ((K.AMAX, np.max), (K.AMIN, np.min)):
         y, _ = reduced(kind, in_memory(x, (n, 1)), 1)
         np.testing.assert_array_equal(y, find(x, axis=1))
-
-
-TORCH = {
-    K.SUM: torch.sum, K.MEAN: torch.mean, K.AMAX: torch.amax, K.AMIN: torch.amin, K.NANSUM: torch.nansum,
-    K.LOGSUMEXP: torch.logsumexp, K.VAR: torch.var, K.STD: torch.std, K.COUNT_NONZERO: torch.count_nonzero,
-    K.L2_NORM: lambda x, dim: torch.linalg.vector_norm(x, 2, dim), K.ANY: torch.any, K.ALL: torch.all,
-    K.L1_NORM: lambda x, dim: torch.linalg.vector_norm(x, 1, dim),
-    K.SUM_SQUARES: lambda x, dim: torch.sum(x * x, dim),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", TORCH, ids=lambda kind: kind.value)
-@pytest.mark.parametrize("axis", [(0,), (1, 3), (-1, 0), (0, 1, 2, 3)])
-def test_definitions_are_pytorchs(kind, axis):
-    rng = np.random.default_rng(7)
-    x = rng.standard_normal((3, 4, 2, 5))
-    x[0, 1, 0, 2], x[1, :, 1, :] = np.nan if kind in (K.NANSUM, K.AMAX, K.SUM, K.ANY) else 0, 0
-    got = getattr(bc, kind.value)(x, axis=axis)
-    wanted = TORCH[kind](torch.from_numpy(x), dim=axis).numpy()
-    assert got.dtype == wanted.dtype
-    np.testing.assert_allclose(got, wanted, rtol=1e-13)
-
-
-def test_places_and_products_are_pytorchs():
-    x = np.random.default_rng(8).standard_normal((3, 4, 5))
-    given = torch.from_numpy(x)
-    for name in ("argmax", "argmin", "prod"):
-        np.testing.assert_allclose(getattr(bc, name)(x, axis=1), getattr(torch, name)(given, dim=1).numpy())
-        np.testing.assert_allclose(getattr(bc, name)(x), getattr(torch, name)(given).numpy())
-    assert bc.argmax(x, axis=(0, 2), keepdims=True).shape == (1, 4, 1)
-    assert bc.sum(x, axis=()).tolist() == x.tolist()
 
 
 @pytest.mark.usefixtures("emulation")
