@@ -216,6 +216,7 @@ def test_ctrl_c_ends_the_wait_and_the_process_ends_well(
     """Interrupted, it leaves as Python does after Ctrl-C, when its compilers are done: none runs on in an exit."""
     process = start(
         two,
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",  # a parent in the background has it ignored
         "real, begun, main = Nvrtc.compile, threading.Event(), threading.get_ident()",
         "def slowly(*given):",
         f"    begun.set(); time.sleep({4 * SETTLED})",
