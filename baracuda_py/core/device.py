@@ -25,6 +25,8 @@ _SMEM = {
     (12, 0): 99,
     (12, 1): 99,
 }
+MOST_SMEM = max(_SMEM.values()) * 1024
+"""Bytes of dynamic shared memory that a block may ask on any device known here."""
 _SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
 
 

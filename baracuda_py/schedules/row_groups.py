@@ -7,14 +7,15 @@ and rows a group depend on `cols` and the element alone, so a row's bits depend 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..core.device import MOST_SMEM
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..core.variant import Kernel
+from ..core.variant import Axes, Kernel
 from .rows import Rows
 
 GROUPS = ((8, 1, 4), (32, 1, 4), (32, 4, 1), (128, 4, 1), (512, 4, 1))
@@ -24,6 +25,7 @@ BLOCK = 128
 LONG = 512
 SLAB = LONG * 16
 TILE_FIELDS = {"tile": "i64", "tiles": "i64", "axis_rows": "i64", "pitch": "i64", "tile_wide": "i32"}
+_SECTOR = 32  # bytes of neighbouring rows that a tile has at least
 WIDE, STRIDED, TILE = 0, 1, 2
 """How a row is read: 16 bytes at a time, element by element through its stride, from a tile in shared memory."""
 
@@ -95,6 +97,20 @@ def group_kernels(
     )  # fmt: skip
 
 
+def tile_kernels(template: str, params: Params, inputs: int, most: int, threads: int) -> tuple[Kernel, ...]:
+    """`group_kernels` of tiles, without those whose shortest rows, of `inputs` operands, fill more than a block has."""
+    kernels = group_kernels(template, params, {}, most, threads, name="tile")
+    shorter = (0, *(g * k for g, k, _ in GROUPS))  # chunks that the group before holds
+
+    def axes(chunks: int) -> Callable[[ElementKind], Axes]:
+        def of(element: ElementKind) -> Axes:
+            return {"MODE": (TILE,) if _SECTOR // element.itemsize * (chunks + 1) * 16 * inputs <= MOST_SMEM else ()}
+
+        return of
+
+    return tuple(replace(kernel, axes=axes(chunks)) for kernel, chunks in zip(kernels, shorter, strict=False))
+
+
 def launch(rows: int, group: tuple[int, int, int]) -> tuple[str, int, int]:
     """The name of a group's kernel, its block, and the number of blocks."""
     g, k, r = group
@@ -130,9 +146,10 @@ def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Ti
     width = 16 // element.itemsize
     chunks = -(-rows.cols // width)
     pitch = (chunks + 1 - chunks % 2) * width  # an odd number of chunks spreads the rows over the banks
-    for size in (64 // element.itemsize, 32 // element.itemsize):
+    for sectors in (2, 1):
+        size = sectors * _SECTOR // element.itemsize
         needed = size * pitch * element.itemsize * inputs
-        if needed <= smem // (2 if size * element.itemsize == 64 else 1):
+        if needed <= smem // sectors:
             count = -(-neighbours // size)
             pitches = (*rows.step, *(s for o in rows.outer.strides for s in o[:-1]))
             wide = rows.aligned and neighbours % width == 0 and all(s % width == 0 for s in pitches)

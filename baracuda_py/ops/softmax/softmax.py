@@ -23,7 +23,7 @@ from ...core import (
 from ...core.errors import InvalidProblemError
 from ...schedules.row_groups import (
     LONG, SLAB, STRIDED, TILE, TILE_FIELDS, WIDE, group_kernels, group_of, group_params, group_rows, launch,
-    row_axis_last, slabs, tile_of,
+    row_axis_last, slabs, tile_kernels, tile_of,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 
@@ -87,7 +87,7 @@ PARAMS = Params(
 
 
 def row_variants(
-    geometry: Callable[[Problem], Geometry | str], name: str, params: Params, most: int
+    geometry: Callable[[Problem], Geometry | str], name: str, params: Params, inputs: int, most: int
 ) -> tuple[Variant, ...]:
     """The rows of a softmax plan: 16-bit and f32, and f64 with registers for half as many threads a multiprocessor."""
     rows, modes = f"{name}_rows<{{T}}, {{KIND}}, {{GROUP}}, {{MODE}}>", {"MODE": (WIDE, STRIDED)}
@@ -97,7 +97,7 @@ def row_variants(
             label, geometry, source=f"softmax/{name}.cu", elements=elements,
             kernels=(
                 *group_kernels(rows, params, modes, most=most, threads=threads),
-                *group_kernels(rows, params, {"MODE": (TILE,)}, most=most, threads=512, name="tile"),
+                *tile_kernels(rows, params, inputs, most=most, threads=512),
                 Kernel("long", f"{name}_long<{{T}}, {{KIND}}, {{MODE}}>", params, modes, threads=LONG, min_blocks=2),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
@@ -152,7 +152,7 @@ class SoftmaxPlan(Plan):
     kinds = SoftmaxKind
     reference = staticmethod(reference)
     vjp = Vjp("SoftmaxBackwardPlan", grads={"x": "dx"})
-    variants = row_variants(_geometry, "softmax", PARAMS, 4)
+    variants = row_variants(_geometry, "softmax", PARAMS, 1, 4)
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(f"{kind} [{rows}, {cols}] bf16", shape=(rows, cols), kind=kind, element="bfloat16")

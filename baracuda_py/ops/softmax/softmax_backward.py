@@ -71,7 +71,7 @@ class SoftmaxBackwardPlan(Plan):
     args = SoftmaxBackwardArgs
     kinds = SoftmaxKind
     reference = staticmethod(reference)
-    variants = row_variants(_geometry, "softmax_backward", PARAMS, _AT_ONCE)
+    variants = row_variants(_geometry, "softmax_backward", PARAMS, 2, _AT_ONCE)
     torch = staticmethod(in_torch)
     benchmarks = (Benchmark("[32768, 4096] bf16", shape=(32768, 4096), element="bfloat16"),)
 
