@@ -104,7 +104,7 @@ def tile_kernels(template: str, params: Params, inputs: int, most: int, threads:
 
     def axes(chunks: int) -> Callable[[ElementKind], Axes]:
         def of(element: ElementKind) -> Axes:
-            return {"MODE": (TILE,) if _SECTOR // element.itemsize * (chunks + 1) * 16 * inputs <= MOST_SMEM else ()}
+            return {"MODE": (TILE,) if _tile_bytes(1, chunks + 1, element, inputs) <= MOST_SMEM else ()}
 
         return of
 
@@ -138,6 +138,11 @@ class Tile:
         }  # fmt: skip
 
 
+def _tile_bytes(sectors: int, chunks: int, element: ElementKind, inputs: int) -> int:
+    """Shared memory of a tile of `sectors` of neighbours; an odd number of chunks spreads its rows over the banks."""
+    return sectors * _SECTOR // element.itemsize * (chunks | 1) * 16 * inputs
+
+
 def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Tile | None:
     """A tile for rows whose neighbours along the last batch axis are adjacent in memory; None where there is none."""
     neighbours = rows.outer_shape[-1] if rows.outer_shape else 0
@@ -145,10 +150,10 @@ def tile_of(rows: GroupRows, element: ElementKind, smem: int, inputs: int) -> Ti
         return None
     width = 16 // element.itemsize
     chunks = -(-rows.cols // width)
-    pitch = (chunks + 1 - chunks % 2) * width  # an odd number of chunks spreads the rows over the banks
+    pitch = (chunks | 1) * width
     for sectors in (2, 1):
         size = sectors * _SECTOR // element.itemsize
-        needed = size * pitch * element.itemsize * inputs
+        needed = _tile_bytes(sectors, chunks, element, inputs)
         if needed <= smem // sectors:
             count = -(-neighbours // size)
             pitches = (*rows.step, *(s for o in rows.outer.strides for s in o[:-1]))
