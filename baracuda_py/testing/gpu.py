@@ -106,7 +106,7 @@ class Truth:
         unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
         if not unsure.any():
             return truth
-        return np.where(unsure & (np.abs(item(self._finite)) < self._limits.tiny / 2), np.nan, truth)
+        return np.where(unsure & (np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2), np.nan, truth)
 
     def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
         """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
