@@ -80,10 +80,10 @@ class SdpaArgs(Args):
     offset: Scalar = scalar(0, integer=True)
 
 
-def dropped(desc: SdpaDescriptor, b: slice, x: Any, seed: Any, offset: Any) -> Any:
-    """x of some batches after dropout: x / (1 - p) where it is kept, 0 elsewhere, whatever x is there."""
+def factors(desc: SdpaDescriptor, b: slice, seed: Any, offset: Any, dtype: Any) -> np.ndarray | None:
+    """What dropout multiplies the weights of some batches by: 0 or 1 / (1 - p); None without dropout."""
     keep = kept(desc, b, seed, offset)
-    return x if keep is None else np.where(keep, x * x.dtype.type(restored(desc)), x.dtype.type(0))
+    return None if keep is None else np.where(keep, dtype.type(restored(desc)), dtype.type(0))
 
 
 def products_of(desc: SdpaDescriptor, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -122,7 +122,8 @@ def reference(
             weights = np.exp(scores - base[..., None])
             total = weights.sum(axis=-1)
             weights = weights / np.where(total == 0, 1, total)[..., None]
-            y[b] = weighted(desc, store(dropped(desc, b, weights, seed, offset)), v[b], seen)
+            keep = factors(desc, b, seed, offset, q.dtype)
+            y[b] = weighted(desc, store(weights if keep is None else weights * keep), v[b], seen)
             lse[b] = base + np.log(total)
             for name, value in (("attn", weights), ("scores", stages[desc.scores_stage])):
                 if name in results:

@@ -18,7 +18,7 @@ from ....core.keywords import entry, unexpected
 from ....core.tensor import View
 from ....schedules.products import NOWHERE, Heads, Products, refuse_library
 from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
-from .sdpa import SdpaDescriptor, dropped, mend, products_of, row_kernels, row_step, rows_of, sdpa_benchmarks, sdpa_case
+from .sdpa import SdpaDescriptor, factors, mend, products_of, row_kernels, row_step, rows_of, sdpa_benchmarks, sdpa_case
 from .sdpa import reference as forward
 from ..score_terms import batches, grouped, weighted
 
@@ -61,13 +61,14 @@ def reference(
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
+            keep = factors(desc, b, seed, offset, q.dtype)
             if "dv" in wanted:
-                weights = store(dropped(desc, b, attn[b], seed, offset)) if desc.dropout_p else attn[b]
+                weights = attn[b] if keep is None else store(attn[b] * keep)
                 grads["dv"][b] = grouped(weights, desc).swapaxes(-1, -2) @ grouped(dy[b], desc)
             if not wanted - {"dv"}:
                 continue
             ds = store(products_of(desc, dy[b], v[b].swapaxes(-1, -2)))
-            ds = dropped(desc, b, ds, seed, offset)
+            ds = ds if keep is None else ds * keep
             ds = np.where(attn[b] == 0, 0, ds)
             ds = attn[b] * (ds - (attn[b] * ds).sum(axis=-1, keepdims=True))
             if "dmask" in wanted:
