@@ -197,7 +197,10 @@ def functional(
         "        entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
         "    except Exception: key = entry = None",
-        f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        "    if entry is None:",
+        f"        traced = TRACED({name!r}, {gather}, {attributes})",
+        "        if traced is not None: return traced",
+        f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
         f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
@@ -215,7 +218,7 @@ def functional(
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check,
+        "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -227,6 +230,15 @@ def functional(
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
     return entry(plan, **fixed)(function)  # type: ignore[no-any-return]
+
+
+def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
+    for value in operands.values():
+        make = getattr(type(value), "__baracuda_function__", None)
+        if make is not None:
+            return make(value, name, operands, {n: given for n, given in attributes.items() if given is not UNSET})
+    return None
 
 
 def _making(outs: Sequence[str]) -> list[str]:
