@@ -85,7 +85,7 @@ def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     ordered = desc.kind.row.ordered and not (desc.kind in _TOTALS and not desc.element.is_float)
     y = without_axes(p.y, desc.axis) if desc.keepdims else p.y
-    return reduce_geometry(p, p.x, y, desc.axis, ordered=ordered, correction=desc.correction)
+    return reduce_geometry(p, (p.x,), (y,), desc.axis, ordered=ordered, values={"correction": desc.correction})
 
 
 _TOTALS = (ReduceKind.SUM, ReduceKind.PROD)  # of integers exact, so in any order

@@ -21,7 +21,7 @@ def _same(element: ElementKind) -> ElementKind:
     return element
 
 
-def _total(element: ElementKind) -> ElementKind:
+def total(element: ElementKind) -> ElementKind:
     """Integers and bool are totalled in int64, as in PyTorch; uint64 in itself."""
     return element if element.is_float or element is ElementKind.U64 else ElementKind.I64
 
@@ -36,11 +36,11 @@ def _index(element: ElementKind) -> ElementKind:
 
 # A float's sum passes at most log2(8) + 8 + 5 additions in its segment and 8 + 5 in each of at most 7 merges of 256
 # segments (2^63 elements); each errs by half an eps of what it adds. A mean's division is one more.
-_SUM = Forward(56)
+sum_bound = Forward(56)
 
 
 def _summed(element: ElementKind) -> ErrorBound:
-    return _SUM if element.is_float else Exact()
+    return sum_bound if element.is_float else Exact()
 
 
 def _exact(element: ElementKind) -> ErrorBound:
@@ -125,11 +125,11 @@ def _var(x: Any, axes: Axes, correction: int) -> Any:
 class ReduceKind(enum.Enum):
     """What a ReducePlan computes, by PyTorch's names and definitions."""
 
-    SUM = "sum", Reduction("Sum", _sum, EVERY, _total)
+    SUM = "sum", Reduction("Sum", _sum, EVERY, total)
     MEAN = "mean", Reduction("Mean", _mean, FLOATS)
     PROD = (
         "prod",
-        Reduction("Prod", lambda x, axes, _: np.prod(x, axis=axes, dtype=_dtype(x)), EVERY, _total, bound=_rounded(1)),
+        Reduction("Prod", lambda x, axes, _: np.prod(x, axis=axes, dtype=_dtype(x)), EVERY, total, bound=_rounded(1)),
     )
     AMAX = (
         "amax",
