@@ -15,17 +15,19 @@ template <class T, int COEFFICIENTS = 0, bool IN_ELEMENT = false> struct Operati
   static constexpr int coefficients = COEFFICIENTS;
   static constexpr bool in_element = IN_ELEMENT;
 };
-template <class T, int COEFFICIENTS = 0> struct Relation : Operation<T, COEFFICIENTS, true> { using Result = bool; };
+template <class T, int COEFFICIENTS = 0> struct Relation : Operation<T, COEFFICIENTS, true> {
+  using Result = bool;
+};
 
 #define BARACUDA_BINARY(Name, formula)                      \
   template <class T> struct Name : Operation<T> {           \
     using A = compute_t<T>;                                 \
     static BARACUDA_D A value(A a, A b) { return formula; } \
   };
-#define BARACUDA_CHOICE(Name, formula)                       \
-  template <class T> struct Name : Operation<T, 0, true> {   \
-    using A = compute_t<T>;                                  \
-    static BARACUDA_D A value(A a, A b) { return formula; }  \
+#define BARACUDA_CHOICE(Name, formula)                      \
+  template <class T> struct Name : Operation<T, 0, true> {  \
+    using A = compute_t<T>;                                 \
+    static BARACUDA_D A value(A a, A b) { return formula; } \
   };
 #define BARACUDA_RELATION(Name, formula)                       \
   template <class T> struct Name : Relation<T> {               \
@@ -148,14 +150,13 @@ template <class T> struct Pow : Operation<T> {
   }
 };
 
-// a 2^b: exactly scaled by the whole part of b; a subnormal a is made normal before the rest multiplies it.
+// a 2^b: exactly scaled by the whole part of b. What multiplies the rest is neither subnormal nor near the largest.
 template <class A> BARACUDA_D A scaled_by(A a, A b) {
   if (b != b) return b;
   const A near = clamp(b, A(-5000), A(5000)), whole = math::rint(near);
-  const bool small = magnitude(a) < numeric<A>::tiny();
-  const A up = small ? a * A(1 << 30) * A(1 << 30) : a;
-  const int n = static_cast<int>(whole) - (small ? 60 : 0);
-  return math::ldexp(up * math::exp2(near - whole), n);
+  const bool small = magnitude(a) < A(1);
+  const A part = a * (small ? A(1ull << 60) : A(0.5)) * math::exp2(near - whole);
+  return math::ldexp(part, static_cast<int>(whole) - (small ? 60 : -1));
 }
 BARACUDA_BINARY(Ldexp, scaled_by(a, b))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Scalar, Variant,
-    choice, element, extents, flag, functional, number, operand, output, scalar,
+    choice, element, extents, flag, number, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import cast as cast_values

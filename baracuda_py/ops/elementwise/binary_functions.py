@@ -87,7 +87,7 @@ def add(
     """a + alpha b, rounded once; a or b may be a number, alpha a 0-d device array. See `BinaryPlan`."""
     if unknown:
         raise unexpected(add, unknown)
-    if alpha is 1:  # noqa: F632
+    if type(alpha) is int and alpha == 1:
         return _call(K.ADD, "add", a, b, out=out, stream=stream, preference=preference)
     return _scaled("add", K.ADD, a, b, alpha, 1, {"out": out, "stream": stream, "preference": preference})
 
@@ -182,7 +182,7 @@ heaviside = _function(K.HEAVISIDE)
 def prelu(
     x: Array, weight: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
 ) -> Any:
-    """x where x > 0, else weight x (torch.nn.functional.prelu): weight is one number, or one for each channel (axis 1)."""
+    """x where x > 0, else weight x (torch.nn.functional.prelu); weight has one number, or one a channel (axis 1)."""
     if unknown:
         raise unexpected(prelu, unknown)
     given = {"out": out, "stream": stream, "preference": preference}
@@ -201,9 +201,10 @@ def per_channel(x: Any, weight: Any) -> Any:
         raise InvalidProblemError(f"weight must have shape (1,) or ({channels},), x's channels, got {own.shape}")
     rest = len(shape) - 2
     if isinstance(weight, TensorRef):
-        return TensorRef(weight.ptr, (channels, *(1,) * rest), (*own.strides, *(1,) * rest), own.element,
+        return TensorRef(weight.ptr, (channels, *((1,) * rest)), (*own.strides, *((1,) * rest)), own.element,
                          device=weight.device)  # fmt: skip
-    return weight[(slice(None), *(None,) * rest)]
+    index = (slice(None), *((None,) * rest))
+    return weight[index]
 
 
 # ---- integers -------------------------------------------------------------------------------------------------------

@@ -73,17 +73,17 @@ class BinaryKind(enum.Enum):
         return self.row.cpp
 
 
-def binary_elements(kind: Any) -> tuple[ElementKind, ...]:
+def binary_elements(kind: BinaryKind | None) -> tuple[ElementKind, ...]:
     """The elements that a kind takes."""
     return EVERY if kind is None else kind.row.elements
 
 
-def binary_bound(element: ElementKind, kind: Any) -> ErrorBound:
+def binary_bound(element: ElementKind, kind: BinaryKind) -> ErrorBound:
     """The error bound of a kind."""
     return kind.row.error(element)
 
 
-def slope_bound(element: ElementKind, kind: Any) -> ErrorBound:
+def slope_bound(element: ElementKind, kind: BinaryKind) -> ErrorBound:
     """The error bound of a kind's gradients."""
     return kind.row.slope(element)
 

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ...core.checked import shown
 from ...core.element import HALVES, ElementKind
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import TensorRef
@@ -29,7 +30,7 @@ def number_for(name: str, place: str, element: ElementKind, value: Any) -> dict[
         try:
             return {"number": float(value)}
         except OverflowError:
-            raise InvalidProblemError(f"{name}: {place} must fit a float64, got {value!r}") from None
+            raise InvalidProblemError(f"{name}: {place} must fit a float64, got {shown(value)}") from None
     whole = isinstance(value, (int, np.integer, np.bool_))
     truth = isinstance(value, (bool, np.bool_))
     if element is ElementKind.BOOL and not truth:
@@ -39,7 +40,9 @@ def number_for(name: str, place: str, element: ElementKind, value: Any) -> dict[
         raise UnsupportedError(_promoting(name, place, other, element, value, "float32"))
     low, high = int(element.limits.min), int(element.limits.max)
     if not low <= int(value) <= high:
-        raise InvalidProblemError(f"{name}: {place} must lie in [{low}, {high}] as {other} is {element}, got {value!r}")
+        raise InvalidProblemError(
+            f"{name}: {place} must lie in [{low}, {high}] as {other} is {element}, got {shown(value)}"
+        )
     return {"whole": int(value)}
 
 

@@ -46,10 +46,10 @@ POW = Operation(
 
 
 def _ldexp(a: Any, b: Any) -> Any:
-    """a 2^b: exactly scaled by the whole part of b; a subnormal a is made normal before the rest multiplies it."""
+    """a 2^b, exactly scaled by the whole part of b: the rest multiplies what is neither subnormal nor near the end."""
     near = np.clip(np.where(np.isnan(b), 0, b), -40000, 40000)
     whole = np.rint(near)
-    up = np.where(np.abs(a) < np.finfo(a.dtype).tiny, 70, 0)
+    up = np.where(np.abs(a) < 1, 60, -1)
     part = np.ldexp(a, up) * np.exp2(near - whole)
     return np.where(np.isnan(b), b, np.ldexp(part, whole.astype(np.int32) - up))
 

@@ -115,7 +115,7 @@ def ulps(single: float, double: float) -> Bound:
 
 
 def wide(*values: Any) -> tuple[Any, ...]:
-    """Floats with more digits and exponents where there are any: products on the way then neither overflow nor vanish."""
+    """Floats with more digits and exponents, where there are any: no product on the way overflows or vanishes."""
     return tuple(np.asarray(value, np.longdouble) for value in values)
 
 
