@@ -138,11 +138,11 @@ def functional(
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
-    served = [s for s in arrays_of(plan.args) if s.kinds is None or fixed.get("kind", s.kinds[0]) in s.kinds]
+    served = [s for s in arrays_of(plan.args) if _may_serve(s, fixed)]
     inputs = [s for s in served if s.reads]
     optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
-    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed)]
+    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed) or s.instead in fixed]
     head = [s.name for s in required] + [f"{s.name}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
@@ -239,6 +239,13 @@ def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any
         if make is not None:
             return make(value, name, operands, {n: given for n, given in attributes.items() if given is not UNSET})
     return None
+
+
+def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
+    """Whether a function with these attributes fixed has the operand."""
+    if spec.instead and fixed.get(spec.instead):
+        return False
+    return spec.kinds is None or fixed.get("kind", spec.kinds[0]) in spec.kinds
 
 
 def _making(outs: Sequence[str]) -> list[str]:
