@@ -62,7 +62,8 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
                 raise InvalidProblemError(f"{spec.name} is required, got None")
             views[spec.name] = None
         elif not spec.serves(desc):
-            raise InvalidProblemError(f"{spec.name} is not for {desc.kind.value}; it must be None")  # type: ignore[attr-defined]
+            why = f"has a number in its place ({spec.instead})" if spec.instead else f"is not for {desc.kind.value}"  # type: ignore[attr-defined]
+            raise InvalidProblemError(f"{spec.name} {why}; it must be None")
         elif spec.many:
             count = len(getattr(desc, spec.many))
             if not isinstance(value, (list, tuple)) or len(value) != count:

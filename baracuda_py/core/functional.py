@@ -138,11 +138,11 @@ def functional(
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
-    served = [s for s in arrays_of(plan.args) if s.kinds is None or fixed.get("kind", s.kinds[0]) in s.kinds]
+    served = [s for s in arrays_of(plan.args) if _may_serve(s, fixed)]
     inputs = [s for s in served if s.reads]
     optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
-    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed)]
+    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed) or s.instead in fixed]
     head = [s.name for s in required] + [f"{s.name}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
@@ -186,20 +186,23 @@ def functional(
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
-        f"return LAYOUTS.call({name}, layout, {gather}, {facts})"
+        f"return LAYOUTS.call(SELF, layout, {gather}, {facts})"
         if layouts
         else ""
     )
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
-        f"    if unknown: raise UNEXPECTED({name}, unknown)",
+        "    if unknown: raise UNEXPECTED(SELF, unknown)",
         *([turned] if layouts else []),
         "    try:",
         f"        key = ({keys}, element, preference, RAW(CHECK))",
         "        entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
         "    except Exception: key = entry = None",
-        f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        "    if entry is None:",
+        f"        traced = TRACED({name!r}, {gather}, {attributes})",
+        "        if traced is not None: return traced",
+        f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
         f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
@@ -217,18 +220,34 @@ def functional(
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check,
+        "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
-    function = names[name]
+    function = names["SELF"] = names[name]  # a keyword may have the function's own name
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
     return entry(plan, **fixed)(function)  # type: ignore[no-any-return]
+
+
+def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
+    for value in operands.values():
+        make = getattr(type(value), "__baracuda_function__", None)
+        if make is not None:
+            return make(value, name, operands, {n: given for n, given in attributes.items() if given is not UNSET})
+    return None
+
+
+def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
+    """Whether a function with these attributes fixed has the operand."""
+    if spec.instead and fixed.get(spec.instead):
+        return False
+    return spec.kinds is None or fixed.get("kind", spec.kinds[0]) in spec.kinds
 
 
 def _making(outs: Sequence[str]) -> list[str]:
