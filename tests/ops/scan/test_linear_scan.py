@@ -92,3 +92,19 @@ def test_gradients_by_differences():
                 moved[i][at] += step
                 sides.append(total(*moved))
             assert abs((sides[0] - sides[1]) / 2e-6 - gradient[at]) < 1e-7
+
+
+def test_the_gradient_of_a_broadcast_a_has_its_shape():
+    rng = np.random.default_rng(6)
+    b, dh = rng.standard_normal((2, 3, 5, 4))
+    for shape in ((4,), (5, 1), (3, 1, 4), (1, 5, 4), ()):
+        a = rng.uniform(-1, 1, shape)
+        whole = np.broadcast_to(a, b.shape)
+        h = bc.linear_scan(a, b, axis=1)
+        np.testing.assert_array_equal(h, bc.linear_scan(whole, b, axis=1))
+        da, db = bc.linear_scan_backward(dh, a, h, axis=1)
+        every, same = bc.linear_scan_backward(dh, whole, h, axis=1)
+        lead = tuple(range(3 - len(shape)))
+        ones = tuple(3 - len(shape) + i for i, n in enumerate(shape) if n == 1)
+        np.testing.assert_allclose(da, every.sum((*lead, *ones)).reshape(shape), rtol=1e-12, atol=1e-13)
+        np.testing.assert_array_equal(db, same)
