@@ -129,7 +129,8 @@ def _mapped_geometry(p: Problem) -> Geometry | str:
     if widened and desc.out_element is None:
         return "for results in float32"
     y = without_axes(p.y, desc.axis) if desc.keepdims else p.y
-    return reduce_geometry(p, (p.x,), (y,), desc.axis, mapped=True, values={"p": desc.p})
+    prefix = "wide_" if widened else ""
+    return reduce_geometry(p, (p.x,), (y,), desc.axis, mapped=True, values={"p": desc.p}, prefix=prefix)
 
 
 def ordered(desc: Any) -> bool:
@@ -160,6 +161,9 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
     return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
 
 
+_EXPONENTIALS = where(kind=(ReduceKind.LOGSUMEXP, ReduceKind.LOGMEANEXP), element=ElementKind.F64)
+
+
 class ReducePlan(Plan):
     """y = the elements of x along `axis` made one by `ReduceKind` (torch.sum, torch.amax, numpy.ptp, numpy.nanmax, …).
 
@@ -184,17 +188,19 @@ class ReducePlan(Plan):
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=reduce_elements,
             kinds=tuple(kind for kind in ReduceKind if kind is not ReduceKind.P_NORM),
-            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, where(kind=ReduceKind.LOGSUMEXP, element=ElementKind.F64)),
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, {"rows_any": _EXPONENTIALS}),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
         Variant(
             "powers", _mapped_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),
-            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, source="Mapped<kinds::Magnitude<{T}>, {T}>"),
+            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, {"columns": where(element=HALVES, VEC=4)},
+                                   source="Mapped<kinds::Magnitude<{T}>, {T}>"),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
         Variant(
             "widened", _mapped_geometry, source="reduce/reduce.cu", elements=HALVES, kinds=WIDENED,
-            kernels=reduce_kernels("{KIND}<float>", MAPPED, source="Mapped<kinds::Widened<{T}, float>, {T}>"),
+            kernels=reduce_kernels("{KIND}<float>", MAPPED, source="Mapped<kinds::Widened<{T}, float>, {T}>",
+                                   prefix="wide_"),
             guarantee=Guarantee(widened_bound, batch_invariant=True),
         ),
     )  # fmt: skip
