@@ -285,7 +285,7 @@ BARACUDA_D double under_root(double dy, double y) { return y == 0 ? 0.0 : dy / (
 
 template <class T> struct Gradient<kinds::Var<T>> {
   static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::Var<T>>;
+  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
   Deviation deviation;
   template <class Row>
   BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
@@ -295,7 +295,7 @@ template <class T> struct Gradient<kinds::Var<T>> {
 
 template <class T> struct Gradient<kinds::Std<T>> {
   static constexpr int reads = reads_dy | reads_x | reads_y | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::Var<T>>;
+  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
   Deviation deviation;
   template <class Row>
   BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
@@ -305,7 +305,7 @@ template <class T> struct Gradient<kinds::Std<T>> {
 
 template <class T> struct Gradient<kinds::VarMean<T>> {
   static constexpr int reads = reads_dy | reads_dz | reads_x | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::Var<T>>;
+  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
   Deviation deviation;
   template <class Row>
   BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
@@ -315,7 +315,7 @@ template <class T> struct Gradient<kinds::VarMean<T>> {
 
 template <class T> struct Gradient<kinds::StdMean<T>> {
   static constexpr int reads = reads_dy | reads_dz | reads_x | reads_y | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::Var<T>>;
+  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
   Deviation deviation;
   template <class Row>
   BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)

@@ -57,7 +57,7 @@ template <class T> struct BothTiesOf {
 
 // ---- mean, and how many ---------------------------------------------------------------------------------------------
 
-template <class V> struct SpreadOf : V {  // of Var or Nanvar
+template <class V> struct SpreadOf : V {  // of MeanSpread or Nanvar
   using Result = Spread;
   static BARACUDA_D Result finish(Spread s, const Reduced&) { return s; }
 };
