@@ -49,6 +49,12 @@ RULES: Mapping[str, Rule] = {
     "where": ("c a b", "", "where(c, d, 0)", "where(c, 0, d)"),
     "maximum": ("a b", "where(a == b, d / 2, where(a < b, 0, d))", "where(a == b, d / 2, where(b < a, 0, d))"),
     "minimum": ("a b", "where(a == b, d / 2, where(a > b, 0, d))", "where(a == b, d / 2, where(b > a, 0, d))"),
+    "clamp_min": ("x low", "where(x >= low, d, 0)", "where(x < low, d, 0)"),
+    "clamp_max": ("x high", "where(x <= high, d, 0)", "where(x > high, d, 0)"),
+    "clamp": (
+        "x low high", "where((x >= low) & (x <= high), d, 0)", "where((x < low) & (low < high), d, 0)",
+        "where((x > high) | (low > high), d, 0)",
+    ),
     "fmax": ("a b", "where((a >= b) | isnan(b), d, 0)", "where((a >= b) | isnan(b), 0, d)"),
     "fmin": ("a b", "where((a <= b) | isnan(b), d, 0)", "where((a <= b) | isnan(b), 0, d)"),
     # exponentials and logarithms

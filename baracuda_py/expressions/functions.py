@@ -14,10 +14,12 @@ import numpy as np
 
 from ..core.element import FLOATS, INTS, ElementKind
 from ..core.memo import memo
+from ..ops.elementwise.unary_formulas import maximum, minimum
 from .function import Function, Rule
 from .tables import table_aliases, table_functions
 
-ANY = (*FLOATS, *INTS, ElementKind.BOOL)
+NUMBERS = (*FLOATS, *INTS)
+ANY = (*NUMBERS, ElementKind.BOOL)
 
 
 def _compare(name: str, sign: str, formula: Callable[..., Any]) -> Function:
@@ -38,6 +40,12 @@ BASIC = (
     _test("isnan", np.isnan), _test("isinf", np.isinf), _test("isfinite", np.isfinite),
     Function(
         "bitwise_not", ("x",), "complement({0})", np.invert, elements=(*INTS, ElementKind.BOOL), exact=True,
+    ),
+    Function("clamp_min", ("x", "low"), "math::maximum({0}, {1})", maximum, elements=NUMBERS, exact=True),
+    Function("clamp_max", ("x", "high"), "math::minimum({0}, {1})", minimum, elements=NUMBERS, exact=True),
+    Function(
+        "clamp", ("x", "low", "high"), "math::minimum(math::maximum({0}, {1}), {2})",
+        lambda x, low, high: minimum(maximum(x, low), high), elements=NUMBERS, exact=True,
     ),
     Function("fma", ("a", "b", "c"), "math::fma({0}, {1}, {2})", lambda a, b, c: a * b + c),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from ..ops.elementwise.unary_kinds import UnaryKind
 from .function import Function, Rule
 
 SPECIAL = "elementwise/special.cuh"
-"""The file under kernels/ with the functors of kinds that are `special`; expression.cuh includes those of the others."""
+"""The file under kernels/ with the functors of `special` kinds; expression.cuh includes those of the others."""
 
 _DEFAULTS: Mapping[str, float] = {"alpha": 1.0}
 _OTHERWISE = ("nextafter", "isclose")
@@ -35,8 +35,9 @@ def _unary(kind: UnaryKind) -> Function:
     names = [one.name for one in row.coefficients]
     passed = ", ".join(f"{{{i + 1}}}" for i in range(len(names)))
     given = {one.name: one.absent if one.default is None else one.default for one in row.coefficients}
+    cpp = f"{row.cpp}<{{T}}>::value({{0}}{f', {{{{{passed}}}}}' if names else ''})"
     return Function(
-        kind.value, ("x", *names), f"{row.cpp}<{{T}}>::value({{0}}{f', {{{{{passed}}}}}' if names else ''})", row.formula,
+        kind.value, ("x", *names), cpp, row.formula,
         Rule.TEST if row.predicate else Rule.NUMBER, row.elements,
         {name: value for name, value in given.items() if isinstance(value, (int, float))},
         halves=True,  # of those without code of their own for 16 bits, both forms are one

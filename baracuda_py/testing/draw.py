@@ -189,12 +189,12 @@ def fill(
         and s.serves(desc)
         and present.get(s.name, True)
         and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
-        and (s.like is None or arrays[s.like].dtype != np.bool_)
+        and (s.like is None or arrays[s.like].dtype.kind not in "biu")  # integers have no gradient
     }
     outputs = [s.name for s in arrays_of(plan.args) if s.writes]
     if outputs and not wanted and all(arrays.get(name) is None for name in outputs):
-        outs = [s for s in arrays_of(plan.args) if s.role == "out"]
-        wanted = {next(s.name for s in outs if not s.needs or arrays.get(s.needs) is not None)}
+        outs = [s for s in arrays_of(plan.args) if s.role == "out" and (not s.needs or arrays.get(s.needs) is not None)]
+        wanted = {next(s.name for s in outs if s.like is None or arrays[s.like].dtype.kind not in "biu")}
     return Case(plan, desc, arrays, frozenset(wanted), kind)
 
 
