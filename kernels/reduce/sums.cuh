@@ -63,12 +63,12 @@ template <class T> struct SumSquares : Sum<T> {
 
 // The exclusive or of all bits; of bool, whether an odd number is true.
 template <class T> struct XorSum {
-  using State = u64;
+  using State = conditional<sizeof(T) == 8, u64, u32>;
   using Result = T;
   using Lane = Fold<XorSum>;
   static BARACUDA_D T fill() { return T(0); }
   static BARACUDA_D State empty() { return 0; }
-  template <class A> static BARACUDA_D State leaf(A x) { return static_cast<u64>(x); }
+  template <class A> static BARACUDA_D State leaf(A x) { return static_cast<State>(x); }
   static BARACUDA_D State merge(State a, State b) { return a ^ b; }
   static BARACUDA_D Result finish(State s, const Reduced&) { return static_cast<T>(s); }
 };
