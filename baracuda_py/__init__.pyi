@@ -108,6 +108,9 @@ from .ops.elementwise.affine import AffinePlan as AffinePlan
 from .ops.elementwise.binary import BinaryArgs as BinaryArgs
 from .ops.elementwise.binary import BinaryDescriptor as BinaryDescriptor
 from .ops.elementwise.binary import BinaryPlan as BinaryPlan
+from .ops.elementwise.binary_backward import BinaryBackwardArgs as BinaryBackwardArgs
+from .ops.elementwise.binary_backward import BinaryBackwardDescriptor as BinaryBackwardDescriptor
+from .ops.elementwise.binary_backward import BinaryBackwardPlan as BinaryBackwardPlan
 from .ops.elementwise.binary_kinds import BinaryKind as BinaryKind
 from .ops.elementwise.cast import CastArgs as CastArgs
 from .ops.elementwise.cast import CastDescriptor as CastDescriptor
