@@ -150,7 +150,7 @@ BARACUDA_PARTIAL(Maximum, a == b ? dy / A(2) : b > a ? A(0) : dy, a == b ? dy / 
 BARACUDA_PARTIAL(Minimum, a == b ? dy / A(2) : b < a ? A(0) : dy, a == b ? dy / A(2) : a < b ? A(0) : dy)
 BARACUDA_PARTIAL(Fmax, a >= b || b != b ? dy : A(0), a >= b || b != b ? A(0) : dy)
 BARACUDA_PARTIAL(Fmin, a <= b || b != b ? dy : A(0), a <= b || b != b ? A(0) : dy)
-BARACUDA_PARTIAL(Copysign, a == A(0) ? A(0) : a != a ? a : (math::signbit(a) == math::signbit(b) ? dy : -dy), A(0))
+BARACUDA_PARTIAL(Copysign, a == A(0) ? A(0) : dy * (math::copysign(a, b) / a), A(0))
 BARACUDA_PARTIAL(Nextafter, dy, A(0))
 BARACUDA_PARTIAL(Prelu, a > A(0) ? dy : dy * b, a > A(0) ? A(0) : dy * a)
 

@@ -20,7 +20,7 @@ from ...core.variant import Step
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params
 from ..reduce.vecdot import sum_to
-from .binary import BinaryPlan, binary_case, coefficients, complete_numbers, ordered, sides
+from .binary import binary_case, coefficients, complete_numbers, ordered, sides
 from .binary_kinds import WITH_GRADIENT, BinaryKind, slope_bound
 
 
@@ -219,7 +219,7 @@ class BinaryBackwardPlan(Plan):
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        BinaryPlan.infer(shapes, facts)
+        facts.setdefault("shape", shapes["dy"])  # of a and b alone both may be broadcast
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

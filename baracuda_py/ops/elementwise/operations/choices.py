@@ -83,9 +83,8 @@ PRELU = Operation(
 
 
 def _copysign_slope(dy: Any, a: Any, b: Any) -> Any:
-    """dy or -dy, and 0 where a is 0."""
-    turned = np.where(np.signbit(a) == np.signbit(b), dy, -dy)
-    return np.where(a == 0, 0, np.where(np.isnan(a), a, turned))
+    """dy y / a, which is dy or -dy, and 0 where a is 0."""
+    return np.where(a == 0, 0, dy * (np.copysign(a, b) / a))
 
 
 COPYSIGN = Operation(
