@@ -1,6 +1,7 @@
 // binary     y = f(a, b), f one functor of elementwise/binary_functors.cuh; schedule map, a and b broadcast by strides of 0.
 //
-// One of the operands may be a number of the parameters: its pointer is null, and nothing is read for it.
+// One of the operands may be a number of the parameters: its pointer is null, and nothing is read for it. Only where
+// elements are read one by one, the other's first is read instead: branches there cost registers.
 #include <baracuda/map.cuh>
 #include "elementwise/binary_number.cuh"
 
@@ -12,8 +13,12 @@ template <template <class> class Function, class T> struct BinaryOp {
   using Result = typename F::Result;
   const BinaryParams& p;
   A number, alpha;
+  const T* left;  // of an absent operand the other's
+  const T* right;
 
   BARACUDA_D explicit BinaryOp(const BinaryParams& p) : p(p), number(given_number<F, T>(p)), alpha(A(1)) {
+    left = static_cast<const T*>(p.left ? p.left : p.right);
+    right = static_cast<const T*>(p.right ? p.right : p.left);
     if constexpr (F::coefficients == 1) alpha = cast<A>(p.alpha());
   }
   BARACUDA_D auto value(A a, A b) const {
@@ -27,8 +32,8 @@ template <template <class> class Function, class T> struct BinaryOp {
   };
   template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 3>& place) const {
     Chunk<V> in;
-    if (p.left != nullptr) in.left = place.load(static_cast<const T*>(p.left), 1);
-    if (p.right != nullptr) in.right = place.load(static_cast<const T*>(p.right), 2);
+    if (V == 1 || p.left != nullptr) in.left = place.load(left, 1);
+    if (V == 1 || p.right != nullptr) in.right = place.load(right, 2);
     return in;
   }
   template <int V> BARACUDA_D void write(const MapPlace<V, 3>& place, const Chunk<V>& in, bool wanted) const {
