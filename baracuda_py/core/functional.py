@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -154,9 +154,11 @@ def functional(
     keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
     keywords += [f"layout={layouts.names[0]!r}"] if layouts else []
     keywords += ["element=UNSET", "out=None", "stream=None", "preference=None", "**unknown"]
-    keys = ", ".join(_key(s) for s in inputs) + "".join(
-        f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional))
-    )
+    flags = [f"return_{s.name}" for s in optional]
+    typed = [*_types_of([f for f in fields if f.name not in solved]), *(f"type({flag})" for flag in flags)]
+    if found := [f.name for f in fields if f.name in solved]:  # which hardly a call gives
+        typed.append(f"UNSET is {' is '.join(found)} or TYPES(({', '.join(found)},))")
+    keys = ", ".join((*(_key(s) for s in inputs), *defaults, *flags, *typed))
     lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
     keys += f", ORDINAL({lead})" if inputs else ""
     raw, check = config.raw("BARACUDA_CHECK")
@@ -180,7 +182,7 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    every = (*defaults, *scalars, *(f"return_{s.name}" for s in optional), "element", "out", "stream", "preference")
+    every = (*defaults, *scalars, *flags, "element", "out", "stream", "preference")
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
@@ -221,7 +223,7 @@ def functional(
         "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
-        "HANDED": _handed, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
+        "HANDED": _handed, "TYPES": _types, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -262,6 +264,19 @@ def _key(spec: Operand) -> str:
     each = f"tuple([(a.shape, a.dtype) for a in {n}]), type({n}[0])"
     one = each if spec.many else f"{n}.shape, {n}.dtype, type({n})"
     return f"(None if {n} is None else ({one}))" if spec.optional else one
+
+
+def _types_of(fields: Sequence[dataclasses.Field[Any]]) -> Iterator[str]:
+    """What tells attributes from others that are equal, as 1, 1.0 and True are, within tuples too."""
+    for f in fields:
+        if f.type != "str":
+            one = f"type({f.name})"
+            plain = f.type in ("int", "float", "bool")
+            yield one if plain else f"{one} if {one} is not tuple else TYPES({f.name})"
+
+
+def _types(value: Any) -> Any:
+    return tuple([_types(item) for item in value]) if type(value) is tuple else type(value)
 
 
 def _entry(

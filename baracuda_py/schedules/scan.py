@@ -27,7 +27,7 @@ from .rows import Rows
 
 THREADS = 256
 TILES = 32  # of a segment
-BLOCK_SEGMENTS = 8  # of a row that a block scans
+BLOCK_SEGMENTS = 4  # of a row that a block scans: 64 KiB of elements
 COLUMNS = 16  # neighbouring rows of a block
 STATE = 32  # bytes a state may have
 CARRIES = 1024  # threads that scan the totals of a row's segments

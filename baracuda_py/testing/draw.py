@@ -52,6 +52,10 @@ class Draw:
         """
         return int(self.choice(rare if rare and self.rare and self.integer(0, 2) == 0 else values))
 
+    def rarely(self) -> bool:
+        """True at times where `rare` sizes are drawn: for sizes that reach a kernel only together."""
+        return self.rare and self.integer(0, 7) == 0
+
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
         """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""
         rank = self.integer(min_rank, max_rank)

@@ -2,7 +2,8 @@
 // recurrence  h[t] = a[t] h[t - 1] + b[t] and its gradient, over elements T; kinds of baracuda/scan_axis.cuh.
 //
 // States are affine maps h -> a h + b in double, whatever T is: rounded once, and of floats no partial product of
-// coefficients leaves the range that another could bring back.
+// coefficients leaves the range that another could bring back. Maps do not compose through infinities (which of two a step
+// makes depends on the sign of what it starts from), so an infinite or NaN a or b makes its map, and all after it, NaN.
 #include <baracuda/scan_axis.cuh>
 #include <baracuda/scan_neighbours.cuh>
 
@@ -33,6 +34,11 @@ template <class T> struct Maps {
   }
 };
 
+BARACUDA_D Affine affine(double a, double b) {
+  const double poison = math::fma(a, 0.0, b * 0.0);  // 0, or NaN
+  return {a + poison, b + poison};
+}
+
 // Inputs b, a; output h; a row begins with h[-1] and ends in h[n - 1].
 template <class T> struct Recurrence : Maps<T> {
   using element = T;
@@ -49,9 +55,9 @@ template <class T> struct Recurrence : Maps<T> {
   BARACUDA_D Recurrence(const P& p, const ScanPlaces& at)
       : first(scan_own<A>(p.begin0, at[scan_begins])), last(scan_own<A>(p.end0, at[scan_ends])) {}
   static BARACUDA_D int shift(int) { return 0; }
-  BARACUDA_D State begin() const { return {1.0, first == nullptr ? 0.0 : static_cast<double>(*first)}; }
+  BARACUDA_D State begin() const { return affine(1.0, first == nullptr ? 0.0 : static_cast<double>(*first)); }
   template <class X> BARACUDA_D State leaf(const X& x, i64) const {
-    return {cast<double>(x.template at<1>()), cast<double>(x.template at<0>())};
+    return affine(cast<double>(x.template at<1>()), cast<double>(x.template at<0>()));
   }
   template <class Y, class X> BARACUDA_D void put(const Y& y, const State& s, const X&, i64) const {
     y.template at<0>() = cast<T>(s.b);
@@ -96,9 +102,9 @@ template <class T, bool PRODUCT, bool SKIP = false> struct RecurrenceGradient : 
     const double x = cast<double>(a);
     return SKIP && math::isnan(x) ? 1.0 : x;
   }
-  BARACUDA_D State begin() const { return {1.0, dlast == nullptr ? 0.0 : static_cast<double>(*dlast)}; }
+  BARACUDA_D State begin() const { return affine(1.0, dlast == nullptr ? 0.0 : static_cast<double>(*dlast)); }
   template <class X> BARACUDA_D State leaf(const X& x, i64 r) const {
-    return {r == 0 ? 1.0 : factor(x.template at<1>()), cast<double>(x.template at<0>())};
+    return affine(r == 0 ? 1.0 : factor(x.template at<1>()), cast<double>(x.template at<0>()));
   }
   template <class Y, class X> BARACUDA_D void put(const Y& y, const State& s, const X& x, i64 r) const {
     double before = cast<double>(x.template at<2>());

@@ -83,6 +83,7 @@ class LinearScanPlan(Plan):
     descriptor = LinearScanDescriptor
     args = LinearScanArgs
     reference = staticmethod(reference)
+    value_policy = "an infinite or NaN a, b or initial makes h NaN from there on"
     variants = (
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",

@@ -13,7 +13,8 @@ from ...core import (
 )  # fmt: skip
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .linear_scan import LinearScanDescriptor, LinearScanPlan, recurrence_bound
-from .scan_kinds import AlongAxis, from_rows, recurrence, rows_of, scan_benchmarks
+from .linear_scan import in_torch as forward_in_torch
+from .scan_kinds import AlongAxis, from_rows, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +65,25 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=not p.desc.reverse)
 
 
+def in_torch(
+    torch: Any, desc: LinearScanDescriptor, *, dh: Any, a: Any, h: Any, initial: Any, dcarry: Any, wanted: Any
+) -> Any:
+    """autograd of the forward, with the b that makes this h of these a."""
+    states, kept = torch_rows(desc, h), desc.kept_shape
+    first = torch.zeros_like(states[..., :1]) if initial is None else initial.reshape((*states.shape[:-1], 1))
+    terms = states - torch_rows(desc, a) * torch.cat((first, states), -1)[..., :-1]
+    given = {"a": a, "b": torch_array(desc, terms), "initial": first.reshape(kept)}
+    given = {name: value.detach().requires_grad_() for name, value in given.items()}
+    with torch.enable_grad():
+        made = forward_in_torch(torch, desc, **given, wanted=set())
+    slopes = (dh, torch.zeros_like(made["carry"]) if dcarry is None else dcarry)
+    found = torch.autograd.grad((made["h"], made["carry"]), tuple(given.values()), slopes, allow_unused=True)
+    return {
+        f"d{name}": torch.zeros_like(value) if slope is None else slope
+        for (name, value), slope in zip(given.items(), found, strict=True)
+    }
+
+
 class LinearScanBackwardPlan(Plan):
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry.
 
@@ -75,6 +95,7 @@ class LinearScanBackwardPlan(Plan):
     descriptor = LinearScanDescriptor
     args = LinearScanBackwardArgs
     reference = staticmethod(reference)
+    value_policy = "an infinite or NaN dh, a or dcarry makes da and db NaN from there back"
     variants = (
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
@@ -82,6 +103,7 @@ class LinearScanBackwardPlan(Plan):
             guarantee=Guarantee(recurrence_bound, math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
     benchmarks = scan_benchmarks("linear_scan_backward", kinds=False)
     case = staticmethod(LinearScanPlan.case)
 

@@ -143,6 +143,7 @@ class ScanBackwardPlan(Plan):
     descriptor = ScanBackwardDescriptor
     args = ScanBackwardArgs
     reference = staticmethod(reference)
+    value_policy = "cumprod: an infinite or NaN dy, x or dcarry makes dx NaN from there back"
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan_backward.cu", kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS),

@@ -16,7 +16,7 @@ from ...core.element import decode
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .scan_extreme import ScanExtremeDescriptor, ScanExtremePlan
 from .scan_extreme import reference as forward
-from .scan_kinds import ScanExtremeKind, from_rows, rows_of, scan_benchmarks
+from .scan_kinds import ScanExtremeKind, from_rows, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,21 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=not p.desc.reverse)
 
 
+def in_torch(
+    torch: Any, desc: ScanExtremeBackwardDescriptor, *, dy: Any, indices: Any, dcarry: Any, offset: Any, wanted: Any
+) -> Any:
+    """torch's gradient, dy added up at the indices; what lies beyond the row is the extreme's before it."""
+    slopes, found = torch_rows(desc, dy), torch_rows(desc, indices) - int(offset)
+    n = slopes.shape[-1]
+    places = n - 1 - found if desc.reverse else found
+    if dcarry is not None:
+        last = places[..., -1:] if n else places.new_zeros((*places.shape[:-1], 1))
+        slopes, places = torch.cat((slopes, dcarry.reshape(last.shape)), -1), torch.cat((places, last), -1)
+    places = torch.where((places >= 0) & (places < n), places, n)
+    total = slopes.new_zeros((*slopes.shape[:-1], n + 1)).scatter_add(-1, places, slopes)
+    return {"dx": torch_array(desc, total[..., :n]), "dinitial": total[..., n].reshape(desc.kept_shape)}
+
+
 class ScanExtremeBackwardPlan(Plan):
     """dx[i] = the sum of dy[j] over the j whose running extreme stands at i, from the last to the first.
 
@@ -85,6 +100,7 @@ class ScanExtremeBackwardPlan(Plan):
             guarantee=Guarantee(Forward(1), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
     benchmarks = scan_benchmarks("cummax")
 
     @staticmethod

@@ -91,11 +91,16 @@ def from_rows(desc: AlongAxis, rows: Any) -> Any:
 
 
 def recurrence(a: Any, b: Any, first: Any) -> Any:
-    """h[0] = first, h[t + 1] = a[t] h[t] + b[t] along the last axis, of one element more than a and b have."""
+    """h[0] = first, h[t + 1] = a[t] h[t] + b[t] along the last axis, of one element more than a and b have.
+
+    NaN from the first a, b or `first` on that is infinite or NaN.
+    """
     h = np.empty((*b.shape[:-1], b.shape[-1] + 1), b.dtype)
-    h[..., 0] = first
-    for t in range(b.shape[-1]):
-        h[..., t + 1] = a[..., t] * h[..., t] + b[..., t]
+    with np.errstate(all="ignore"):
+        h[..., 0] = first + 0 * first
+        terms = b + 0 * a + 0 * b  # NaN, or b
+        for t in range(b.shape[-1]):
+            h[..., t + 1] = a[..., t] * h[..., t] + terms[..., t]
     return h
 
 
@@ -115,10 +120,11 @@ def problem(draw: Any) -> tuple[Shape, int]:
     if draw.flag():
         shape = draw.shape(0, 4, 0, 6)
         return shape, draw.integer(0, max(len(shape) - 1, 0))
-    n = draw.sizes(9, 1, 40, 131, 300, 1100, 4200, rare=(1100, 8200, 40000))
     if draw.flag():
-        return (draw.sizes(1, 3, 9) if n <= 1100 else 2, n), -1
-    return (n, draw.sizes(8, 17, 33) if n <= 1100 else 8), 0
+        n = draw.sizes(9, 1, 40, 131, 300, 1100, 4200, rare=(40000,))
+        return (draw.sizes(1, 3, 9) if n <= 1100 else 2 if n <= 4200 else 1, n), -1
+    n = draw.sizes(9, 1, 40, 131, 300, 1100, 4200, rare=(8200,))
+    return (n, draw.sizes(8, 17, 33) if n <= 1100 else 16 if n > 4200 else 8), 0
 
 
 def scan_benchmarks(*names: str, kinds: bool = True) -> tuple[Benchmark, ...]:

@@ -34,7 +34,7 @@ namespace baracuda {
 
 constexpr int scan_threads = 256;
 constexpr int scan_tiles = 32;          // of a segment
-constexpr int scan_block_segments = 8;  // of a row that a block scans
+constexpr int scan_block_segments = 4;  // of a row that a block scans: 64 KiB of elements
 constexpr int scan_block = 1024;        // threads that scan the totals of segments
 constexpr int max_scan_state = 32;      // bytes; the host sizes the workspace by it
 
@@ -87,8 +87,9 @@ BARACUDA_D void write_scanned(const P& p, int n, T* row, i64 r, const Vec<T, V>&
 
 // The first COUNT inputs.
 template <class K, int COUNT, bool WIDE, int V, class P>
-BARACUDA_D Chunks<V, typename K::Ins> read_chunks(const P& p, const K& kind, const ScanPlaces& at, i64 r, i64 left) {
-  Chunks<V, typename K::Ins> x;
+BARACUDA_D ScanChunks<V, typename K::Ins> read_chunks(const P& p, const K& kind, const ScanPlaces& at, i64 r,
+                                                      i64 left) {
+  ScanChunks<V, typename K::Ins> x;
   each_of<COUNT>([&](auto number) {
     constexpr int n = decltype(number)::value;
     using X = Pick<n, typename K::Ins>;
@@ -101,10 +102,11 @@ BARACUDA_D Chunks<V, typename K::Ins> read_chunks(const P& p, const K& kind, con
 // What the kind makes of the states s, to the outputs that are given.
 template <class K, bool WIDE, int V, class P>
 BARACUDA_D void write_chunks(const P& p, const K& kind, const ScanPlaces& at, i64 r, i64 left,
-                             const typename K::State (&s)[V], Chunks<V, typename K::Ins>& x) {
-  Chunks<V, typename K::Outs> y;
+                             const typename K::State (&s)[V], ScanChunks<V, typename K::Ins>& x) {
+  ScanChunks<V, typename K::Outs> y;
 #pragma unroll
-  for (int k = 0; k < V; ++k) kind.put(Item<V, typename K::Outs>{y, k}, s[k], Item<V, typename K::Ins>{x, k}, r + k);
+  for (int k = 0; k < V; ++k)
+    kind.put(ScanItem<V, typename K::Outs>{y, k}, s[k], ScanItem<V, typename K::Ins>{x, k}, r + k);
   each_of<K::Outs::count>([&](auto number) {
     constexpr int n = decltype(number)::value;
     using X = Pick<n, typename K::Outs>;

@@ -41,19 +41,19 @@ template <int N, class F> BARACUDA_D void each_of(const F& f) {  // f(Number<0>{
 }
 
 // V elements of each operand.
-template <int V, class L> struct Chunks {
+template <int V, class L> struct ScanChunks {
   Vec<typename L::first, V> own;
-  Chunks<V, typename L::others> others;
+  ScanChunks<V, typename L::others> others;
   template <int N> BARACUDA_D Vec<Pick<N, L>, V>& get() {
     if constexpr (N == 0) return own;
     else return others.template get<N - 1>();
   }
 };
-template <int V> struct Chunks<V, Types<>> {};
+template <int V> struct ScanChunks<V, Types<>> {};
 
 // Element k of each: x.at<n>().
-template <int V, class L> struct Item {
-  Chunks<V, L>& all;
+template <int V, class L> struct ScanItem {
+  ScanChunks<V, L>& all;
   int k;
   template <int N> BARACUDA_D Pick<N, L>& at() const { return all.template get<N>()[k]; }
 };
@@ -121,9 +121,9 @@ BARACUDA_D void scan_tile(S (&s)[V], const S& up, const S& carry, int lanes, boo
 
 // The leaves of elements r, r + 1, … of a row, of which `left` exist.
 template <class K, class L, int V>
-BARACUDA_D void scan_leaves(const K& kind, Chunks<V, L>& x, i64 r, i64 left, typename K::State (&s)[V]) {
+BARACUDA_D void scan_leaves(const K& kind, ScanChunks<V, L>& x, i64 r, i64 left, typename K::State (&s)[V]) {
 #pragma unroll
-  for (int k = 0; k < V; ++k) s[k] = k < left ? kind.leaf(Item<V, L>{x, k}, r + k) : K::empty();
+  for (int k = 0; k < V; ++k) s[k] = k < left ? kind.leaf(ScanItem<V, L>{x, k}, r + k) : K::empty();
 }
 
 }  // namespace baracuda

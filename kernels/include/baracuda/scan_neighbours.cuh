@@ -95,7 +95,7 @@ template <class K, bool TOTALS, class P> BARACUDA_D void scan_neighbours(const P
 #pragma unroll
       for (int n = 0; n < scan_operands; ++n) own[n] = at[n] + (c < width ? c : 0) * p.outer[n][p.outer_rank - 1];
       const K kind(p, own);
-      Chunks<V, Ins> x;
+      ScanChunks<V, Ins> x;
       each_of<inputs>([&](auto number) {
         constexpr int n = decltype(number)::value;
         using X = Pick<n, Ins>;
@@ -113,10 +113,10 @@ template <class K, bool TOTALS, class P> BARACUDA_D void scan_neighbours(const P
       const S up = scan_chunk<K>(s, p.lanes);
       if constexpr (!TOTALS) {
         scan_tile<K>(s, up, carry[k], p.lanes, p.exclusive);
-        Chunks<V, Outs> y;
+        ScanChunks<V, Outs> y;
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          kind.put(Item<V, Outs>{y, v}, s[v], Item<V, Ins>{x, v}, r + v);
+          kind.put(ScanItem<V, Outs>{y, v}, s[v], ScanItem<V, Ins>{x, v}, r + v);
           each_of<Outs::count>([&](auto number) {
             constexpr int n = decltype(number)::value;
             using X = Pick<n, Outs>;
