@@ -213,6 +213,8 @@ def _contents(
     spec: Operand, desc: Any, shape: tuple[int, ...], element: ElementKind, rng: np.random.Generator, special: bool,
     smooth: bool,
 ) -> np.ndarray:  # fmt: skip
+    if isinstance(spec.values, Everywhere) and (element.bits < 8 or element is ElementKind.E8M0):
+        return rng.integers(0, 256, shape).astype(np.uint8)  # every code
     if isinstance(spec.values, Everywhere) and not (smooth and element.is_float):
         found = everywhere(element, shape, rng, spec.values.points(desc))
         return _with_specials(found, element, rng) if special and element.is_float and found.size else found

@@ -95,8 +95,8 @@ template <class F> struct TernaryOp {
   Wide b, c, scale;
 
   BARACUDA_D explicit TernaryOp(const TernaryParams& p) : p(p), b{}, c{}, scale{} {
-    if (p.b == nullptr) b = operand_number<Wide, T>(p.b_number(), p.b_integer());
-    if (p.c == nullptr) c = operand_number<Wide, T>(p.c_number(), p.c_integer());
+    if (p.b == nullptr) b = operand_number<Wide, T>(p.b_number(), p.b_whole());
+    if (p.c == nullptr) c = operand_number<Wide, T>(p.c_number(), p.c_whole());
     if constexpr (is_integer<Wide> && !moves) scale = static_cast<Wide>(cast<i64>(p.value()));
     else if constexpr (!moves) scale = static_cast<Wide>(p.value());
   }

@@ -51,7 +51,7 @@ def _points(_: Any) -> tuple[float, ...]:
 class TernaryArgs(Args):
     """Any strides; y may be any of the operands itself where that has y's shape and element.
 
-    For b None, b is a number: b_number, or b_integer for elements that are integers or bool; so is c. Floats take a
+    For b None, b is a number: b_number, or b_whole for elements that are integers or bool; so is c. Floats take a
     number rounded to the accumulator (f32, f64 for f64), in `where` to the element. Integers have 64 bits, unsigned for
     uint64; beyond the range of the element they are the end of the range. value: of addcmul and addcdiv.
     """
@@ -61,9 +61,9 @@ class TernaryArgs(Args):
     c: Array | None = operand("*shape", broadcast=True, optional=True, values=Everywhere(_points))
     y: Array = output("*shape", inplace=("a", "b", "c"))
     b_number: Scalar = scalar(0.0)
-    b_integer: Scalar = scalar(0, integer=True)
+    b_whole: Scalar = scalar(0, integer=True)
     c_number: Scalar = scalar(0.0)
-    c_integer: Scalar = scalar(0, integer=True)
+    c_whole: Scalar = scalar(0, integer=True)
     value: Scalar = scalar(1.0)
 
 
@@ -80,14 +80,14 @@ def _number(desc: TernaryDescriptor, dtype: Any, number: Any, integer: Any) -> A
 
 
 def reference(
-    desc: TernaryDescriptor, *, a: Any, b: Any, c: Any, b_number: Any, b_integer: Any, c_number: Any, c_integer: Any,
+    desc: TernaryDescriptor, *, a: Any, b: Any, c: Any, b_number: Any, b_whole: Any, c_number: Any, c_whole: Any,
     value: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype the operands come in; float64 in longdouble, so that no product on the way overflows."""
     given = next((x for x in (b, c) if x is not None), a)
     dtype = desc.element.dtype if given.dtype == np.bool_ and desc.first is not desc.element else given.dtype
-    b = _number(desc, dtype, b_number, b_integer) if b is None else b
-    c = _number(desc, dtype, c_number, c_integer) if c is None else c
+    b = _number(desc, dtype, b_number, b_whole) if b is None else b
+    c = _number(desc, dtype, c_number, c_whole) if c is None else c
     if dtype == np.float64 and desc.kind is not K.WHERE:
         a, b, c = (np.asarray(x, np.longdouble) for x in (a, b, c))
     with np.errstate(all="ignore"):
@@ -104,8 +104,8 @@ def _value(desc: TernaryDescriptor, value: Any) -> Any:
 
 
 PARAMS = Params(
-    "TernaryParams", y="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar", b_integer="iscalar", c_number="scalar",
-    c_integer="iscalar", value="scalar", **map_params(4),
+    "TernaryParams", y="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar", b_whole="iscalar", c_number="scalar",
+    c_whole="iscalar", value="scalar", **map_params(4),
 )  # fmt: skip
 
 
@@ -117,15 +117,15 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def in_torch(
-    torch: Any, desc: TernaryDescriptor, *, a: Any, b: Any, c: Any, b_number: Any, b_integer: Any, c_number: Any,
-    c_integer: Any, value: Any,
+    torch: Any, desc: TernaryDescriptor, *, a: Any, b: Any, c: Any, b_number: Any, b_whole: Any, c_number: Any,
+    c_whole: Any, value: Any,
 ) -> Any:  # fmt: skip
     """torch's function of the kind; fma and mac are the formula. Integers as int64, where torch has all of them."""
     kind, whole = desc.kind, not (desc.element.is_float or desc.element.is_complex)
     if desc.element is ElementKind.U64:
         return NotImplemented  # of which torch has little
     dtype = torch.int64 if whole else (a if kind is not K.WHERE else c if b is None else b).dtype
-    numbers = (b_integer, c_integer) if whole else (b_number, c_number)
+    numbers = (b_whole, c_whole) if whole else (b_number, c_number)
     limits = desc.element.limits
 
     def tensor(x: Any, number: Any) -> Any:
@@ -184,7 +184,7 @@ class TernaryPlan(Plan):
         if desc.kind is K.WHERE and arrays["b"] is None and arrays["c"] is None:
             arrays["c"] = np.ones(desc.shape, desc.element.dtype)
         arrays["b_number"], arrays["c_number"] = (-0.3, 1.7, 0.0, -1e30)[pick % 4], (2.5, 0.7, float("inf"))[pick % 3]
-        arrays["b_integer"], arrays["c_integer"] = (3, -(2**63), -100, 0)[pick % 4], (2**63 - 1, 100, 7)[pick % 3]
+        arrays["b_whole"], arrays["c_whole"] = (3, -(2**63), -100, 0)[pick % 4], (2**63 - 1, 100, 7)[pick % 3]
         if desc.kind.row.scaled:
             arrays["value"] = (1.0, 0.3, -2.0)[pick % 3] if desc.element.is_float else (1.0, 3.0, -2.0)[pick % 3]
 
