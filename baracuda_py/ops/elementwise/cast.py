@@ -257,8 +257,8 @@ class CastPlan(Plan):
 
     @classmethod
     def bytes(cls, desc: Any) -> int:
-        count: int = math.prod(desc.x_shape) * desc.element.itemsize
-        return count + math.prod(desc.y_shape) * desc.to_element.itemsize
+        held = (desc.x_shape, desc.element), (desc.y_shape, desc.to_element)
+        return sum(int(math.prod(shape)) * int(element.itemsize) for shape, element in held)
 
 
 _cast = functional(CastPlan, "cast")
