@@ -184,13 +184,13 @@ def functional(
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
-        f"return LAYOUTS.call({name}, layout, {gather}, {facts})"
+        f"return LAYOUTS.call(SELF, layout, {gather}, {facts})"
         if layouts
         else ""
     )
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
-        f"    if unknown: raise UNEXPECTED({name}, unknown)",
+        "    if unknown: raise UNEXPECTED(SELF, unknown)",
         *([turned] if layouts else []),
         "    try:",
         f"        key = ({keys}, element, preference, RAW(CHECK))",
@@ -222,7 +222,7 @@ def functional(
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
-    function = names[name]
+    function = names["SELF"] = names[name]  # a keyword may have the function's own name
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__

@@ -193,7 +193,8 @@ def fill(
     }
     outputs = [s.name for s in arrays_of(plan.args) if s.writes]
     if outputs and not wanted and all(arrays.get(name) is None for name in outputs):
-        wanted = {next(s.name for s in arrays_of(plan.args) if s.role == "out" and not s.needs)}
+        outs = [s for s in arrays_of(plan.args) if s.role == "out"]
+        wanted = {next(s.name for s in outs if not s.needs or arrays.get(s.needs) is not None)}
     return Case(plan, desc, arrays, frozenset(wanted), kind)
 
 
