@@ -7,17 +7,32 @@ import truth
 
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.error_bound import Relative
-from baracuda_py.ops.elementwise.unary_formulas import FORWARD
-from baracuda_py.ops.elementwise.unary_gradients import GRADIENT, slope_bound
-from baracuda_py.ops.elementwise.unary_kinds import ALPHA, UnaryKind
+from baracuda_py.ops.elementwise.unary_kinds import UnaryKind, slope_bound
 from baracuda_py.testing.tolerance import check
 
 COUNT = {2: 2**16, 4: 2000, 8: 600}
 
 
+# A value for each coefficient that torch gives none.
+OWN = {"threshold": {"threshold": 0.5, "value": -3.0}}
+
+
+def own(kind: UnaryKind) -> dict[str, float]:
+    """What a call of the kind must be given."""
+    return OWN.get(kind.value, {})
+
+
+def coefficients(kind: UnaryKind, element: ElementKind) -> tuple[float, ...]:
+    """Those of such a call as kernels have them: rounded to the accumulator."""
+    given = own(kind)
+    values = ((given.get(one.name, one.default_for(element)), one.absent) for one in kind.row.coefficients)
+    return tuple(float(element.acc.dtype.type(absent if c is None else c)) for c, absent in values)
+
+
 def inputs(element: ElementKind) -> np.ndarray:
     """Every finite 16-bit float, some thousands of the wider ones."""
-    return truth.points(element, COUNT[element.itemsize], tuple(ALPHA.values()))
+    named = {p for kind in UnaryKind for p in (*kind.row.points, *coefficients(kind, element)) if abs(p) < 1e30}
+    return truth.points(element, COUNT[element.itemsize], tuple(sorted(named)))
 
 
 def wide(x: np.ndarray, element: ElementKind) -> np.ndarray:
@@ -25,25 +40,33 @@ def wide(x: np.ndarray, element: ElementKind) -> np.ndarray:
     return x.astype(np.longdouble if element is ElementKind.F64 else np.float64)
 
 
-def alpha_of(kind: UnaryKind, element: ElementKind) -> float:
-    """PyTorch's coefficient as kernels have it."""
-    return float(element.acc.dtype.type(ALPHA.get(kind, 0)))
+def forward(kind: UnaryKind, element: ElementKind, x: np.ndarray) -> np.ndarray:
+    """The row's formula of x in more digits."""
+    w = wide(x, element)
+    with np.errstate(all="ignore"):
+        return np.asarray(kind.row.formula(w, *(w.dtype.type(c) for c in coefficients(kind, element))))
+
+
+def slope(kind: UnaryKind, element: ElementKind, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The row's gradient of dy and x in more digits."""
+    w, d = wide(x, element), wide(dy, element)
+    with np.errstate(all="ignore"):
+        return np.asarray(kind.row.gradient(d, w, *(w.dtype.type(c) for c in coefficients(kind, element))), w.dtype)
 
 
 def scale_of(kind: UnaryKind, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """At least the size of both terms of a slope that crosses zero, times |dy|."""
     size = np.maximum(np.abs(x), 1e-300)
-    tail = np.abs(FORWARD[kind](-size, None)) * (1 / size + 1 + size)
+    tail = np.abs(kind.row.formula(-size)) * (1 / size + 1 + size)
     return np.abs(dy) * np.where(x < 0, tail, 1)
 
 
 def wrong_gradient(element: ElementKind, kind: UnaryKind, dy: np.ndarray, x: np.ndarray, got: np.ndarray) -> str | None:
     """What a kernel's dy f'(x) gets wrong, or None."""
-    w, d = wide(x, element), wide(dy, element)
-    wanted = GRADIENT[kind](d, w, w.dtype.type(alpha_of(kind, element)))
+    wanted = slope(kind, element, dy, x)
     bound = slope_bound(element, kind)
     if isinstance(bound, Relative):
-        return truth.within_terms(element, got, wanted, scale_of(kind, d, w))
+        return truth.within_terms(element, got, wanted, scale_of(kind, wide(dy, element), wide(x, element)))
     return check(bound, got, wanted, element=element)
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from everywhere import coefficients, own
 import truth
 
 from baracuda_py.core.element import FLOATS, HALVES, ElementKind, cast
@@ -11,8 +12,7 @@ from baracuda_py.core.error_bound import Exact, Relative
 from baracuda_py.ops.elementwise import binary, unary, unary_backward
 from baracuda_py.ops.elementwise.affine import affine
 from baracuda_py.ops.elementwise.binary import BinaryKind
-from baracuda_py.ops.elementwise.unary_gradients import GRADIENT, slope_bound
-from baracuda_py.ops.elementwise.unary_kinds import ALPHA, UnaryKind, unary_bound
+from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, slope_bound, unary_bound
 from baracuda_py.ops.gated import gated_activation, gated_activation_backward
 from baracuda_py.ops.gated.gated_activation import GatedActivationKind
 from baracuda_py.testing.tolerance import assert_within
@@ -25,31 +25,27 @@ def value(kind):
     return kind.value
 
 
-def rounded(alpha, element):
-    return None if alpha is None else float(element.acc.dtype.type(alpha))
-
-
-def own(kind):
-    return {} if kind not in ALPHA else {"alpha": ALPHA[kind]}
+def values(kind, element):
+    named = [p for p in (*kind.row.points, *coefficients(kind, element)) if abs(p) < 1e30]
+    return truth.off_poles(kind.value, truth.points(element, COUNT[element.itemsize], tuple(named) or (1.0,)))[::3]
 
 
 @pytest.mark.parametrize("kind", UnaryKind, ids=value)
 def test_forward(kind):
-    alpha = ALPHA.get(kind)
-    for element in FLOATS:
-        x = truth.off_poles(kind.value, truth.points(element, COUNT[element.itemsize], (alpha or 1.0,)))[::3]
-        wanted = truth.forward(kind.value, x, rounded(alpha, element))
-        got = getattr(unary, kind.value)(x, **own(kind))
-        assert_within(unary_bound(element, kind), got, wanted, element=element)
+    for element in kind.row.elements:
+        if element.is_float:
+            x = values(kind, element)
+            wanted = truth.forward(kind.value, x, *coefficients(kind, element))
+            got = getattr(unary, kind.value)(x, **own(kind))
+            assert_within(unary_bound(element, kind), got, wanted, element=kind.row.result(element))
 
 
-@pytest.mark.parametrize("kind", GRADIENT, ids=value)
+@pytest.mark.parametrize("kind", DIFFERENTIABLE, ids=value)
 def test_gradient(kind):
-    alpha = ALPHA.get(kind)
     for element in FLOATS:
-        x = truth.off_poles(kind.value, truth.points(element, COUNT[element.itemsize], (alpha or 1.0,)))[::3]
+        x = values(kind, element)
         dy = truth.cotangents(element, x.size)
-        wanted, scale = truth.gradient(kind.value, dy, x, rounded(alpha, element))
+        wanted, scale = truth.gradient(kind.value, dy, x, *coefficients(kind, element))
         got = getattr(unary_backward, f"{kind.value}_backward")(dy, x, **own(kind))
         bound = slope_bound(element, kind)
         if isinstance(bound, Relative):
@@ -64,9 +60,12 @@ def test_every_half_is_the_double_rounded_once(element):
     with np.errstate(invalid="ignore"):  # signaling NaN
         wide = x.astype(np.float64)
     for kind in UnaryKind:
-        more = {} if kind not in ALPHA else {"alpha": 0.75}
-        got = getattr(unary, kind.value)(x, **more)
-        wanted = cast(getattr(unary, kind.value)(wide, **more), element)
+        if element not in kind.row.elements:
+            continue
+        known = zip(kind.row.coefficients, coefficients(kind, element), strict=True)
+        given = {one.name: value for one, value in known if value != one.absent}  # as float32 has them
+        got = getattr(unary, kind.value)(x, **given)
+        wanted = cast(getattr(unary, kind.value)(wide, **given), kind.row.result(element))
         assert ((got == wanted) | ((got != got) & (wanted != wanted))).all(), kind
 
 
@@ -81,14 +80,14 @@ def test_gated(kind):
         gate = truth.points(element, COUNT[element.itemsize])[::5]
         up, dy = truth.cotangents(element, gate.size), truth.cotangents(element, gate.size)[::-1].copy()
         bound = gated_activation._bound(element, kind)
-        activation = [truth.FORWARD[name](truth.exact(x), None) for x in gate]
+        activation = [truth.FORWARD[name](truth.exact(x)) for x in gate]
         y = gated_activation.gated_activation(gate, up, kind=kind)
         dgate, dup = gated_activation_backward.gated_activation_backward(dy, gate, up, kind=kind)
         for got, factor in ((y, up), (dup, dy)):
             wanted = [truth.wide(f * truth.exact(b)) for f, b in zip(activation, factor, strict=True)]
             assert_within(bound, got, np.array(wanted), element=element)
         products = [truth.exact(a) * truth.exact(b) for a, b in zip(dy, up, strict=True)]
-        wanted, scale = truth.gradient(name, products, gate, None)
+        wanted, scale = truth.gradient(name, products, gate)
         # A product that overflows is scaled down: a slope below the smallest number is then 0.
         lost = np.array([truth.wide(abs(p)) if abs(p) > element.limits.max else 0 for p in products])
         scale = scale + lost * 2.0**element.limits.min_exponent
@@ -162,8 +161,8 @@ def test_gradients_of_activations_at_infinity(name):
 def test_a_threshold_is_rounded_as_its_array_is():
     for element in FLOATS:
         x = cast(np.array([0.1, -0.1]), element.acc)
-        np.testing.assert_array_equal(unary.softshrink(x, alpha=0.1), [0, 0])
-        np.testing.assert_array_equal(unary.hardshrink(x, alpha=0.1), [0, 0])
+        np.testing.assert_array_equal(unary.softshrink(x, lambd=0.1), [0, 0])
+        np.testing.assert_array_equal(unary.hardshrink(x, lambd=0.1), [0, 0])
 
 
 @pytest.mark.parametrize("element", [e for e in ElementKind if e.is_integer and e in binary.INTEGERS], ids=str)
