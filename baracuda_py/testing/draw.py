@@ -52,6 +52,10 @@ class Draw:
         """
         return int(self.choice(rare if rare and self.rare and self.integer(0, 2) == 0 else values))
 
+    def rarely(self) -> bool:
+        """True at times where `rare` sizes are drawn: for sizes that reach a kernel only together."""
+        return self.rare and self.integer(0, 7) == 0
+
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
         """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""
         rank = self.integer(min_rank, max_rank)
@@ -219,8 +223,9 @@ def _contents(
     if isinstance(spec.values, Everywhere) and not (smooth and element.is_float):
         found = everywhere(element, shape, rng, spec.values.points(desc))
         return _with_specials(found, element, rng) if special and element.is_float and found.size else found
-    if callable(spec.values):
-        return stored(np.asarray(spec.values(rng, desc, shape)).reshape(shape), element)
+    values_of = spec.values.smooth if isinstance(spec.values, Everywhere) else spec.values
+    if callable(values_of):
+        return stored(np.asarray(values_of(rng, desc, shape)).reshape(shape), element)
     if spec.values is not None and not isinstance(spec.values, Everywhere):
         low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values)
         if element.is_float:

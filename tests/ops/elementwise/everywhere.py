@@ -7,7 +7,9 @@ import truth
 
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.error_bound import Relative
+from baracuda_py.ops.elementwise.binary_kinds import BinaryKind
 from baracuda_py.ops.elementwise.unary_kinds import UnaryKind, slope_bound
+from baracuda_py.testing.draw import everywhere
 from baracuda_py.testing.tolerance import check
 
 COUNT = {2: 2**16, 4: 2000, 8: 600}
@@ -74,3 +76,47 @@ def report(found: dict[str, str | None]) -> None:
     """Fail with every message there is."""
     wrong = {name: message for name, message in found.items() if message}
     assert not wrong, "\n".join(f"{name}: {message}" for name, message in wrong.items())
+
+
+RTOL, ATOL = 0.25, 0.125
+
+
+def pairs(element: ElementKind) -> tuple[np.ndarray, np.ndarray]:
+    """Two operands: values of all sizes beside values of all sizes, beside themselves, and beside numbers near them."""
+    rng = np.random.default_rng(element.bits)
+    if element.is_float:
+        x = inputs(element)
+        x = x[rng.permutation(x.size)[:6000]]
+    else:
+        x = everywhere(element, (3000,), rng)
+    near = np.roll(x, 1) if not element.is_float else (x.astype(np.float64) * 1.0625).astype(element.dtype)
+    a = np.concatenate([x, x, x, x])
+    b = np.concatenate([x[rng.permutation(x.size)], x, near, np.roll(x, 1)])
+    if element.is_float:
+        special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], element.dtype)
+        a = np.concatenate([a, np.repeat(special, special.size)])
+        b = np.concatenate([b, np.tile(special, special.size)])
+    elif element.is_integer:
+        small = np.arange(-9 if element.limits.min else 0, 70).astype(element.dtype)
+        a = np.concatenate([a, np.repeat(x[:40], small.size)])
+        b = np.concatenate([b, np.tile(small, 40)])
+    return a, b
+
+
+def binary_coefficients(kind: BinaryKind) -> tuple[str, ...]:
+    """What a functor takes besides its operands, as C++."""
+    row = kind.row.coefficients
+    return ("A(3)",) if "alpha" in row else (repr(RTOL), repr(ATOL), "true") if "rtol" in row else ()
+
+
+def wrong_binary(element: ElementKind, kind: BinaryKind, a: np.ndarray, b: np.ndarray, got: np.ndarray) -> str | None:
+    """What a kernel's f(a, b) gets wrong, or None."""
+    given = {"alpha": 3, "rtol": RTOL, "atol": ATOL, "equal_nan": True, "element": element}
+    x, y = (wide(v, element) if element.is_float else v for v in (a, b))
+    more = [given[name] if name != "alpha" else x.dtype.type(3) for name in kind.row.coefficients]
+    wanted = np.asarray(kind.row.formula(x, y, *more))
+    if kind.row.predicate:
+        wrong = np.flatnonzero(got.astype(bool) != wanted)
+        return f"{wrong.size} wrong, {a[wrong[0]]} and {b[wrong[0]]}: {got[wrong[0]]}" if wrong.size else None
+    scale = kind.row.formula(np.abs(x), np.abs(y), *more) if element.is_float else None
+    return check(kind.row.error(element), got, wanted, element=element, scale=scale)

@@ -6,8 +6,7 @@ from everywhere import forward, inputs, own, report, scale_of, wide, wrong_gradi
 import truth
 
 from baracuda_py.core.element import FLOATS
-from baracuda_py.ops.elementwise import binary, unary, unary_backward
-from baracuda_py.ops.elementwise.binary import BinaryKind
+from baracuda_py.ops.elementwise import unary, unary_backward
 from baracuda_py.ops.elementwise.unary_gradients import gated_gradient
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
 from baracuda_py.ops.gated.gated_activation import GatedActivationKind, _bound, gated_activation
@@ -59,25 +58,3 @@ def test_gated(element):
             wanted = gated_gradient(act, d, u, g)
             found[f"{kind.value} dgate"] = truth.within_terms(element, dgate, wanted, scale_of(act, d * u, g) + lost)
     report(found)
-
-
-def test_binary(element):
-    x, found = inputs(element), {}
-    order = np.random.default_rng(0).permutation(x.size)
-    a, b = np.concatenate([x, x]), np.concatenate([x[order], np.roll(x, 1)])
-    with np.errstate(all="ignore"):
-        for kind in BinaryKind:
-            wanted = binary._FORMULAS[kind](wide(a, element), wide(b, element))
-            got = call(getattr(binary, kind.value), a, b)
-            found[kind.value] = check(binary._bound(element, kind), got, wanted, element=element)
-    report(found)
-
-
-def test_order_of_zeros_and_nan(element):
-    values = np.array([0.0, -0.0, 1.0, np.nan, -np.inf]).astype(element.dtype)
-    a, b = np.repeat(values, values.size), np.tile(values, values.size)
-    for name in ("maximum", "minimum", "fmax", "fmin"):
-        got, wanted = call(getattr(binary, name), a, b).astype(float), getattr(binary, name)(a, b).astype(float)
-        np.testing.assert_array_equal(got, wanted)
-        numbers = ~np.isnan(wanted)
-        np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(wanted[numbers]))

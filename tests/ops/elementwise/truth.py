@@ -265,7 +265,20 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "fmod": lambda a, b: mp.sign(a) * (abs(a) - abs(b) * _quotient(abs(a), abs(b))),
     "atan2": lambda a, b: mp.atan2(a, b), "hypot": lambda a, b: mp.sqrt(a * a + b * b),
     "copysign": lambda a, b: abs(a) if b > 0 else -abs(a),
+    "trunc_divide": lambda a, b: mp.sign(a / b) * _quotient(abs(a), abs(b)),
+    "squared_difference": lambda a, b: (a - b) ** 2, "absolute_difference": lambda a, b: abs(a - b),
+    "ldexp": lambda a, b: a * mp.mpf(2) ** max(min(b, _END), -_END),
+    "logaddexp": lambda a, b: max(a, b) + mp.log1p(mp.exp(max(-abs(a - b), -_END))),
+    "logaddexp2": lambda a, b: max(a, b) + mp.log1p(mp.mpf(2) ** max(-abs(a - b), -_END)) / mp.log(2),
+    "xlogy": lambda a, b: a * mp.log(b) if b > 0 else mp.nan,
+    "xlog1py": lambda a, b: a * mp.log1p(b) if b > -1 else mp.mpf("-inf") * mp.sign(a) if b == -1 else mp.nan,
+    "heaviside": lambda a, b: mp.mpf(a > 0), "prelu": lambda a, b: a if a > 0 else a * b,
 }  # fmt: skip
+LONG = (
+    "floor_divide", "trunc_divide", "remainder", "fmod", "add", "sub", "squared_difference", "absolute_difference",
+    "logaddexp", "logaddexp2",
+)  # fmt: skip
+"""Binary functions that need sums and quotients in full."""
 
 
 def _power(a: Any, b: Any) -> Any:
@@ -278,6 +291,6 @@ def _power(a: Any, b: Any) -> Any:
 
 def binary(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """f(a, b) in 64 bits, for a and b that are not 0."""
-    digits = 1400 if name in ("floor_divide", "remainder", "fmod", "add", "sub") else 60  # quotients in full
+    digits = 1400 if name in LONG else 60
     with mp.workdps(digits):
         return np.array([wide(mp.mpf(BINARY[name](exact(x), exact(y)))) for x, y in zip(a, b, strict=True)])
