@@ -2,17 +2,9 @@
 //
 // One of the operands may be a number of the parameters: its pointer is null.
 #include <baracuda/map.cuh>
-#include "elementwise/binary_functors.cuh"
+#include "elementwise/binary_number.cuh"
 
 namespace baracuda {
-
-// The number in the place of an operand, as the arithmetic has it.
-template <class F, class T, class P> BARACUDA_D compute_t<T> given_number(const P& p) {
-  using A = compute_t<T>;
-  if constexpr (is_integer<T>) return cast<A>(cast<T>(p.whole()));
-  else if constexpr (F::in_element) return cast<A>(cast<T>(p.number()));
-  else return static_cast<A>(p.number());
-}
 
 // out[k] = f(a[k], b[k]), an absent operand being `number`.
 template <class A, class F, class T, class Out, int N>
