@@ -155,7 +155,7 @@ def _sum(p: Problem) -> Geometry | str:
         still = View(p.dy.ptr, p.desc.shape, (0,) * len(p.desc.shape), p.dy.element)  # read where nothing is
         read = _read(p, [name])
         places = {n: n if view is not None else "dy" for n, view in read.items()}
-        values = {**places, "y": f"d{name}", "which": _NAMES.index(name), "numbers": _numbers(p)}
+        values: dict[str, Any] = {**places, "y": f"d{name}", "which": _NAMES.index(name), "numbers": _numbers(p)}
         views = [still if view is None else view for view in read.values()]
         found = sum_to(p, (p.dy, *views), p.views[f"d{name}"], values, used)
         if isinstance(found, str):

@@ -36,7 +36,7 @@ def _call(kind: TernaryKind, a: Array, b: Any, c: Any, names: str, **rest: Any) 
         if not _is_number(x):
             arrays[field] = x
             continue
-        rest[f"{field}_number"], rest[f"{field}_integer"] = _parameters(named[field], x, holds, kind is K.CLAMP)
+        rest[f"{field}_number"], rest[f"{field}_whole"] = _parameters(named[field], x, holds, kind is K.CLAMP)
     if not arrays and element is None:
         rest["element"] = holds()
     return _FUNCTIONS[kind](a, **arrays, **rest)
