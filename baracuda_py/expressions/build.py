@@ -125,12 +125,7 @@ _add, _sub, _mul, _div = map(_of, ("add", "sub", "mul", "div"))
 _tanh, _silu = map(_of, ("tanh", "silu"))
 
 MACROS: Mapping[str, tuple[tuple[str, ...], Mapping[str, float], Callable[..., Node]]] = {
-    "lerp": (("a", "b", "weight"), {}, lambda a, b, weight: _add(a, _mul(weight, _sub(b, a)))),
-    "addcmul": (("x", "a", "b", "value"), {"value": 1.0}, lambda x, a, b, value: _add(x, _mul(value, _mul(a, b)))),
-    "addcdiv": (("x", "a", "b", "value"), {"value": 1.0}, lambda x, a, b, value: _add(x, _mul(value, _div(a, b)))),
     "rsub": (("a", "b"), {}, lambda a, b: _sub(b, a)),
-    "deg2rad": (("x",), {}, lambda x: _mul(x, constant(math.pi / 180))),
-    "rad2deg": (("x",), {}, lambda x: _mul(x, constant(180 / math.pi))),
     "swiglu": (("gate", "x"), {}, lambda gate, x: _mul(_silu(gate), x)),
     "softcap": (("x", "cap"), {}, lambda x, cap: _mul(cap, _tanh(_div(x, cap)))),
 }

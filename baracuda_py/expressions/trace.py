@@ -72,8 +72,8 @@ class Symbol:
     def __baracuda_function__(self, name: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> Symbol:
         """What a function of this package makes of symbols: `core.keywords.traced` asks for it."""
         held = {word: value for word, value in given.items() if value is not None and value is not False}
-        if "to_element" in held:
-            return symbol(args[0]).astype(held["to_element"])
+        if name == "cast":
+            return symbol(args[0]).astype(held["to_element"] if "to_element" in held else args[1])
         return apply(name, args, {word: value for word, value in held.items() if word != "with_number"})
 
 

@@ -57,7 +57,7 @@ def tree(text: str) -> Node:
         ("a < b <= c", "a < b and b <= c"),
         ("clamp(x, 0, 1)", "clamp(x, min=0, max=1)"), ("clip(x, max=1)", "clamp_max(x, 1)"),
         ("clamp(x, None, 1)", "clamp_max(x, 1)"), ("a if c else b", "where(c, a, b)"), ("max(a, b)", "maximum(a, b)"),
-        ("arctan2(a, b)", "atan2(a, b)"), ("lerp(a, b, t)", "a + t * (b - a)"),
+        ("arctan2(a, b)", "atan2(a, b)"), ("rsub(a, b)", "b - a"),
     ],
 )  # fmt: skip
 def test_one_meaning_has_several_spellings(text: str, same: str) -> None:
