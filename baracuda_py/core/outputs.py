@@ -63,7 +63,8 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Ca
     shape = dense_view("output", tuple(shape), kind).shape
     if package == "torch":
         torch = sys.modules["torch"]
-        dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))
+        known = kind.bits >= 8 and hasattr(torch, str(kind))  # its 4-bit dtypes are not packed
+        dtype = getattr(torch, str(kind) if known else str(kind.carrier))
         place, empty = like.device, torch.empty  # not `like` itself: the entry outlives the array
         return lambda: empty(shape, dtype=dtype, device=place)
     if package == "jax" and device < 0:

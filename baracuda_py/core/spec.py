@@ -118,6 +118,8 @@ class Vjp:
     grads: forward input → backward output. The cotangent of forward output `y` is the backward input `dy`.
     """
 
+    plan: Any  # the backward plan's name; of plans made at run time the class
+
     def __init__(self, plan: str, *, saves: Mapping[str, str] | None = None, grads: Mapping[str, str]) -> None:
         self.plan = plan
         self.saves = dict(saves or {})
