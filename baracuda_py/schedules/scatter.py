@@ -85,9 +85,8 @@ class Lines:
         if count >= 2**31 - SORT_THREADS or extent >= 2**31 - RANGE:
             return "2^31 tokens or positions and more are not supported"
         own = [
-            a for a, n in enumerate(shape)
-            if a != axis and n > 1 and (tokens.index_strides[a] or tokens.bounds[a] != n)
-        ]  # fmt: skip
+            a for a, n in enumerate(shape) if a != axis and n > 1 and (tokens.index_strides[a] or tokens.bounds[a] != n)
+        ]
         line_shape = [shape[a] for a in own]
         steps = dict(zip(own, dense_strides(line_shape), strict=True))
         token_shape, token_strides = merge_axes(tuple(tokens.shape), [tuple(s) for s in tokens.strides])
