@@ -38,10 +38,11 @@ class Everywhere:
     """Values for tests over the whole range of the element.
 
     Floats of all exponents, 0, subnormals and the largest among them, and neighbours of `points(desc)`, of either sign;
-    integers over the whole range, so that results wrap.
+    integers over the whole range, so that results wrap; complex numbers with both parts so, on the axes, too. Where
+    `points(desc)` is None values are ordinary ones.
     """
 
-    points: Callable[[Any], Sequence[float]] = lambda desc: (1.0,)
+    points: Callable[[Any], Sequence[float] | None] = lambda desc: (1.0,)
 
 
 @dataclass(frozen=True)

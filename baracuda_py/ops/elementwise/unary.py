@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .complex_unary import of_complex
 from .unary_formulas import FORWARD
 from .unary_kinds import (
     ALPHA, INTEGERS, UnaryKind, rounded_alpha, unary_bound, unary_elements, unary_points,
@@ -107,7 +108,7 @@ class UnaryPlan(Plan):
 def _function(kind: UnaryKind) -> Any:
     doc = f"y = {kind.value}(x) element by element; see `UnaryPlan`."
     fixed: dict[str, Any] = {} if kind in ALPHA else {"alpha": None}
-    return functional(UnaryPlan, kind.value, doc, kind=kind, **fixed)
+    return functional(UnaryPlan, kind.value, doc, overloads=of_complex(kind.value), kind=kind, **fixed)
 
 
 neg = _function(UnaryKind.NEG)

@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .complex_unary_backward import of_complex_backward
 from .unary_gradients import GRADIENT, slope_bound
 from .unary_kinds import ALPHA, UnaryKind, rounded_alpha, unary_points
 from ...core.benchmark import Benchmark
@@ -102,7 +103,7 @@ def _function(kind: UnaryKind) -> Any:
     name = f"{kind.value}_backward"
     doc = f"dx = dy {kind.value}'(x) element by element; see `UnaryBackwardPlan`."
     fixed: dict[str, Any] = {} if kind in ALPHA else {"alpha": None}
-    return functional(UnaryBackwardPlan, name, doc, kind=kind, **fixed)
+    return functional(UnaryBackwardPlan, name, doc, overloads=of_complex_backward(kind.value), kind=kind, **fixed)
 
 
 neg_backward = _function(UnaryKind.NEG)
