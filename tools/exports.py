@@ -39,17 +39,17 @@ HOST = {  # functions of the host that belong to an op
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
     "ops.gated.gated_activation": ["halves"],
+    "expressions.elementwise": ["Expression", "elementwise"],
+    "expressions.errors": ["ExpressionError"],
 }
 
 
 def is_export(module: ModuleType, name: str, value: Any) -> bool:
-    """Pages export their plans, descriptors, args, kinds and functional entries; an alias is not an export."""
+    """Pages export their plans, descriptors, args, kinds and functional entries, these under every name they have."""
     if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
         return False
-    if getattr(value, "__name__", None) != name:
-        return False
     if inspect.isclass(value):
-        return issubclass(value, (Plan, Descriptor, Args, enum.Enum))
+        return value.__name__ == name and issubclass(value, (Plan, Descriptor, Args, enum.Enum))
     return callable(value) and hasattr(value, "plan")
 
 

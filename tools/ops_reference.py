@@ -25,24 +25,24 @@ def reference() -> str:
     functions = _functions()
     families: dict[str, list[str]] = {}
     for plan in registry.plans().values():
-        entry = _entry(plan, functions.get(plan, []), forward_of(plan))
+        entry = _entry(plan, functions.get(plan, {}), forward_of(plan))
         families.setdefault(plan.op.partition(".")[0], []).append(entry)
     index = [f"[{family}](#{family}) ({len(entries)})" for family, entries in families.items()]
     sections = [f"## {family}\n\n" + "\n\n".join(entries) for family, entries in families.items()]
     return "\n\n".join([f"{len(registry.plans())} plans: {', '.join(index)}.", *sections])
 
 
-def _functions() -> dict[type[Plan], list[Function]]:
-    """The functional entries of every plan."""
-    found: dict[type[Plan], list[Function]] = {}
+def _functions() -> dict[type[Plan], dict[str, Function]]:
+    """The functional entries of every plan, under each of their names."""
+    found: dict[type[Plan], dict[str, Function]] = {}
     for name in EXPORTS:
         value = getattr(baracuda_py, name)
         if not inspect.isclass(value) and hasattr(value, "plan"):
-            found.setdefault(value.plan, []).append(value)
+            found.setdefault(value.plan, {})[name] = value
     return found
 
 
-def _entry(plan: type[Plan], functions: list[Function], forward: type[Plan] | None) -> str:
+def _entry(plan: type[Plan], functions: dict[str, Function], forward: type[Plan] | None) -> str:
     (facts,) = [fact for fact in operations([plan.__name__]) if fact["plan"] == plan.__name__]
     lines = [f"### {plan.op}", "", f"`{plan.__name__}` · `{plan.descriptor.__name__}` · `{plan.args.__name__}`", ""]
     lines += [_markdown(inspect.cleandoc(plan.__doc__ or "")), ""]
@@ -82,11 +82,11 @@ def _markdown(text: str) -> str:
     return "`".join(re.sub(r"([*<_\[])", r"\\\1", part) if i % 2 == 0 else part for i, part in enumerate(parts))
 
 
-def _signatures(functions: list[Function]) -> list[str]:
+def _signatures(functions: dict[str, Function]) -> list[str]:
     """The functions' signatures in one block; functions of equal ones, a table op's kinds, share it."""
     groups: dict[str, list[str]] = {}
-    for function in functions:
-        groups.setdefault(_signature(function), []).append(function.__name__)
+    for name, function in functions.items():
+        groups.setdefault(_signature(function), []).append(name)
     blocks = []
     for signature, names in groups.items():
         name = names[0] if len(names) == 1 else "f"

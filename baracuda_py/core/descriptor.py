@@ -157,9 +157,11 @@ def shapes(default: Any = MISSING) -> Any:
 
 
 def number(
-    default: Any = MISSING, minimum: float = -math.inf, maximum: float = math.inf, above: float = -math.inf
-) -> Any:
-    """A finite float in [minimum, maximum] and > `above`."""
+    default: Any = MISSING, minimum: float = -math.inf, maximum: float = math.inf, above: float = -math.inf,
+    infinite: bool = False,
+) -> Any:  # fmt: skip
+    """A finite float in [minimum, maximum] and > `above`; with `infinite`, an infinity too."""
+    kind = "number" if infinite else "finite number"
 
     def check(name: str, value: Any) -> float:
         try:
@@ -167,9 +169,9 @@ def number(
                 raise TypeError
             result = float(value)
         except (TypeError, ValueError, OverflowError):
-            raise InvalidProblemError(f"{name} must be a finite number, got {shown(value)}") from None
-        if not math.isfinite(result):
-            raise InvalidProblemError(f"{name} must be finite, got {shown(value)}")
+            raise InvalidProblemError(f"{name} must be a {kind}, got {shown(value)}") from None
+        if math.isnan(result) or (math.isinf(result) and not infinite):
+            raise InvalidProblemError(f"{name} must be a {kind}, got {shown(value)}")
         if not minimum <= result <= maximum or not result > above:
             low = f"> {above}" if above > -math.inf else f">= {minimum}"
             raise InvalidProblemError(f"{name} must be {low} and <= {maximum}, got {shown(value)}")

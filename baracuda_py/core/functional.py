@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -141,11 +141,11 @@ def functional(
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
-    served = [s for s in arrays_of(plan.args) if s.kinds is None or fixed.get("kind", s.kinds[0]) in s.kinds]
+    served = [s for s in arrays_of(plan.args) if _may_serve(s, fixed)]
     inputs = [s for s in served if s.reads]
     optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
-    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed)]
+    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed) or s.instead in fixed]
     head = [s.name for s in required] + [f"{s.name}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
@@ -157,9 +157,11 @@ def functional(
     keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
     keywords += [f"layout={layouts.names[0]!r}"] if layouts else []
     keywords += ["element=UNSET", "out=None", "stream=None", "preference=None", "**unknown"]
-    keys = ", ".join(_key(s) for s in inputs) + "".join(
-        f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional))
-    )
+    flags = [f"return_{s.name}" for s in optional]
+    typed = [*_types_of([f for f in fields if f.name not in solved]), *(f"type({flag})" for flag in flags)]
+    if found := [f.name for f in fields if f.name in solved]:  # which hardly a call gives
+        typed.append(f"UNSET is {' is '.join(found)} or TYPES(({', '.join(found)},))")
+    keys = ", ".join((*(_key(s) for s in inputs), *defaults, *flags, *typed))
     lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
     keys += f", ORDINAL({lead})" if inputs else ""
     raw, check = config.raw("BARACUDA_CHECK")
@@ -183,24 +185,27 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    every = (*defaults, *scalars, *(f"return_{s.name}" for s in optional), "element", "out", "stream", "preference")
+    every = (*defaults, *scalars, *flags, "element", "out", "stream", "preference")
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
-        f"return LAYOUTS.call({name}, layout, {gather}, {facts})"
+        f"return LAYOUTS.call(SELF, layout, {gather}, {facts})"
         if layouts
         else ""
     )
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
-        f"    if unknown: raise UNEXPECTED({name}, unknown)",
+        "    if unknown: raise UNEXPECTED(SELF, unknown)",
         *([turned] if layouts else []),
         "    try:",
         f"        key = ({keys}, element, preference, RAW(CHECK))",
         "        entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
         "    except Exception: key = entry = None",
-        f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        "    if entry is None:",
+        f"        traced = TRACED({name!r}, {gather}, {attributes})",
+        "        if traced is not None: return traced",
+        f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
         f"    entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
@@ -219,14 +224,14 @@ def functional(
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check,
+        "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
-        "HANDED": _handed, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
+        "HANDED": _handed, "TYPES": _types, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
-    function = names[name]
+    function = names["SELF"] = names[name]  # a keyword may have the function's own name
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
@@ -246,6 +251,22 @@ def _serving(plan: type[Plan], fixed: Mapping[str, Any], overloads: Sequence[Ove
     return plan, fixed
 
 
+def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
+    for value in operands.values():
+        make = getattr(type(value), "__baracuda_function__", None)
+        if make is not None:
+            return make(value, name, operands, {n: given for n, given in attributes.items() if given is not UNSET})
+    return None
+
+
+def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
+    """Whether a function with these attributes fixed has the operand."""
+    if spec.instead and fixed.get(spec.instead):
+        return False
+    return spec.kinds is None or fixed.get("kind", spec.kinds[0]) in spec.kinds
+
+
 def _making(outs: Sequence[str]) -> list[str]:
     """Lines that make the outputs, or take them as given."""
     made = "; ".join(f"{n} = make_{n}()" for n in outs)
@@ -263,6 +284,19 @@ def _key(spec: Operand) -> str:
     each = f"tuple([(a.shape, a.dtype) for a in {n}]), type({n}[0])"
     one = each if spec.many else f"{n}.shape, {n}.dtype, type({n})"
     return f"(None if {n} is None else ({one}))" if spec.optional else one
+
+
+def _types_of(fields: Sequence[dataclasses.Field[Any]]) -> Iterator[str]:
+    """What tells attributes from others that are equal, as 1, 1.0 and True are, within tuples too."""
+    for f in fields:
+        if f.type != "str":
+            one = f"type({f.name})"
+            plain = f.type in ("int", "float", "bool")
+            yield one if plain else f"{one} if {one} is not tuple else TYPES({f.name})"
+
+
+def _types(value: Any) -> Any:
+    return tuple([_types(item) for item in value]) if type(value) is tuple else type(value)
 
 
 def _entry(

@@ -29,7 +29,8 @@ class Spec:
     differentiated: autograd of the forward's.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
-    descriptor and args, its kernels, no other kind.
+    descriptor and args, its kernels, no other kind. made: whether the class was made at run time, and so is in no
+    registry.
     """
 
     op: ClassVar[str] = ""
@@ -38,6 +39,7 @@ class Spec:
     args: ClassVar[type[Args]]
     kinds: ClassVar[Any] = None
     pinned: ClassVar[bool] = False
+    made: ClassVar[bool] = False
     raw: ClassVar[bool] = False
     reference: ClassVar[Callable[..., Mapping[str, Any]]]
     variants: ClassVar[tuple[Variant, ...]] = ()

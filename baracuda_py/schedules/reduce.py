@@ -1,5 +1,8 @@
 """Reduce: y[kept] = the merged elements of x along any axes. `baracuda/reduce_axes.cuh` is the device side.
 
+What is merged is x, or a map of several operands that is made while they are read (`baracuda/reduce_source.cuh`): then
+operands broadcast by strides of 0, and there are one or two results.
+
 The tree of a row follows from the number of reduced elements and their size alone; what is chosen here is who computes
 which part of it:
 
@@ -12,14 +15,16 @@ States in the workspace are merged by further launches, 256 to one, until a row 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View, pad
 from ..core.variant import Geometry, Kernel, Problem, Step, Where, aligned
-from .geometry import Merged, grid
+from .geometry import Axes, Merged, grid
 from .map import divider
 from .rows import Rows, row_params
 
@@ -32,32 +37,48 @@ _COLUMN_BYTES = 32  # a run of kept elements worth reading across: a sector
 _COLUMNS = 4  # neighbouring columns a thread has at most: each has a state in registers
 
 
-def reduce_params(name: str) -> Params:
-    """The parameter struct of the reduce kernels."""
+def reduce_params(
+    name: str, operands: Sequence[str] | None = None, results: Sequence[str] = ("y",), **more: str
+) -> Params:
+    """The parameter struct of the reduce kernels.
+
+    operands: those of a map (None: x, as it is), by the names that the page has for them. results: y, or y and z.
+    more: the op's own fields.
+    """
+    names = ("x",) if operands is None else operands
+    splat = {} if operands is None else {"splat": "u32"}
     return Params(
-        name, x="ptr", y="ptr", partials="workspace", sources="workspace", count="i64", segments="i64",
-        correction="i64", tiles="i64", lanes="i32", team="i32", merging="i32", outer_dividers="u32[8][3]",
-        inner_dividers="u32[8][3]", **row_params(2),
+        name, **dict.fromkeys((*names, *results), "ptr"), partials="workspace", sources="workspace", count="i64",
+        segments="i64", correction="i64", tiles="i64", lanes="i32", team="i32", merging="i32",
+        outer_dividers="u32[8][3]", inner_dividers="u32[8][3]", **splat, **more,
+        **row_params(len(names) + len(results)),
     )  # fmt: skip
 
 
-def reduce_kernels(kind: str, params: Params, spills: bool | Where = False) -> tuple[Kernel, ...]:
-    """The kernels of a reduction; `kind` is the C++ type of the functor, `spills` of the kernel of any strides."""
+def reduce_kernels(
+    kind: str, params: Params, spills: bool | Where = False, *, source: str = "Elements<{T}>",
+    width: Callable[[ElementKind], int] = lambda element: 16 // element.itemsize, prefix: str = "",
+) -> tuple[Kernel, ...]:  # fmt: skip
+    """The kernels of a reduction.
+
+    kind: the C++ type of the functor. spills: of the kernel of any strides. source: the C++ type of what is read.
+    width: elements of a chunk, 16 bytes of the widest operand. prefix: stands before the kernels' names.
+    """
 
     def columns(element: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": _column_widths(element)}
+        return {"VEC": _column_widths(width(element))}
 
-    rows = f"reduce_rows<{kind}, {{T}}, {{WIDE}}>"
+    rows = f"reduce_rows<{kind}, {source}, {{WIDE}}>"
     return (
-        Kernel("rows", rows, params, {"WIDE": (True,)}, threads=THREADS),
-        Kernel("rows_any", rows, params, {"WIDE": (False,)}, threads=THREADS, spills=spills),
-        Kernel("columns", f"reduce_columns<{kind}, {{T}}, {{VEC}}>", params, columns, threads=THREADS),
-        Kernel("partials", f"reduce_partials<{kind}>", params, threads=THREADS),
+        Kernel(f"{prefix}rows", rows, params, {"WIDE": (True,)}, threads=THREADS),
+        Kernel(f"{prefix}rows_any", rows, params, {"WIDE": (False,)}, threads=THREADS, spills=spills),
+        Kernel(f"{prefix}columns", f"reduce_columns<{kind}, {source}, {{VEC}}>", params, columns, threads=THREADS),
+        Kernel(f"{prefix}partials", f"reduce_partials<{kind}, {source}>", params, threads=THREADS),
     )
 
 
-def _column_widths(element: ElementKind) -> tuple[int, ...]:
-    return (min(16 // element.itemsize, _COLUMNS), 1)
+def _column_widths(width: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((min(width, _COLUMNS), 1)))
 
 
 def lanes_of(chunks: int) -> int:
@@ -66,75 +87,114 @@ def lanes_of(chunks: int) -> int:
     return min(1 << (wanted - 1).bit_length(), 32)
 
 
-def without_axes(view: View, axes: tuple[int, ...]) -> View:
+def without_axes(view: View, axes: Sequence[int]) -> View:
     """The view without some axes."""
     kept = [a for a in range(len(view.shape)) if a not in axes]
     return View(view.ptr, tuple(view.shape[a] for a in kept), tuple(view.strides[a] for a in kept), view.element)
 
 
-def reduce_geometry(
-    p: Problem, x: View, y: View, axes: tuple[int, ...], *, ordered: bool, correction: int = 0
-) -> Geometry | str:
-    """The launches that reduce x along `axes` (ascending) into y, which has the other axes.
+@dataclass(frozen=True)
+class Launches:
+    """The steps of a reduction, the workspace they use up to some byte, and whether reads are coalesced."""
 
-    ordered: the result depends on the order of the reduced elements, which is then the logical one; else memory's.
+    steps: tuple[Step, ...]
+    used: int
+    coalesced: bool
+
+
+def reduce_geometry(
+    p: Problem, operands: Sequence[View], results: Sequence[View], axes: tuple[int, ...], *, ordered: bool = True,
+    mapped: bool = False, values: Mapping[str, Any] | None = None,
+) -> Geometry | str:  # fmt: skip
+    """The launches that reduce the operands, of one common shape, along `axes` (ascending) into the results.
+
+    The results have the other axes. ordered: they depend on the order of the reduced elements, which is then the
+    logical one; else memory's. mapped: the operands are those of a map. values: the op's own constants.
     """
-    kept = [a for a in range(len(x.shape)) if a not in axes]
-    rows = Rows.of((x,), (kept, axes), outer=(y,), free=(0,) if ordered else (0, 1))
+    found = reduce_launches(p.device, operands, results, axes, ordered=ordered, mapped=mapped, values=values)
+    if isinstance(found, str):
+        return found
+    dense = all(view.dense for view in (*operands, *results))
+    layout = "contiguous" if dense else "inner_contiguous" if found.coalesced else "strided"
+    return Geometry(found.steps, found.used, layout)
+
+
+def reduce_launches(
+    device: Device, operands: Sequence[View], results: Sequence[View], axes: tuple[int, ...], *, ordered: bool = True,
+    mapped: bool = False, values: Mapping[str, Any] | None = None, prefix: str = "", base: int = 0,
+) -> Launches | str:  # fmt: skip
+    """As `reduce_geometry`, of kernels with a prefix and from byte `base` of the workspace on: a part of an op."""
+    kept = [a for a in range(len(operands[0].shape)) if a not in axes]
+    rows = Rows.of(operands, (kept, axes), outer=results, free=(0,) if ordered else (0, 1))
     if isinstance(rows, str):
         return rows
-    width = 16 // x.element.itemsize
+    width = 16 // max(view.element.itemsize for view in operands)
     chunks = -(-rows.cols // width)
     segments = max(1, -(-chunks // SEGMENT))
     inner = rows.inner_axes
     fast = rows.rows * segments < _NARROW and (inner.rank <= 1 or rows.cols < _NARROW)
-    vec = _across(rows) if fast else 0
-    coalesced = bool(vec) or inner.strides[0][-1:] in ((), (1,))
+    vec = _across(rows, operands, width) if fast else 0
+    run = rows.inner if mapped else inner.strides[0][-1:] in ((), (1,))
+    lanes = lanes_of(chunks)
     constants: dict[str, Any] = {
-        **rows.params(), "partials": 0, "sources": 0, "count": rows.cols, "correction": correction,
-        "segments": segments, "lanes": lanes_of(chunks), "team": 0, "merging": lanes_of(segments), "tiles": 1,
+        **rows.params(), "partials": base, "sources": 0, "count": rows.cols, "correction": 0, "segments": segments,
+        "lanes": lanes, "team": 0, "merging": lanes_of(segments), "tiles": 1,
         "outer_dividers": [divider(n) for n in pad(rows.outer.shape)],
-        "inner_dividers": [divider(n) for n in pad(rows.inner_axes.shape)],
+        "inner_dividers": [divider(n) for n in pad(inner.shape)], **(values or {}),
     }  # fmt: skip
-    lanes = constants["lanes"]
+    if mapped:
+        constants["splat"] = _splat(rows.outer if vec else inner, len(operands))
     whole = segments == 1
     if vec:
         constants["tiles"] = -(-rows.outer.shape[-1] // (THREADS // lanes * vec))
         blocks = rows.rows // rows.outer.shape[-1] * constants["tiles"] * segments
-        first = Step("columns", grid(blocks), constants, {"VEC": vec}, THREADS)
+        first = Step(f"{prefix}columns", grid(blocks), constants, {"VEC": vec}, THREADS)
     else:
-        few = segments > WARPS and rows.rows < 2 * p.device.sms
+        few = segments > WARPS and rows.rows < 2 * device.sms
         if not whole and segments <= SEGMENT and not few:
             constants["team"] = min(WARPS, 1 << (segments - 1).bit_length())
             whole, blocks = True, -(-rows.rows * constants["team"] // WARPS)
         else:
             blocks = -(-rows.rows * segments // (WARPS * (32 // lanes)))
         ends = inner.rank <= 1 or inner.shape[-1] % width == 0  # no chunk passes the end of the last axis
-        wide = fast and coalesced and ends and rows.access(width)
-        first = Step("rows" if wide else "rows_any", grid(blocks), constants, {"WIDE": wide}, THREADS)
-    steps, used = [first], 0
-    if not whole:
-        steps, used = _merge_states(first, rows.rows, segments)
-    dense = p.x.dense and p.y.dense
-    return Geometry(tuple(steps), used, "contiguous" if dense else "inner_contiguous" if coalesced else "strided")
+        wide = fast and run and ends and rows.access(width)
+        name = f"{prefix}{'rows' if wide else 'rows_any'}"
+        first = Step(name, grid(blocks), constants, {"WIDE": wide}, THREADS)
+    if whole:
+        return Launches((first,), base, bool(vec) or run)
+    steps, used = _merge_states(first, f"{prefix}partials", rows.rows, segments, base)
+    return Launches(tuple(steps), used, bool(vec) or run)
 
 
-def _across(rows: Rows) -> int:
-    """How many neighbouring columns a thread reads at once; 0 where no kept axis is innermost."""
-    x = rows.views[0]
-    assert x is not None
-    kept = rows.outer
-    if not kept.rank or kept.strides[0][-1] != 1 or kept.shape[-1] * x.element.itemsize < _COLUMN_BYTES:
+def _splat(axes: Axes, operands: int) -> int:
+    """A bit for each operand that stays where it is along the last of these axes."""
+    return sum(1 << i for i in range(operands) if axes.strides[i][-1:] == (0,))
+
+
+def _across(rows: Rows, operands: Sequence[View], width: int) -> int:
+    """How many neighbouring columns a thread reads at once; 0 where rows are read along the reduced axes.
+
+    Columns are taken where more bytes an element lie side by side along the last kept axis than along the last reduced.
+    """
+    kept, inner = rows.outer, rows.inner_axes
+
+    def beside(axes: Axes) -> int:
+        steps = zip(operands, axes.strides, strict=False)  # results have strides along the kept axes, too
+        return sum(view.element.itemsize for view, strides in steps if strides[-1:] == (1,))
+
+    here = beside(kept)
+    if not here or kept.shape[-1] * 16 // width < _COLUMN_BYTES or here < beside(inner):
         return 0
-    across = Merged((rows.inner_axes, kept), (x,), 1)
+    moved = all(strides[-1] in (0, 1) for strides in kept.strides[: len(operands)])
+    across = Merged((inner, kept), tuple(operands), len(operands))
     return next(
-        v for v in _column_widths(x.element) if v == 1 or (kept.shape[-1] % v == 0 and across.access(v))
+        v for v in _column_widths(width) if v == 1 or (moved and kept.shape[-1] % v == 0 and across.access(v))
     )  # fmt: skip
 
 
-def _merge_states(first: Step, rows: int, states: int) -> tuple[list[Step], int]:
-    """`first`, which leaves `states` states a row in the workspace, and the launches that merge them; bytes used."""
-    steps, place, used = [first], 0, aligned(rows * states * STATE)
+def _merge_states(first: Step, name: str, rows: int, states: int, base: int) -> tuple[list[Step], int]:
+    """`first`, which leaves `states` states a row at byte `base`, and the launches that merge them; the bytes' end."""
+    steps, place, used = [first], base, base + aligned(rows * states * STATE)
     while states > 1:
         segments = -(-states // SEGMENT)
         lanes = lanes_of(states)
@@ -146,7 +206,7 @@ def _merge_states(first: Step, rows: int, states: int) -> tuple[list[Step], int]
             "sources": place,
             "partials": used,
         }
-        steps.append(Step("partials", grid(-(-rows * segments // (WARPS * (32 // lanes)))), constants, {}, THREADS))
+        steps.append(Step(name, grid(-(-rows * segments // (WARPS * (32 // lanes)))), constants, {}, THREADS))
         place, states = used, segments
         if states > 1:
             used += aligned(rows * states * STATE)

@@ -52,6 +52,10 @@ class Draw:
         """
         return int(self.choice(rare if rare and self.rare and self.integer(0, 2) == 0 else values))
 
+    def rarely(self) -> bool:
+        """True at times where `rare` sizes are drawn: for sizes that reach a kernel only together."""
+        return self.rare and self.integer(0, 7) == 0
+
     def shape(self, min_rank: int, max_rank: int, min_extent: int = 1, max_extent: int = 8) -> tuple[int, ...]:
         """A shape with a rank in [min_rank, max_rank] and extents in [min_extent, max_extent]."""
         rank = self.integer(min_rank, max_rank)
@@ -193,7 +197,8 @@ def fill(
     }
     outputs = [s.name for s in arrays_of(plan.args) if s.writes]
     if outputs and not wanted and all(arrays.get(name) is None for name in outputs):
-        wanted = {next(s.name for s in arrays_of(plan.args) if s.role == "out" and not s.needs)}
+        outs = [s for s in arrays_of(plan.args) if s.role == "out"]
+        wanted = {next(s.name for s in outs if not s.needs or arrays.get(s.needs) is not None)}
     return Case(plan, desc, arrays, frozenset(wanted), kind)
 
 
@@ -217,8 +222,9 @@ def _contents(
     if points is not None and not (smooth and element.is_inexact):
         found = everywhere(element, shape, rng, points)
         return _with_specials(found, element, rng) if special and element.is_inexact and found.size else found
-    if callable(spec.values):
-        return stored(np.asarray(spec.values(rng, desc, shape)).reshape(shape), element)
+    values_of = spec.values.smooth if isinstance(spec.values, Everywhere) else spec.values
+    if callable(values_of):
+        return stored(np.asarray(values_of(rng, desc, shape)).reshape(shape), element)
     if spec.values is not None and not isinstance(spec.values, Everywhere):
         low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values)
         if element.is_float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.args import arrays_of
+from ..core.args import arrays_of, scalars_of
 from ..core.element import ElementKind, joined
 from ..core.error_bound import ErrorBound, Exact, Forward, Relative
 from ..core.errors import UnsupportedError
@@ -110,7 +110,7 @@ class Truth:
         unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
         if not unsure.any():
             return truth
-        return np.where(unsure & (np.abs(item(self._finite)) < self._limits.tiny / 2), np.nan, truth)
+        return np.where(unsure & (np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2), np.nan, truth)
 
     def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
         """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
@@ -285,6 +285,7 @@ def make_like(case: Case, draw: Draw) -> Case:
     present = {s.name: case.arrays.get(s.name) is not None or s.name in case.wanted for s in arrays_of(case.plan.args)}
     for _ in range(64):
         other = fill(case.plan, case.desc, draw.seed(), present, kind=case.kind)
+        other.arrays.update({s.name: case.arrays[s.name] for s in scalars_of(case.plan.args)})
         if _dtypes(other) == _dtypes(case):
             return other
     return case

@@ -31,7 +31,7 @@ def backward_of(plan: type[Plan]) -> type[Plan]:
     """The plan a page's Vjp names."""
     if plan.vjp is None:
         raise TypeError(f"{plan.__name__} declares no vjp")
-    return registry.plan(plan.vjp.plan)
+    return plan.vjp.plan if isinstance(plan.vjp.plan, type) else registry.plan(plan.vjp.plan)
 
 
 def backward_descriptor(plan: type[Plan], desc: Any) -> Any:

@@ -100,7 +100,7 @@ def _gradient(
             continue
         inputs[spec.name] = given.get(spec.name)
         leaf = spec.name in leaves.values()
-        if spec.name not in given and (leaf or not spec.optional):  # what it is does not change the gradient
+        if inputs[spec.name] is None and (leaf or not spec.optional):  # what it is does not change the gradient
             inputs[spec.name] = lead.new_zeros(spec.shape(forward_desc))
         if leaf:
             inputs[spec.name] = inputs[spec.name].detach().requires_grad_()

@@ -1,75 +1,58 @@
-// binary     y = f(a, b), f one functor below; schedule map, a and b broadcast by strides of 0.
+// binary     y = f(a, b), f one functor of elementwise/binary_functors.cuh; schedule map, a and b broadcast by strides of 0.
+//
+// One of the operands may be a number of the parameters: its pointer is null.
 #include <baracuda/map.cuh>
-#include <baracuda/math.cuh>
-#include "elementwise/functors.cuh"
+#include "elementwise/binary_functors.cuh"
 
 namespace baracuda {
 
-#define BARACUDA_BINARY(Name, formula)                      \
-  template <class T> struct Name {                          \
-    using A = compute_t<T>;                                 \
-    static BARACUDA_D A value(A a, A b) { return formula; } \
-  };
+// The number in the place of an operand, as the arithmetic has it.
+template <class F, class T, class P> BARACUDA_D compute_t<T> given_number(const P& p) {
+  using A = compute_t<T>;
+  if constexpr (is_integer<T>) return cast<A>(cast<T>(p.whole()));
+  else if constexpr (F::in_element) return cast<A>(cast<T>(p.number()));
+  else return static_cast<A>(p.number());
+}
 
-BARACUDA_BINARY(Add, plus(a, b))
-BARACUDA_BINARY(Sub, plus(a, negate(b)))
-BARACUDA_BINARY(Mul, times(a, b))
-BARACUDA_BINARY(Div, a / b)
-BARACUDA_BINARY(Pow, math::pow(a, b))
-BARACUDA_BINARY(Maximum, math::maximum(a, b))
-BARACUDA_BINARY(Minimum, math::minimum(a, b))
-BARACUDA_BINARY(Fmax, math::fmax(a, b))
-BARACUDA_BINARY(Fmin, math::fmin(a, b))
-BARACUDA_BINARY(Atan2, math::atan2(a, b))
-BARACUDA_BINARY(Hypot, math::hypot(a, b))
-BARACUDA_BINARY(Copysign, math::copysign(a, b))
-
-// The remainder with the sign of a, and floor(a / b) computed from it. Integers: both are 0 where b is 0; the quotient
-// of the lowest integer and -1 wraps.
-template <class A> struct Division {
-  A quotient, remainder;
-};
-template <class A> BARACUDA_D Division<A> floor_division(A a, A b) {
-  if constexpr (is_integer<A>) {
-    if (b == A(0)) return {A(0), A(0)};
-    if constexpr (is_signed_int<A>) {
-      if (b == A(-1)) return {negate(a), A(0)};
-    }
-    const A q = a / b, r = a - q * b;
-    const bool down = r != A(0) && (r < A(0)) != (b < A(0));
-    return {down ? q - A(1) : q, down ? r + b : r};
+// out[k] = f(a[k], b[k]), an absent operand being `number`.
+template <class A, class F, class T, class Out, int N>
+BARACUDA_D void apply_or(const F& f, const bool (&present)[2], A number, const Vec<T, N> (&in)[2], Vec<Out, N>& out) {
+  Vec<A, N> x[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    x[i] = cast_vec<A>(in[i]);
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[i][k] = present[i] ? x[i][k] : number;
+  }
+  if constexpr (is_same<Out, bool>) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) out[k] = f(x[0][k], x[1][k]) != 0;
   } else {
-    const A r = math::fmod(a, b);
-    const bool down = r != A(0) && (r < A(0)) != (b < A(0));
-    A q = (a - r) / b;  // nearly an integer: fmod is exact
-    if (down) q -= A(1);
-    const A whole = math::floor(q);
-    if (b == A(0)) q = a / b;
-    else if (q == A(0)) q = math::copysign(A(0), a / b);
-    else q = q - whole > A(0.5) ? whole + A(1) : whole;
-    return {q, down ? r + b : r};
+    Vec<A, N> y;
+#pragma unroll
+    for (int k = 0; k < N; ++k) y[k] = f(x[0][k], x[1][k]);
+    out = cast_vec<Out>(y);
   }
 }
-BARACUDA_BINARY(FloorDivide, floor_division(a, b).quotient)
-BARACUDA_BINARY(Remainder, floor_division(a, b).remainder)
-
-template <class T> struct Fmod {
-  using A = compute_t<T>;
-  static BARACUDA_D A value(A a, A b) {
-    if constexpr (!is_integer<A>) return math::fmod(a, b);
-    else if constexpr (is_signed_int<A>) return b == A(0) || b == A(-1) ? A(0) : a % b;
-    else return b == A(0) ? A(0) : a % b;
-  }
-};
-
-#undef BARACUDA_BINARY
 
 template <template <class> class F, class T, class L> BARACUDA_D void binary(const BinaryParams& p) {
   using A = compute_t<T>;
-  T* const y[1] = {static_cast<T*>(p.y)};
-  const T* const given[2] = {static_cast<const T*>(p.a), static_cast<const T*>(p.b)};
-  map<L>(p, y, given,
-         [&](const auto& in, auto& out) { map_elements<A>([](A a, A b) { return F<T>::value(a, b); }, in, out[0]); });
+  using R = typename F<T>::Result;
+  constexpr int coefficients = F<T>::coefficients;
+  const A number = given_number<F<T>, T>(p);
+  [[maybe_unused]] A alpha = A(1);
+  if constexpr (coefficients == 1) alpha = cast<A>(p.alpha());
+  R* const y[1] = {static_cast<R*>(p.y)};
+  const T* const left = static_cast<const T*>(p.left);
+  const T* const right = static_cast<const T*>(p.right);
+  const bool present[2] = {left != nullptr, right != nullptr};
+  const T* const given[2] = {left ? left : right, right ? right : left};  // an absent one is read, and not used
+  const auto f = [&](A a, A b) {
+    if constexpr (coefficients == 0) return F<T>::value(a, b);
+    else if constexpr (coefficients == 1) return F<T>::value(a, b, alpha);
+    else return F<T>::value(a, b, p.rtol, p.atol, p.equal_nan != 0);
+  };
+  map<L>(p, y, given, [&](const auto& in, auto& out) { apply_or(f, present, number, in, out[0]); });
 }
 
 }  // namespace baracuda

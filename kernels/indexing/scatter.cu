@@ -21,7 +21,10 @@ struct ScatterAdd {
   template <class A> static BARACUDA_D A apply(A a, A b) { return a + b; }
 };
 
-// Offset of the first index of a line, or -1 of one that the index does not reach.
+// Strides, and so offsets, may be negative; none is that far below 0.
+constexpr i64 no_line = -0x7fffffffffffffff - 1;
+
+// Offset of the first index of a line, or `no_line` for one that the index does not reach.
 template <class P> BARACUDA_D i64 line_index(const P& p, i64 line) {
   u64 rest = static_cast<u64>(line);
   i64 offset = 0;
@@ -33,7 +36,7 @@ template <class P> BARACUDA_D i64 line_index(const P& p, i64 line) {
     reached = reached && static_cast<i64>(c) < p.line_bound[axis];
     offset += static_cast<i64>(c) * p.line_strides[axis];
   }
-  return reached ? offset : -1;
+  return reached ? offset : no_line;
 }
 template <class P> BARACUDA_D i64 scatter_token(const P& p, int n, i64 token) {
   if (p.token_rank <= 1) return token * p.token_strides[n][0];
@@ -66,7 +69,7 @@ template <class P> BARACUDA_D SegmentSort line_sort(const P& p, i64 line) {
 template <bool PLACE, class P> BARACUDA_D void scatter_sort(const P& p) {
   const int each = p.parts * p.ranges;
   const i64 line = static_cast<int>(blockIdx.x) / each, first = line_index(p, line);
-  const auto row_of = [&](i64 token) { return first < 0 ? i64(-1) : scatter_row(p, first, token); };
+  const auto row_of = [&](i64 token) { return first == no_line ? i64(-1) : scatter_row(p, first, token); };
   const int block = static_cast<int>(blockIdx.x) % each;
   if constexpr (PLACE) segment_place(line_sort(p, line), block, row_of);
   else segment_count(line_sort(p, line), block, row_of);
@@ -112,7 +115,7 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
     }
   } else {
     const i64 first = line_index(p, at[3]);
-    for (i64 token = 0; token < (first < 0 ? 0 : p.tokens); ++token) {
+    for (i64 token = 0; token < (first == no_line ? 0 : p.tokens); ++token) {
       if (scatter_row(p, first, token) == at[4]) add(load<VEC>(src + scatter_token(p, 1, token)));
     }
   }

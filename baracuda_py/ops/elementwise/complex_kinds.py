@@ -43,7 +43,6 @@ class ComplexFunction:
     predicate: bool = False
     torch: Torch = ""
     slope: float = 6
-    aliases: tuple[str, ...] = ()
 
     def result(self, element: ElementKind) -> ElementKind:
         """The element of y."""
@@ -74,7 +73,7 @@ class ComplexUnaryKind(enum.Enum):
     """y = f(z), by PyTorch's names."""
 
     NEG = "neg", ComplexFunction("Neg", np.negative, g.neg, torch="neg")
-    CONJ = "conj", ComplexFunction("Conj", np.conj, g.conj, torch="conj_physical", aliases=("conjugate",))
+    CONJ = "conj", ComplexFunction("Conj", np.conj, g.conj, torch="conj_physical")
     RECIPROCAL = "reciprocal", ComplexFunction("Reciprocal", lambda z: f.divide(np.ones_like(z), z), g.reciprocal, 2.5)
     SQUARE = "square", ComplexFunction("Square", lambda z: f.multiply(z, z), g.square, 2.5)
     SQRT = "sqrt", ComplexFunction("Sqrt", _numpy(np.sqrt), g.sqrt, 2.5)

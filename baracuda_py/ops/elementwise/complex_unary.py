@@ -97,9 +97,9 @@ class ComplexUnaryPlan(Plan):
         return ComplexUnaryDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
 
 
-def of_complex(name: str) -> tuple[Overload, ...]:
-    """What a real function of that name has as `overloads`."""
-    return tuple((ComplexUnaryPlan, {"kind": kind}) for kind in ComplexUnaryKind if kind.value == name)
+def of_complex(names: tuple[str, ...]) -> tuple[Overload, ...]:
+    """What a real function of these names has as `overloads`."""
+    return tuple((ComplexUnaryPlan, {"kind": kind}) for kind in ComplexUnaryKind if kind.value in names)
 
 
 def _function(kind: ComplexUnaryKind) -> Any:
@@ -108,8 +108,7 @@ def _function(kind: ComplexUnaryKind) -> Any:
     )
 
 
-conj = _function(ComplexUnaryKind.CONJ)
-sgn = _function(ComplexUnaryKind.SGN)
+conj = conjugate = _function(ComplexUnaryKind.CONJ)
 angle = _function(ComplexUnaryKind.ANGLE)
 real = _function(ComplexUnaryKind.REAL)
 imag = _function(ComplexUnaryKind.IMAG)

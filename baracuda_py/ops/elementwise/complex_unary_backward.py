@@ -93,9 +93,9 @@ class ComplexUnaryBackwardPlan(Plan):
         return ComplexUnaryBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
 
 
-def of_complex_backward(name: str) -> tuple[Overload, ...]:
-    """What the gradient of a real function of that name has as `overloads`."""
-    return tuple((ComplexUnaryBackwardPlan, {"kind": kind}) for kind in DIFFERENTIABLE if kind.value == name)
+def of_complex_backward(names: tuple[str, ...]) -> tuple[Overload, ...]:
+    """What the gradient of a real function of these names has as `overloads`."""
+    return tuple((ComplexUnaryBackwardPlan, {"kind": kind}) for kind in DIFFERENTIABLE if kind.value in names)
 
 
 def _function(kind: ComplexUnaryKind) -> Any:
@@ -105,7 +105,6 @@ def _function(kind: ComplexUnaryKind) -> Any:
 
 
 conj_backward = _function(ComplexUnaryKind.CONJ)
-sgn_backward = _function(ComplexUnaryKind.SGN)
 angle_backward = _function(ComplexUnaryKind.ANGLE)
 real_backward = _function(ComplexUnaryKind.REAL)
 imag_backward = _function(ComplexUnaryKind.IMAG)

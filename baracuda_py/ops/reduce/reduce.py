@@ -11,20 +11,22 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, axes, choice, element,
-    extents, flag, functional, integer, operand, output, where,
+    extents, flag, functional, integer, number, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
-from .reduce_kinds import ReduceKind, reduce_bound, reduce_elements
+from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements, widened_bound
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceDescriptor(Descriptor):
     """x has shape `shape`; `axis` (an int or a tuple, negative from the end; None: all, (): none) is reduced away.
 
-    keepdims: reduced axes stay, with extent 1. correction: of var and std, what the count is lessened by.
+    keepdims: reduced axes stay, with extent 1. correction: of var and std, what the count is lessened by. p: the order
+    of p_norm, not 0. out_element: float32 for a sum of 16-bit floats that is not rounded to them (None: as x).
     """
 
     kind: ReduceKind = choice(ReduceKind)
@@ -32,19 +34,24 @@ class ReduceDescriptor(Descriptor):
     axis: Any = axes(None)
     keepdims: bool = flag(False)
     correction: int = integer(1)
+    p: float = number(2.0)
+    out_element: ElementKind | None = element((ElementKind.F32,), None)
     element: ElementKind = element(reduce_elements(None))
 
     def validate(self) -> None:
-        row = self.kind.row
-        if self.element not in row.elements:
-            what = f"{self.kind.value} of {self.element} is not an integer in general"
-            raise UnsupportedError(f"{what}; cast to a float first")
-        if row.nonempty and self.count == 0:
-            raise InvalidProblemError(
-                f"{self.kind.value} of no elements is not defined: axes {self.axis} of shape {self.shape}"
-            )
-        if self.correction != 1 and not row.corrected:
-            raise InvalidProblemError(f"{self.kind.value} has no correction; it must be 1, got {self.correction}")
+        refuse_elements(self.kind, self.element)
+        refuse_empty(self)
+        for name, default in OPTIONS.items():
+            value = getattr(self, name)
+            if value != default and name not in self.kind.row.takes:
+                raise InvalidProblemError(f"{self.kind.value} has no {name}; it must be {default}, got {value}")
+        if self.kind is ReduceKind.P_NORM and self.p == 0:
+            raise InvalidProblemError("p must not be 0: l0_norm counts what is not 0")
+        if self.kind is ReduceKind.P_NORM and self.p < 0 and self.count == 0:
+            raise InvalidProblemError(f"p_norm of no elements is not defined for p < 0, got p {self.p}")
+        if self.out_element is not None and (self.kind not in WIDENED or self.element not in HALVES):
+            got = f"{self.kind.value} of {self.element}"
+            raise UnsupportedError(f"out_element is for sums of float16 and bfloat16, got {got}; cast instead")
 
     @property
     def count(self) -> int:
@@ -54,13 +61,38 @@ class ReduceDescriptor(Descriptor):
     @property
     def result_shape(self) -> Shape:
         """The shape of y."""
-        whole = enumerate(self.shape)
-        return tuple(1 if a in self.axis else n for a, n in whole if self.keepdims or a not in self.axis)
+        return kept_shape(self)
 
     @property
     def result(self) -> ElementKind:
         """The element of y."""
-        return self.kind.row.result(self.element)
+        return self.out_element or self.kind.row.result(self.element)
+
+
+OPTIONS = {"correction": 1, "p": 2.0}
+"""What only some kinds take, and the value that the others have."""
+
+
+def kept_shape(desc: Any) -> Shape:
+    """The shape without the reduced axes, or with an extent of 1 for each."""
+    whole = enumerate(desc.shape)
+    return tuple(1 if a in desc.axis else n for a, n in whole if desc.keepdims or a not in desc.axis)
+
+
+def refuse_elements(kind: Any, given: ElementKind) -> None:
+    """Raise where a kind does not take an element."""
+    if given not in kind.row.elements:
+        if given.is_float:
+            raise UnsupportedError(f"{kind.value} is of the bits of integers, got {given}")
+        why = "has no NaN" if kind.value.startswith("nan") else f"has no {kind.value} that is one in general"
+        raise UnsupportedError(f"{given} {why}; cast to a float first")
+
+
+def refuse_empty(desc: Any) -> None:
+    """Raise where a kind is not defined for no elements."""
+    if desc.kind.row.nonempty and desc.count == 0:
+        what = f"{desc.kind.value} of no elements is not defined"
+        raise InvalidProblemError(f"{what}: axes {desc.axis} of shape {desc.shape}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,41 +106,46 @@ class ReduceArgs(Args):
 def reference(desc: ReduceDescriptor, *, x: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
     with np.errstate(all="ignore"):
-        y = desc.kind.row.formula(x, desc.axis, desc.correction)
+        y = desc.kind.row.formula(x, desc.axis, *(getattr(desc, name) for name in desc.kind.row.takes))
     return {"y": np.array(y).reshape(desc.result_shape)}
 
 
 PARAMS = reduce_params("ReduceParams")
+MAPPED = reduce_params("MappedReduceParams", ("x",), p="f64")
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    ordered = desc.kind.row.ordered and not (desc.kind in _TOTALS and not desc.element.is_float)
+    if desc.out_element is not None:
+        return "for results of x's own element"
     y = without_axes(p.y, desc.axis) if desc.keepdims else p.y
-    return reduce_geometry(p, p.x, y, desc.axis, ordered=ordered, correction=desc.correction)
+    values = {"correction": desc.correction}
+    return reduce_geometry(p, (p.x,), (y,), desc.axis, ordered=ordered(desc), values=values)
 
 
-_TOTALS = (ReduceKind.SUM, ReduceKind.PROD)  # of integers exact, so in any order
+def _mapped_geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    widened = desc.kind in WIDENED
+    if widened and desc.out_element is None:
+        return "for results in float32"
+    y = without_axes(p.y, desc.axis) if desc.keepdims else p.y
+    return reduce_geometry(p, (p.x,), (y,), desc.axis, mapped=True, values={"p": desc.p})
+
+
+def ordered(desc: Any) -> bool:
+    """Whether the order of the elements counts: that of totals of integers does not, as they are exact."""
+    exact = desc.kind in (ReduceKind.SUM, ReduceKind.PROD) and not desc.element.is_float
+    return bool(desc.kind.row.ordered and not exact)
 
 
 def in_torch(torch: Any, desc: ReduceDescriptor, *, x: Any) -> Any:
     """torch's function of the kind; those without one for several axes take the axes as one."""
-    kind, axis = desc.kind, desc.axis
+    axis = desc.axis
     if not axis:  # torch means all axes by none
         x, axis = x.unsqueeze(0), (0,)
-    if kind in (ReduceKind.PROD, ReduceKind.ARGMAX, ReduceKind.ARGMIN):
-        if len(axis) > 1:
-            x = torch.movedim(x, axis, tuple(range(-len(axis), 0))).flatten(-len(axis))
-        y = getattr(torch, kind.value)(x, axis[0] if len(axis) == 1 else -1)
-    elif kind in (ReduceKind.VAR, ReduceKind.STD):
-        y = getattr(torch, kind.value)(x, axis, correction=desc.correction)
-    elif kind in (ReduceKind.L1_NORM, ReduceKind.L2_NORM):
-        y = torch.linalg.vector_norm(x, 1 if kind is ReduceKind.L1_NORM else 2, axis)
-    elif kind is ReduceKind.SUM_SQUARES:
-        y = torch.sum(torch.square(x), axis)
-    else:
-        y = getattr(torch, kind.value)(x, axis)
-    return y.reshape(desc.result_shape)
+    function = desc.kind.row.torch
+    y = function(torch, x, axis, desc) if function else getattr(torch, desc.kind.value)(x, axis)
+    return y if y is NotImplemented else y.reshape(desc.result_shape)
 
 
 # Rows, columns, a middle axis, few long rows, everything to one.
@@ -124,14 +161,18 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
 
 
 class ReducePlan(Plan):
-    """y = the elements of x along `axis` made one by `ReduceKind` (torch.sum, torch.amax, torch.logsumexp, …).
+    """y = the elements of x along `axis` made one by `ReduceKind` (torch.sum, torch.amax, numpy.ptp, numpy.nanmax, …).
 
     NaN propagates through sums and extremes; for argmax and argmin a NaN is the extreme, and the first of equals wins.
-    Of no elements: sum, nansum, norms and counts are 0, prod 1, any False, all True, mean, var and std NaN, logsumexp
-    -inf; amax, amin, argmax and argmin raise InvalidProblemError. Totals of integers are int64 (uint64 of uint64) and
-    wrap. argmax and argmin along several axes give the place in their row-major order. A sum in float32 (float64 for
-    float64) that leaves the range on the way is infinite or NaN, as in PyTorch; var, prod and l2_norm are carried in
-    float64. A row's bits depend on its elements alone.
+    Kinds named nan… pass it over: where all are NaN nansum is 0, nanprod 1, nanargmax and nanargmin -1 (NumPy raises,
+    but nothing is read back), the others NaN. Of no elements: sum, nansum, norms and counts are 0, prod 1, any False,
+    all True, means and variances NaN, logsumexp -inf; extremes and places raise InvalidProblemError.
+
+    Totals of integers are int64 (uint64 of uint64) and wrap; so does ptp, in x's element. argmax and argmin along
+    several axes give the place in their row-major order. p_norm is (Σ |x|^p)^(1/p), its stated error for |p| >= 1/4;
+    l0_norm counts what is not 0, max_norm and min_norm are of the orders inf and -inf. A sum in float32 (float64 for
+    float64) that leaves the range on the way is infinite or NaN, as in PyTorch; var, prod, l2_norm and p_norm are
+    carried in float64. A row's bits depend on its elements alone.
     """
 
     op = "reduce.reduce"
@@ -142,8 +183,19 @@ class ReducePlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=reduce_elements,
+            kinds=tuple(kind for kind in ReduceKind if kind is not ReduceKind.P_NORM),
             kernels=reduce_kernels("{KIND}<{T}>", PARAMS, where(kind=ReduceKind.LOGSUMEXP, element=ElementKind.F64)),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
+        ),
+        Variant(
+            "powers", _mapped_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),
+            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, source="Mapped<kinds::Magnitude<{T}>, {T}>"),
+            guarantee=Guarantee(reduce_bound, batch_invariant=True),
+        ),
+        Variant(
+            "widened", _mapped_geometry, source="reduce/reduce.cu", elements=HALVES, kinds=WIDENED,
+            kernels=reduce_kernels("{KIND}<float>", MAPPED, source="Mapped<kinds::Widened<{T}, float>, {T}>"),
+            guarantee=Guarantee(widened_bound, batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -156,47 +208,42 @@ class ReducePlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> ReduceDescriptor:
-        """Any axes of small arrays; rows and columns from a lane's to several segments."""
-        least = 1 if draw.kind.row.nonempty else 0
-        style = draw.choice(("small", "rows", "columns", "whole"))
-        if style == "small":
-            shape = draw.shape(0, 5, least, 5)
-            axis = draw.choice((None, tuple(a for a in range(len(shape)) if draw.flag())))
-        else:
-            long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000)
-            across = draw.sizes(1, 8, 33, 64) if long <= 2500 else 8
-            if style == "whole":
-                shape, axis = (long,), None
-            elif style == "rows":
-                shape, axis = (draw.sizes(1, 3, 17) if long <= 2500 else 2, long), (-1,)
-            else:
-                shape, axis = (long, across), (0,)
-        correction = draw.integer(0, 2) if draw.kind.row.corrected else 1
-        return ReduceDescriptor(
-            kind=draw.kind, shape=shape, axis=axis, keepdims=draw.flag(), correction=correction, element=draw.element
-        )
+        row = draw.kind.row
+        options: dict[str, Any] = {"correction": draw.integer(0, 2)} if "correction" in row.takes else {}
+        if "p" in row.takes:
+            options["p"] = draw.choice((3.0, 0.5, 1.5, 10.0))
+        if row.widened and draw.element in HALVES:
+            options["out_element"] = draw.choice((None, ElementKind.F32))
+        return ReduceDescriptor(kind=draw.kind, **drawn(draw), keepdims=draw.flag(), element=draw.element, **options)
+
+
+def drawn(draw: Any) -> dict[str, Any]:
+    """A shape and axes: any axes of small arrays; rows and columns from a lane's to several segments."""
+    least = 1 if draw.kind.row.nonempty else 0
+    style = draw.choice(("small", "rows", "columns", "whole"))
+    if style == "small":
+        shape = draw.shape(0, 5, least, 5)
+        return {"shape": shape, "axis": draw.choice((None, tuple(a for a in range(len(shape)) if draw.flag())))}
+    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000)
+    across = draw.sizes(1, 8, 33, 64) if long <= 2500 else 8
+    if style == "whole":
+        return {"shape": (long,), "axis": None}
+    if style == "rows":
+        return {"shape": (draw.sizes(1, 3, 17) if long <= 2500 else 2, long), "axis": (-1,)}
+    return {"shape": (long, across), "axis": (0,)}
+
+
+def fixed_for(kind: Any) -> dict[str, Any]:
+    """What the function of a kind does not ask."""
+    fixed = {name: value for name, value in OPTIONS.items() if name not in kind.row.takes}
+    return fixed if kind in WIDENED else {**fixed, "out_element": None}
 
 
 def _function(kind: ReduceKind) -> Any:
-    doc = f"The {kind.value} of x along `axis` (all axes by default); see `ReducePlan`."
-    fixed: dict[str, Any] = {} if kind.row.corrected else {"correction": 1}
-    return functional(ReducePlan, kind.value, doc, kind=kind, **fixed)
+    also = "".join(f", also called {name}" for name in kind.row.aliases)
+    doc = f"The {kind.value} of x along `axis` (all axes by default){also}; see `ReducePlan`."
+    return functional(ReducePlan, kind.value, doc, kind=kind, **fixed_for(kind))
 
 
-sum = _function(ReduceKind.SUM)
-mean = _function(ReduceKind.MEAN)
-prod = _function(ReduceKind.PROD)
-amax = _function(ReduceKind.AMAX)
-amin = _function(ReduceKind.AMIN)
-any = _function(ReduceKind.ANY)
-all = _function(ReduceKind.ALL)
-count_nonzero = _function(ReduceKind.COUNT_NONZERO)
-argmax = _function(ReduceKind.ARGMAX)
-argmin = _function(ReduceKind.ARGMIN)
-nansum = _function(ReduceKind.NANSUM)
-sum_squares = _function(ReduceKind.SUM_SQUARES)
-l1_norm = _function(ReduceKind.L1_NORM)
-l2_norm = _function(ReduceKind.L2_NORM)
-logsumexp = _function(ReduceKind.LOGSUMEXP)
-var = _function(ReduceKind.VAR)
-std = _function(ReduceKind.STD)
+# A function for each row, under its name and its aliases; they hide Python's own of these names from here on.
+globals().update({name: made for kind in ReduceKind for made in (_function(kind),) for name in kind.names})

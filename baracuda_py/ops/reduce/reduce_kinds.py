@@ -1,4 +1,4 @@
-"""The reductions: a kind is a row of this table and a functor of kernels/reduce/kinds.cuh."""
+"""The reductions: a kind is a row of this table and a functor that kernels/reduce/kinds.cuh includes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from typing import Any
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Forward, Ulp
-from ...core.element import INTS
+from ...core.element import HALVES, INTS
 from ...core.error_bound import ErrorBound
+from . import reduce_formulas as formulas
+from . import reduce_torch as oracle
+from .reduce_formulas import Axes
 
-Axes = tuple[int, ...]
 EVERY = (*FLOATS, *INTS, ElementKind.BOOL)
+NUMBERS = (*FLOATS, *INTS)
 
 
 def _same(element: ElementKind) -> ElementKind:
     return element
 
 
-def _total(element: ElementKind) -> ElementKind:
+def total(element: ElementKind) -> ElementKind:
     """Integers and bool are totalled in int64, as in PyTorch; uint64 in itself."""
     return element if element.is_float or element is ElementKind.U64 else ElementKind.I64
 
@@ -36,18 +39,19 @@ def _index(element: ElementKind) -> ElementKind:
 
 # A float's sum passes at most log2(8) + 8 + 5 additions in its segment and 8 + 5 in each of at most 7 merges of 256
 # segments (2^63 elements); each errs by half an eps of what it adds. A mean's division is one more.
-_SUM = Forward(56)
+sum_bound = Forward(56)
 
 
 def _summed(element: ElementKind) -> ErrorBound:
-    return _SUM if element.is_float else Exact()
+    return sum_bound if element.is_float else Exact()
 
 
-def _exact(element: ElementKind) -> ErrorBound:
+def exact(element: ElementKind) -> ErrorBound:
+    """Moves, counts and integers."""
     return Exact()
 
 
-def _rounded(double: float) -> Callable[[ElementKind], ErrorBound]:
+def rounded(double: float) -> Callable[[ElementKind], ErrorBound]:
     """Carried in double, so that other floats are rounded once; `double` ulp for float64."""
 
     def bound(element: ElementKind) -> ErrorBound:
@@ -60,109 +64,129 @@ def _rounded(double: float) -> Callable[[ElementKind], ErrorBound]:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A row: the functor's name, the formula in NumPy (x, axes, correction → y), elements, y's element and the bound.
+    """A row: the functor's name, the formula in NumPy, elements, y's element, the bound, torch's function, and names.
 
-    ordered: the result depends on the order of the elements (sums of floats, places). nonempty: undefined for none.
+    formula: (x, axes) → y, and what `takes` names of the descriptor. ordered: the result depends on the order of the
+    elements (sums of floats, places). nonempty: undefined for none. widened: y may be float32 of 16-bit floats.
+    torch: (torch, x, axes, descriptor) → y, the function of the kind's name by default.
     """
 
     cpp: str
-    formula: Callable[[Any, Axes, int], Any]
-    elements: tuple[ElementKind, ...]
+    formula: Callable[..., Any]
+    elements: tuple[ElementKind, ...] = FLOATS
     result: Callable[[ElementKind], ElementKind] = _same
     bound: Callable[[ElementKind], ErrorBound] = _summed
     ordered: bool = True
     nonempty: bool = False
-    corrected: bool = False
+    takes: tuple[str, ...] = ()
+    widened: bool = False
+    torch: Callable[..., Any] | None = None
+    aliases: tuple[str, ...] = ()
 
 
-def _dtype(x: Any) -> Any:
-    """What a total of x is kept in."""
-    return x.dtype if x.dtype.kind == "f" else np.uint64 if x.dtype == np.uint64 else np.int64
+def _nan(value: float, x: Any) -> Any:
+    return formulas.without_nan(x, value)
 
 
-def _count(x: Any, axes: Axes) -> int:
-    return int(np.prod([x.shape[a] for a in axes], dtype=object)) if axes else 1
+def _extreme(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
+    return Reduction(cpp, formula, bound=exact, ordered=False, nonempty=True, **facts)
 
 
-def _sum(x: Any, axes: Axes, _: int = 0) -> Any:
-    return np.sum(x, axis=axes, dtype=_dtype(x))
+def _place(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
+    return Reduction(cpp, formula, result=_index, bound=exact, nonempty=True, **facts)
 
 
-def _mean(x: Any, axes: Axes, _: int = 0) -> Any:
-    return _sum(x, axes) / x.dtype.type(_count(x, axes))
+def _root(formula: Callable[[Any, Axes, int], Any]) -> Callable[[Any, Axes, int], Any]:
+    return lambda x, axes, correction: np.sqrt(formula(x, axes, correction))
 
 
-def _place(find: Callable[..., Any]) -> Callable[[Any, Axes, int], Any]:
-    def formula(x: Any, axes: Axes, _: int) -> Any:
-        kept = [a for a in range(x.ndim) if a not in axes]
-        rows = np.transpose(x, (*kept, *axes)).reshape(*(x.shape[a] for a in kept), _count(x, axes))
-        return np.asarray(find(rows, axis=-1), np.int64)
-
-    return formula
-
-
-def _l2_norm(x: Any, axes: Axes, _: int) -> Any:
-    """By the power of two of the largest element, so that no square leaves the range."""
-    top = np.max(np.abs(x), axis=axes, keepdims=True, initial=0)
-    exponent = np.where(np.isfinite(top), np.frexp(np.where(np.isfinite(top), top, 1))[1], 0)
-    root = np.sqrt(_sum(np.square(np.ldexp(x, -exponent)), axes))
-    return np.ldexp(root, exponent.reshape(root.shape))
-
-
-def _logsumexp(x: Any, axes: Axes, _: int) -> Any:
-    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
-    shift = np.where(np.isfinite(top), top, x.dtype.type(0))
-    total = np.log(_sum(np.exp(x - shift), axes))
-    return total + shift.reshape(total.shape)
-
-
-def _var(x: Any, axes: Axes, correction: int) -> Any:
-    n = _count(x, axes)
-    mean = np.sum(x, axis=axes, keepdims=True) / x.dtype.type(n)
-    return _sum(np.square(x - mean), axes) / x.dtype.type(max(n - correction, 0))
+_SPREAD: dict[str, Any] = {"bound": rounded(512), "takes": ("correction",)}
+_TRUTH: dict[str, Any] = {"elements": EVERY, "result": _bool, "bound": exact, "ordered": False}
 
 
 class ReduceKind(enum.Enum):
-    """What a ReducePlan computes, by PyTorch's names and definitions."""
+    """What a ReducePlan computes, by PyTorch's names and definitions; those that it lacks by NumPy's."""
 
-    SUM = "sum", Reduction("Sum", _sum, EVERY, _total)
-    MEAN = "mean", Reduction("Mean", _mean, FLOATS)
-    PROD = (
-        "prod",
-        Reduction("Prod", lambda x, axes, _: np.prod(x, axis=axes, dtype=_dtype(x)), EVERY, _total, bound=_rounded(1)),
+    SUM = "sum", Reduction("Sum", formulas.total, EVERY, total, widened=True)
+    MEAN = "mean", Reduction("Mean", formulas.mean, widened=True)
+    PROD = "prod", Reduction("Prod", formulas.product, EVERY, total, rounded(1), widened=True, torch=oracle.prod)
+    AMAX = ("amax", _extreme("Amax", lambda x, axes: np.max(x, axis=axes), elements=EVERY, aliases=("max",)))
+    AMIN = ("amin", _extreme("Amin", lambda x, axes: np.min(x, axis=axes), elements=EVERY, aliases=("min",)))
+    PTP = (
+        "ptp",
+        Reduction(
+            "Ptp", formulas.peak_to_peak, NUMBERS, bound=rounded(0.501), ordered=False, nonempty=True, torch=oracle.ptp
+        ),
     )
-    AMAX = (
-        "amax",
-        Reduction("Amax", lambda x, axes, _: np.max(x, axis=axes), EVERY, bound=_exact, ordered=False, nonempty=True),
-    )
-    AMIN = (
-        "amin",
-        Reduction("Amin", lambda x, axes, _: np.min(x, axis=axes), EVERY, bound=_exact, ordered=False, nonempty=True),
-    )
-    ANY = (
-        "any",
-        Reduction("Any", lambda x, axes, _: np.any(x != 0, axis=axes), EVERY, _bool, bound=_exact, ordered=False),
-    )
-    ALL = (
-        "all",
-        Reduction("All", lambda x, axes, _: np.all(x != 0, axis=axes), EVERY, _bool, bound=_exact, ordered=False),
-    )
+    ANY = "any", Reduction("Any", lambda x, axes: np.any(x != 0, axis=axes), **_TRUTH)
+    ALL = "all", Reduction("All", lambda x, axes: np.all(x != 0, axis=axes), **_TRUTH)
     COUNT_NONZERO = (
         "count_nonzero",
-        Reduction("CountNonzero", lambda x, axes, _: _sum(x != 0, axes), EVERY, _index, bound=_exact, ordered=False),
+        Reduction("CountNonzero", lambda x, axes: formulas.total(x != 0, axes), EVERY, _index, exact, ordered=False),
     )
-    ARGMAX = "argmax", Reduction("Argmax", _place(np.argmax), EVERY, _index, bound=_exact, nonempty=True)
-    ARGMIN = "argmin", Reduction("Argmin", _place(np.argmin), EVERY, _index, bound=_exact, nonempty=True)
-    NANSUM = (
-        "nansum",
-        Reduction("Nansum", lambda x, axes, _: _sum(np.where(np.isnan(x), x.dtype.type(0), x), axes), FLOATS),
+    XOR_SUM = (
+        "xor_sum",
+        Reduction("XorSum", formulas.xor, (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.xor),
     )
-    SUM_SQUARES = "sum_squares", Reduction("SumSquares", lambda x, axes, _: _sum(np.square(x), axes), FLOATS)
-    L1_NORM = "l1_norm", Reduction("L1Norm", lambda x, axes, _: _sum(np.abs(x), axes), FLOATS)
-    L2_NORM = "l2_norm", Reduction("L2Norm", _l2_norm, FLOATS, bound=_rounded(64))
-    LOGSUMEXP = "logsumexp", Reduction("Logsumexp", _logsumexp, FLOATS, bound=lambda _: Forward(80))
-    VAR = "var", Reduction("Var", _var, FLOATS, bound=_rounded(512), corrected=True)
-    STD = "std", Reduction("Std", lambda *given: np.sqrt(_var(*given)), FLOATS, bound=_rounded(512), corrected=True)
+    ARGMAX = "argmax", _place("Argmax", formulas.place(np.argmax), elements=EVERY, torch=oracle.place("argmax"))
+    ARGMIN = "argmin", _place("Argmin", formulas.place(np.argmin), elements=EVERY, torch=oracle.place("argmin"))
+    SUM_SQUARES = (
+        "sum_squares",
+        Reduction(
+            "SumSquares", lambda x, axes: formulas.total(np.square(x), axes), widened=True, torch=oracle.sum_squares
+        ),
+    )
+    L0_NORM = (
+        "l0_norm",
+        Reduction(
+            "L0Norm",
+            lambda x, axes: formulas.total((x != 0).astype(x.dtype), axes),
+            bound=rounded(0.501),
+            ordered=False,
+            torch=oracle.norm(0),
+        ),
+    )
+    L1_NORM = (
+        "l1_norm",
+        Reduction("L1Norm", lambda x, axes: formulas.total(np.abs(x), axes), widened=True, torch=oracle.norm(1)),
+    )
+    L2_NORM = "l2_norm", Reduction("L2Norm", formulas.l2_norm, bound=rounded(64), widened=True, torch=oracle.norm(2))
+    P_NORM = "p_norm", Reduction("PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None))
+    MAX_NORM = (
+        "max_norm",
+        _extreme("MaxNorm", lambda x, axes: np.max(np.abs(x), axis=axes), torch=oracle.norm(float("inf"))),
+    )
+    MIN_NORM = (
+        "min_norm",
+        _extreme("MinNorm", lambda x, axes: np.min(np.abs(x), axis=axes), torch=oracle.norm(-float("inf"))),
+    )
+    LOGSUMEXP = "logsumexp", Reduction("Logsumexp", formulas.logsumexp, bound=lambda _: Forward(80))
+    LOGMEANEXP = (
+        "logmeanexp",
+        Reduction("Logmeanexp", formulas.logmeanexp, bound=lambda _: Forward(82), torch=oracle.logmeanexp),
+    )
+    VAR = "var", Reduction("Var", formulas.variance, torch=oracle.spread("var"), **_SPREAD)
+    STD = "std", Reduction("Std", _root(formulas.variance), torch=oracle.spread("std"), **_SPREAD)
+    NANSUM = ("nansum", Reduction("Nansum", lambda x, axes: formulas.total(_nan(0, x), axes), widened=True))
+    NANMEAN = "nanmean", Reduction("Nanmean", formulas.nanmean, widened=True)
+    NANPROD = (
+        "nanprod",
+        Reduction(
+            "Nanprod", lambda x, axes: formulas.product(_nan(1, x), axes), bound=rounded(1), torch=oracle.nanprod
+        ),
+    )
+    NANMAX = "nanmax", _extreme("Nanmax", formulas.nan_extreme(np.max, -np.inf), torch=oracle.nan_extreme("amax"))
+    NANMIN = "nanmin", _extreme("Nanmin", formulas.nan_extreme(np.min, np.inf), torch=oracle.nan_extreme("amin"))
+    NANARGMAX = (
+        "nanargmax",
+        _place("Nanargmax", formulas.nan_place(np.argmax, -np.inf), torch=oracle.nan_place("argmax")),
+    )
+    NANARGMIN = (
+        "nanargmin",
+        _place("Nanargmin", formulas.nan_place(np.argmin, np.inf), torch=oracle.nan_place("argmin")),
+    )
+    NANVAR = "nanvar", Reduction("Nanvar", formulas.nanvar, torch=oracle.nan_spread(1), **_SPREAD)
+    NANSTD = "nanstd", Reduction("Nanstd", _root(formulas.nanvar), torch=oracle.nan_spread(0.5), **_SPREAD)
 
     def __new__(cls, name: str, row: Reduction) -> ReduceKind:
         kind = object.__new__(cls)
@@ -177,6 +201,11 @@ class ReduceKind(enum.Enum):
         """The functor, without its template argument."""
         return f"kinds::{self.row.cpp}"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The public names of its function."""
+        return self.value, *self.row.aliases
+
 
 def reduce_elements(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
     """The elements a kind takes."""
@@ -186,3 +215,12 @@ def reduce_elements(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
 def reduce_bound(element: ElementKind, kind: ReduceKind) -> ErrorBound:
     """The error bound of a kind."""
     return kind.row.bound(element)
+
+
+WIDENED = tuple(kind for kind in ReduceKind if kind.row.widened)
+"""Kinds that reduce 16-bit floats into float32."""
+
+
+def widened_bound(element: ElementKind, kind: ReduceKind) -> ErrorBound:
+    """The error bound of a kind that gives float32."""
+    return kind.row.bound(ElementKind.F32) if element in HALVES else kind.row.bound(element)

@@ -205,7 +205,7 @@ def test_gpu_long_prompts(page):
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 def test_gpu_64_bit_indices(dtype, monkeypatch):
     """The kernel of tensors beyond 31 bits, made to serve a small one."""
-    monkeypatch.setattr("baracuda_py.ops.attention.paged_kv_append.reach", lambda *_: 2**31)
+    monkeypatch.setattr("baracuda_py.ops.attention.cache.paged_kv_append.reach", lambda *_: 2**31)
     for extreme in EXTREMES:
         on_gpu(fresh(3, dtype, 5, 36, 12), page_table=TABLE, cache_offsets=np.array([1, extreme, 3]))
     for indptr in ([0, 2, 9, 6], [-3, 2, 3, 6], [5, 1, 2**62, 3]):

@@ -1,0 +1,142 @@
+"""The reductions in NumPy: functions (x, axes) → y in the dtype x comes in, axes being a tuple, maybe of none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Axes = tuple[int, ...]
+
+
+def count(x: Any, axes: Axes) -> int:
+    """Elements that make one of y."""
+    return math.prod(x.shape[a] for a in axes)
+
+
+def total_dtype(x: Any) -> Any:
+    """What a total of x is kept in."""
+    return x.dtype if x.dtype.kind == "f" else np.uint64 if x.dtype == np.uint64 else np.int64
+
+
+def total(x: Any, axes: Axes) -> Any:
+    """The sum."""
+    return np.sum(x, axis=axes, dtype=total_dtype(x))
+
+
+def product(x: Any, axes: Axes) -> Any:
+    """The product."""
+    return np.prod(x, axis=axes, dtype=total_dtype(x))
+
+
+def mean(x: Any, axes: Axes) -> Any:
+    """The mean of floats."""
+    return total(x, axes) / x.dtype.type(count(x, axes))
+
+
+def without_nan(x: Any, value: float = 0.0) -> Any:
+    """x with `value` in place of NaN."""
+    return np.where(np.isnan(x), x.dtype.type(value), x)
+
+
+def numbers(x: Any, axes: Axes) -> Any:
+    """How many elements are not NaN, in x's dtype."""
+    return np.sum(~np.isnan(x), axis=axes).astype(x.dtype)
+
+
+def nanmean(x: Any, axes: Axes) -> Any:
+    """The mean of those that are not NaN."""
+    return total(without_nan(x), axes) / numbers(x, axes)
+
+
+def nan_extreme(find: Callable[..., Any], bottom: float) -> Callable[[Any, Axes], Any]:
+    """`find` among those that are not NaN; NaN where all are."""
+
+    def formula(x: Any, axes: Axes) -> Any:
+        found = find(without_nan(x, bottom), axis=axes)
+        return np.where(numbers(x, axes) == 0, x.dtype.type(np.nan), found)
+
+    return formula
+
+
+def xor(x: Any, axes: Axes) -> Any:
+    """The exclusive or of all bits."""
+    return np.bitwise_xor.reduce(x, axis=axes)
+
+
+def peak_to_peak(x: Any, axes: Axes) -> Any:
+    """The largest less the smallest."""
+    return np.max(x, axis=axes) - np.min(x, axis=axes)
+
+
+def rows(x: Any, axes: Axes) -> Any:
+    """x with the reduced axes as its last one."""
+    kept = [a for a in range(x.ndim) if a not in axes]
+    return np.transpose(x, (*kept, *axes)).reshape(*(x.shape[a] for a in kept), count(x, axes))
+
+
+def place(find: Callable[..., Any]) -> Callable[[Any, Axes], Any]:
+    """The place that `find` finds in the reduced elements, in their logical order."""
+    return lambda x, axes: np.asarray(find(rows(x, axes), axis=-1), np.int64)
+
+
+def nan_place(find: Callable[..., Any], bottom: float) -> Callable[[Any, Axes], Any]:
+    """The same among those that are not NaN; -1 where all are."""
+
+    def formula(x: Any, axes: Axes) -> Any:
+        held = rows(x, axes)
+        skipped = np.isnan(held)
+        wanted = without_nan(held, bottom)
+        hidden = skipped & (find(wanted, axis=-1, keepdims=True) == np.arange(held.shape[-1]))
+        # NaN counts as the worst value, so that it is found only where every number is as bad: then the first of those.
+        first = np.argmax(~skipped, axis=-1)
+        found = np.where(hidden.any(axis=-1), first, find(wanted, axis=-1))
+        return np.where(skipped.all(axis=-1), -1, found).astype(np.int64)
+
+    return formula
+
+
+def l2_norm(x: Any, axes: Axes) -> Any:
+    """By the power of two of the largest element, so that no square leaves the range."""
+    top = np.max(np.abs(x), axis=axes, keepdims=True, initial=0)
+    exponent = np.where(np.isfinite(top), np.frexp(np.where(np.isfinite(top), top, 1))[1], 0)
+    root = np.sqrt(total(np.square(np.ldexp(x, -exponent)), axes))
+    return np.ldexp(root, exponent.reshape(root.shape))
+
+
+def p_norm(x: Any, axes: Axes, p: float) -> Any:
+    """(Σ |x|^p)^(1/p), by the largest magnitude for p > 0 and the smallest for p < 0."""
+    size = np.abs(x)
+    top = np.max(size, axis=axes, keepdims=True, initial=0) if p > 0 else np.min(size, axis=axes, keepdims=True)
+    share = np.where(size == top, x.dtype.type(1), size / top)
+    found = total(np.power(share, x.dtype.type(p)), axes) ** x.dtype.type(1 / p)
+    return np.where(top.reshape(found.shape) == 0, x.dtype.type(0), top.reshape(found.shape) * found)
+
+
+def logsumexp(x: Any, axes: Axes) -> Any:
+    """log Σ exp(x)."""
+    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, x.dtype.type(0))
+    found = np.log(total(np.exp(x - shift), axes))
+    return found + shift.reshape(found.shape)
+
+
+def logmeanexp(x: Any, axes: Axes) -> Any:
+    """log of the mean of exp(x)."""
+    return logsumexp(x, axes) - np.log(x.dtype.type(count(x, axes)))
+
+
+def variance(x: Any, axes: Axes, correction: int) -> Any:
+    """Σ (x - mean)² / (n - correction)."""
+    n = count(x, axes)
+    middle = np.sum(x, axis=axes, keepdims=True) / x.dtype.type(n)
+    return total(np.square(x - middle), axes) / x.dtype.type(max(n - correction, 0))
+
+
+def nanvar(x: Any, axes: Axes, correction: int) -> Any:
+    """The variance of those that are not NaN."""
+    n = numbers(x, axes)
+    middle = np.expand_dims(nanmean(x, axes), axes)
+    return total(np.square(without_nan(x - middle)), axes) / np.maximum(n - x.dtype.type(correction), 0)

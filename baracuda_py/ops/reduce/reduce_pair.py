@@ -1,0 +1,216 @@
+"""reduce_pair: two results of one pass over x, by one of `ReducePairKind`; and one function per kind."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, axes,
+    choice, element, extents, flag, functional, integer, operand, output,
+)  # fmt: skip
+from ...core.benchmark import Benchmark
+from ...core.error_bound import ErrorBound
+from ...core.errors import InvalidProblemError
+from ...core.tensor import Shape
+from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
+from . import reduce_formulas as formulas
+from . import reduce_torch as oracle
+from .reduce import drawn, kept_shape, refuse_elements, refuse_empty
+from .reduce_formulas import Axes
+from .reduce_kinds import EVERY, NUMBERS, exact
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row: the functor's name, the formula (x, axes, correction) → (y, z), elements, the bound; see `Reduction`."""
+
+    cpp: str
+    formula: Callable[[Any, Axes, int], tuple[Any, Any]]
+    elements: tuple[ElementKind, ...]
+    bound: Callable[[ElementKind], ErrorBound]
+    index: bool = False
+    ordered: bool = True
+    nonempty: bool = False
+    corrected: bool = False
+
+
+def _with_index(best: Callable[..., Any], find: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    return lambda x, axes, _: (best(x, axis=axes), formulas.place(find)(x, axes))
+
+
+def _and_mean(root: bool) -> Callable[..., tuple[Any, Any]]:
+    def formula(x: Any, axes: Axes, correction: int) -> tuple[Any, Any]:
+        found = formulas.variance(x, axes, correction)
+        return np.sqrt(found) if root else found, formulas.mean(x, axes)
+
+    return formula
+
+
+def _spread(element: ElementKind) -> ErrorBound:
+    return Relative()  # both are carried in double, but a mean near 0 has no digits of its own
+
+
+class ReducePairKind(enum.Enum):
+    """What y and z are, by PyTorch's names where it has one."""
+
+    MAX_WITH_INDEX = (
+        "max_with_index",
+        Pair("MaxWithIndex", _with_index(np.max, np.argmax), EVERY, exact, index=True, nonempty=True),
+    )
+    MIN_WITH_INDEX = (
+        "min_with_index",
+        Pair("MinWithIndex", _with_index(np.min, np.argmin), EVERY, exact, index=True, nonempty=True),
+    )
+    AMINMAX = (
+        "aminmax",
+        Pair("Aminmax", lambda x, axes, _: (np.min(x, axis=axes), np.max(x, axis=axes)), NUMBERS, exact,
+             ordered=False, nonempty=True),
+    )  # fmt: skip
+    VAR_MEAN = "var_mean", Pair("VarMean", _and_mean(False), FLOATS, _spread, corrected=True)
+    STD_MEAN = "std_mean", Pair("StdMean", _and_mean(True), FLOATS, _spread, corrected=True)
+
+    def __new__(cls, name: str, row: Pair) -> ReducePairKind:
+        kind = object.__new__(cls)
+        kind._value_ = name
+        kind.row = row
+        return kind
+
+    row: Pair
+
+    @property
+    def cpp(self) -> str:
+        """The functor, without its template argument."""
+        return f"kinds::{self.row.cpp}"
+
+
+def pair_elements(kind: ReducePairKind | None) -> tuple[ElementKind, ...]:
+    """The elements a kind takes."""
+    return EVERY if kind is None else kind.row.elements
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReducePairDescriptor(Descriptor):
+    """x has shape `shape`; axis, keepdims and correction are as in `ReduceDescriptor`."""
+
+    kind: ReducePairKind = choice(ReducePairKind)
+    shape: Shape = extents()
+    axis: Any = axes(None)
+    keepdims: bool = flag(False)
+    correction: int = integer(1)
+    element: ElementKind = element(EVERY)
+
+    def validate(self) -> None:
+        refuse_elements(self.kind, self.element)
+        refuse_empty(self)
+        if self.correction != 1 and not self.kind.row.corrected:
+            raise InvalidProblemError(f"{self.kind.value} has no correction; it must be 1, got {self.correction}")
+
+    @property
+    def count(self) -> int:
+        """Elements that make one of y."""
+        return math.prod(self.shape[a] for a in self.axis)
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape of y and z."""
+        return kept_shape(self)
+
+    @property
+    def second(self) -> ElementKind:
+        """The element of z."""
+        return ElementKind.I64 if self.kind.row.index else self.element
+
+
+@dataclass(slots=True, kw_only=True)
+class ReducePairArgs(Args):
+    """Any strides. y has x's element, z int64 where it is an index, else x's."""
+
+    x: Array = operand("*shape")
+    y: Array = output("*result_shape")
+    z: Array = output("*result_shape", element="second")
+
+
+def reference(desc: ReducePairDescriptor, *, x: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in."""
+    with np.errstate(all="ignore"):
+        y, z = desc.kind.row.formula(x, desc.axis, desc.correction)
+    return {"y": np.array(y).reshape(desc.result_shape), "z": np.array(z).reshape(desc.result_shape)}
+
+
+PARAMS = reduce_params("ReducePairParams", results=("y", "z"))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    results = [without_axes(view, desc.axis) if desc.keepdims else view for view in (p.y, p.z)]
+    return reduce_geometry(
+        p, (p.x,), results, desc.axis, ordered=desc.kind.row.ordered, values={"correction": desc.correction}
+    )
+
+
+def in_torch(torch: Any, desc: ReducePairDescriptor, *, x: Any) -> Any:
+    """torch's function of the kind; those without one for several axes take the axes as one."""
+    kind, axis = desc.kind, desc.axis
+    if not axis:
+        x, axis = x.unsqueeze(0), (0,)
+    if kind.row.corrected:
+        found = getattr(torch, kind.value)(x, axis, correction=desc.correction)
+    else:
+        name = kind.value.partition("_")[0]
+        found = getattr(torch, name)(oracle.rows(torch, x, axis), dim=axis[0] if len(axis) == 1 else -1)
+    return tuple(one.reshape(desc.result_shape) for one in found)
+
+
+class ReducePairPlan(Plan):
+    """y and z of one pass over x along `axis`, by `ReducePairKind`.
+
+    max_with_index, min_with_index: the extreme and its place (torch.max and torch.min of an axis; along several axes
+    the place in their row-major order); NaN is the extreme, the first of equals wins. aminmax: the smallest and the
+    largest (torch.aminmax); NaN if any is. var_mean, std_mean: torch's, carried in float64. Extremes of no elements
+    raise InvalidProblemError. A row's bits depend on its elements alone.
+    """
+
+    op = "reduce.reduce_pair"
+    kinds = ReducePairKind
+    descriptor = ReducePairDescriptor
+    args = ReducePairArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "tree", _geometry, source="reduce/reduce.cu", elements=pair_elements,
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS),
+            guarantee=Guarantee(lambda element, kind: kind.row.bound(element), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(f"{kind} {list(shape)} bf16, axis {axis}", kind=kind, shape=shape, axis=axis, element="bfloat16")
+        for kind in ("max_with_index", "var_mean")
+        for shape, axis in (((16384, 8192), 1), ((8192, 16384), 0))
+    )
+
+    @staticmethod
+    def case(draw: Any) -> ReducePairDescriptor:
+        correction = draw.integer(0, 2) if draw.kind.row.corrected else 1
+        return ReducePairDescriptor(
+            kind=draw.kind, **drawn(draw), keepdims=draw.flag(), correction=correction, element=draw.element
+        )
+
+
+def _function(kind: ReducePairKind) -> Any:
+    doc = f"The {kind.value} of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."
+    fixed: dict[str, Any] = {} if kind.row.corrected else {"correction": 1}
+    return functional(ReducePairPlan, kind.value, doc, kind=kind, **fixed)
+
+
+max_with_index = _function(ReducePairKind.MAX_WITH_INDEX)
+min_with_index = _function(ReducePairKind.MIN_WITH_INDEX)
+aminmax = _function(ReducePairKind.AMINMAX)
+var_mean = _function(ReducePairKind.VAR_MEAN)
+std_mean = _function(ReducePairKind.STD_MEAN)

@@ -1,0 +1,254 @@
+"""vecdot: y = the sum of a b along some axes, a and b broadcast (torch.linalg.vecdot, torch.dot)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp,
+    axes, element, extents, functional, operand, output,
+)  # fmt: skip
+from ...core.benchmark import Benchmark
+from ...core.element import INTS
+from ...core.error_bound import ErrorBound
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.tensor import Shape, View
+from ...interop.arrays import read
+from ...schedules.reduce import Launches, reduce_geometry, reduce_kernels, reduce_launches, reduce_params
+from .reduce_kinds import sum_bound, total
+
+
+@dataclass(frozen=True, kw_only=True)
+class VecdotDescriptor(Descriptor):
+    """a and b have shapes that broadcast to `shape`; `axis` (an int, a tuple, None for all) is summed away."""
+
+    shape: Shape = extents()
+    axis: Any = axes(-1)
+    element: ElementKind = element((*FLOATS, *INTS))
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape of y."""
+        return tuple(n for a, n in enumerate(self.shape) if a not in self.axis)
+
+    @property
+    def result(self) -> ElementKind:
+        """The element of y."""
+        return total(self.element)
+
+
+@dataclass(slots=True, kw_only=True)
+class VecdotArgs(Args):
+    """Any strides. y has the element of a and b; of integers int64 (uint64 of uint64)."""
+
+    a: Array = operand("*shape", broadcast=True)
+    b: Array = operand("*shape", broadcast=True)
+    y: Array = output("*result_shape", element="result")
+
+
+def reference(desc: VecdotDescriptor, *, a: Any, b: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype a and b come in."""
+    dtype = a.dtype if a.dtype.kind == "f" else desc.result.dtype
+    with np.errstate(all="ignore"):
+        product = np.broadcast_to(a.astype(dtype) * b.astype(dtype), desc.shape)
+        return {"y": np.asarray(np.sum(product, axis=desc.axis, dtype=dtype))}
+
+
+PARAMS = reduce_params("VecdotParams", ("a", "b"))
+_KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Times<{T}>, {T}, {T}>")
+
+
+def _bound(element: ElementKind, _: Any = None) -> ErrorBound:
+    return Forward(sum_bound.c + 1) if element.is_float else Exact()  # the product rounds, too
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    shape = p.desc.shape
+    return reduce_geometry(
+        p, (p.a.broadcast_to(shape), p.b.broadcast_to(shape)), (p.y,), p.desc.axis,
+        ordered=p.desc.element.is_float, mapped=True,
+    )  # fmt: skip
+
+
+def in_torch(torch: Any, desc: VecdotDescriptor, *, a: Any, b: Any) -> Any:
+    """torch.linalg.vecdot along one axis; a product and a sum otherwise, and of integers, which torch cuts to a's."""
+    if desc.element is ElementKind.U64:
+        return NotImplemented
+    if not a.is_floating_point():
+        a, b = a.to(torch.int64), b.to(torch.int64)
+    elif len(desc.axis) == 1 and a.ndim == b.ndim == len(desc.shape):
+        return torch.linalg.vecdot(a, b, dim=desc.axis[0])
+    product = torch.broadcast_to(a * b, desc.shape)
+    return product.sum(desc.axis) if desc.axis else product
+
+
+class VecdotPlan(Plan):
+    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot of reals, numpy.vecdot).
+
+    Floats of 16 bits are multiplied and summed in float32, float64 in itself; integers in 64 bits modulo 2^64, into
+    int64 (uint64 of uint64), where PyTorch keeps their own element. Of no elements y is 0. A row's bits depend on its
+    elements alone.
+    """
+
+    op = "reduce.vecdot"
+    descriptor = VecdotDescriptor
+    args = VecdotArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "tree", _geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *INTS), kernels=_KERNELS,
+            guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    vjp = Vjp("VecdotBackwardPlan", grads={"a": "da", "b": "db"})
+    benchmarks = tuple(
+        Benchmark(f"[{shape}] bf16, axis {axis}", shape=shape, axis=axis, element="bfloat16")
+        for shape, axis in (((16384, 8192), 1), ((8192, 16384), 0), ((1 << 27,), 0))
+    )
+
+    @staticmethod
+    def case(draw: Any) -> VecdotDescriptor:
+        shape, axis = vecdot_case(draw)
+        return VecdotDescriptor(shape=shape, axis=axis, element=draw.element)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        try:
+            facts.setdefault("shape", np.broadcast_shapes(shapes["a"], shapes["b"]))
+        except ValueError:
+            a, b = tuple(shapes["a"]), tuple(shapes["b"])
+            raise InvalidProblemError(f"a {a} and b {b} do not broadcast together") from None
+
+
+def vecdot_case(draw: Any) -> tuple[Shape, Any]:
+    """A shape and axes: any axes of small arrays; rows and columns from a lane's to several segments."""
+    if draw.flag():
+        shape = draw.shape(0, 5, 0, 5)
+        return shape, draw.choice((None, tuple(a for a in range(len(shape)) if draw.flag())))
+    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000)
+    across = draw.sizes(1, 8, 33, 64) if long <= 2500 else 8
+    found: tuple[Shape, Any] = draw.choice((((long,), 0), ((across, long), -1), ((long, across), 0)))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class VecdotBackwardDescriptor(Descriptor):
+    """As `VecdotDescriptor`."""
+
+    shape: Shape = extents()
+    axis: Any = axes(-1)
+    element: ElementKind = element()
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape of dy."""
+        return tuple(n for a, n in enumerate(self.shape) if a not in self.axis)
+
+
+@dataclass(slots=True, kw_only=True)
+class VecdotBackwardArgs(Args):
+    """Any strides. da has a's shape, db b's; either may be None."""
+
+    dy: Array = operand("*result_shape")
+    a: Array = operand("*shape", broadcast=True)
+    b: Array = operand("*shape", broadcast=True)
+    da: Array | None = output("*shape", like="a", optional=True)
+    db: Array | None = output("*shape", like="b", optional=True)
+
+
+def backward_reference(desc: VecdotBackwardDescriptor, *, dy: Any, a: Any, b: Any, wanted: set[str]) -> Any:
+    """NumPy in the dtype the operands come in."""
+    dy = np.expand_dims(dy, desc.axis)
+
+    def summed(other: Any, shape: Shape) -> Any:
+        whole = np.broadcast_to(dy * other, desc.shape)
+        lead = whole.ndim - len(shape)
+        away = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1)
+        return np.sum(whole, axis=away).reshape(shape)
+
+    with np.errstate(all="ignore"):
+        factors = {"da": (b, a.shape), "db": (a, b.shape)}
+        return {name: summed(other, shape) for name, (other, shape) in factors.items() if name in wanted}
+
+
+def _backward_geometry(p: Problem) -> Geometry | str:
+    shape, kept = p.desc.shape, iter(range(len(p.dy.shape)))
+    strides = [0 if a in p.desc.axis else p.dy.strides[next(kept)] for a in range(len(shape))]
+    dy = View(p.dy.ptr, shape, tuple(strides), p.dy.element)
+    steps: list[Any] = []
+    used, coalesced = 0, True
+    for name, other in (("da", "b"), ("db", "a")):
+        if p.views[name] is None:
+            continue
+        at = {"a": "dy", "b": other, "y": name}
+        found = sum_to(p, (dy, p.views[other].broadcast_to(shape)), p.views[name], at, used)
+        if isinstance(found, str):
+            return found
+        steps, used, coalesced = [*steps, *found.steps], found.used, coalesced and found.coalesced
+    return Geometry(tuple(steps), used, "inner_contiguous" if coalesced else "strided")
+
+
+def sum_to(p: Problem, operands: tuple[View, ...], y: View, at: Mapping[str, str], base: int) -> Launches | str:
+    """The launches that sum a map of operands of one shape over the axes along which y is broadcast to it.
+
+    at: the operands that the kernel's pointers mean.
+    """
+    shape = operands[0].shape
+    lead = len(shape) - len(y.shape)
+    away = tuple(a for a, n in enumerate(shape) if a < lead or (y.shape[a - lead] == 1 and n != 1))
+    rest = tuple(a - lead for a in range(lead, len(shape)) if a not in away)
+    kept = View(y.ptr, tuple(y.shape[a] for a in rest), tuple(y.strides[a] for a in rest), y.element)
+    return reduce_launches(p.device, operands, (kept,), away, mapped=True, values=at, base=base)
+
+
+class VecdotBackwardPlan(Plan):
+    """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot).
+
+    Sums are in float32, in float64 of float64, in an order that shapes alone fix.
+    """
+
+    op = "reduce.vecdot_backward"
+    direction = "backward"
+    descriptor = VecdotBackwardDescriptor
+    args = VecdotBackwardArgs
+    reference = staticmethod(backward_reference)
+    variants = (
+        Variant(
+            "tree", _backward_geometry, source="reduce/vecdot.cu", kernels=_KERNELS,
+            guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+    benchmarks = (Benchmark("[16384, 8192] bf16", shape=(16384, 8192), element="bfloat16"),)
+
+    @staticmethod
+    def case(draw: Any) -> VecdotBackwardDescriptor:
+        shape, axis = vecdot_case(draw)
+        return VecdotBackwardDescriptor(shape=shape, axis=axis, element=draw.element)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        VecdotPlan.infer(shapes, facts)
+
+
+vecdot: Any = functional(VecdotPlan)
+vecdot_backward = functional(VecdotBackwardPlan)
+
+
+@entry(VecdotPlan)
+def dot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """The sum of a b, both of one axis and as long (torch.dot); `vecdot` takes more axes, `dense_gemm` matrices."""
+    if unknown:
+        raise unexpected(dot, unknown)
+    shapes = read(a, "a").shape, read(b, "b").shape
+    if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+        raise InvalidProblemError(
+            f"dot takes two vectors of one length, got shapes {shapes[0]} and {shapes[1]}; see vecdot and dense_gemm"
+        )
+    y: Any = vecdot(a, b, out=out, stream=stream, preference=preference)
+    return y
