@@ -103,15 +103,14 @@ template <class R> BARACUDA_D complex<R> exp(complex<R> z) {
   return times_exp(z.re, cis(z.im));
 }
 
-// e^x cos y - 1 = expm1(x) cos y - 2 sin²(y / 2).
+// e^x cos y - 1 = expm1(x) - 2 e^x sin²(y / 2).
 template <class R> BARACUDA_D complex<R> expm1(complex<R> z) {
   if (z.im == R(0)) return {expm1(z.re), z.im};
   if (z.re == -numeric<R>::infinity()) return {R(-1), copysign(R(0), z.im)};
   if (z.re > R(40)) return exp(z);
-  const complex<R> turn = cis(z.im);
-  const R s = sin(R(0.5) * z.im);
-  const R size = exp(z.re);
-  return {size < R(0.5) ? size * turn.re - R(1) : expm1(z.re) * turn.re - R(2) * s * s, size * turn.im};
+  const complex<R> half = cis(R(0.5) * z.im);
+  const R size = R(2) * exp(z.re);
+  return {expm1(z.re) - size * half.im * half.im, size * half.im * half.re};
 }
 
 // sinh z = sinh x cos y + i cosh x sin y, cosh z = cosh x cos y + i sinh x sin y.
@@ -140,7 +139,7 @@ template <class R> BARACUDA_D complex<R> tanh(complex<R> z) {
   const complex<R> turn = cis(y);
   if (abs(x) > tanh_end<R>) return {copysign(R(1), x), R(4) * turn.re * turn.im * exp(R(-2) * abs(x))};
   const R s = sinh(x), square = s * s + turn.re * turn.re;
-  return {s * cosh(x) / square, turn.im * turn.re / square};
+  return {s * sqrt(fma(s, s, R(1))) / square, turn.im * turn.re / square};
 }
 template <class R> BARACUDA_D complex<R> sin(complex<R> z) { return over_i(sinh(times_i(z))); }
 template <class R> BARACUDA_D complex<R> cos(complex<R> z) { return cosh(times_i(z)); }
