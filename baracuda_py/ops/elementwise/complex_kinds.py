@@ -78,7 +78,7 @@ class ComplexUnaryKind(enum.Enum):
     SQUARE = "square", ComplexFunction("Square", lambda z: f.multiply(z, z), g.square, 2.5)
     SQRT = "sqrt", ComplexFunction("Sqrt", _numpy(np.sqrt), g.sqrt, 2.5)
     EXP = "exp", ComplexFunction("Exp", _numpy(np.exp), g.exp, 3)
-    EXPM1 = "expm1", ComplexFunction("Expm1", f.expm1, g.exp, 4)
+    EXPM1 = "expm1", ComplexFunction("Expm1", f.expm1, g.exp, 5)
     LOG = "log", ComplexFunction("Log", _numpy(np.log), g.log, 4)
     LOG2 = "log2", ComplexFunction("Log2", _numpy(np.log2), g.log2, 4)
     LOG10 = "log10", ComplexFunction("Log10", _numpy(np.log10), g.log10, 4.5)

@@ -105,6 +105,7 @@ def _function(kind: ComplexUnaryKind) -> Any:
 
 
 conj_backward = _function(ComplexUnaryKind.CONJ)
+sgn_backward = _function(ComplexUnaryKind.SGN)
 angle_backward = _function(ComplexUnaryKind.ANGLE)
 real_backward = _function(ComplexUnaryKind.REAL)
 imag_backward = _function(ComplexUnaryKind.IMAG)
