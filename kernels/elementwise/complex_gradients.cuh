@@ -20,6 +20,7 @@ template <class R> BARACUDA_D int exponent_of(complex<R> z) {
 // dy conj(f'), NaN where dy is no number.
 template <class R> BARACUDA_D complex<R> apply(complex<R> dy, Slope<R> slope) {
   if (!math::isfinite(dy)) return {numeric<R>::nan(), numeric<R>::nan()};
+  if (slope.inverse && slope.m == complex<R>(R(0))) return dy / slope.m;
   const int a = exponent_of(dy), b = exponent_of(slope.m);
   const complex<R> d = math::scaled(dy, -a), m = math::conj(math::scaled(slope.m, -b));
   return slope.inverse ? math::scaled(d / m, a - b - slope.e) : math::scaled(d * m, a + b + slope.e);

@@ -34,7 +34,9 @@ def _of(slope: Callable[[Any], Slope]) -> Gradient:
         m, e, inverse = slope(z)
         a, b = exponent(dy), exponent(m)
         d, m = scaled(np.where(np.isfinite(dy), dy, np.nan), -a), np.conj(scaled(m, -b))
-        return scaled(divide(d, m), a - b - e) if inverse else scaled(multiply(d, m), a + b + e)
+        if not inverse:
+            return scaled(multiply(d, m), a + b + e)
+        return np.where((m == 0) & np.isfinite(dy), divide(dy, m), scaled(divide(d, m), a - b - e))
 
     return gradient
 

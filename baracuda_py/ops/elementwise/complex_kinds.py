@@ -104,6 +104,7 @@ class ComplexUnaryKind(enum.Enum):
     ISNAN = "isnan", ComplexFunction("Isnan", np.isnan, predicate=True)
     ISINF = "isinf", ComplexFunction("Isinf", np.isinf, predicate=True)
     ISFINITE = "isfinite", ComplexFunction("Isfinite", np.isfinite, predicate=True)
+    ISREAL = "isreal", ComplexFunction("Isreal", np.isreal, predicate=True)
 
     def __new__(cls, name: str, row: ComplexFunction) -> ComplexUnaryKind:
         kind = object.__new__(cls)
