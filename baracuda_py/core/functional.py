@@ -24,7 +24,7 @@ from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .execution import MISS, Direct, nothing
-from .keywords import entry, unexpected
+from .keywords import marked, traced, unexpected
 from .memo import keep
 from .outputs import allocating, handed, make_all, maker, ordinal
 from .plan import Plan
@@ -203,8 +203,8 @@ def functional(
         # not an array, or a list for an attribute:
         "    except Exception: key = entry = None",
         "    if entry is None:",
-        f"        traced = TRACED({name!r}, {gather}, {attributes})",
-        "        if traced is not None: return traced",
+        f"        symbol = TRACED({name!r}, {gather}, {attributes})",
+        "        if symbol is not None: return symbol",
         f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
@@ -235,7 +235,7 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    return entry(plan, **fixed)(function)  # type: ignore[no-any-return]
+    return marked(function, plan, fixed)  # type: ignore[no-any-return]
 
 
 Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
@@ -252,12 +252,9 @@ def _serving(plan: type[Plan], fixed: Mapping[str, Any], overloads: Sequence[Ove
 
 
 def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
-    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
-    for value in operands.values():
-        make = getattr(type(value), "__baracuda_function__", None)
-        if make is not None:
-            return make(value, name, operands, {n: given for n, given in attributes.items() if given is not UNSET})
-    return None
+    """What operands that stand for arrays make of the call, or None; see `keywords.traced`."""
+    given = {n: value for n, value in attributes.items() if value is not UNSET}
+    return traced(name, [value for value in operands.values() if value is not None], given)
 
 
 def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:

@@ -120,13 +120,16 @@ def _of(name: str) -> Callable[..., Node]:
     return lambda *args: call(name, args)
 
 
-_add, _sub, _mul, _div, _square, _tanh, _silu = map(_of, ("add", "sub", "mul", "div", "square", "tanh", "silu"))
+_add, _sub, _mul, _div = map(_of, ("add", "sub", "mul", "div"))
+_maximum, _minimum, _tanh, _silu = map(_of, ("maximum", "minimum", "tanh", "silu"))
 
 MACROS: Mapping[str, tuple[tuple[str, ...], Mapping[str, float], Callable[..., Node]]] = {
     "lerp": (("a", "b", "weight"), {}, lambda a, b, weight: _add(a, _mul(weight, _sub(b, a)))),
     "addcmul": (("x", "a", "b", "value"), {"value": 1.0}, lambda x, a, b, value: _add(x, _mul(value, _mul(a, b)))),
     "addcdiv": (("x", "a", "b", "value"), {"value": 1.0}, lambda x, a, b, value: _add(x, _mul(value, _div(a, b)))),
-    "squared_difference": (("a", "b"), {}, lambda a, b: _square(_sub(a, b))),
+    "rsub": (("a", "b"), {}, lambda a, b: _sub(b, a)),
+    "clamp_min": (("x", "low"), {}, lambda x, low: _maximum(x, low)),
+    "clamp_max": (("x", "high"), {}, lambda x, high: _minimum(x, high)),
     "deg2rad": (("x",), {}, lambda x: _mul(x, constant(math.pi / 180))),
     "rad2deg": (("x",), {}, lambda x: _mul(x, constant(180 / math.pi))),
     "swiglu": (("gate", "x"), {}, lambda gate, x: _mul(_silu(gate), x)),

@@ -172,7 +172,13 @@ def literal(value: Any, element: ElementKind) -> str:
     return f"{sign}numeric<{kind}>::{'nan' if math.isnan(number) else 'infinity'}()"
 
 
-def map_text(program: Program, params: str, headers: Sequence[str] = ()) -> str:
+def headers(program: Program) -> str:
+    """The includes that a functor's text needs besides elementwise/expression.cuh."""
+    wanted = dict.fromkeys(s.value.header for s in program.steps if s.form == "call" and s.value.header)
+    return "".join(f'#include "{header}"\n' for header in wanted)
+
+
+def map_text(program: Program, params: str) -> str:
     """The functor `Formula` and `FormulaMap`, which reads and writes its operands p.x0, p.x1, …, p.y0, …"""
     results = program.results
     count = len(results)
@@ -192,8 +198,7 @@ def map_text(program: Program, params: str, headers: Sequence[str] = ()) -> str:
         f"place.store(static_cast<{element.ctype}*>(p.y{j}), {j}, cast_vec<{element.ctype}>(y{j}));"
         for j, element in enumerate(results)
     ]
-    included = "".join(f'#include "{header}"\n' for header in headers)
-    return f"""{included}namespace baracuda {{
+    return f"""{headers(program)}namespace baracuda {{
 {functor("Formula", program)}
 struct FormulaMap {{
   static constexpr int operands = {count + len(program.inputs)}, widest = {widest};

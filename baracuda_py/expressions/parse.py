@@ -238,7 +238,7 @@ def _absent(tree: ast.expr) -> bool:
 
 
 RESERVED = (
-    "out", "stream", "preference", "element", "shape", "workspace", "layout", "key", "entry", "made", "traced",
+    "out", "stream", "preference", "element", "shape", "workspace", "layout", "key", "entry", "made", "symbol",
     "unknown",
 )  # fmt: skip
 """Keywords of every function, descriptor or call, and names that functions use themselves."""

@@ -40,7 +40,6 @@ from .made import MadeArgs, MadeDescriptor, MadePlan, part
 from .program import Program, program_of
 from .reference import evaluate
 from .signature import ELEMENTS, Signature, Signatures
-from .tables import HEADERS
 
 ARRAY, WHOLE, REAL = "array", "integer", "float"
 """What an input may be."""
@@ -139,7 +138,7 @@ def _made(shape: Shape) -> type[FormulaPlan]:
             lambda kind: (_WIDE, _ONE),
         ),
         elements=lambda kind: kind.elements[:1], guarantee=guarantee,
-        prelude=lambda element, kind: map_text(shape.program(kind), params.name, HEADERS),
+        prelude=lambda element, kind: map_text(shape.program(kind), params.name),
     )  # fmt: skip
     made: Any = type(FormulaPlan)
     return made(  # type: ignore[no-any-return]

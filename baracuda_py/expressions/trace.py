@@ -69,16 +69,12 @@ class Symbol:
         flags = {word: value for word, value in (kwargs or {}).items() if value is not False}  # inplace=False
         return apply(function.__name__.strip("_"), args, flags)
 
-    def __baracuda_function__(self, name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Symbol:
-        """What a function of this package makes of symbols: `core.functional` asks for it."""
-        given = dict(attributes)
-        if "to_element" in given:
-            return symbol(*operands.values()).astype(given["to_element"])
-        parameters = build.parameters_of(name)
-        held = {word: value for word, value in given.items() if value is not None and word in parameters}
-        if extra := {word: v for word, v in given.items() if v is not None}.keys() - held.keys():
-            raise ExpressionError(f"{name} of symbols takes no {' or '.join(sorted(extra))}=")
-        return apply(name, tuple(operands.values()), held)
+    def __baracuda_function__(self, name: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> Symbol:
+        """What a function of this package makes of symbols: `core.keywords.traced` asks for it."""
+        held = {word: value for word, value in given.items() if value is not None and value is not False}
+        if "to_element" in held:
+            return symbol(args[0]).astype(held["to_element"])
+        return apply(name, args, {word: value for word, value in held.items() if word != "with_number"})
 
 
 def _method(name: str, swapped: bool = False) -> Callable[..., Any]:
@@ -114,7 +110,7 @@ def symbol(value: Any) -> Symbol:
 
 def apply(name: str, args: tuple[Any, ...], given: Mapping[str, Any] | None = None) -> Symbol:
     """A function of symbols and numbers."""
-    words = {"input": "x", "other": "b", "min": "low", "max": "high", "negative_slope": "alpha", "lambd": "alpha"}
+    words = {"input": "x", "other": "b", "min": "low", "max": "high"}
     parameters = build.parameters_of(name)
     values = {
         word if word in parameters else words.get(word, word): symbol(value).node

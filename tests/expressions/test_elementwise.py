@@ -71,7 +71,7 @@ def test_elements_promote_as_in_torch(text: str, elements: tuple[ElementKind, ..
     [
         ("1 + exp(i)", {"i": np.int32}, "float32(i)", "exp(i)"),
         ("i / j", {"i": np.int8, "j": np.int8}, "a // b", "i / j"),
-        ("m + m", {"m": np.bool_}, "int32(m)", "m + m"), ("i + 300", {"i": np.uint8}, "300 is no uint8", "300"),
+        ("m - m", {"m": np.bool_}, "int32(m)", "m - m"), ("i + 300", {"i": np.uint8}, "300 is no uint8", "300"),
         ("u + i", {"u": np.uint64, "i": np.int8}, "no common integer", "u + i"),
         ("x & 1", {"x": np.float32}, "for integers and bool", "x & 1"), ("-m", {"m": np.bool_}, "neg of bool", "-m"),
         ("isnan(i)", {"i": np.int64}, "isnan of int64", "isnan(i)"),

@@ -16,7 +16,7 @@ TEXTS = (
     "silu(x) * y + alpha", "y = a * b; z = y + 1", "t = exp(x)\nt / (1 + t)", "x if x > 0 else 0.1 * x", "0 < x < 1",
     "-x ** 2.5 + (-x) ** y", "a - (b - c) - d", "(a < b) == c", "--x * -2", "x ** (y ** z)", "(x ** y) ** z",
     "exp(x) * (-1e-7)", "~(a & b | c ^ d)", "inf * x + nan", "float16(x) + where(m, x, 0)", "not m and (x > 1 or y)",
-    "a // b % c", "clamp(x, -1, None)", "leaky_relu(x, alpha=0.2)",
+    "a // b % c", "clamp(x, -1, None)", "leaky_relu(x, negative_slope=0.2)",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Scalar, Variant,
-    choice, element, extents, flag, number, operand, output, scalar,
+    Vjp, choice, element, extents, flag, number, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import cast as cast_values
@@ -164,6 +164,7 @@ class BinaryPlan(Plan):
     descriptor = BinaryDescriptor
     args = BinaryArgs
     reference = staticmethod(reference)
+    vjp = Vjp("BinaryBackwardPlan", grads={"a": "da", "b": "db"})
     value_policy = "an integer divided by 0 gives 0"
     variants = (
         Variant(
@@ -208,10 +209,12 @@ def binary_case(draw: Any) -> dict[str, Any]:
 
 
 def complete_numbers(desc: Any, arrays: dict[str, Any]) -> None:
-    """A number in b's place that is one of the values of a, so that ties and special values meet."""
+    """Numbers for tests. In b's place one of the values of a where nothing is differentiated, so that equals meet; of
+    floats one that is on no kink or step of f."""
     a = arrays["a"]
-    if desc.with_number and a.size:
-        name = "number" if desc.element.is_float else "whole"
-        arrays[name] = a.reshape(-1)[a.size // 2].item()
+    if desc.with_number and desc.element.is_float:
+        arrays["number"] = 0.75 if desc.reverse else 0.5
+    elif desc.with_number and a.size:
+        arrays["whole"] = int(a.reshape(-1)[a.size // 2])
     if "alpha" in desc.kind.row.coefficients:
         arrays["alpha"] = 2.5 if desc.element.is_float else 3.0

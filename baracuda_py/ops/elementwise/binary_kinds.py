@@ -73,6 +73,9 @@ class BinaryKind(enum.Enum):
         return self.row.cpp
 
 
+WITH_GRADIENT = tuple(kind for kind in BinaryKind if kind.row.gradient is not None)
+
+
 def binary_elements(kind: BinaryKind | None) -> tuple[ElementKind, ...]:
     """The elements that a kind takes."""
     return EVERY if kind is None else kind.row.elements

@@ -120,3 +120,15 @@ def wrong_binary(element: ElementKind, kind: BinaryKind, a: np.ndarray, b: np.nd
         return f"{wrong.size} wrong, {a[wrong[0]]} and {b[wrong[0]]}: {got[wrong[0]]}" if wrong.size else None
     scale = kind.row.formula(np.abs(x), np.abs(y), *more) if element.is_float else None
     return check(kind.row.error(element), got, wanted, element=element, scale=scale)
+
+
+def wrong_partial(
+    element: ElementKind, kind: BinaryKind, side: int, dy: np.ndarray, a: np.ndarray, b: np.ndarray, got: np.ndarray
+) -> str | None:
+    """What a kernel's dy ∂f/∂a (side 0) or dy ∂f/∂b gets wrong, alpha being 1.5, or None."""
+    gradient = (kind.row.gradient or (None, None))[side]
+    d, x, y = (np.asarray(v, np.longdouble) for v in (dy, a, b))
+    more = [x.dtype.type(1.5)] if "alpha" in kind.row.coefficients else []
+    with np.errstate(all="ignore"):
+        wanted = np.zeros_like(x) if gradient is None else np.asarray(gradient(d, x, y, *more), x.dtype)
+    return check(kind.row.slope(element), got, wanted, element=element)

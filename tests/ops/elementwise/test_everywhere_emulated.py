@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from everywhere import (
     binary_coefficients, coefficients, forward, inputs, pairs, report, scale_of, wide, wrong_binary, wrong_gradient,
+    wrong_partial,
 )  # fmt: skip
 import truth
 
 from baracuda_py.core.element import FLOATS, ElementKind
 from baracuda_py.jit import Unit
 from baracuda_py.ops.elementwise import binary_functions
-from baracuda_py.ops.elementwise.binary_kinds import BinaryKind
+from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
 from baracuda_py.ops.elementwise.operations.row import EVERY
 from baracuda_py.ops.elementwise.unary_gradients import gated_gradient
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
@@ -140,3 +141,16 @@ def test_order_of_zeros_and_nan(element):
         np.testing.assert_array_equal(got.astype(float), wanted.astype(float))
         numbers = ~np.isnan(wanted.astype(float))
         np.testing.assert_array_equal(np.signbit(got[numbers].astype(float)), np.signbit(wanted[numbers].astype(float)))
+
+
+@elements()
+def test_binary_gradients(element):
+    """Over the whole range of all three: products on the way neither overflow nor vanish."""
+    a, b = pairs(element)
+    dy = np.where(np.arange(a.size) % 4 == 0, truth.cotangents(element, a.size), np.ones_like(a))
+    sides = [(kind, i) for kind in WITH_GRADIENT for i in (0, 1)]
+    lines = [f"partial::{kind.cpp}<T>::{('da', 'db')[i]}(c, a, b, A(1.5))" for kind, i in sides]
+    rows, found = run("elementwise/binary_gradients.cuh", element, lines, a, b, dy), {}
+    for (kind, i), got in zip(sides, rows, strict=True):
+        found[f"{kind.value} {i}"] = wrong_partial(element, kind, i, dy, a, b, got)
+    report(found)

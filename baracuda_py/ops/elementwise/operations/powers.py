@@ -30,8 +30,11 @@ def _pow(a: Any, b: Any) -> Any:
 
 
 def _pow_a(dy: Any, a: Any, b: Any) -> Any:
-    """dy b a^(b - 1), and 0 where b is 0."""
-    return np.where(b == 0, 0, dy * (b * np.power(a, b - 1)))
+    """dy b a^(b - 1), and 0 where b is 0. The power is a^b / a, since b - 1 may be rounded; of 0 and infinity, where
+    that will not do, b - 1 of an even b beyond 2^53 is odd."""
+    whole = np.where(np.abs(b) < 2.0**53, np.power(a, b - 1), np.copysign(np.power(np.abs(a), b), a))
+    below = np.where((a == 0) | np.isinf(a), whole, np.power(a, b) / a)
+    return np.where(b == 0, 0, dy * (b * below))
 
 
 def _pow_b(dy: Any, a: Any, b: Any) -> Any:
