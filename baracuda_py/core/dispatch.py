@@ -165,7 +165,7 @@ def _check_like(spec: Operand, view: Any, other: Any) -> None:
     if (view.shape, view.element) != (other.shape, other.element):
         wanted, got = f"{other.element} of shape {other.shape}", f"{view.element} of shape {view.shape}"
         raise InvalidProblemError(f"{spec.name} must be {wanted} as {spec.like}, got {got}")
-    if not view.element.is_float:
+    if not view.element.is_inexact:
         raise InvalidProblemError(f"{spec.name} is wanted but {spec.like} is {other.element} and has no gradient")
 
 

@@ -13,7 +13,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
 from . import config
@@ -56,6 +56,7 @@ class Entry:
     """What one distinct call needs: its plan, and a maker per output that it returns."""
 
     plan: Plan
+    args: type[Any]
     package: str  # of the first operand: whose arrays are returned
     names: tuple[str, ...]  # of the outputs returned
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
@@ -129,10 +130,12 @@ def _width(dim: str, facts: Mapping[str, Any]) -> int | None:
 
 def functional(
     plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
-    returns: Sequence[str] = (), follows: str = "", **fixed: Any,
+    returns: Sequence[str] = (), follows: str = "", overloads: Sequence[Overload] = (), **fixed: Any,
 ) -> Callable[..., Any]:  # fmt: skip
     """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
 
+    `overloads`: further plans, with what is fixed of theirs, whose operands have the same names; one serves a call
+    where an operand has an element of its rows, at the same cost.
     `layouts` gives it a `layout=`: its `names`, the first being the plan's own, and `call`, which serves the others.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
     `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
@@ -207,7 +210,7 @@ def functional(
         f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
-        f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        f"    entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
         *learn,
         *([handed_over] if outs and inputs else []),
         f"    return {result}" if len(results) <= 1 else f"    return RESULT(({result}), entry)",
@@ -216,15 +219,16 @@ def functional(
     _caches.append(cache)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
-        entry = _entry(
-            plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference, follows
-        )
+        serving, own = _serving(plan, fixed, overloads, arrays)
+        left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
+        given = {k: v for k, v in attributes.items() if v is not UNSET and k not in left}
+        entry = _entry(serving, arrays, {**given, **own}, returns, preference, follows)
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
         "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
-        "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
+        "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
@@ -234,6 +238,19 @@ def functional(
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
+
+
+def _serving(plan: type[Plan], fixed: Mapping[str, Any], overloads: Sequence[Overload], arrays: Any) -> Overload:
+    """The overload that serves an element of the arrays, else the function's own plan."""
+    found = {read(a, name).element for name, a in arrays.items() if a is not None and overloads}
+    for one, facts in overloads:
+        kind = facts.get("kind")
+        if any(row.serves(kind, element) for row in one.variants for element in found):
+            return one, facts
+    return plan, fixed
 
 
 def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
@@ -319,7 +336,7 @@ def _entry(
         asked = returns.get(spec.name, True)
         if asked and spec.needs and arrays.get(spec.needs) is None:
             asked = False
-        if asked and spec.like and not elements[spec.like].is_float:
+        if asked and spec.like and not elements[spec.like].is_inexact:
             asked = False
         if not asked:
             makers.append(nothing)
@@ -333,7 +350,7 @@ def _entry(
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = chosen.runner.direct(tuple(makers), lead) if makers else None
-    return Entry(chosen, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
+    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:
