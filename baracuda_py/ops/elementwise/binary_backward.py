@@ -96,10 +96,14 @@ PARAMS = Params(
     "BinaryBackwardParams", d_left="ptr", d_right="ptr", dy="ptr", left="ptr", right="ptr", **_NUMBERS, **map_params(5)
 )
 SUM_PARAMS = reduce_params("BinaryBackwardSumParams", ("dy", "left", "right"), second="i32", **_NUMBERS)
+_BLOCKS = 2  # an SM: powers need more registers than four leave, and unbounded, some kernels would spill to fit four
 _F, _G = "{KIND}<{T}>", "partial::{KIND}<{T}>"
-_MAP = map_kernels(f"binary_backward<{_F}, {_G}, {{T}}, {{LAYOUT}}>", PARAMS)
+_MAP = tuple(
+    replace(kernel, min_blocks=_BLOCKS)
+    for kernel in map_kernels(f"binary_backward<{_F}, {_G}, {{T}}, {{LAYOUT}}>", PARAMS)
+)
 _SUM = tuple(
-    replace(kernel, source="elementwise/binary_backward_sum.cu")
+    replace(kernel, source="elementwise/binary_backward_sum.cu", min_blocks=_BLOCKS)
     for kernel in reduce_kernels(
         "kinds::Sum<{T}>", SUM_PARAMS, source=f"Mapped<Summand<{_F}, {_G}, {{T}}>, {{T}}, {{T}}, {{T}}>"
     )

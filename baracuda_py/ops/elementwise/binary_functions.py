@@ -22,40 +22,55 @@ _made: dict[Any, Any] = {}
 
 def _make(kind: BinaryKind, with_number: bool) -> Any:
     """The generated function of a kind, of two arrays or of an array and a number; made when first called."""
-    fixed: dict[str, Any] = {} if kind is K.ISCLOSE else dict(_ISCLOSE)
-    if not with_number:
-        fixed["reverse"] = False
-    made = functional(BinaryPlan, kind.value, kind=kind, with_number=with_number, **fixed)
-    return _made.setdefault((kind, with_number), made)
+    if (kind, with_number) not in _made:
+        fixed: dict[str, Any] = {} if kind is K.ISCLOSE else dict(_ISCLOSE)
+        if not with_number:
+            fixed["reverse"] = False
+        _made[kind, with_number] = functional(BinaryPlan, kind.value, kind=kind, with_number=with_number, **fixed)
+    return _made[kind, with_number]
 
 
 def _call(kind: BinaryKind, name: str, a: Any, b: Any, **more: Any) -> Any:
     """f(a, b); what is wrong with two arrays of different elements is said once the call has failed."""
     if type(a) in NUMBERS or type(b) in NUMBERS:
-        reverse = type(a) in NUMBERS
-        array, value = (b, a) if reverse else (a, b)
-        if type(array) in NUMBERS:
-            raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
-        given = number_for(name, "a" if reverse else "b", element_of(array), value)
-        made = _made.get((kind, True)) or _make(kind, True)
-        return made(array, reverse=reverse, **given, **more)
-    made = _made.get((kind, False)) or _make(kind, False)
+        return _with_number(kind, name, a, b, more)
     try:
-        return made(a, b, **more)
-    except InvalidProblemError:
-        if (why := mixed(name, a, b)) is not None:
-            raise InvalidProblemError(why) from None
-        raise
+        return _make(kind, False)(a, b, **more)
+    except InvalidProblemError as error:
+        raise _explained(name, a, b, error) from None
+
+
+def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, Any]) -> Any:
+    reverse = type(a) in NUMBERS
+    array, value = (b, a) if reverse else (a, b)
+    if type(array) in NUMBERS:
+        raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
+    given = number_for(name, "a" if reverse else "b", element_of(array), value)
+    return _make(kind, True)(array, reverse=reverse, **given, **more)
+
+
+def _explained(name: str, a: Any, b: Any, error: InvalidProblemError) -> InvalidProblemError:
+    """The error of a call, or the one that says which cast two arrays of different elements need."""
+    why = mixed(name, a, b)
+    return error if why is None else InvalidProblemError(why)
 
 
 def _function(kind: BinaryKind) -> Any:
-    name = kind.value
+    name, arrays = kind.value, None
 
     @entry(BinaryPlan, kind=kind)
     def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+        nonlocal arrays
         if unknown:
             raise unexpected(call, unknown)
-        return _call(kind, name, a, b, out=out, stream=stream, preference=preference)
+        if type(a) in NUMBERS or type(b) in NUMBERS:
+            return _with_number(kind, name, a, b, {"out": out, "stream": stream, "preference": preference})
+        if arrays is None:
+            arrays = _make(kind, False)
+        try:
+            return arrays(a, b, out=out, stream=stream, preference=preference)
+        except InvalidProblemError as error:
+            raise _explained(name, a, b, error) from None
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"y = {name}(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."
@@ -63,6 +78,8 @@ def _function(kind: BinaryKind) -> Any:
 
 
 # ---- arithmetic -----------------------------------------------------------------------------------------------------
+
+_plain_add = _function(K.ADD)
 
 
 def _scaled(name: str, kind: BinaryKind, a: Any, b: Any, alpha: Any, sign: int, more: dict[str, Any]) -> Any:
@@ -88,7 +105,7 @@ def add(
     if unknown:
         raise unexpected(add, unknown)
     if type(alpha) is int and alpha == 1:
-        return _call(K.ADD, "add", a, b, out=out, stream=stream, preference=preference)
+        return _plain_add(a, b, out=out, stream=stream, preference=preference)
     return _scaled("add", K.ADD, a, b, alpha, 1, {"out": out, "stream": stream, "preference": preference})
 
 
