@@ -19,7 +19,7 @@ from ...core.tensor import View
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .binary_kinds import BinaryKind, binary_bound, binary_elements, binary_points
 
-ISCLOSE = ("rtol", "atol", "equal_nan")
+_TOLERANCES = 1e-5, 1e-8, False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,8 @@ class BinaryDescriptor(Descriptor):
 
     def validate(self) -> None:
         row, what = self.kind.row, f"{self.kind.value} of {self.element}"
+        if "rtol" not in row.coefficients and (self.rtol, self.atol, self.equal_nan) != _TOLERANCES:
+            raise InvalidProblemError(f"{self.kind.value} has no rtol, atol and equal_nan; leave them as they are")
         if self.element in row.elements:
             return
         if not row.elements[0].is_float:

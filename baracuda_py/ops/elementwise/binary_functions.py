@@ -10,6 +10,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
+from ..reduce.reduce import all as all_of
 from .binary import BinaryPlan
 from .binary_kinds import BinaryKind
 from .binary_numbers import NUMBERS, element_of, mixed, number_for
@@ -157,6 +158,16 @@ squared_difference = _function(K.SQUARED_DIFFERENCE)
 absolute_difference = _function(K.ABSOLUTE_DIFFERENCE)
 subtract, multiply, divide, true_divide, mod = sub, mul, div, div, remainder
 
+
+@entry(BinaryPlan, kind=K.FLOOR_DIVIDE)
+def divmod(a: Array, b: Array, *, stream: Any = None, preference: Any = None, **unknown: Any) -> tuple[Any, Any]:
+    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod)."""
+    if unknown:
+        raise unexpected(divmod, unknown)
+    given = {"stream": stream, "preference": preference}
+    return floor_divide(a, b, **given), remainder(a, b, **given)
+
+
 # ---- powers, exponentials, angles -----------------------------------------------------------------------------------
 
 pow = _function(K.POW)
@@ -259,3 +270,15 @@ def isclose(
         raise unexpected(isclose, unknown)
     given = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
     return _call(K.ISCLOSE, "isclose", a, b, **given, out=out, stream=stream, preference=preference)
+
+
+@entry(BinaryPlan, kind=K.ISCLOSE)
+def allclose(
+    a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
+    if unknown:
+        raise unexpected(allclose, unknown)
+    given = {"stream": stream, "preference": preference}
+    return all_of(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, **given), **given)

@@ -173,6 +173,13 @@ def test_truth_values():
         same(getattr(bc, kind.value)(p, q), p | q if kind is bc.BinaryKind.ADD else p & q)
 
 
+def test_compositions():
+    q, r = bc.divmod(np.array([7, -7]), 2)
+    same((q, r), [[3, -4], [1, 1]])
+    assert bc.allclose(X, X + np.float32(1e-6), atol=1e-5).shape == () and bc.allclose(X, X)
+    assert not bc.allclose(X, 1.0)
+
+
 def test_steps_and_neighbours():
     same(bc.heaviside(np.array([NAN, -1.0, 0.0, -0.0, 2.0]), 0.5), [0, 0, 0.5, 0.5, 1])
     for dtype in (np.float16, np.float32, np.float64):
@@ -199,6 +206,12 @@ def test_identities():
     same(bc.logical_or(bc.lt(x, y), bc.ge(x, y)), np.ones(500))
     np.testing.assert_allclose(bc.logaddexp(x, y), np.log(np.exp(x) + np.exp(y)), atol=1e-14)
     same(bc.squared_difference(x, y), bc.mul(bc.absolute_difference(x, y), bc.absolute_difference(y, x)))
+
+
+def test_names_of_a_row_are_names_of_its_function():
+    for kind in BinaryKind:
+        for alias in kind.row.aliases:
+            assert getattr(bc, alias) is getattr(bc, kind.value)
 
 
 def test_numpys_names_are_the_same_functions():
