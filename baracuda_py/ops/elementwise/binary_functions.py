@@ -10,7 +10,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
-from ..reduce.reduce import all as all_of
+from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
 from .binary import BinaryPlan
 from .binary_kinds import BinaryKind
 from .binary_numbers import NUMBERS, element_of, mixed, number_for
