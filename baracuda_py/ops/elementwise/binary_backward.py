@@ -148,7 +148,9 @@ class _Call:
         for side, gradient, one in zip(("d_left", "d_right"), self.gradients, wanted, strict=True):
             shown.append(gradient.broadcast_to(shape) if gradient is not None and one else None)
             places[side] = places[side] if shown[-1] is not None else "@null"
-        return map_geometry(p, (*shown, *self.views), {**places, **self.values})
+        # In the place of a number dy is read once more, or one element of it: no layout is refused for that.
+        given = [None if i == self.values["number_place"] and i else view for i, view in enumerate(self.views)]
+        return map_geometry(p, (*shown, *given), {**places, **self.values})
 
 
 def _map(p: Problem) -> Geometry | str:
