@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array, Scalar, functional
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry, known_only, unexpected
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
 from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
@@ -56,14 +56,14 @@ def _explained(name: str, a: Any, b: Any, error: InvalidProblemError) -> Invalid
     return error if why is None else InvalidProblemError(why)
 
 
-def _function(kind: BinaryKind) -> Any:
+def _caller(kind: BinaryKind) -> Any:
+    """f(a, b) of two arrays with little before the generated function, which is made when first called."""
     name, arrays = kind.value, None
 
-    @entry(BinaryPlan, kind=kind)
     def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
         nonlocal arrays
         if unknown:
-            raise unexpected(call, unknown)
+            raise unexpected(known_only(call), unknown)
         if type(a) in NUMBERS or type(b) in NUMBERS:
             return _with_number(kind, name, a, b, {"out": out, "stream": stream, "preference": preference})
         if arrays is None:
@@ -78,9 +78,13 @@ def _function(kind: BinaryKind) -> Any:
     return call
 
 
+def _function(kind: BinaryKind) -> Any:
+    return entry(BinaryPlan, kind=kind)(_caller(kind))
+
+
 # ---- arithmetic -----------------------------------------------------------------------------------------------------
 
-_plain_add = _function(K.ADD)
+_plain_add = _caller(K.ADD)
 
 
 def _scaled(name: str, kind: BinaryKind, a: Any, b: Any, alpha: Any, sign: int, more: dict[str, Any]) -> Any:
