@@ -179,6 +179,8 @@ class BinaryPlan(Plan):
     benchmarks = (
         Benchmark("add 134M bf16", shape=1 << 27, kind="add", element="bfloat16", peers=(EAGER,)),
         Benchmark("eq 134M bf16", shape=1 << 27, kind="eq", element="bfloat16", peers=(EAGER,)),
+        Benchmark("pow 2.5 134M bf16", shape=1 << 27, kind="pow", with_number=True, element="bfloat16", peers=(EAGER,),
+                  make=lambda torch, desc: {"number": 2.5}),
     )  # fmt: skip
 
     @staticmethod

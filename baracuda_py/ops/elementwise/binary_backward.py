@@ -210,7 +210,11 @@ class BinaryBackwardPlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = (
-        Benchmark("mul 134M bf16", shape=1 << 27, kind="mul", element="bfloat16"),
+        Benchmark("mul 134M bf16", shape=1 << 27, kind="mul", element="bfloat16", also=("da", "db")),
+        Benchmark(
+            "mul [16384, 8192] bf16 by a row", shape=(16384, 8192), kind="mul", element="bfloat16", also=("da", "db"),
+            make=lambda torch, desc: {n: torch.randn(desc.shape[1], dtype=torch.bfloat16) for n in ("b", "db")},
+        ),
     )  # fmt: skip
 
     @staticmethod
