@@ -19,6 +19,7 @@ from ...core.tensor import View
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .binary_kinds import BinaryKind, binary_bound, binary_elements, binary_points
 
+K = BinaryKind
 _TOLERANCES = 1e-5, 1e-8, False
 
 
@@ -132,10 +133,15 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, shown, {**places, "rtol": desc.rtol, "atol": desc.atol, "equal_nan": desc.equal_nan})
 
 
+_OF_NUMBERS = (K.ADD, K.SUB, K.MUL, K.DIV, K.POW, K.EQ, K.NE, K.LT, K.LE, K.GT, K.GE)
+"""Kinds whose second operand may be a number in torch, too."""
+
+
 def in_torch(torch: Any, desc: BinaryDescriptor, *, a: Any, b: Any, number: Any, whole: Any, alpha: Any) -> Any:
     """torch's function of the kind; integers wrap."""
     if desc.with_number:
-        b = torch.full_like(a, number if desc.element.is_float else int(whole))
+        value = number if desc.element.is_float else int(whole)
+        b = value if desc.kind in _OF_NUMBERS and not desc.reverse else torch.full_like(a, value)
     left, right = (b, a) if desc.reverse else (a, b)
     more = [getattr(desc, name) if name != "alpha" else alpha for name in desc.kind.row.coefficients]
     if not desc.element.is_float and "alpha" in desc.kind.row.coefficients:

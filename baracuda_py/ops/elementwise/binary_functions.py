@@ -46,7 +46,11 @@ def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, An
     array, value = (b, a) if reverse else (a, b)
     if type(array) in NUMBERS:
         raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
-    given = number_for(name, "a" if reverse else "b", element_of(array), value)
+    element = element_of(array)
+    given = number_for(name, "a" if reverse else "b", element, value)
+    if kind is K.POW and not (reverse or element.is_float) and value < 0:
+        better = f"pow(cast(a, 'float32'), {value!r})"
+        raise UnsupportedError(f"pow: a negative power of {element} is no integer, but of ±1; write {better}")
     return _make(kind, True)(array, reverse=reverse, **given, **more)
 
 

@@ -71,6 +71,7 @@ def test_integers_hold_all_their_bits():
         (lambda: bc.add(I8 > 0, 1), UnsupportedError, "write add(cast(a, 'int64'), 1)"),
         (lambda: bc.add(I8, 128), InvalidProblemError, "b must lie in [-128, 127] as a is int8, got 128"),
         (lambda: bc.lt(np.zeros(2, np.uint8), -1), InvalidProblemError, "b must lie in [0, 255]"),
+        (lambda: bc.pow(I8, -2), UnsupportedError, "write pow(cast(a, 'float32'), -2)"),
         (lambda: bc.add(X, 10**400), InvalidProblemError, "b must fit a float64"),
         (lambda: bc.add(1, 2), InvalidProblemError, "a or b must be an array"),
         (lambda: bc.add(X, None), InvalidProblemError, "b is required"),
