@@ -550,6 +550,7 @@ EXPORTS = {
     "mod": "ops.elementwise.binary_functions",
     "mul": "ops.elementwise.binary_functions",
     "mul_backward": "ops.elementwise.binary_backward_functions",
+    "mulhi": "ops.elementwise.binary_functions",
     "multiply": "ops.elementwise.binary_functions",
     "nan_to_num": "ops.elementwise.unary",
     "nan_to_num_backward": "ops.elementwise.unary_backward",

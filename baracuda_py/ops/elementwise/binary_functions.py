@@ -247,6 +247,7 @@ def per_channel(x: Any, weight: Any) -> Any:
 
 gcd = _function(K.GCD)
 lcm = _function(K.LCM)
+mulhi = _function(K.MULHI)
 bitwise_and = _function(K.BITWISE_AND)
 bitwise_or = _function(K.BITWISE_OR)
 bitwise_xor = _function(K.BITWISE_XOR)

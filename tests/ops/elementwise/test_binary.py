@@ -151,6 +151,15 @@ def test_divisors_of_the_lowest_integer():
     same(bc.gcd(I8[1:], 0), np.abs(I8[1:].astype(int)))
 
 
+def test_upper_halves_of_products():
+    for element in (np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64):
+        info = np.iinfo(element)
+        a = np.array([info.min, info.max, info.max, info.max // 3, 0], element)
+        b = np.array([info.min, info.max, info.min, 7, info.max], element)
+        wanted = [int(x) * int(y) >> info.bits for x, y in zip(a, b, strict=True)]
+        np.testing.assert_array_equal(bc.mulhi(a, b), np.array(wanted, element))
+
+
 def test_shifts_beyond_the_width():
     x, by = np.array([-3, -3, -3, -3, 5, 5], np.int16), np.array([1, 15, 16, -1, 16, 2], np.int16)
     same(bc.bitwise_right_shift(x, by), [-2, -1, -1, -1, 0, 1])
