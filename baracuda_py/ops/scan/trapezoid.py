@@ -10,13 +10,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, axis, element,
-    extents, functional, operand, output, scalar,
+    extents, functional, operand, output, scalar, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
+from ...core.variant import Spills
 from ...interop.arrays import read
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
@@ -119,6 +120,9 @@ def _geometry(p: Problem) -> Geometry | str:
 SCAN_PARAMS = scan_params("CumulativeTrapezoidParams", spacing="scalar")
 
 
+_SPILLS: Spills = {"neighbours": where(element=(ElementKind.F32, ElementKind.F64), TOTALS=False)}
+
+
 def _cumulative_geometry(p: Problem) -> Geometry | str:
     views, places = _ends(p)
     operands = ScanOperands(tuple(views), ("area",))
@@ -130,9 +134,9 @@ def _cumulative_geometry(p: Problem) -> Geometry | str:
 
 def in_torch(torch: Any, desc: TrapezoidDescriptor, *, y: Any, x: Any, spacing: Any) -> Any:
     """torch.trapezoid."""
-    return torch.trapezoid(y, dx=spacing, dim=desc.axis) if x is None else torch.trapezoid(
-        y, x.expand(desc.shape), dim=desc.axis
-    )  # fmt: skip
+    if x is None:
+        return torch.trapezoid(y, dx=spacing, dim=desc.axis)
+    return torch.trapezoid(y, x.expand(desc.shape), dim=desc.axis)
 
 
 def cumulative_in_torch(torch: Any, desc: TrapezoidDescriptor, *, y: Any, x: Any, spacing: Any) -> Any:
@@ -197,7 +201,7 @@ class CumulativeTrapezoidPlan(Plan):
         Variant(
             "segments", _cumulative_geometry, source="scan/cumulative_trapezoid.cu",
             kernels=(
-                *scan_kernels("kinds::Areas<{T}, false>", SCAN_PARAMS, wide=False),
+                *scan_kernels("kinds::Areas<{T}, false>", SCAN_PARAMS, _SPILLS, wide=False),
                 *scan_kernels("kinds::Areas<{T}, true>", SCAN_PARAMS, prefix="spaced_", wide=False),
             ),
             guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True),
