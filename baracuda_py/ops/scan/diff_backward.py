@@ -90,7 +90,9 @@ class DiffBackwardPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
-    benchmarks = (Benchmark("[16384, 8192] bf16, axis 1", shape=(16384, 8192), axis=1, element="bfloat16"),)
+    benchmarks = (
+        Benchmark("[16384, 8192] bf16, axis 1", shape=(16384, 8192), axis=1, also=("dx",), element="bfloat16"),
+    )
 
     @staticmethod
     def case(draw: Any) -> DiffBackwardDescriptor:

@@ -26,12 +26,12 @@ class LinearScanDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class LinearScanArgs(Args):
-    """Any strides; a broadcasts to b. initial: h before each row, 0 where absent; carry: h after it."""
+    """Any strides; a broadcasts to b; h may be either. initial: h before each row, 0 where absent; carry: h after it."""
 
     a: Array = operand("*shape", broadcast=True)
     b: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="acc", optional=True)
-    h: Array = output("*shape")
+    h: Array = output("*shape", inplace=("a", "b"))
     carry: Array | None = output("*kept_shape", element="acc", optional=True)
 
 

@@ -53,11 +53,11 @@ class ScanDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class ScanArgs(Args):
-    """Any strides. initial: what stands before each row; carry: what stands after it, the `initial` of a next chunk."""
+    """Any strides; y may be x. initial: what stands before each row; carry: what stands after it, the `initial` of a next chunk."""
 
     x: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="carried", optional=True)
-    y: Array = output("*shape", element="result")
+    y: Array = output("*shape", element="result", inplace=("x",))
     carry: Array | None = output("*kept_shape", element="carried", optional=True)
 
 
