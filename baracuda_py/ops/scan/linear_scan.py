@@ -26,7 +26,7 @@ class LinearScanDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class LinearScanArgs(Args):
-    """Any strides; a broadcasts to b; h may be either. initial: h before each row, 0 where absent; carry: h after it."""
+    """Any strides; a broadcasts; h may be a or b. initial: h before each row, 0 where absent; carry: h after it."""
 
     a: Array = operand("*shape", broadcast=True)
     b: Array = operand("*shape")

@@ -53,7 +53,10 @@ class ScanDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class ScanArgs(Args):
-    """Any strides; y may be x. initial: what stands before each row; carry: what stands after it, the `initial` of a next chunk."""
+    """Any strides; y may be x.
+
+    initial: what stands before each row; carry: what stands after it, the `initial` of a stream's next chunk.
+    """
 
     x: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="carried", optional=True)
