@@ -30,10 +30,11 @@ def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expressio
         swish = bc.elementwise("silu(x) * y + alpha")
         swish(x, y, 0.5)                        # or swish(x, y, alpha=0.5)
 
-    A call takes the names of the formula in the order in which they first stand there (of a Python function: that of
-    its parameters). What is given decides what a name is: an array, which is broadcast with the others, or a number
-    (a Python number or a 0-d array), which may change from call to call and takes no new kernel. `defaults` are what
-    is taken where a name is not given. One kernel is compiled for each choice of elements; layouts are the caller's.
+    A call takes the names of the formula in the order in which they first stand there, those with a default last (of a
+    Python function: the order of its parameters). What is given decides what a name is: an array, which is broadcast
+    with the others, or a number (a Python number or a 0-d array), which may change from call to call and takes no new
+    kernel. `defaults` are what is taken where a name is not given. One kernel is compiled for each choice of elements;
+    layouts are the caller's.
 
     The formula has Python's operators, comparisons, `a if c else b`, `and`, `or`, `not`, the functions of the
     elementwise tables by their names (`exp`, `silu`, `maximum`, …), `where`, `clamp`, `lerp`, `isnan`, casts as
@@ -48,7 +49,8 @@ def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expressio
         parameters = inspect.signature(formula).parameters.values()
         own = {p.name: p.default for p in parameters if p.default is not p.empty}
         return Expression(trace(formula), {**own, **defaults})
-    return Expression(parse(formula), defaults)
+    found = parse(formula)
+    return Expression(found.reordered(sorted(found.inputs, key=defaults.__contains__)), defaults)
 
 
 class Expression(Call):

@@ -87,7 +87,8 @@ class FormulaReduction(Call):
     def __init__(
         self, inner: Formula, kind: str, outer: Formula, axis: Any, keepdims: bool, correction: int, defaults: Any
     ) -> None:
-        super().__init__(tuple(dict.fromkeys((*inner.inputs, *outer.inputs[1:]))), defaults)
+        inputs = dict.fromkeys((*inner.inputs, *outer.inputs[1:]))
+        super().__init__(tuple(sorted(inputs, key=defaults.__contains__)), defaults)
         self.inner, self.kind, self.outer = inner, kind, outer
         self.axis, self.keepdims, self.correction = axis, keepdims, correction
 
@@ -100,12 +101,16 @@ class FormulaReduction(Call):
 
         Inputs with a default are numbers unless it says `eps=None`.
         """
-        return reduction_plan_of(self.inner, self.kind, self.outer, self.chosen(roles))
+        return self._plan(self.chosen(roles))
 
     def made(self, roles: Roles) -> Callable[..., Any]:
         """The functional entry for inputs that are what `roles` says."""
-        plan = reduction_plan_of(self.inner, self.kind, self.outer, roles)
-        return functional(plan, "formula", axis=self.axis, keepdims=self.keepdims, correction=self.correction)
+        return functional(
+            self._plan(roles), "formula", axis=self.axis, keepdims=self.keepdims, correction=self.correction
+        )
+
+    def _plan(self, roles: Roles) -> type[ReductionPlan]:
+        return reduction_plan_of(self.inner, self.kind, self.outer, self.inputs, roles)
 
     def _facts(self) -> tuple[Any, ...]:
         axis = tuple(self.axis) if isinstance(self.axis, list) else self.axis

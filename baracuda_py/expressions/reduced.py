@@ -37,23 +37,19 @@ _WIDTHS = (4, 2, 1)
 class Reduction:
     """What is reduced, by which kind, and the formula of the result, whose first input is what is reduced.
 
-    roles: of the inputs of both formulas, those of `inner` first; those of `outer` are numbers.
+    inputs: of both formulas, in the order of calls, and what they are; the others of `outer` are numbers.
     """
+
+    inner: Formula
+    kind: ReduceKind
+    outer: Formula
+    inputs: tuple[str, ...]
+    roles: Roles
 
     def __post_init__(self) -> None:
         for name in self.outer.inputs[1:]:
             if self.of[name] == ARRAY:
                 raise self.outer.wrong(f"{name} is outside the reduction, and must be a number", named(name))
-
-    inner: Formula
-    kind: ReduceKind
-    outer: Formula
-    roles: Roles
-
-    @cached_property
-    def inputs(self) -> tuple[str, ...]:
-        """What a call takes."""
-        return tuple(dict.fromkeys((*self.inner.inputs, *self.outer.inputs[1:])))
 
     @cached_property
     def of(self) -> Mapping[str, str]:
@@ -78,7 +74,8 @@ class Reduction:
     @cached_property
     def digest(self) -> str:
         """A hash of both trees, the kind and the roles."""
-        said = f"{self.map.digest} {self.kind.value} {self.outer.digest} {self.places(self.outer.inputs[1:])}"
+        places = self.places((*self.map.scalars, *self.outer.inputs[1:]))
+        said = f"{self.map.digest} {self.kind.value} {self.outer.digest} {places}"
         return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
 
     def reduced(self, signature: Signature) -> ElementKind:
@@ -164,12 +161,14 @@ class ReductionDescriptor(MadeDescriptor):
         return tuple(1 if a in self.axis else n for a, n in whole if self.keepdims or a not in self.axis)
 
 
-def reduction_plan_of(inner: Formula, kind: str, outer: Formula, roles: Roles) -> type[ReductionPlan]:
+def reduction_plan_of(
+    inner: Formula, kind: str, outer: Formula, inputs: tuple[str, ...], roles: Roles
+) -> type[ReductionPlan]:
     """The plan of a reduction; made once."""
-    key = (inner, kind, outer, roles)
+    key = (inner, kind, outer, inputs, roles)
     known = _plans.get(key)
     row = next(one for one in ReduceKind if one.value == kind)
-    return known or keep(_plans, key, _made(Reduction(inner, row, outer, roles), key), 1024)
+    return known or keep(_plans, key, _made(Reduction(inner, row, outer, inputs, roles), key), 1024)
 
 
 _plans: dict[Any, type[ReductionPlan]] = {}
