@@ -80,7 +80,8 @@ def scan_kernels(
         def of(element: ElementKind) -> Axes:
             return axes if element in elements else {"NONE": ()}
 
-        return Kernel(f"{prefix}{name}", template, params, of, threads=threads, spills=spills.get(name, False))
+        name = f"{prefix}{name}"
+        return Kernel(name, template, params, of, threads=threads, spills=spills.get(name, False))
 
     both = (False, True)
     return (

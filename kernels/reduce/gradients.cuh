@@ -16,22 +16,18 @@ struct Nothing {
 
 template <class A, class S> struct GradientRow {
   A dy, y, dz;
-  i64 index;  // of the element that the gradient goes to
+  i64 index;  // place of the element that dy goes to
   typename S::Result statistic;
 };
 
-// What holds for all rows.
+// What holds for all rows: the elements of one, and the kind's own option (correction, order of a norm, diagonal).
 struct GradientFacts {
-  double count, correction, p;
+  double count, option;
 };
-
-template <class A> BARACUDA_D A sign_of(A x) {
-  return x > A(0) ? A(1) : x < A(0) ? A(-1) : A(0);
-}  // 0 of NaN, as torch's
 
 template <class K> struct Gradient;
 
-// ---- sums ------------------------------------------------------------------------------------------------------------
+// ---- sums -----------------------------------------------------------------------------------------------------------
 
 template <class T> struct Gradient<kinds::Sum<T>> {
   static constexpr int reads = reads_dy;
@@ -48,6 +44,18 @@ template <class T> struct Gradient<kinds::Mean<T>> {
   template <class Row>
   BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy / static_cast<acc_t<T>>(facts.count)) {}
   BARACUDA_D acc_t<T> operator()(acc_t<T>, i64) const { return dy; }
+};
+
+// Of a diagonal, on which the place of an element, column - row, is the option.
+template <class T> struct Gradient<kinds::Trace<T>> {
+  static constexpr int reads = reads_dy;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  i64 diagonal;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
+      : dy(row.dy), diagonal(static_cast<i64>(facts.option)) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64 place) const { return place == diagonal ? dy : acc_t<T>(0); }
 };
 
 template <class T> struct Gradient<kinds::SumSquares<T>> {
@@ -72,31 +80,28 @@ template <class T> struct Gradient<kinds::Nanmean<T>> {
   using Statistic = kinds::Numbers<T>;
   acc_t<T> dy;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy / static_cast<acc_t<T>>(row.statistic)) {}
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy / static_cast<acc_t<T>>(row.statistic)) {}
   BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * acc_t<T>(!math::isnan(x)); }
 };
 
 template <class T> struct Gradient<kinds::Logsumexp<T>> {
   static constexpr int reads = reads_dy | reads_x | reads_y;
   using Statistic = Nothing;
-  acc_t<T> dy;
-  acc_t<T> y;
-  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y) {}
+  acc_t<T> dy, y;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
   BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * math::exp(x - y); }
 };
 
-template <class T> struct Gradient<kinds::Logmeanexp<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_y;
-  using Statistic = Nothing;
-  acc_t<T> dy;
-  acc_t<T> y;
+template <class T> struct Gradient<kinds::Logmeanexp<T>> : Gradient<kinds::Logsumexp<T>> {
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy / static_cast<acc_t<T>>(facts.count)), y(row.y) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * math::exp(x - y); }
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : Gradient<kinds::Logsumexp<T>>(row, facts) {
+    this->dy = this->dy / static_cast<acc_t<T>>(facts.count);
+  }
 };
 
-// ---- norms: 0 where the norm is 0 ------------------------------------------------------------------------------------
+// ---- norms: 0 where the norm is 0 -----------------------------------------------------------------------------------
+
+template <class A> BARACUDA_D A sign_of(A x) { return A(x > A(0)) - A(x < A(0)); }  // of NaN 0, as in PyTorch
 
 template <class T> struct Gradient<kinds::L1Norm<T>> {
   static constexpr int reads = reads_dy | reads_x;
@@ -110,237 +115,150 @@ template <class T> struct Gradient<kinds::L1Norm<T>> {
 template <class T> struct Gradient<kinds::L2Norm<T>> {
   static constexpr int reads = reads_dy | reads_x | reads_y;
   using Statistic = Nothing;
-  double dy;
-  double y;
-  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y) {}
+  double dy, y;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
   BARACUDA_D double operator()(acc_t<T> x, i64) const { return y == 0 ? 0.0 : dy * (x / y); }
 };
 
 template <class T> struct Gradient<kinds::PNorm<T>> {
   static constexpr int reads = reads_dy | reads_x | reads_y;
   using Statistic = Nothing;
-  double dy;
-  double y;
-  double power;
+  double dy, y, power;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y), power(facts.p - 1) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const {
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y), power(facts.option - 1) {}
+  BARACUDA_D double operator()(acc_t<T> value, i64) const {
+    const double x = static_cast<double>(value);
     if (x == 0 || y == 0) return 0.0;
-    return dy * math::copysign(math::pow(math::abs(static_cast<double>(x)) / y, power), static_cast<double>(x));
+    return dy * math::copysign(math::pow(math::abs(x) / y, power), x);
   }
 };
 
-template <class T> struct Gradient<kinds::MaxNorm<T>> {
+// ---- extremes: dy divided evenly among the elements that are it -----------------------------------------------------
+
+// K is the extreme of x itself, or of its magnitude; it may pass NaN over.
+template <class K, class T, bool MAGNITUDE = false, bool SKIPS_NAN = false> struct SharedExtreme {
   static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::TiesOf<kinds::MaxNorm<T>, T>;
-  acc_t<T> dy;
-  kinds::Ties<acc_t<T>> ties;
+  using Statistic = kinds::TiesOf<K, T>;
+  using A = acc_t<T>;
+  A dy;
+  kinds::Ties<A> ties;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy / static_cast<acc_t<T>>(row.statistic.count)), ties(row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const {
-    return ties.has(math::abs(x)) ? dy * sign_of(x) : acc_t<T>(0);
+  BARACUDA_D SharedExtreme(const Row& row, const GradientFacts&)
+      : dy(row.dy / static_cast<A>(row.statistic.count)), ties(row.statistic) {}
+  BARACUDA_D A operator()(A x, i64) const {
+    if (!ties.has(K::leaf(x)) || (SKIPS_NAN && math::isnan(x))) return A(0);
+    return MAGNITUDE ? dy * sign_of(x) : dy;
   }
 };
-
-template <class T> struct Gradient<kinds::MinNorm<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::TiesOf<kinds::MinNorm<T>, T>;
-  acc_t<T> dy;
-  kinds::Ties<acc_t<T>> ties;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy / static_cast<acc_t<T>>(row.statistic.count)), ties(row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const {
-    return ties.has(math::abs(x)) ? dy * sign_of(x) : acc_t<T>(0);
-  }
+template <class T> struct Gradient<kinds::Amax<T>> : SharedExtreme<kinds::Amax<T>, T> {
+  using SharedExtreme<kinds::Amax<T>, T>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::Amin<T>> : SharedExtreme<kinds::Amin<T>, T> {
+  using SharedExtreme<kinds::Amin<T>, T>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::Nanmax<T>> : SharedExtreme<kinds::Nanmax<T>, T, false, true> {
+  using SharedExtreme<kinds::Nanmax<T>, T, false, true>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::Nanmin<T>> : SharedExtreme<kinds::Nanmin<T>, T, false, true> {
+  using SharedExtreme<kinds::Nanmin<T>, T, false, true>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::MaxNorm<T>> : SharedExtreme<kinds::MaxNorm<T>, T, true> {
+  using SharedExtreme<kinds::MaxNorm<T>, T, true>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::MinNorm<T>> : SharedExtreme<kinds::MinNorm<T>, T, true> {
+  using SharedExtreme<kinds::MinNorm<T>, T, true>::SharedExtreme;
 };
 
-// ---- extremes: dy divided evenly among the elements that are it ------------------------------------------------------
-
-template <class T> struct Gradient<kinds::Amax<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::TiesOf<kinds::Amax<T>, T>;
-  acc_t<T> dy;
-  kinds::Ties<acc_t<T>> ties;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy / static_cast<acc_t<T>>(row.statistic.count)), ties(row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return ties.has(x) ? dy : acc_t<T>(0); }
-};
-
-template <class T> struct Gradient<kinds::Amin<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::TiesOf<kinds::Amin<T>, T>;
-  acc_t<T> dy;
-  kinds::Ties<acc_t<T>> ties;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy / static_cast<acc_t<T>>(row.statistic.count)), ties(row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return ties.has(x) ? dy : acc_t<T>(0); }
-};
-
-template <class T> struct Gradient<kinds::Nanmax<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::TiesOf<kinds::Nanmax<T>, T>;
-  acc_t<T> dy;
-  kinds::Ties<acc_t<T>> ties;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy / static_cast<acc_t<T>>(row.statistic.count)), ties(row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return ties.has(x) ? dy : acc_t<T>(0); }
-};
-
-template <class T> struct Gradient<kinds::Nanmin<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::TiesOf<kinds::Nanmin<T>, T>;
-  acc_t<T> dy;
-  kinds::Ties<acc_t<T>> ties;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy / static_cast<acc_t<T>>(row.statistic.count)), ties(row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return ties.has(x) ? dy : acc_t<T>(0); }
-};
-
-// low of those that are the smallest, high of the largest.
-template <class T> struct Shares {
-  acc_t<T> low, high;
-  kinds::BothTies<acc_t<T>> ties;
-  BARACUDA_D Shares(acc_t<T> low, acc_t<T> high, const kinds::BothTies<acc_t<T>>& ties)
-      : low(low / static_cast<acc_t<T>>(ties.low.count)), high(high / static_cast<acc_t<T>>(ties.high.count)),
-        ties(ties) {}
-  BARACUDA_D acc_t<T> of(acc_t<T> x) const {
-    return (ties.low.has(x) ? low : acc_t<T>(0)) + (ties.high.has(x) ? high : acc_t<T>(0));
-  }
-};
-
-template <class T> struct Gradient<kinds::Ptp<T>> {
+// low goes to the smallest elements, high to the largest.
+template <class T> struct SharedEnds {
   static constexpr int reads = reads_dy | reads_x | reads_statistic;
   using Statistic = kinds::BothTiesOf<T>;
-  Shares<T> shares;
+  using A = acc_t<T>;
+  A low, high;
+  typename Statistic::State ties;
+  BARACUDA_D SharedEnds(A low, A high, const typename Statistic::State& ties)
+      : low(low / static_cast<A>(ties.low.count)), high(high / static_cast<A>(ties.high.count)), ties(ties) {}
+  BARACUDA_D A operator()(A x, i64) const { return (ties.low.has(x) ? low : A(0)) + (ties.high.has(x) ? high : A(0)); }
+};
+template <class T> struct Gradient<kinds::Ptp<T>> : SharedEnds<T> {
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : shares(-row.dy, row.dy, row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return shares.of(x); }
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&) : SharedEnds<T>(-row.dy, row.dy, row.statistic) {}
+};
+template <class T> struct Gradient<kinds::Aminmax<T>> : SharedEnds<T> {
+  static constexpr int reads = SharedEnds<T>::reads | reads_dz;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&) : SharedEnds<T>(row.dy, row.dz, row.statistic) {}
 };
 
-template <class T> struct Gradient<kinds::Aminmax<T>> {
-  static constexpr int reads = reads_dy | reads_dz | reads_x | reads_statistic;
-  using Statistic = kinds::BothTiesOf<T>;
-  Shares<T> shares;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : shares(row.dy, row.dz, row.statistic) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return shares.of(x); }
-};
-
-template <class T> struct Gradient<kinds::MaxWithIndex<T>> {
+template <class T> struct AtIndex {
   static constexpr int reads = reads_dy | reads_index;
   using Statistic = Nothing;
   acc_t<T> dy;
   i64 index;
-  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), index(row.index) {}
+  template <class Row> BARACUDA_D AtIndex(const Row& row, const GradientFacts&) : dy(row.dy), index(row.index) {}
   BARACUDA_D acc_t<T> operator()(acc_t<T>, i64 place) const { return place == index ? dy : acc_t<T>(0); }
 };
-
-template <class T> struct Gradient<kinds::MinWithIndex<T>> {
-  static constexpr int reads = reads_dy | reads_index;
-  using Statistic = Nothing;
-  acc_t<T> dy;
-  i64 index;
-  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), index(row.index) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64 place) const { return place == index ? dy : acc_t<T>(0); }
+template <class T> struct Gradient<kinds::MaxWithIndex<T>> : AtIndex<T> {
+  using AtIndex<T>::AtIndex;
+};
+template <class T> struct Gradient<kinds::MinWithIndex<T>> : AtIndex<T> {
+  using AtIndex<T>::AtIndex;
 };
 
-// ---- products --------------------------------------------------------------------------------------------------------
+// ---- products of all other elements ---------------------------------------------------------------------------------
 
-template <class T> struct Gradient<kinds::Prod<T>> {
+template <class T, bool SKIPS_NAN> struct OtherFactors {
   static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::FactorsOf<T, false>;
+  using Statistic = kinds::FactorsOf<T, SKIPS_NAN>;
   double dy;
   kinds::Factors factors;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), factors(row.statistic) {}
+  BARACUDA_D OtherFactors(const Row& row, const GradientFacts&) : dy(row.dy), factors(row.statistic) {}
   BARACUDA_D double operator()(acc_t<T> x, i64) const { return Statistic::without(factors, x, dy); }
 };
-
-template <class T> struct Gradient<kinds::Nanprod<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::FactorsOf<T, true>;
-  double dy;
-  kinds::Factors factors;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), factors(row.statistic) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return Statistic::without(factors, x, dy); }
+template <class T> struct Gradient<kinds::Prod<T>> : OtherFactors<T, false> {
+  using OtherFactors<T, false>::OtherFactors;
+};
+template <class T> struct Gradient<kinds::Nanprod<T>> : OtherFactors<T, true> {
+  using OtherFactors<T, true>::OtherFactors;
 };
 
-// ---- variances: deviations from the mean, in double ------------------------------------------------------------------
+// ---- variances: deviations from the mean, in double -----------------------------------------------------------------
 
-struct Deviation {
+// ROOT: y is the square root, which has no slope at 0: 0, as PyTorch says. MEAN: dz is the gradient of the mean.
+template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct Deviations {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic | (ROOT ? reads_y : 0) | (MEAN ? reads_dz : 0);
+  using Statistic = kinds::SpreadOf<conditional<SKIPS_NAN, kinds::Nanvar<T>, kinds::MeanSpread<T>>>;
   double slope, base, offset, shift;
-  BARACUDA_D Deviation(const kinds::Spread& s, double dy, double freedom, double shift)
-      : slope(dy * (2.0 / freedom)), base(s.base), offset(s.offset), shift(shift) {}
-  BARACUDA_D double of(double x) const { return slope * ((x - base) - offset) + shift; }
-};
-// Of the variance under a square root y, which has no slope at 0: 0, as PyTorch says.
-BARACUDA_D double under_root(double dy, double y) { return y == 0 ? 0.0 : dy / (2 * y); }
-
-template <class T> struct Gradient<kinds::Var<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
-  Deviation deviation;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : deviation(row.statistic, row.dy, facts.count - facts.correction, 0) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return deviation.of(x); }
+  BARACUDA_D Deviations(const Row& row, const GradientFacts& facts)
+      : slope(row.dy), base(row.statistic.base), offset(row.statistic.offset), shift(0) {
+    if constexpr (ROOT) slope = row.y == 0 ? 0.0 : slope / (2.0 * row.y);
+    if constexpr (MEAN) shift = row.dz / facts.count;
+    slope *= 2.0 / ((SKIPS_NAN ? row.statistic.n : facts.count) - facts.option);
+  }
+  BARACUDA_D double operator()(acc_t<T> x, i64) const {
+    if (SKIPS_NAN && math::isnan(x)) return 0.0;
+    return slope * ((static_cast<double>(x) - base) - offset) + shift;
+  }
 };
-
-template <class T> struct Gradient<kinds::Std<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_y | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
-  Deviation deviation;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : deviation(row.statistic, under_root(row.dy, row.y), facts.count - facts.correction, 0) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return deviation.of(x); }
+template <class T> struct Gradient<kinds::Var<T>> : Deviations<T, false, false, false> {
+  using Deviations<T, false, false, false>::Deviations;
 };
-
-template <class T> struct Gradient<kinds::VarMean<T>> {
-  static constexpr int reads = reads_dy | reads_dz | reads_x | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
-  Deviation deviation;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : deviation(row.statistic, row.dy, facts.count - facts.correction, row.dz / facts.count) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return deviation.of(x); }
+template <class T> struct Gradient<kinds::Std<T>> : Deviations<T, true, false, false> {
+  using Deviations<T, true, false, false>::Deviations;
 };
-
-template <class T> struct Gradient<kinds::StdMean<T>> {
-  static constexpr int reads = reads_dy | reads_dz | reads_x | reads_y | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::MeanSpread<T>>;
-  Deviation deviation;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : deviation(row.statistic, under_root(row.dy, row.y), facts.count - facts.correction, row.dz / facts.count) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return deviation.of(x); }
+template <class T> struct Gradient<kinds::VarMean<T>> : Deviations<T, false, true, false> {
+  using Deviations<T, false, true, false>::Deviations;
 };
-
-template <class T> struct Gradient<kinds::Nanvar<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::Nanvar<T>>;
-  Deviation deviation;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : deviation(row.statistic, row.dy, row.statistic.n - facts.correction, 0) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return math::isnan(x) ? 0.0 : deviation.of(x); }
+template <class T> struct Gradient<kinds::StdMean<T>> : Deviations<T, true, true, false> {
+  using Deviations<T, true, true, false>::Deviations;
 };
-
-template <class T> struct Gradient<kinds::Nanstd<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_y | reads_statistic;
-  using Statistic = kinds::SpreadOf<kinds::Nanvar<T>>;
-  Deviation deviation;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : deviation(row.statistic, under_root(row.dy, row.y), row.statistic.n - facts.correction, 0) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return math::isnan(x) ? 0.0 : deviation.of(x); }
+template <class T> struct Gradient<kinds::Nanvar<T>> : Deviations<T, false, false, true> {
+  using Deviations<T, false, false, true>::Deviations;
+};
+template <class T> struct Gradient<kinds::Nanstd<T>> : Deviations<T, true, false, true> {
+  using Deviations<T, true, false, true>::Deviations;
 };
 
 }  // namespace baracuda

@@ -38,7 +38,7 @@ template <class G, class T, class L, class P> BARACUDA_D void reduce_backward(co
   constexpr u32 of_row = 1u << at_dy | (G::reads & reads_y ? 1u << at_y : 0) | (G::reads & reads_dz ? 1u << at_dz : 0) |
                          (G::reads & reads_index ? 1u << at_index : 0) |
                          (G::reads & reads_statistic ? 1u << at_statistic : 0);
-  const GradientFacts facts{p.reduced, p.correction, p.p};
+  const GradientFacts facts{p.reduced, p.option};
   const bool one_row = V == 1 || (p.splat & of_row) == of_row;  // a chunk belongs to one row
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
   if (first >= p.chunks) return;

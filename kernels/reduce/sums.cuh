@@ -27,6 +27,8 @@ template <class T> struct Sum {
   static BARACUDA_D Result finish(State s, const Reduced&) { return cast<Result>(s); }
 };
 
+template <class T> struct Trace : Sum<T> {};  // of a diagonal
+
 template <class T> struct Mean : Sum<T> {
   static BARACUDA_D T finish(acc_t<T> s, const Reduced& r) { return cast<T>(s / static_cast<acc_t<T>>(r.count)); }
 };

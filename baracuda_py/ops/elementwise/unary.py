@@ -15,6 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .complex_unary import of_complex
 from .functions.row import EVERY
 from .unary_fields import MOST, UnaryFields, fixed_for, packed, refused
 from .unary_kinds import ROWS, UnaryKind, draw_coefficients, kinds_of, unary_bound, unary_elements, unary_points
@@ -102,7 +103,7 @@ class UnaryPlan(Plan):
 def _function(kind: UnaryKind) -> Any:
     also = "".join(f", also called {name}" for name in kind.row.aliases)
     doc = f"y = {kind.value}(x) element by element{also}; see `UnaryPlan`."
-    return functional(UnaryPlan, kind.value, doc, **fixed_for(kind))
+    return functional(UnaryPlan, kind.value, doc, overloads=of_complex(kind.names), **fixed_for(kind))
 
 
 # A function for each row, under its name and its aliases.

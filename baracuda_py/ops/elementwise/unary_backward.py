@@ -15,6 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .complex_unary_backward import of_complex_backward
 from .unary_fields import MOST, UnaryFields, fixed_for, packed
 from .unary_kinds import DIFFERENTIABLE, ROWS, UnaryKind, draw_coefficients, slope_bound, kinds_of, unary_points
 
@@ -99,7 +100,8 @@ class UnaryBackwardPlan(Plan):
 
 def _function(kind: UnaryKind) -> Any:
     doc = f"dx = dy {kind.value}'(x) element by element; see `UnaryBackwardPlan`."
-    return functional(UnaryBackwardPlan, f"{kind.value}_backward", doc, **fixed_for(kind))
+    name = f"{kind.value}_backward"
+    return functional(UnaryBackwardPlan, name, doc, overloads=of_complex_backward(kind.names), **fixed_for(kind))
 
 
 # A function for each row that has a gradient.

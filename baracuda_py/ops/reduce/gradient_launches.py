@@ -15,7 +15,7 @@ OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in i
 STATISTICS = reduce_params("GradientStatisticsParams")
 SLOPES = Params(
     "GradientParams", dx="ptr", x="ptr", **dict.fromkeys(OF_ROWS, "ptr"), statistics="workspace", reduced="f64",
-    correction="f64", p="f64", **map_params(8),
+    option="f64", **map_params(8),
 )  # fmt: skip
 
 
@@ -29,13 +29,15 @@ def gradient_kernels(kind: str, statistics: bool) -> tuple[Kernel, ...]:
 
 
 def gradient_geometry(
-    p: Problem, statistics: bool, names: Mapping[str, str | None], values: Mapping[str, float]
-) -> Geometry | str:
+    p: Problem, reduced: tuple[int, ...], statistics: bool, names: Mapping[str, str | None], option: float = 0.0,
+    places: Sequence[int] | None = None,
+) -> Geometry | str:  # fmt: skip
     """A map over x and dx of what belongs to rows, after the launches that find their statistics.
 
-    names: of `OF_ROWS` those that the op has under another name, or (None) not at all. values: correction and p.
+    names: of `OF_ROWS` those that the op has under another name, or (None) not at all. option: the kind's own.
+    places: strides of the places of elements, by default in the row-major order of the reduced axes.
     """
-    shape, reduced = p.dx.shape, p.desc.axis
+    shape = p.dx.shape
     steps: tuple[Step, ...] = ()
     used, held = 0, None
     if statistics:
@@ -50,14 +52,14 @@ def gradient_geometry(
         steps, used, held = found.steps, found.used, over(result, shape, reduced)
     given = [p.views.get(name) if name else None for name in (names.get(one, one) for one in OF_ROWS)]
     of_rows = [None if view is None else over(view, shape, reduced) for view in given]
-    merged = lay_out((p.dx, p.views.get("x"), *of_rows, held, _places(shape, reduced)))
+    merged = lay_out((p.dx, p.views.get("x"), *of_rows, held, _places(shape, reduced, places)))
     if isinstance(merged, str):
         return merged
     vec = next(w for w in widths(p.dx.element.itemsize) if takes(merged, w))
     grid = max(1, -(-(math.prod(shape) // vec) // (THREADS * (2 if vec > 1 else 4))))  # chunks a thread: `Strided`
     constants = {
         **chunked(merged, vec), **{one: name or "@null" for one, name in names.items()}, "statistics": 0,
-        "reduced": p.desc.count, "correction": 0, "p": 0, **values,
+        "reduced": math.prod(shape[a] for a in reduced), "option": option,
     }  # fmt: skip
     slopes = Step("slopes", (grid, 1, 1), constants, {"VEC": vec}, THREADS)
     return Geometry((*steps, slopes), used, merged.layout(merged.inner))
@@ -73,10 +75,9 @@ def _without(strides: Shape, axes: Sequence[int]) -> Shape:
     return tuple(s for a, s in enumerate(strides) if a not in axes)
 
 
-def _places(shape: Shape, reduced: Sequence[int]) -> View:
+def _places(shape: Shape, reduced: Sequence[int], given: Sequence[int] | None) -> View:
     """Not memory: offsets in it are the elements' places in their row."""
-    strides = [0] * len(shape)
-    step = 1
+    strides, step = [0] * len(shape), 1
     for axis in sorted(reduced, reverse=True):
         strides[axis], step = step, step * shape[axis]
-    return View(0, shape, tuple(strides), ElementKind.BOOL)
+    return View(0, shape, tuple(strides if given is None else given), ElementKind.BOOL)

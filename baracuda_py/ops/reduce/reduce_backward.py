@@ -86,8 +86,8 @@ def reference(desc: ReduceBackwardDescriptor, *, dy: Any, x: Any, y: Any) -> Map
 
 def _row(statistics: bool) -> Variant:
     def geometry(p: Problem) -> Geometry | str:
-        values = {"correction": p.desc.correction, "p": p.desc.p}
-        return gradient_geometry(p, statistics, {"dz": None, "index": None}, values)
+        option = p.desc.p if p.desc.kind is ReduceKind.P_NORM else p.desc.correction
+        return gradient_geometry(p, p.desc.axis, statistics, {"dz": None, "index": None}, option)
 
     return Variant(
         "statistics" if statistics else "map", geometry, source="reduce/reduce_backward.cu",

@@ -93,7 +93,7 @@ def _row(name: str, kinds: tuple[ReducePairKind, ...], names: Mapping[str, str |
     statistics = kinds is not _INDEXED
 
     def geometry(p: Problem) -> Geometry | str:
-        return gradient_geometry(p, statistics, names, {"correction": p.desc.correction})
+        return gradient_geometry(p, p.desc.axis, statistics, names, p.desc.correction)
 
     return Variant(
         name, geometry, source="reduce/reduce_backward.cu", kinds=kinds, elements=FLOATS,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output,
+    Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output, where,
 )  # fmt: skip
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape, View, dense_strides
-from ...core.variant import aligned
+from ...core.variant import Spills, aligned
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import sum_bound
@@ -78,6 +78,12 @@ _SUMS = tuple(
     for kernel in reduce_kernels("kinds::Sum<{T}>", SUM_PARAMS, source="Mapped<Terms<{A}>, {A}>", prefix="sum_",
                                  width=lambda element: 16 // element.acc.itemsize)
 )  # fmt: skip
+
+
+_SPILLS: Spills = {
+    "neighbours": where(element=ElementKind.F16, TOTALS=False),
+    "summed_neighbours": where(element=_HALVES, TOTALS=False),
+}
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -154,8 +160,10 @@ class LinearScanBackwardPlan(Plan):
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
             kernels=(
-                *scan_kernels("kinds::RecurrenceBackward<{T}>", PARAMS),
-                *scan_kernels("kinds::SummedRecurrenceBackward<{T}>", PARAMS, prefix="summed_", elements=_HALVES),
+                *scan_kernels("kinds::RecurrenceBackward<{T}>", PARAMS, _SPILLS),
+                *scan_kernels(
+                    "kinds::SummedRecurrenceBackward<{T}>", PARAMS, _SPILLS, prefix="summed_", elements=_HALVES
+                ),
                 *_SUMS,
             ),
             guarantee=Guarantee(_bound, math="float64", batch_invariant=True),
