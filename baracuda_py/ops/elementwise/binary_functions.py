@@ -12,8 +12,10 @@ from ...core.tensor import TensorRef
 from ...interop.arrays import read
 from .binary import BinaryPlan
 from .binary_kinds import BinaryKind
-from .binary_numbers import NUMBERS, element_of, mixed, number_for
+from .binary_numbers import NUMBERS, element_of, is_complex, mixed, number_for
 from .cast import cast
+from .complex_binary import call_complex, call_with_number
+from .complex_binary_kinds import ComplexBinaryKind
 
 K = BinaryKind
 _ISCLOSE = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
@@ -29,6 +31,16 @@ def _make(kind: BinaryKind, with_number: bool) -> Any:
     return _made.setdefault((kind, with_number), made)
 
 
+def _of_complex(kind: BinaryKind, name: str) -> ComplexBinaryKind:
+    """The kind of two complex numbers of that name."""
+    if kind is K.ADD_SCALED:
+        raise UnsupportedError(f"{name}: alpha is for real numbers; write add(a, mul(b, alpha))")
+    found = next((one for one in ComplexBinaryKind if one.value == kind.value), None)
+    if found is None:
+        raise UnsupportedError(f"{name} is not defined for complex numbers")
+    return found
+
+
 def _call(kind: BinaryKind, name: str, a: Any, b: Any, **more: Any) -> Any:
     """f(a, b); what is wrong with two arrays of different elements is said once the call has failed."""
     if type(a) in NUMBERS or type(b) in NUMBERS:
@@ -36,11 +48,15 @@ def _call(kind: BinaryKind, name: str, a: Any, b: Any, **more: Any) -> Any:
         array, value = (b, a) if reverse else (a, b)
         if type(array) in NUMBERS:
             raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
+        if is_complex(array):
+            return call_with_number(_of_complex(kind, name), array, value, reverse, **more)
         given = number_for(name, "a" if reverse else "b", element_of(array), value)
         made = _made.get((kind, True)) or _make(kind, True)
         return made(array, reverse=reverse, **given, **more)
-    made = _made.get((kind, False)) or _make(kind, False)
     try:
+        if is_complex(a):
+            return call_complex(_of_complex(kind, name), a, b, **more)
+        made = _made.get((kind, False)) or _make(kind, False)
         return made(a, b, **more)
     except InvalidProblemError:
         if (why := mixed(name, a, b)) is not None:
