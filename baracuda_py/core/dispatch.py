@@ -18,13 +18,7 @@ from .checked import shown
 from .descriptor import Descriptor
 from .device import Device
 from .element import ElementKind
-from .errors import (
-    BaracudaError,
-    DeviceMismatchError,
-    InvalidProblemError,
-    MisalignedOperandError,
-    UnsupportedError,
-)  # fmt: skip
+from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, UnsupportedError
 from .preference import PlanPreference, arch_allowed
 from .sku import KernelSku
 from .spec import Spec

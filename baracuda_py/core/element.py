@@ -333,6 +333,19 @@ def decode(array: Array, element: Any) -> Array:
     return nibbles.astype(kind.dtype) if kind is ElementKind.U4 else nibbles.view(kind.dtype)
 
 
+def encode(values: Array, element: Any) -> Array:
+    """The carrier array of an element's values, as `decode` reads it; what is left of a last byte is 0."""
+    kind = ElementKind.of(element)
+    if kind.bits >= 8:
+        return values.view(kind.carrier)
+    if kind is ElementKind.BIN:
+        return np.packbits(values, axis=-1, bitorder="little")
+    nibbles = values.view(np.uint8) & 15
+    if nibbles.shape[-1] % 2:
+        nibbles = np.concatenate([nibbles, np.zeros_like(nibbles[..., :1])], axis=-1)
+    return np.asarray(nibbles[..., ::2] | nibbles[..., 1::2] << 4)
+
+
 def unrounded(x: Array) -> Array:
     """The default of a reference's `store`: intermediates stay as they are."""
     return x

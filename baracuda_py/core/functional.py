@@ -26,7 +26,7 @@ from .errors import InvalidProblemError
 from .execution import MISS, Direct, nothing
 from .keywords import marked, traced, unexpected
 from .memo import keep
-from .outputs import allocating, handed, make_all, maker, ordinal
+from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
 
 _CAPACITY = 4096
@@ -130,7 +130,7 @@ def _width(dim: str, facts: Mapping[str, Any]) -> int | None:
 
 def functional(
     plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
-    returns: Sequence[str] = (), overloads: Sequence[Overload] = (), **fixed: Any,
+    returns: Sequence[str] = (), follows: str = "", overloads: Sequence[Overload] = (), **fixed: Any,
 ) -> Callable[..., Any]:  # fmt: skip
     """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
 
@@ -138,6 +138,7 @@ def functional(
     where an operand has an element of its rows, at the same cost.
     `layouts` gives it a `layout=`: its `names`, the first being the plan's own, and `call`, which serves the others.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
+    `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
@@ -164,6 +165,7 @@ def functional(
     keys = ", ".join((*(_key(s) for s in inputs), *defaults, *flags, *typed))
     lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
     keys += f", ORDINAL({lead})" if inputs else ""
+    keys += f", LAST({follows})" if follows else ""
     raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
@@ -220,14 +222,14 @@ def functional(
         serving, own = _serving(plan, fixed, overloads, arrays)
         left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
         given = {k: v for k, v in attributes.items() if v is not UNSET and k not in left}
-        entry = _entry(serving, arrays, {**given, **own}, returns, preference)
+        entry = _entry(serving, arrays, {**given, **own}, returns, preference, follows)
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
         "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
-        "HANDED": _handed, "TYPES": _types, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
+        "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -297,8 +299,9 @@ def _types(value: Any) -> Any:
 
 
 def _entry(
-    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
-) -> Entry:
+    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool],
+    preference: Any, follows: str,
+) -> Entry:  # fmt: skip
     returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
     readings: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
@@ -322,6 +325,7 @@ def _entry(
     )
     device = resolve_device().ordinal if lead is None else ordinal(lead)
     chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
+    last = bool(follows) and channels_last(arrays[follows])
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
     kinds: list[ElementKind] = []
@@ -342,7 +346,7 @@ def _entry(
                 if spec.many
                 else [shapes[spec.like] if spec.like else spec.shape(desc)]
             )
-            many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
+            many = [maker(lead, shape, kind, device, last) for shape in shapes_wanted]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = chosen.runner.direct(tuple(makers), lead) if makers else None

@@ -14,10 +14,12 @@ import numpy as np
 
 from ..core.element import FLOATS, INTS, ElementKind
 from ..core.memo import memo
+from ..ops.elementwise.unary_formulas import maximum, minimum
 from .function import Function, Rule
 from .tables import table_aliases, table_functions
 
-ANY = (*FLOATS, *INTS, ElementKind.BOOL)
+NUMBERS = (*FLOATS, *INTS)
+ANY = (*NUMBERS, ElementKind.BOOL)
 
 
 def _compare(name: str, sign: str, formula: Callable[..., Any]) -> Function:
@@ -30,16 +32,20 @@ def _logic(name: str, cpp: str, formula: Callable[..., Any]) -> Function:
     return Function(name, names, cpp, formula, Rule.LOGIC, ANY, exact=True)
 
 
-def _test(name: str, formula: Callable[..., Any]) -> Function:
-    return Function(name, ("x",), f"math::{name}({{0}})", formula, Rule.TEST, exact=True)
+def _test(name: str, cpp: str, formula: Callable[..., Any]) -> Function:
+    return Function(name, ("x",), cpp, formula, Rule.TEST, exact=True)
 
 
 BASIC = (
-    _test("isnan", np.isnan), _test("isinf", np.isinf), _test("isfinite", np.isfinite),
+    _test("isnan", "math::isnan({0})", np.isnan), _test("isinf", "math::isinf({0})", np.isinf),
+    _test("isfinite", "math::isfinite({0})", np.isfinite), _test("signbit", "math::signbit({0})", np.signbit),
+    _test("isposinf", "({0} == numeric<{A}>::infinity())", lambda x: x == np.inf),
+    _test("isneginf", "({0} == -numeric<{A}>::infinity())", lambda x: x == -np.inf),
     Function(
         "bitwise_not", ("x",), "complement({0})", np.invert, elements=(*INTS, ElementKind.BOOL), exact=True,
     ),
-    Function("fma", ("a", "b", "c"), "math::fma({0}, {1}, {2})", lambda a, b, c: a * b + c),
+    Function("clamp_min", ("x", "low"), "math::maximum({0}, {1})", maximum, elements=NUMBERS, exact=True),
+    Function("clamp_max", ("x", "high"), "math::minimum({0}, {1})", minimum, elements=NUMBERS, exact=True),
 )  # fmt: skip
 """Functions that give way to rows of a table."""
 OWN = (

@@ -16,7 +16,7 @@ from ..core.element import ElementKind
 from . import build
 from .errors import ExpressionError
 from .formula import RESULT, Formula
-from .functions import CASTS
+from .functions import CASTS, CONSTANTS
 from .nodes import Node, constant, converted, named
 from .parse import RESERVED
 from .show import shown
@@ -72,8 +72,8 @@ class Symbol:
     def __baracuda_function__(self, name: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> Symbol:
         """What a function of this package makes of symbols: `core.keywords.traced` asks for it."""
         held = {word: value for word, value in given.items() if value is not None and value is not False}
-        if "to_element" in held:
-            return symbol(args[0]).astype(held["to_element"])
+        if name == "cast":
+            return symbol(args[0]).astype(held["to_element"] if "to_element" in held else args[1])
         return apply(name, args, {word: value for word, value in held.items() if word != "with_number"})
 
 
@@ -138,7 +138,7 @@ def trace(function: Callable[..., Any]) -> Formula:
         raise ExpressionError(f"a formula has a fixed number of operands; {wrong[0]} takes any")
     for parameter in parameters:
         name = parameter.name
-        if name in RESERVED or build.parameters_of(name) or name in CASTS:
+        if name in RESERVED or name in CASTS or name in CONSTANTS:
             raise ExpressionError(f"{name} is a word of its own here; give the operand another name")
     symbols = {p.name: Symbol(named(p.name)) for p in parameters}
     by_word = {p.name: symbols.pop(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}

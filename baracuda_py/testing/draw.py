@@ -186,19 +186,17 @@ def fill(
         default = default_of(plan, spec)
         arrays[spec.name] = (1 if spec.integer else 0.5) if default is dataclasses.MISSING else default
     plan.complete(desc, arrays)
-    wanted = {
+    possible = [
         s.name
         for s in arrays_of(plan.args)
         if s.role == "out"
         and s.serves(desc)
-        and present.get(s.name, True)
         and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
-        and (s.like is None or arrays[s.like].dtype != np.bool_)
-    }
-    outputs = [s.name for s in arrays_of(plan.args) if s.writes]
-    if outputs and not wanted and all(arrays.get(name) is None for name in outputs):
-        outs = [s for s in arrays_of(plan.args) if s.role == "out"]
-        wanted = {next(s.name for s in outs if not s.needs or arrays.get(s.needs) is not None)}
+        and (s.like is None or arrays[s.like].dtype.kind not in "biu")  # integers have no gradient
+    ]
+    wanted = {name for name in possible if present.get(name, True)}
+    if not wanted and all(arrays.get(s.name) is None for s in arrays_of(plan.args) if s.role == "inout"):
+        wanted = set(possible[:1])
     return Case(plan, desc, arrays, frozenset(wanted), kind)
 
 
@@ -219,6 +217,8 @@ def _contents(
     smooth: bool,
 ) -> np.ndarray:  # fmt: skip
     points = spec.values.points(desc) if isinstance(spec.values, Everywhere) else None
+    if points is not None and (element.bits < 8 or element is ElementKind.E8M0):
+        return rng.integers(0, 256, shape).astype(np.uint8)  # every code
     if points is not None and not (smooth and element.is_inexact):
         found = everywhere(element, shape, rng, points)
         return _with_specials(found, element, rng) if special and element.is_inexact and found.size else found

@@ -46,6 +46,9 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
         return
     draw.element = _widest(plan, draw)
     desc = getattr(plan, "gradient_case", plan.case)(draw)
+    if not plan.vjp.serves(draw.kind):
+        _check_refusal(plan, desc)
+        return
     present = {s.name: draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional and s.reads}
     case = fill(plan, desc, draw.seed(), present, smooth=True, kind=draw.kind)
     rng = draw.seed()
@@ -83,6 +86,15 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
         if abs(differences[-1] - found) <= _TOLERANCE * size:
             return
     raise AssertionError(f"{case}\n⟨gradient, v⟩ = {found:.10g}, differences of the forward give {differences}")
+
+
+def _check_refusal(plan: type[Plan], desc: Any) -> None:
+    """A kind said to have no gradient has none."""
+    try:
+        backward_descriptor(plan, desc)
+    except BaracudaError:
+        return
+    raise AssertionError(f"{plan.__name__} says that {desc.kind.value} has no gradient, but its backward takes it")
 
 
 def _widest(plan: type[Plan], draw: Draw) -> ElementKind:

@@ -4,6 +4,7 @@
 #include <baracuda/math.cuh>
 #include "elementwise/binary_functors.cuh"
 #include "elementwise/functors.cuh"
+#include "elementwise/ternary_functors.cuh"
 
 namespace baracuda {
 

@@ -23,10 +23,10 @@ template <int VEC> struct Flat {
   static constexpr bool flat = true;
   static constexpr int unroll = 1;
 };
-template <int VEC> struct Strided {
+template <int VEC, int UNROLL = (VEC > 1 ? 2 : 4)> struct Strided {
   static constexpr int vec = VEC;
   static constexpr bool flat = false;
-  static constexpr int unroll = VEC > 1 ? 2 : 4;
+  static constexpr int unroll = UNROLL;
 };
 
 // at[u][n]: element offset of chunk c[u] in operand n, in arithmetic of I. The outermost extent is never a divisor.
