@@ -20,8 +20,8 @@ Gradient: TypeAlias = Callable[[Any, Any, Any], Any]
 class ComplexOperation:
     """A row: y = f(a, b), element by element.
 
-    cpp: the functor of kernels/elementwise/complex_binary.cuh, with value(a, b), and da(dy, a, b) and db(dy, a, b) where
-    there is a gradient. formula: NumPy in the dtype of a and b. gradient: dy times the conjugates of ∂f/∂a and ∂f/∂b.
+    cpp: the functor of kernels/elementwise/complex_binary.cuh, with value(a, b), and da(dy, a, b) and db(dy, a, b)
+    where there is a gradient. formula: NumPy in the dtype of a and b. gradient: dy times the conjugates of ∂f/∂a and ∂f/∂b.
     bound, slope: of the errors. predicate: y is bool. torch: torch's function. everywhere: the bound holds for operands
     of any size; a power's does not, as the logarithm's error is multiplied.
     """
