@@ -53,15 +53,15 @@ template <class R> struct Ne {
 
 namespace baracuda {
 
-// The operands of a call, one of which may be a number of the parameters: its pointer is null.
-template <class T, class P> struct ComplexOperands {
+// The operands of f: what was read, or a number of the parameters in its place: 1 left, 2 right, 0 none.
+template <class T> struct ComplexOperands {
   T number;
-  bool has_left, has_right;
-  BARACUDA_D explicit ComplexOperands(const P& p)
-      : number(static_cast<part_t<T>>(p.number()), static_cast<part_t<T>>(p.imag())), has_left(p.left != nullptr),
-        has_right(p.right != nullptr) {}
-  BARACUDA_D T left(T a) const { return has_left ? a : number; }
-  BARACUDA_D T right(T b) const { return has_right ? b : number; }
+  int place;
+  template <class P>
+  BARACUDA_D ComplexOperands(const P& p, int place)
+      : number(static_cast<part_t<T>>(p.number()), static_cast<part_t<T>>(p.imag())), place(place) {}
+  BARACUDA_D T left(T a) const { return place == 1 ? number : a; }
+  BARACUDA_D T right(T b) const { return place == 2 ? number : b; }
 };
 
 }  // namespace baracuda

@@ -31,7 +31,7 @@ def _make(kind: BinaryKind, with_number: bool) -> Any:
     return _made.setdefault((kind, with_number), made)
 
 
-def _of_complex(kind: BinaryKind, name: str) -> ComplexBinaryKind:
+def of_complex(kind: BinaryKind, name: str) -> ComplexBinaryKind:
     """The kind of two complex numbers of that name."""
     if kind is K.ADD_SCALED:
         raise UnsupportedError(f"{name}: alpha is for real numbers; write add(a, mul(b, alpha))")
@@ -49,13 +49,13 @@ def _call(kind: BinaryKind, name: str, a: Any, b: Any, **more: Any) -> Any:
         if type(array) in NUMBERS:
             raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
         if is_complex(array):
-            return call_with_number(_of_complex(kind, name), array, value, reverse, **more)
+            return call_with_number(of_complex(kind, name), array, value, reverse, **more)
         given = number_for(name, "a" if reverse else "b", element_of(array), value)
         made = _made.get((kind, True)) or _make(kind, True)
         return made(array, reverse=reverse, **given, **more)
     try:
         if is_complex(a):
-            return call_complex(_of_complex(kind, name), a, b, **more)
+            return call_complex(of_complex(kind, name), a, b, **more)
         made = _made.get((kind, False)) or _make(kind, False)
         return made(a, b, **more)
     except InvalidProblemError:

@@ -21,9 +21,9 @@ class ComplexOperation:
     """A row: y = f(a, b), element by element.
 
     cpp: the functor of kernels/elementwise/complex_binary.cuh, with value(a, b), and da(dy, a, b) and db(dy, a, b)
-    where there is a gradient. formula: NumPy in the dtype of a and b. gradient: dy times the conjugates of ∂f/∂a and ∂f/∂b.
-    bound, slope: of the errors. predicate: y is bool. torch: torch's function. everywhere: the bound holds for operands
-    of any size; a power's does not, as the logarithm's error is multiplied.
+    where there is a gradient. formula: NumPy in the dtype of a and b. gradient: dy times the conjugates of ∂f/∂a and
+    ∂f/∂b. bound, slope: of the errors. predicate: y is bool. everywhere: the bound holds for operands of any size; a
+    power's does not, as the logarithm's error is multiplied.
     """
 
     cpp: str

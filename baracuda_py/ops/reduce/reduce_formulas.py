@@ -104,7 +104,7 @@ def nan_place(find: Callable[..., Any], bottom: float) -> Callable[[Any, Axes], 
 
 
 def l2_norm(x: Any, axes: Axes) -> Any:
-    """By the power of two of the largest element, so that no square leaves the range; of complex numbers, their parts."""
+    """By the power of two of the largest element, or part of one, so that no square leaves the range."""
     if x.dtype.kind == "c":
         x = np.stack([x.real, x.imag])
         axes = (0, *(a + 1 for a in axes))
