@@ -124,6 +124,9 @@ from .ops.elementwise.complex_binary_backward import ComplexBinaryBackwardArgs a
 from .ops.elementwise.complex_binary_backward import ComplexBinaryBackwardDescriptor as ComplexBinaryBackwardDescriptor
 from .ops.elementwise.complex_binary_backward import ComplexBinaryBackwardPlan as ComplexBinaryBackwardPlan
 from .ops.elementwise.complex_binary_kinds import ComplexBinaryKind as ComplexBinaryKind
+from .ops.elementwise.complex_cast import ComplexCastArgs as ComplexCastArgs
+from .ops.elementwise.complex_cast import ComplexCastDescriptor as ComplexCastDescriptor
+from .ops.elementwise.complex_cast import ComplexCastPlan as ComplexCastPlan
 from .ops.elementwise.complex_kinds import ComplexUnaryKind as ComplexUnaryKind
 from .ops.elementwise.complex_pair import ComplexPairArgs as ComplexPairArgs
 from .ops.elementwise.complex_pair import ComplexPairDescriptor as ComplexPairDescriptor

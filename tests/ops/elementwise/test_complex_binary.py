@@ -150,3 +150,20 @@ def test_polar_and_complex(dtype):
     np.testing.assert_allclose(da, r, rtol=1e-5)
     with pytest.raises(UnsupportedError, match="element float16 is not supported"):
         bc.complex(r.astype(np.float16), r.astype(np.float16))
+
+
+def test_casts():
+    x = np.array([1.5, -INF, NAN, 2.0**24 + 1])
+    np.testing.assert_array_equal(bc.cast(x, "complex64"), x.astype(np.complex64))
+    np.testing.assert_array_equal(bc.cast(np.array([True, False]), "complex128"), [1, 0])
+    z = np.array([0.1 + 1e300j, complex(NAN, 0), 0j])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(bc.cast(z, np.complex64), z.astype(np.complex64))
+    np.testing.assert_array_equal(bc.cast(z, bool), [True, True, False])
+    for call, message in (
+        (lambda: bc.cast(z, "float32"), r"cannot cast complex128 to float32: take real\(x\), imag\(x\) or abs\(x\)"),
+        (lambda: bc.cast(x, "complex64", saturate=True), "saturate is for real elements"),
+        (lambda: bc.cast(np.zeros(3, np.uint8), "complex64", element="float8_e5m2"), "cast it to float32 first"),
+    ):
+        with pytest.raises(UnsupportedError, match=message):
+            call()
