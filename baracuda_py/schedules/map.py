@@ -16,7 +16,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, pad
-from ..core.variant import Geometry, Kernel, Problem, Step
+from ..core.variant import Geometry, Kernel, Problem, Step, Where
 from .geometry import Axes, Merged
 
 THREADS = 256
@@ -33,11 +33,13 @@ def map_params(operands: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: Any = None) -> tuple[Kernel, Kernel]:
+def map_kernels(
+    template: str, params: Params, vec: str = "{VEC}", widths_of: Any = None, spills: bool | Where = False
+) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
 
     vec: the C++ form of a chunk's width. widths_of: element → the values of VEC, where those of the descriptor's
-    element will not do.
+    element will not do. spills: of the kernel of any strides.
     """
     options = widths_of or (lambda kind: widths(kind.itemsize))
 
@@ -51,7 +53,7 @@ def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: An
     any_layout = template.replace("{LAYOUT}", f"Strided<{vec}>")
     return (
         Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
-        Kernel("strided", any_layout, params, strided, threads=THREADS),
+        Kernel("strided", any_layout, params, strided, threads=THREADS, spills=spills),
     )
 
 
