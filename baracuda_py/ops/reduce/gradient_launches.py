@@ -34,7 +34,7 @@ def gradient_geometry(
 ) -> Geometry | str:  # fmt: skip
     """A map over x and dx of what belongs to rows, after the launches that find their statistics.
 
-    names: of `OF_ROWS` those that the op has under another name, or (None) not at all. option: the kind's own.
+    names: of x and `OF_ROWS` those that the op has under another name, or (None) not at all. option: the kind's own.
     places: strides of the places of elements, by default in the row-major order of the reduced axes.
     """
     shape = p.dx.shape
