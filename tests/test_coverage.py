@@ -44,6 +44,9 @@ def test_rare_sizes_are_drawn_by_the_search_alone() -> None:
 
     assert drawn(coverage._RareDraw(1, ElementKind.F32).sizes) == {1, 2, 9}
     assert drawn(coverage.SeededDraw(1, ElementKind.F32).sizes) == {1, 2}
+    rare, usual = coverage._RareDraw(1, ElementKind.F32), coverage.SeededDraw(1, ElementKind.F32)
+    assert {rare.rarely() for _ in range(99)} == {False, True}
+    assert not any(usual.rarely() for _ in range(99))
 
 
 def test_lines_of_the_lock_are_problems() -> None:

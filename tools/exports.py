@@ -39,6 +39,8 @@ HOST = {  # functions of the host that belong to an op
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
     "ops.gated.gated_activation": ["halves"],
+    "expressions.elementwise": ["Expression", "elementwise"],
+    "expressions.errors": ["ExpressionError"],
 }
 
 

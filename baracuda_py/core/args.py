@@ -38,10 +38,13 @@ class Everywhere:
     """Values for tests over the whole range of the element.
 
     Floats of all exponents, 0, subnormals and the largest among them, and neighbours of `points(desc)`, of either sign;
-    integers over the whole range, so that results wrap.
+    integers over the whole range, so that results wrap; complex numbers with both parts so, on the axes, too. Where
+    `points(desc)` is None values are ordinary ones. smooth(rng, desc, shape): numbers for tests that differentiate,
+    where standard normal ones will not do.
     """
 
-    points: Callable[[Any], Sequence[float]] = lambda desc: (1.0,)
+    points: Callable[[Any], Sequence[float] | None] = lambda desc: (1.0,)
+    smooth: Callable[[Any, Any, tuple[int, ...]], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,19 @@ class Operand:
     values: Any = None
     integer: bool = False
     kinds: tuple[Any, ...] | None = None
+    instead: str | None = None
     doc: str = ""
 
     def serves(self, desc: Any) -> bool:
-        """Whether the descriptor's kind has this operand at all."""
+        """Whether the descriptor has this operand at all."""
+        if self.instead and getattr(desc, self.instead):
+            return False
         return self.kinds is None or desc.kind in self.kinds
 
     def required(self, desc: Any) -> bool:
         """Whether a call must give it."""
-        return not self.optional or (self.kinds is not None and self.reads and desc.kind in self.kinds)
+        declared = self.kinds is not None or self.instead is not None
+        return not self.optional or (declared and self.reads and self.serves(desc))
 
     @property
     def writes(self) -> bool:
@@ -104,7 +111,7 @@ class Operand:
 
 
 def _declare(role: str, shape: str, *, optional: bool = False, **facts: Any) -> Any:
-    optional = optional or facts.get("kinds") is not None
+    optional = optional or facts.get("kinds") is not None or facts.get("instead") is not None
     spec = Operand("", role, tuple(shape.split()), optional=optional, **facts)
     default = None if optional else dataclasses.MISSING
     return dataclasses.field(default=default, metadata={"operand": spec})
@@ -112,14 +119,16 @@ def _declare(role: str, shape: str, *, optional: bool = False, **facts: Any) -> 
 
 def operand(shape: str = "", *, element: ElementRule = "element", optional: bool = False, broadcast: bool = False,
             many: str | None = None, layout: str = "any", values: Any = None, kinds: tuple[Any, ...] | None = None,
-            doc: str = "") -> Any:  # fmt: skip
+            instead: str | None = None, doc: str = "") -> Any:  # fmt: skip
     """An input. `kinds`: those of a table op that have it, and then need it; None is what the others take.
+
+    `instead`: the descriptor's flag that says that a number of Args stands in its place, which is None then.
 
     `values` is for tests: (low, high) bounds integers (descriptor attributes by name; high is exclusive), `Everywhere`
     means the whole range, a function (rng, desc, shape) makes anything else; floats are standard normal by default.
     """
     return _declare("in", shape, element=element, optional=optional, broadcast=broadcast, many=many, layout=layout,
-                    values=values, kinds=kinds, doc=doc)  # fmt: skip
+                    values=values, kinds=kinds, instead=instead, doc=doc)  # fmt: skip
 
 
 def output(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,

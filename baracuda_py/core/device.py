@@ -50,6 +50,13 @@ class Device:
         """The NVRTC target: the device's own architecture, with its specific features on 9.0."""
         return "sm_90a" if self.cc == (9, 0) else f"sm_{self.cc[0]}{self.cc[1]}"
 
+    def expect(self, name: str, at: int) -> None:
+        """Raise DeviceMismatchError unless memory of the ordinal `at`, -1 for the host's, is this device's."""
+        if at != self.ordinal:
+            place = "in host memory" if at < 0 else f"on cuda:{at}"
+            hint = f"select it with device={at}" if self.ordinal < 0 else "copy the array there first"
+            raise DeviceMismatchError(f"{name} is {place}, the plan is on {self}; {hint}")
+
 
 CPU = Device("cpu")
 _CUDA = re.compile(r"cuda(:[0-9]{1,4})?")

@@ -18,15 +18,9 @@ from .checked import shown
 from .descriptor import Descriptor
 from .device import Device
 from .element import ElementKind
-from .errors import (
-    BaracudaError,
-    DeviceMismatchError,
-    InvalidProblemError,
-    MisalignedOperandError,
-    UnsupportedError,
-)  # fmt: skip
+from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, UnsupportedError
 from .preference import PlanPreference, arch_allowed
-from .sku import BackendKind, KernelSku
+from .sku import KernelSku
 from .spec import Spec
 from .tensor import View, addressable, dense_strides, shares_memory
 from .variant import Geometry, Problem, Step, Variant
@@ -62,7 +56,8 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
                 raise InvalidProblemError(f"{spec.name} is required, got None")
             views[spec.name] = None
         elif not spec.serves(desc):
-            raise InvalidProblemError(f"{spec.name} is not for {desc.kind.value}; it must be None")  # type: ignore[attr-defined]
+            why = f"has a number in its place ({spec.instead})" if spec.instead else f"is not for {desc.kind.value}"  # type: ignore[attr-defined]
+            raise InvalidProblemError(f"{spec.name} {why}; it must be None")
         elif spec.many:
             count = len(getattr(desc, spec.many))
             if not isinstance(value, (list, tuple)) or len(value) != count:
@@ -86,13 +81,7 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
 def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index: int = 0) -> View:
     where = f"{spec.name}[{index}]" if spec.many else spec.name
     got = read(value, where)
-    if device.kind == "cpu" and got.device >= 0:
-        raise DeviceMismatchError(
-            f"{where} is on cuda:{got.device}, the plan is on the CPU; select it with device={got.device}"
-        )
-    if device.kind == "cuda" and got.device != device.ordinal:
-        place = "host memory" if got.device < 0 else f"cuda:{got.device}"
-        raise DeviceMismatchError(f"{where} is in {place}, the plan is on {device}; copy the array there first")
+    device.expect(where, got.device)
     allowed = spec.elements(desc)
     if got.element not in allowed and not any(a.carrier == got.element.dtype and a.carrier != a.dtype for a in allowed):
         raise InvalidProblemError(f"{where} must be {' or '.join(map(str, allowed))}, got {got.element}")
@@ -166,7 +155,7 @@ _SCALAR = "a number or a 0-d float32, float64, int32 or int64 array"
 def _check_scalar(spec: Operand, device: Device, value: Any) -> None:
     if host_number(value, spec) is None:
         at = read(value, spec.name).device
-        if device.kind == "cpu" or at != device.ordinal:
+        if at != device.ordinal:
             raise DeviceMismatchError(
                 f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there"
             )
@@ -176,7 +165,7 @@ def _check_like(spec: Operand, view: Any, other: Any) -> None:
     if (view.shape, view.element) != (other.shape, other.element):
         wanted, got = f"{other.element} of shape {other.shape}", f"{view.element} of shape {view.shape}"
         raise InvalidProblemError(f"{spec.name} must be {wanted} as {spec.like}, got {got}")
-    if not view.element.is_float:
+    if not view.element.is_inexact:
         raise InvalidProblemError(f"{spec.name} is wanted but {spec.like} is {other.element} and has no gradient")
 
 
@@ -224,9 +213,9 @@ def refuse_row(plan: type[Spec], variant: Variant, desc: Any, device: Device, pr
         return f"not for {desc.element}" if variant.kinds is None or kind in variant.kinds else f"not for {kind}"
     if preference.prefer_backend not in (None, variant.backend):
         return f"backend {preference.prefer_backend.value} was asked for"
-    if (device.kind == "cpu") != (variant.backend is BackendKind.NUMPY):
+    if device.kind != variant.backend.device:
         return f"does not run on {device.kind}"
-    if device.kind == "cuda" and not variant.design.runs_on(device.cc):
+    if not variant.design.runs_on(device.cc):
         return f"{variant.design.value} design, device is {device.cc[0]}.{device.cc[1]}"
     if not arch_allowed(preference, variant.design):
         return f"{variant.design.value} is newer than max_arch"

@@ -1,4 +1,4 @@
-"""What runs a plan: one small protocol, and who keeps it for each kind of device.
+"""What runs a plan, or a captured function: small protocols, and who keeps them for each kind of device.
 
 A plan declares and chooses; it hands `run`, `prepare` and `bind` to its runner. Runners know plans, plans know only
 this protocol: the table names them, and one is imported when a first plan of its kind of device is made.
@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
 from .args import Args
+from .device import Device
 from .memo import memo
 
 Makers: TypeAlias = "tuple[Callable[[], Any], ...]"
@@ -51,14 +52,43 @@ class Runner(Protocol):
         """A short path for functional calls whose first array is like `lead`, where there is one."""
 
 
+class Replay(Protocol):
+    """A function that was run `warmup` times at least, made ready to run again: what `graph` keeps."""
+
+    outputs: Any
+
+    @property
+    def memory(self) -> int:
+        """Bytes of a memory pool of its own."""
+
+    def replay(self, stream: Any) -> Any:
+        """Run again, on the current stream where it is None; returns `outputs`, rewritten."""
+
+
 RUNNERS = {  # kind of device → "module:class", called with the plan
     "cuda": "baracuda_py.backends.cuda.runner:CudaRunner",
     "cpu": "baracuda_py.backends.numpy:NumpyRunner",
 }
 
 
+GRAPHS = {  # kind of device → "module:class", called with a function, the device and the number of warm-up calls
+    "cuda": "baracuda_py.backends.cuda.graph:CudaGraph",
+    "cpu": "baracuda_py.backends.numpy:NumpyGraph",
+}
+
+
 @memo()
 def runner_for(kind: str) -> Callable[[Any], Runner]:
     """What makes a plan's runner for a kind of device."""
-    module, _, name = RUNNERS[kind].partition(":")
-    return getattr(import_module(module), name)  # type: ignore[no-any-return]
+    return _named(RUNNERS[kind])  # type: ignore[no-any-return]
+
+
+@memo()
+def graph_for(kind: str) -> Callable[[Callable[[], Any], Device, int], Replay]:
+    """What captures a function for a kind of device."""
+    return _named(GRAPHS[kind])  # type: ignore[no-any-return]
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
 from . import config
@@ -24,9 +24,9 @@ from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .execution import MISS, Direct, nothing
-from .keywords import entry, unexpected
+from .keywords import marked, traced, unexpected
 from .memo import keep
-from .outputs import allocating, handed, make_all, maker, ordinal
+from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
 
 _CAPACITY = 4096
@@ -56,6 +56,7 @@ class Entry:
     """What one distinct call needs: its plan, and a maker per output that it returns."""
 
     plan: Plan
+    args: type[Any]
     package: str  # of the first operand: whose arrays are returned
     names: tuple[str, ...]  # of the outputs returned
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
@@ -129,20 +130,23 @@ def _width(dim: str, facts: Mapping[str, Any]) -> int | None:
 
 def functional(
     plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
-    returns: Sequence[str] = (), **fixed: Any,
+    returns: Sequence[str] = (), follows: str = "", overloads: Sequence[Overload] = (), **fixed: Any,
 ) -> Callable[..., Any]:  # fmt: skip
     """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
 
+    `overloads`: further plans, with what is fixed of theirs, whose operands have the same names; one serves a call
+    where an operand has an element of its rows, at the same cost.
     `layouts` gives it a `layout=`: its `names`, the first being the plan's own, and `call`, which serves the others.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
+    `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
-    served = [s for s in arrays_of(plan.args) if s.kinds is None or fixed.get("kind", s.kinds[0]) in s.kinds]
+    served = [s for s in arrays_of(plan.args) if _may_serve(s, fixed)]
     inputs = [s for s in served if s.reads]
     optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
-    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed)]
+    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed) or s.instead in fixed]
     head = [s.name for s in required] + [f"{s.name}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
@@ -154,11 +158,14 @@ def functional(
     keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
     keywords += [f"layout={layouts.names[0]!r}"] if layouts else []
     keywords += ["element=UNSET", "out=None", "stream=None", "preference=None", "**unknown"]
-    keys = ", ".join(_key(s) for s in inputs) + "".join(
-        f", {n}" for n in (*defaults, *(f"return_{s.name}" for s in optional))
-    )
+    flags = [f"return_{s.name}" for s in optional]
+    typed = [*_types_of([f for f in fields if f.name not in solved]), *(f"type({flag})" for flag in flags)]
+    if found := [f.name for f in fields if f.name in solved]:  # which hardly a call gives
+        typed.append(f"UNSET is {' is '.join(found)} or TYPES(({', '.join(found)},))")
+    keys = ", ".join((*(_key(s) for s in inputs), *defaults, *flags, *typed))
     lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
     keys += f", ORDINAL({lead})" if inputs else ""
+    keys += f", LAST({follows})" if follows else ""
     raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
@@ -180,7 +187,7 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    every = (*defaults, *scalars, *(f"return_{s.name}" for s in optional), "element", "out", "stream", "preference")
+    every = (*defaults, *scalars, *flags, "element", "out", "stream", "preference")
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
@@ -197,10 +204,13 @@ def functional(
         "        entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
         "    except Exception: key = entry = None",
-        f"    if entry is None: entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        "    if entry is None:",
+        f"        symbol = TRACED({name!r}, {gather}, {attributes})",
+        "        if symbol is not None: return symbol",
+        f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
-        f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        f"    entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
         *learn,
         *([handed_over] if outs and inputs else []),
         f"    return {result}" if len(results) <= 1 else f"    return RESULT(({result}), entry)",
@@ -209,16 +219,17 @@ def functional(
     _caches.append(cache)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
-        entry = _entry(
-            plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference
-        )
+        serving, own = _serving(plan, fixed, overloads, arrays)
+        left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
+        given = {k: v for k, v in attributes.items() if v is not UNSET and k not in left}
+        entry = _entry(serving, arrays, {**given, **own}, returns, preference, follows)
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check,
+        "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
-        "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
-        "HANDED": _handed, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
+        "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
+        "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -226,7 +237,33 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    return entry(plan, **fixed)(function)  # type: ignore[no-any-return]
+    return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
+
+
+def _serving(plan: type[Plan], fixed: Mapping[str, Any], overloads: Sequence[Overload], arrays: Any) -> Overload:
+    """The overload that serves an element of the arrays, else the function's own plan."""
+    found = {read(a, name).element for name, a in arrays.items() if a is not None and overloads}
+    for one, facts in overloads:
+        kind = facts.get("kind")
+        if any(row.serves(kind, element) for row in one.variants for element in found):
+            return one, facts
+    return plan, fixed
+
+
+def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    """What operands that stand for arrays make of the call, or None; see `keywords.traced`."""
+    given = {n: value for n, value in attributes.items() if value is not UNSET}
+    return traced(name, [value for value in operands.values() if value is not None], given)
+
+
+def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
+    """Whether a function with these attributes fixed has the operand."""
+    if spec.instead and fixed.get(spec.instead):
+        return False
+    return spec.kinds is None or fixed.get("kind", spec.kinds[0]) in spec.kinds
 
 
 def _making(outs: Sequence[str]) -> list[str]:
@@ -248,9 +285,23 @@ def _key(spec: Operand) -> str:
     return f"(None if {n} is None else ({one}))" if spec.optional else one
 
 
+def _types_of(fields: Sequence[dataclasses.Field[Any]]) -> Iterator[str]:
+    """What tells attributes from others that are equal, as 1, 1.0 and True are, within tuples too."""
+    for f in fields:
+        if f.type != "str":
+            one = f"type({f.name})"
+            plain = f.type in ("int", "float", "bool")
+            yield one if plain else f"{one} if {one} is not tuple else TYPES({f.name})"
+
+
+def _types(value: Any) -> Any:
+    return tuple([_types(item) for item in value]) if type(value) is tuple else type(value)
+
+
 def _entry(
-    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
-) -> Entry:
+    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool],
+    preference: Any, follows: str,
+) -> Entry:  # fmt: skip
     returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
     readings: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
@@ -274,6 +325,7 @@ def _entry(
     )
     device = resolve_device().ordinal if lead is None else ordinal(lead)
     chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
+    last = bool(follows) and channels_last(arrays[follows])
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
     kinds: list[ElementKind] = []
@@ -284,7 +336,7 @@ def _entry(
         asked = returns.get(spec.name, True)
         if asked and spec.needs and arrays.get(spec.needs) is None:
             asked = False
-        if asked and spec.like and not elements[spec.like].is_float:
+        if asked and spec.like and not elements[spec.like].is_inexact:
             asked = False
         if not asked:
             makers.append(nothing)
@@ -294,11 +346,11 @@ def _entry(
                 if spec.many
                 else [shapes[spec.like] if spec.like else spec.shape(desc)]
             )
-            many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
+            many = [maker(lead, shape, kind, device, last) for shape in shapes_wanted]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = chosen.runner.direct(tuple(makers), lead) if makers else None
-    return Entry(chosen, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
+    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..interop.arrays import package_name
-from ..jit.launch import runtime_for
 from .device import Device, resolve_device
 from .errors import InvalidProblemError, UnsupportedError
-from .intake import stream_pointer
+from .execution import graph_for
 from .outputs import ordinal
 
 
@@ -24,38 +23,23 @@ class Graph:
     def __init__(self, function: Callable[[], Any], device: Device, warmup: int) -> None:
         self.device = device
         self._function = function  # holds the arrays whose addresses were captured
-        if device.kind == "cuda":
-            self._runtime = runtime_for(device)
-            self._captured = self._runtime.capture(device, function, warmup)
-            self.outputs = self._captured.results
-        else:
-            for _ in range(warmup):
-                self.outputs = function()
+        self._held = graph_for(device.kind)(function, device, warmup)
+
+    @property
+    def outputs(self) -> Any:
+        """What the function returned, rewritten by every replay."""
+        return self._held.outputs
 
     def replay(self, stream: Any = None) -> Any:
         """One launch of everything captured, on `stream` (default: CuPy's current one); asynchronous."""
-        if self.device.kind == "cpu":
-            self.outputs = _rewritten(self.outputs, self._function())
-            return self.outputs
-        runtime = self._runtime
-        at = runtime.current_stream() if stream is None else stream_pointer(stream)
-        previous = runtime.current_device()
-        if previous == self.device.ordinal:
-            self._captured.launch(at)
-            return self.outputs
-        runtime.use_device(self.device.ordinal)
-        try:
-            self._captured.launch(at)
-        finally:
-            runtime.use_device(previous)
-        return self.outputs
+        return self._held.replay(stream)
 
     __call__ = replay
 
     @property
     def memory(self) -> int:
         """Bytes of the graph's own memory pool; 0 on the CPU."""
-        return self._captured.nbytes if self.device.kind == "cuda" else 0
+        return self._held.memory
 
     def __repr__(self) -> str:
         return f"<Graph on {self.device}>"
@@ -128,20 +112,3 @@ def _arrays(value: Any) -> Iterator[Any]:
             yield from _arrays(item)
     elif hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
         yield value
-
-
-def _rewritten(held: Any, made: Any) -> Any:
-    """`made`, its arrays written into those of `held` where the two have the same form."""
-    if isinstance(made, np.ndarray) and isinstance(held, np.ndarray):
-        if (made.shape, made.dtype) != (held.shape, held.dtype):
-            raise InvalidProblemError(
-                f"a replay made {made.dtype}{list(made.shape)} where the graph holds {held.dtype}{list(held.shape)}"
-            )
-        np.copyto(held, made)
-        return held
-    if isinstance(made, dict) and isinstance(held, dict):
-        return {key: _rewritten(held.get(key), value) for key, value in made.items()}
-    if type(made) is type(held) and isinstance(made, (list, tuple)) and len(made) == len(held):
-        items = [_rewritten(h, m) for h, m in zip(held, made, strict=True)]
-        return items if isinstance(made, list) else tuple(items)
-    return made

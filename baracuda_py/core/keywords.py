@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -35,7 +36,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "is_causal_bottom_right": ("causal_alignment",),
     **dict.fromkeys(("softmax_scale", "sm_scale", "scaling", "scale_factor", "attn_scale", "qk_scale"), ("scale",)),
     **dict.fromkeys(("attn_mask", "attention_mask", "attn_bias", "bias", "key_padding_mask", "custom_mask"), ("mask",)),
-    **dict.fromkeys(("alibi_slopes", "alibi", "slope"), ("slopes", "alpha")),
+    **dict.fromkeys(("alibi_slopes", "alibi", "slope"), ("slopes", "negative_slope", "alpha")),
     **dict.fromkeys(("logits_soft_cap", "soft_cap", "logit_cap", "logits_softcap"), ("softcap",)),
     **dict.fromkeys(("window_size", "window", "sliding_window"), ("window_left window_right", "window_left")),
     **dict.fromkeys(("sink", "s_aux", "attention_sinks", "learnable_sink"), ("sinks",)),
@@ -77,7 +78,11 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("gamma", "w"), ("weight",)),
     "beta": ("bias", "beta1"),
     **dict.fromkeys(("norm_shape", "hidden_size"), ("normalized_shape",)),
-    **dict.fromkeys(("negative_slope", "lambd", "threshold", "min_val"), ("alpha",)),
+    **dict.fromkeys(("alpha", "threshold"), ("negative_slope", "lambd")),
+    "negative_slope": ("alpha",),
+    "lambda": ("lambd",),
+    **dict.fromkeys(("min", "a_min"), ("min_val",)),
+    **dict.fromkeys(("max", "a_max"), ("max_val",)),
     "prenorm": ("return_h",),
     **dict.fromkeys(("target", "labels", "label"), ("targets",)),
     **dict.fromkeys(("smoothing", "smooth"), ("label_smoothing",)),
@@ -160,14 +165,39 @@ def known_only(function: F) -> F:
     return function
 
 
+def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
+    """A function that takes `**unknown` as a functional entry of `plan`."""
+    function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
+    return known_only(function)
+
+
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
-    """Marks a function that takes `**unknown` as a functional entry of `plan`."""
+    """Marks a function written by hand as a functional entry of `plan`; it is one of symbols, too (see `traced`)."""
 
     def mark(function: F) -> F:
-        function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
-        return known_only(function)
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            try:
+                return function(*args, **given)
+            except Exception as error:
+                failure = error
+            made = traced(call.__name__, args, given)
+            if made is None:
+                raise failure
+            return made
+
+        return marked(call, plan, fixed)  # type: ignore[return-value]
 
     return mark
+
+
+def traced(name: str, args: Iterable[Any], given: Mapping[str, Any]) -> Any:
+    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
+    for value in (*args, *given.values()):
+        make = getattr(type(value), "__baracuda_function__", None)
+        if make is not None:
+            return make(value, name, tuple(args), given)
+    return None
 
 
 def name_keywords(cls: type) -> None:

@@ -38,7 +38,7 @@ class Plan(Spec):
 
     def __init_subclass__(cls, **facts: Any) -> None:
         super().__init_subclass__(**facts)
-        if cls.op:
+        if cls.op and not cls.made:
             (NAMED if cls.pinned else PLANS)[cls.__name__] = cls
 
     def __init__(self, desc: Descriptor, preference: PlanPreference, device: Device) -> None:

@@ -78,6 +78,11 @@ class BackendKind(enum.Enum):
     CUBLAS = "cublas"
     NUMPY = "numpy"
 
+    @property
+    def device(self) -> str:
+        """The kind of device that its rows run on."""
+        return "cpu" if self is BackendKind.NUMPY else "cuda"
+
 
 @dataclass(frozen=True)
 class PrecisionGuarantee:

@@ -82,7 +82,7 @@ class Step:
     `params` gives every non-pointer field of the kernel's Params. A `workspace` field takes a byte offset,
     a `ptr[...]` field a slice (operand name, start, stop) of a list operand. A `ptr` field named after an
     operand needs nothing; another name takes the operand's name, or (operand name, byte offset); ("@workspace",
-    byte offset) is a place in the workspace, "@null" no place.
+    byte offset) is a place in the workspace, "@null" no place. So does `s_ptr` of a scalar field s of another name.
     """
 
     kernel: str
@@ -185,6 +185,7 @@ class Instance:
     kernel: Kernel
     axes: Mapping[str, Any]
     call: str
+    prelude: str = ""
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, as `Kernel`
@@ -193,7 +194,8 @@ class Variant:
 
     source: the kernel file under kernels/ (none for a library row). elements: those the row serves, or
     kind → those. kinds: those the row serves (None: all). guarantee: see `Guarantee`. fmad: let the compiler
-    contract a*b+c (then the guarantee must not rest on bits being equal across load widths).
+    contract a*b+c (then the guarantee must not rest on bits being equal across load widths). prelude: (element, kind) →
+    C++ made at run time that stands between the kernel file and the kernel, for templates to name.
     """
 
     name: str
@@ -206,6 +208,7 @@ class Variant:
     guarantee: Guarantee = Guarantee()
     kinds: tuple[Any, ...] | None = None
     fmad: bool = False
+    prelude: Callable[[ElementKind, Any], str] | None = None
 
     def elements_for(self, kind: Any) -> tuple[ElementKind, ...]:
         return self.elements(kind) if callable(self.elements) else self.elements
@@ -236,8 +239,9 @@ class Variant:
         call = kernel.template.format(T=element.ctype, A=element.acc.ctype, KIND=kind_name, **names)
         suffix = "_".join(label(v) for v in axes.values())
         return Instance(
-            f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call
-        )
+            f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call,
+            self.prelude(element, kind) if self.prelude else "",
+        )  # fmt: skip
 
     def _text(self, instance: Instance) -> str:
         kernel = instance.kernel
@@ -253,6 +257,7 @@ class Variant:
             *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",
             f'#include "{source}"',
+            *([instance.prelude] if instance.prelude else []),
             "namespace baracuda {",
             f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
             f"(const __grid_constant__ {kernel.params.name} p) {{ follow_previous(); {instance.call}(p); }}",

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_GRID = 2**31 - 1
+MOST_BLOCKS = 2**31 - 1  # along the first axis of a grid
 
 
 def grid(blocks: int) -> tuple[int, int, int]:
     """Blocks in rows of as many as an axis of the grid holds; at least one. The last row may have too many."""
-    return min(max(blocks, 1), _GRID), max(1, -(-blocks // _GRID)), 1
+    return min(max(blocks, 1), MOST_BLOCKS), max(1, -(-blocks // MOST_BLOCKS)), 1
 
 
 @dataclass(frozen=True)

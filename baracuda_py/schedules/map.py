@@ -54,7 +54,7 @@ def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: An
 
 def widths(itemsize: int) -> tuple[int, ...]:
     """Elements a chunk may have when the widest element has `itemsize` bytes: 16 bytes, or one element."""
-    return (16 // itemsize, 1)
+    return (16 // itemsize, 1) if itemsize < 16 else (1,)
 
 
 def lay_out(views: Sequence[View | None]) -> Merged | str:

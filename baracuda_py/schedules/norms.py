@@ -17,13 +17,11 @@ import numpy as np
 from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step, derived, element
 from ..core.benchmark import Benchmark
 from ..core.tensor import View
-from ..core.variant import Spills
-from .geometry import grid
+from ..core.variant import Spills, aligned
+from .geometry import MOST_BLOCKS, grid
 from .rows import Rows, merge_rows, row_params
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
-_GRID = 2**31 - 1
-_WORKSPACE_ALIGN = 256
 
 
 def affine_elements(kind: ElementKind) -> tuple[ElementKind, ...]:
@@ -334,7 +332,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
     else:
         tiles = -(-chunks // COLUMN_THREADS)
         parts = max(1, min(rows.rows, p.device.sms * _COLUMN_BLOCKS // tiles, 65535))
-    nbytes = -(-parts * pitch * desc.acc.itemsize // _WORKSPACE_ALIGN) * _WORKSPACE_ALIGN
+    nbytes = aligned(parts * pitch * desc.acc.itemsize)
     sums = {"dweight_sums": 0, "dbias_sums": nbytes if want == 3 else 0, "pitch": pitch}
     params = {**rows.params(), **sums, "want": want}
     steps: list[Step] = []
@@ -344,7 +342,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
         if want:  # before dx, which may replace dy or x
             steps.append(Step(_named("columns", wide), (tiles, parts, 1), params, {}, COLUMN_THREADS))
         if p.dx is not None and p.dx.size:
-            steps.append(Step(_named("loop", wide), (min(rows.rows, _GRID), 1, 1), params, axes, LOOP_THREADS))
+            steps.append(Step(_named("loop", wide), (min(rows.rows, MOST_BLOCKS), 1, 1), params, axes, LOOP_THREADS))
     if want and rows.cols:
         outs = merge_rows((dweight, dbias), 0)
         if isinstance(outs, str):

@@ -1,57 +1,95 @@
 """Scan: prefixes along one axis of any position. `kernels/include/baracuda/scan_axis.cuh` is the device side.
 
 * *rows*: a group of lanes a row, chunk by chunk; neighbouring groups have neighbouring rows;
+* *block* (few rows, or rows of several segments): a block a row, whose warps share its tiles;
 * *neighbours* (the axis is not innermost): 16 neighbouring rows a block, turned in shared memory, so that reads and
   writes run along the kept axis.
 
-A row of several segments takes three launches: the segments' totals, what is before each, and the scan. It is read
-twice: its bits must not depend on the timing of blocks that wait for each other.
+A row of more segments than a block scans takes three launches: the segments' totals, what is before each, and the scan.
+It is read twice: its bits must not depend on the timing of blocks that wait for each other. A block reads its row
+twice, too, the second time from a cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..core.variant import Geometry, Kernel, Problem, Spills, Step, aligned
+from ..core.variant import Axes, Geometry, Kernel, Problem, Spills, Step, aligned
 from .geometry import grid
 from .row_groups import row_axis_last
-from .rows import Rows, row_params
+from .rows import Rows
 
 THREADS = 256
 TILES = 32  # of a segment
+BLOCK_SEGMENTS = 4  # of a row that a block scans: 64 KiB of elements
 COLUMNS = 16  # neighbouring rows of a block
-STATE = 16  # bytes a state may have
+STATE = 32  # bytes a state may have
 CARRIES = 1024  # threads that scan the totals of a row's segments
 _SECTOR = 32  # bytes of neighbours worth turning a tile for
 _TURNED = 16  # lanes a row from which on tiles are turned: shorter rows lie close enough in a warp
+_SHARED = 4  # tiles of a row from which on a block scans it, where rows are few
+_WARPS = 16  # of a multiprocessor that keep its memory busy: fewer rows than these are few
+
+INPUTS, OUTPUTS, BEGINS, ENDS = 4, 2, 3, 2
+"""Operands that a scan has at most: inputs, outputs, and what a row has one of, before its first element and after."""
 
 
-def scan_params(name: str) -> Params:
-    """The parameter struct of the scan kernels."""
+@dataclass(frozen=True)
+class ScanOperands:
+    """The operands by name, None where a kind has none of that number; numbers are those of the device side's kinds."""
+
+    inputs: Sequence[str | None]
+    outputs: Sequence[str | None]
+    begins: Sequence[str | None] = ()
+    ends: Sequence[str | None] = ()
+
+    def names(self) -> dict[str, str | None]:
+        """The name behind each pointer of the parameter struct."""
+        groups = (("in", INPUTS, self.inputs), ("out", OUTPUTS, self.outputs), ("begin", BEGINS, self.begins),
+                  ("end", ENDS, self.ends))  # fmt: skip
+        return {f"{group}{i}": given[i] if i < len(given) else None for group, n, given in groups for i in range(n)}
+
+
+def scan_params(name: str, **more: str) -> Params:
+    """The parameter struct of the scan kernels; `more` are fields that a page adds."""
+    operands = ScanOperands((), ()).names()
     return Params(
-        name, x="ptr", y="ptr", indices="ptr", carries="workspace", segments="i64", pieces="i64", lanes="i32",
-        reverse="i32", exclusive="i32", **row_params(3),
+        name, **dict.fromkeys(operands, "ptr"), carries="workspace", segments="i64", pieces="i64", rows="i64",
+        cols="i64", outer_shape="i64[8]", outer=f"i64[{len(operands)}][8]", step=f"i64[{INPUTS + OUTPUTS}]",
+        outer_rank="i32", lanes="i32", reverse="i32", exclusive="i32", shifted="i32", **more,
     )  # fmt: skip
 
 
-def scan_kernels(kind: str, params: Params, spills: Spills = MappingProxyType({})) -> tuple[Kernel, ...]:
-    """The kernels of a scan; `kind` is the C++ type of the functor; `spills` are those that do, by name."""
-    both = {"TOTALS": (False, True)}
+def scan_kernels(
+    kind: str, params: Params, spills: Spills = MappingProxyType({}), *, prefix: str = "",
+    elements: tuple[ElementKind, ...] = tuple(ElementKind),
+) -> tuple[Kernel, ...]:  # fmt: skip
+    """The kernels of a scan.
+
+    kind: the C++ type of the functor. spills: those that do, by name. prefix: stands before the names. elements: those
+    that need these kernels, of the row's.
+    """
+
+    def kernel(name: str, template: str, threads: int = THREADS, **axes: tuple[bool, ...]) -> Kernel:
+        def of(element: ElementKind) -> Axes:
+            return axes if element in elements else {"NONE": ()}
+
+        name = f"{prefix}{name}"
+        return Kernel(name, template, params, of, threads=threads, spills=spills.get(name, False))
+
+    both = (False, True)
     return (
-        Kernel(
-            "rows", f"scan_rows<{kind}, {{T}}, {{WIDE}}, {{TOTALS}}>", params, {"WIDE": (True, False), **both},
-            threads=THREADS, spills=spills.get("rows", False),
-        ),
-        Kernel(
-            "neighbours", f"scan_neighbours<{kind}, {{T}}, {{TOTALS}}>", params, both, threads=THREADS,
-            spills=spills.get("neighbours", False),
-        ),
-        Kernel("carries", f"scan_carries<{kind}>", params, threads=CARRIES),
-    )  # fmt: skip
+        kernel("rows", f"scan_rows<{kind}, {{WIDE}}, {{TOTALS}}>", WIDE=(True, False), TOTALS=both),
+        kernel("block", f"scan_block_rows<{kind}, {{WIDE}}>", WIDE=(True, False)),
+        kernel("neighbours", f"scan_neighbours<{kind}, {{TOTALS}}>", TOTALS=both),
+        kernel("carries", f"scan_carries<{kind}>", CARRIES),
+    )
 
 
 def width_of(element: ElementKind) -> int:
@@ -60,39 +98,74 @@ def width_of(element: ElementKind) -> int:
 
 
 def scan_geometry(
-    p: Problem, x: View, y: View, indices: View | None, axis: int, *, reverse: bool, exclusive: bool
-) -> Geometry | str:
-    """The launches that scan x along `axis` into y (and the places into `indices`)."""
-    views = tuple(row_axis_last(v, axis) for v in (x, y, indices))
-    rank = len(x.shape)
-    rows = Rows.of(views, (range(rank - 1), (rank - 1,)), free=(0,))
+    p: Problem, operands: ScanOperands, axis: int, *, reverse: bool, exclusive: bool = False, shifted: bool = False,
+    views: Mapping[str, View] = MappingProxyType({}), places: Mapping[str, Any] = MappingProxyType({}),
+    prefix: str = "", base: int = 0,
+) -> Geometry | str:  # fmt: skip
+    """The launches that scan the operands' rows along `axis`; the first input fixes the chunk.
+
+    views: of operands that are seen otherwise than they were given; places: where their memory is, as a step says it.
+    prefix: stands before the kernels' names. base: where the launches' own part of the workspace begins.
+    """
+    names = operands.names()
+    given = {**p.views, **views}
+    found = {pointer: None if name is None else given.get(name) for pointer, name in names.items()}
+    seen = {pointer: _at_least_one_axis(view, pointer) for pointer, view in found.items()}
+    full = [row_axis_last(v, axis) for pointer, v in seen.items() if pointer[:2] in ("in", "ou")]
+    single = [v for pointer, v in seen.items() if pointer[:2] in ("be", "en")]
+    first = full[0]
+    assert first is not None
+    rank = len(first.shape)
+    rows = Rows.of(full, (range(rank - 1), (rank - 1,)), outer=single, free=(0,))
     if isinstance(rows, str):
         return rows
-    width, count = width_of(x.element), rows.cols
+    width, count = width_of(first.element), rows.cols
     chunks = max(1, -(-count // width))
     lanes = min(1 << (chunks - 1).bit_length(), 32)
-    segments = max(1, -(-count // (TILES * lanes * width)))
+    tiles = -(-chunks // lanes)
+    segments = -(-tiles // TILES)
     constants: dict[str, Any] = {
-        **rows.params(), "carries": 0, "segments": segments, "pieces": 1, "lanes": lanes, "reverse": reverse,
-        "exclusive": exclusive, "indices": "indices" if "indices" in p.views else "@null",
+        **{pointer: places.get(str(name), name) if name in given else "@null" for pointer, name in names.items()},
+        **rows.outer.params("outer_shape", "outer", "outer_rank"), "rows": rows.rows, "cols": count,
+        "step": [s[0] if s else 1 for s in rows.inner_axes.strides[: len(full)]], "carries": base, "segments": segments,
+        "pieces": 1, "lanes": lanes, "reverse": reverse, "exclusive": exclusive, "shifted": shifted,
     }  # fmt: skip
-    kept = rows.outer
+    kernel, axes, blocks, inner = _design(rows, first.element, lanes, tiles, segments, reverse, p.device.sms)
+    if kernel == "neighbours":
+        constants["pieces"] = -(-rows.outer.shape[-1] // COLUMNS)
+    dense = all(v is None or v.dense for v in seen.values())
+    layout = "contiguous" if dense else "inner_contiguous" if inner else "strided"
+    if kernel == "block":
+        return Geometry((Step(f"{prefix}{kernel}", grid(blocks), constants, axes, THREADS),), base, layout)
+    last = Step(f"{prefix}{kernel}", grid(blocks), constants, {**axes, "TOTALS": False}, THREADS)
+    if segments == 1:
+        return Geometry((last,), base, layout)
+    totals = Step(f"{prefix}{kernel}", grid(blocks), constants, {**axes, "TOTALS": True}, THREADS)
+    carries = Step(f"{prefix}carries", grid(rows.rows), constants, {}, CARRIES)
+    return Geometry((totals, carries, last), base + aligned(rows.rows * segments * STATE), layout)
+
+
+def _design(
+    rows: Rows, element: ElementKind, lanes: int, tiles: int, segments: int, reverse: bool, sms: int
+) -> tuple[str, dict[str, Any], int, bool]:
+    """The kernel, its axes without TOTALS, its blocks, and whether rows are read as they lie in memory."""
+    kept, width = rows.outer, width_of(element)
     if (
         lanes >= _TURNED and kept.rank and kept.strides[0][-1] == 1 and rows.inner_axes.strides[0] != (1,)
-        and kept.shape[-1] * x.element.itemsize >= _SECTOR
+        and kept.shape[-1] * element.itemsize >= _SECTOR
     ):  # fmt: skip
-        constants["pieces"] = -(-kept.shape[-1] // COLUMNS)
-        blocks = rows.rows // kept.shape[-1] * constants["pieces"] * segments
-        kernel, axes, inner = "neighbours", {}, True
-    else:
-        blocks = -(-rows.rows * segments // (THREADS // lanes))
-        inner = rows.run
-        wide = inner and rows.access(width) and (count % width == 0 or not reverse)
-        kernel, axes = "rows", {"WIDE": wide}
-    steps = [Step(kernel, grid(blocks), constants, {**axes, "TOTALS": False}, THREADS)]
-    if segments > 1:
-        totals = Step(kernel, grid(blocks), constants, {**axes, "TOTALS": True}, THREADS)
-        steps = [totals, Step("carries", grid(rows.rows), constants, {}, CARRIES), *steps]
-    used = aligned(rows.rows * segments * STATE) if segments > 1 else 0
-    dense = all(v is None or v.dense for v in (x, y, indices))
-    return Geometry(tuple(steps), used, "contiguous" if dense else "inner_contiguous" if inner else "strided")
+        pieces = -(-kept.shape[-1] // COLUMNS)
+        return "neighbours", {}, rows.rows // kept.shape[-1] * pieces * segments, True
+    inner = rows.inner
+    wide = {"WIDE": inner and rows.access(width) and (rows.cols % width == 0 or not reverse)}
+    few = tiles >= _SHARED and rows.rows < _WARPS * sms
+    if lanes == 32 and segments <= BLOCK_SEGMENTS and (segments > 1 or few):
+        return "block", wide, rows.rows, inner
+    return "rows", wide, -(-rows.rows * segments // (THREADS // lanes)), inner
+
+
+def _at_least_one_axis(view: View | None, pointer: str) -> View | None:
+    """A number as a row of one element."""
+    if view is None or view.shape or pointer[:2] in ("be", "en"):
+        return view
+    return View(view.ptr, (1,), (1,), view.element)

@@ -27,7 +27,7 @@ from .emulated import draw_problem
 from .operands import Operands
 from .recording import pointer_view
 
-_DRAWS = 4000  # problems at most, for one element
+_DRAWS = 16000  # problems at most, for one element
 _ENOUGH = 40  # problems at least: better ones may turn up
 _CHEAP = 2**18  # bytes, or eight operations of the formula: less than a second
 

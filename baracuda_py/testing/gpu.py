@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.args import arrays_of
-from ..core.element import ElementKind
+from ..core.args import arrays_of, scalars_of
+from ..core.element import ElementKind, joined
 from ..core.error_bound import ErrorBound, Exact, Forward, Relative
 from ..core.errors import UnsupportedError
 from ..core.plan import Plan
@@ -93,7 +93,11 @@ class Truth:
     @cached_property
     def _finite(self) -> dict[str, Any]:
         largest = float(self._limits.max)
-        return evaluate(self.case, self._wide, lambda x: np.clip(x, -largest, largest))
+
+        def within(x: np.ndarray) -> np.ndarray:
+            return joined(within(x.real), within(x.imag)) if x.dtype.kind == "c" else np.clip(x, -largest, largest)
+
+        return evaluate(self.case, self._wide, within)
 
     @cached_property
     def _scale(self) -> dict[str, Any]:
@@ -106,7 +110,7 @@ class Truth:
         unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
         if not unsure.any():
             return truth
-        return np.where(unsure & (np.abs(item(self._finite)) < self._limits.tiny / 2), np.nan, truth)
+        return np.where(unsure & (np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2), np.nan, truth)
 
     def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
         """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
@@ -120,7 +124,7 @@ class Truth:
                 return None if results is None else results[name][i] if many else results[name]
 
             element = element_of(spec, self.case.desc, actual)
-            exact = not (element.is_float or element.is_complex)
+            exact = not element.is_inexact
             message = check(Exact() if exact else bound, actual, self._wanted(actual, item), element=element,
                             low=item(low), scale=item(scale))  # fmt: skip
             if message:
@@ -281,6 +285,7 @@ def make_like(case: Case, draw: Draw) -> Case:
     present = {s.name: case.arrays.get(s.name) is not None or s.name in case.wanted for s in arrays_of(case.plan.args)}
     for _ in range(64):
         other = fill(case.plan, case.desc, draw.seed(), present, kind=case.kind)
+        other.arrays.update({s.name: case.arrays[s.name] for s in scalars_of(case.plan.args)})
         if _dtypes(other) == _dtypes(case):
             return other
     return case
@@ -369,6 +374,4 @@ gpu_error.examples = 40  # type: ignore[attr-defined]
 gpu_layout_bits.examples = 15  # type: ignore[attr-defined]
 gpu_inplace.applies = lambda plan: any(s.inplace for s in arrays_of(plan.args))  # type: ignore[attr-defined]
 
-GPU_CHECKS = (
-    gpu_error, gpu_inplace, gpu_determinism, gpu_layout_bits, gpu_capture, gpu_workspace, gpu_threads,
-)  # fmt: skip
+GPU_CHECKS = (gpu_error, gpu_inplace, gpu_determinism, gpu_layout_bits, gpu_capture, gpu_workspace, gpu_threads)

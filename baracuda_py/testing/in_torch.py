@@ -100,7 +100,7 @@ def _gradient(
             continue
         inputs[spec.name] = given.get(spec.name)
         leaf = spec.name in leaves.values()
-        if spec.name not in given and (leaf or not spec.optional):  # what it is does not change the gradient
+        if inputs[spec.name] is None and (leaf or not spec.optional):  # what it is does not change the gradient
             inputs[spec.name] = lead.new_zeros(spec.shape(forward_desc))
         if leaf:
             inputs[spec.name] = inputs[spec.name].detach().requires_grad_()
@@ -190,6 +190,8 @@ def _each(value: Any) -> list[Any]:
 def _close(reference: np.ndarray, tensor: Any) -> None:
     import torch
 
+    if tensor.is_complex():
+        tensor, reference = torch.view_as_real(tensor.resolve_conj()), np.stack([reference.real, reference.imag], -1)
     floats = tensor.is_floating_point()
     found = tensor.detach().to(torch.float64).numpy() if floats else tensor.numpy()
     if found.shape != reference.shape:

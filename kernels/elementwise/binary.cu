@@ -1,75 +1,52 @@
-// binary     y = f(a, b), f one functor below; schedule map, a and b broadcast by strides of 0.
+// binary     y = f(a, b), f one functor of elementwise/binary_functors.cuh; schedule map, a and b broadcast by strides of 0.
+//
+// One of the operands may be a number of the parameters: its pointer is null, and nothing is read for it. Only where
+// elements are read one by one, the other's first is read instead: branches there cost registers.
 #include <baracuda/map.cuh>
-#include <baracuda/math.cuh>
-#include "elementwise/functors.cuh"
+#include "elementwise/binary_number.cuh"
 
 namespace baracuda {
 
-#define BARACUDA_BINARY(Name, formula)                      \
-  template <class T> struct Name {                          \
-    using A = compute_t<T>;                                 \
-    static BARACUDA_D A value(A a, A b) { return formula; } \
-  };
-
-BARACUDA_BINARY(Add, plus(a, b))
-BARACUDA_BINARY(Sub, plus(a, negate(b)))
-BARACUDA_BINARY(Mul, times(a, b))
-BARACUDA_BINARY(Div, a / b)
-BARACUDA_BINARY(Pow, math::pow(a, b))
-BARACUDA_BINARY(Maximum, math::maximum(a, b))
-BARACUDA_BINARY(Minimum, math::minimum(a, b))
-BARACUDA_BINARY(Fmax, math::fmax(a, b))
-BARACUDA_BINARY(Fmin, math::fmin(a, b))
-BARACUDA_BINARY(Atan2, math::atan2(a, b))
-BARACUDA_BINARY(Hypot, math::hypot(a, b))
-BARACUDA_BINARY(Copysign, math::copysign(a, b))
-
-// The remainder with the sign of a, and floor(a / b) computed from it. Integers: both are 0 where b is 0; the quotient
-// of the lowest integer and -1 wraps.
-template <class A> struct Division {
-  A quotient, remainder;
-};
-template <class A> BARACUDA_D Division<A> floor_division(A a, A b) {
-  if constexpr (is_integer<A>) {
-    if (b == A(0)) return {A(0), A(0)};
-    if constexpr (is_signed_int<A>) {
-      if (b == A(-1)) return {negate(a), A(0)};
-    }
-    const A q = a / b, r = a - q * b;
-    const bool down = r != A(0) && (r < A(0)) != (b < A(0));
-    return {down ? q - A(1) : q, down ? r + b : r};
-  } else {
-    const A r = math::fmod(a, b);
-    const bool down = r != A(0) && (r < A(0)) != (b < A(0));
-    A q = (a - r) / b;  // nearly an integer: fmod is exact
-    if (down) q -= A(1);
-    const A whole = math::floor(q);
-    if (b == A(0)) q = a / b;
-    else if (q == A(0)) q = math::copysign(A(0), a / b);
-    else q = q - whole > A(0.5) ? whole + A(1) : whole;
-    return {q, down ? r + b : r};
-  }
-}
-BARACUDA_BINARY(FloorDivide, floor_division(a, b).quotient)
-BARACUDA_BINARY(Remainder, floor_division(a, b).remainder)
-
-template <class T> struct Fmod {
+template <template <class> class Function, class T> struct BinaryOp {
+  using F = Function<T>;
   using A = compute_t<T>;
-  static BARACUDA_D A value(A a, A b) {
-    if constexpr (!is_integer<A>) return math::fmod(a, b);
-    else if constexpr (is_signed_int<A>) return b == A(0) || b == A(-1) ? A(0) : a % b;
-    else return b == A(0) ? A(0) : a % b;
+  using Result = typename F::Result;
+  const BinaryParams& p;
+  A number, alpha;
+  const T* left;  // of an absent operand the other's
+  const T* right;
+
+  BARACUDA_D explicit BinaryOp(const BinaryParams& p) : p(p), number(given_number<F, T>(p)), alpha(A(1)) {
+    left = static_cast<const T*>(p.left ? p.left : p.right);
+    right = static_cast<const T*>(p.right ? p.right : p.left);
+    if constexpr (F::coefficients == 1) alpha = cast<A>(p.alpha());
+  }
+  BARACUDA_D auto value(A a, A b) const {
+    if constexpr (F::coefficients == 0) return F::value(a, b);
+    else if constexpr (F::coefficients == 1) return F::value(a, b, alpha);
+    else return F::value(a, b, p.rtol, p.atol, p.equal_nan != 0);
+  }
+
+  template <int V> struct Chunk {
+    Vec<T, V> left, right;
+  };
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 3>& place) const {
+    Chunk<V> in;
+    if (V == 1 || p.left != nullptr) in.left = place.load(left, 1);
+    if (V == 1 || p.right != nullptr) in.right = place.load(right, 2);
+    return in;
+  }
+  template <int V> BARACUDA_D void write(const MapPlace<V, 3>& place, const Chunk<V>& in, bool wanted) const {
+    const Vec<A, V> a = cast_vec<A>(in.left), b = cast_vec<A>(in.right);
+    Vec<decltype(value(A(), A())), V> y;
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = value(p.left ? a[k] : number, p.right ? b[k] : number);
+    if (wanted) place.store(static_cast<Result*>(p.y), 0, cast_vec<Result>(y));
   }
 };
-
-#undef BARACUDA_BINARY
 
 template <template <class> class F, class T, class L> BARACUDA_D void binary(const BinaryParams& p) {
-  using A = compute_t<T>;
-  T* const y[1] = {static_cast<T*>(p.y)};
-  const T* const given[2] = {static_cast<const T*>(p.a), static_cast<const T*>(p.b)};
-  map<L>(p, y, given,
-         [&](const auto& in, auto& out) { map_elements<A>([](A a, A b) { return F<T>::value(a, b); }, in, out[0]); });
+  map_chunks<L, 3>(p, BinaryOp<F, T>(p));
 }
 
 }  // namespace baracuda

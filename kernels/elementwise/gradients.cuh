@@ -1,5 +1,5 @@
 #pragma once
-// gradients  gradient::F<T>::value(dy, x, alpha) = dy f'(x), for the unary kinds that have a derivative.
+// gradients  gradient::F<T>::value(dy, x, k) = dy f'(x), for the unary kinds that have a derivative.
 //
 // f'(x) may leave the range of A while its product with dy does not. So factors are applied one by one, in an order in
 // which nothing overflows unless the result does, and nothing becomes subnormal, and so loses digits, unless the result
@@ -43,6 +43,11 @@ template <class T, class A> BARACUDA_D A times_exp2(A dy, A x) {
   const A y = dy * (A(0.6931471805599453) * math::exp2(near));
   return times_rest<T>(y, x - near, far_exp2<A>, [](A v) { return math::exp2(v); });
 }
+template <class T, class A> BARACUDA_D A times_exp10(A dy, A x) {
+  constexpr A far = is_same<A, float> ? A(37) : A(306);
+  const A near = clamp(x, -far, far), y = dy * (A(2.302585092994046) * math::exp10(near));
+  return times_rest<T>(y, x - near, far, [](A v) { return math::exp10(v); });
+}
 // dy cosh(x) or dy sinh(x): for large |x| both are exp(|x|) / 2 up to the sign.
 template <class T, class A, class F> BARACUDA_D A times_hyperbolic(A dy, A x, const F& f) {
   const A near = clamp(x, -far_exp<A>, far_exp<A>);
@@ -51,8 +56,10 @@ template <class T, class A, class F> BARACUDA_D A times_hyperbolic(A dy, A x, co
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
-template <class T, class A> BARACUDA_D A softplus_gradient(A dy, A x) {
-  const auto [h, r] = logistic<T>(x);
+// dy / (1 + exp(-x)), x the sum of two numbers, the second much the smaller.
+template <class T, class A> BARACUDA_D A softplus_gradient(A dy, A x, A low = A(0)) {
+  auto [h, r] = logistic<T>(x);
+  if constexpr (!is_half<T>) h = math::fma(h, (x < A(0) ? A(0.5) : A(-0.5)) * low, h);
   const A half = x < A(0) ? h : A(1);
   return dy * half * (half * r);
 }
@@ -95,24 +102,32 @@ template <class A> BARACUDA_D A hardswish_slope(A x) {
 
 namespace gradient {
 
-#define BARACUDA_GRADIENT(Name, formula)                                                                \
-  template <class T> struct Name {                                                                      \
-    using A = acc_t<T>;                                                                                 \
-    static BARACUDA_D A value(A dy, [[maybe_unused]] A x, [[maybe_unused]] A alpha) { return formula; } \
+#define BARACUDA_GRADIENT(Name, formula)                                                                    \
+  template <class T> struct Name {                                                                          \
+    using A = acc_t<T>;                                                                                     \
+    static BARACUDA_D A value(A dy, [[maybe_unused]] A x, [[maybe_unused]] const Coefficients<A>& k = {}) { \
+      return formula;                                                                                       \
+    }                                                                                                       \
   };
 
 // clang-format off
+BARACUDA_GRADIENT(Positive, dy)
+BARACUDA_GRADIENT(Deg2rad, dy * A(0.017453292519943295))
+BARACUDA_GRADIENT(Rad2deg, dy * A(57.29577951308232))
+BARACUDA_GRADIENT(NanToNum, dy * A(math::isfinite(x) ? 1 : 0))
 BARACUDA_GRADIENT(Neg, -dy)
 BARACUDA_GRADIENT(Abs, (x > A(0) ? dy : x < A(0) ? -dy : dy * A(0)))
 BARACUDA_GRADIENT(Frac, dy)
 BARACUDA_GRADIENT(Relu, (x <= A(0) ? A(0) : dy))
 BARACUDA_GRADIENT(Relu6, (x <= A(0) || x >= A(6) ? A(0) : dy))
-BARACUDA_GRADIENT(Hardtanh, (x <= A(-1) || x >= A(1) ? A(0) : dy))
-BARACUDA_GRADIENT(Hardshrink, (x >= -alpha && x <= alpha ? A(0) : dy))
-BARACUDA_GRADIENT(Softshrink, (x >= -alpha && x <= alpha ? A(0) : dy))
+BARACUDA_GRADIENT(Hardtanh, (x <= k.a || x >= k.b ? A(0) : dy))
+BARACUDA_GRADIENT(Threshold, (x <= k.a ? A(0) : dy))
+BARACUDA_GRADIENT(Hardshrink, (x >= -k.a && x <= k.a ? A(0) : dy))
+BARACUDA_GRADIENT(Softshrink, (x >= -k.a && x <= k.a ? A(0) : dy))
 BARACUDA_GRADIENT(Hardsigmoid, (x > A(-3) && x < A(3) ? dy / A(6) : A(0)))
 BARACUDA_GRADIENT(Hardswish, dy * hardswish_slope(x))
-BARACUDA_GRADIENT(LeakyRelu, (x > A(0) ? dy : dy * alpha))
+BARACUDA_GRADIENT(LeakyRelu, (x > A(0) ? dy : dy * k.a))
+BARACUDA_GRADIENT(Tanhshrink, twice(dy, math::tanh(x)))
 BARACUDA_GRADIENT(Softsign, dy / (A(1) + math::abs(x)) / (A(1) + math::abs(x)))
 
 BARACUDA_GRADIENT(Square, A(2) * (dy * x))
@@ -128,24 +143,28 @@ template <class A> BARACUDA_D bool has_square(A x) {
 }
 template <class T> struct Reciprocal {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) { return -(has_square(x) ? dy / (x * x) : dy / x / x); }
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
+    return -(has_square(x) ? dy / (x * x) : dy / x / x);
+  }
 };
 template <class T> struct Rsqrt {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) {
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
     const A r = A(-0.5) * math::rsqrt(x);
     return has_square(x) ? dy * (r / x) : dy * r / x;
   }
 };
 template <class T> struct Cube {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) { return has_square(x) ? dy * (A(3) * (x * x)) : A(3) * (dy * x * x); }
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
+    return has_square(x) ? dy * (A(3) * (x * x)) : A(3) * (dy * x * x);
+  }
 };
 
 // dy / (3 cbrt(x)^2)
 template <class T> struct Cbrt {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) {
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
     const A r = math::cbrt(x);
     return dy / (A(3) * (r * r));
   }
@@ -153,17 +172,26 @@ template <class T> struct Cbrt {
 
 BARACUDA_GRADIENT(Exp, times_exp<T>(dy, x))
 BARACUDA_GRADIENT(Exp2, times_exp2<T>(dy, x))
+BARACUDA_GRADIENT(Exp10, times_exp10<T>(dy, x))
 BARACUDA_GRADIENT(Expm1, times_exp<T>(dy, x))
 BARACUDA_GRADIENT(Log, where_defined(!(x < A(0)), dy / x))
 BARACUDA_GRADIENT(Log2, where_defined(!(x < A(0)), dy / x * A(1.4426950408889634)))
 BARACUDA_GRADIENT(Log1p, where_defined(!(x < A(-1)), dy / (A(1) + x)))
-BARACUDA_GRADIENT(Logit, where_defined(!(x < A(0) || x > A(1)), dy / (x * (A(1) - x))))
+// eps < 0: x is not kept away from 0 and 1.
+template <class T> struct Logit {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& k = {A(-1)}) {
+    const A eps = k.a, y = dy / (x * (A(1) - x));
+    if (eps < A(0)) return where_defined(!(x < A(0) || x > A(1)), y);
+    return x < eps || A(1) - x < eps ? A(0) : y;
+  }
+};
 
 // dy / (x log 10): a small dy is divided first, so that it keeps its digits, a large one last, so that nothing
 // overflows.
 template <class T> struct Log10 {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) {
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
     const A scale = A(0.4342944819032518), first = magnitude(dy) < A(1e-20) ? A(1) : scale;
     return where_defined(!(x < A(0)), dy * first / x * (first == A(1) ? scale : A(1)));
   }
@@ -183,7 +211,7 @@ BARACUDA_GRADIENT(Cos, -dy * sine<T>(x))
 // clang-format on
 template <class T> struct Tan {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) {
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
     const A c = cosine<T>(x);
     if constexpr (is_half<T>) return twice(dy, math::fast_rcp(c));
     else return dy / (c * c);
@@ -203,32 +231,52 @@ BARACUDA_GRADIENT(Erfc, A(-1.1283791670955126) * twice(dy, bell(x, A(0.5))))
 // s (1 - s) = (h r)^2, and 1 / cosh(x)^2 = (2 h r)^2 at 2 x.
 template <class T> struct Sigmoid {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) {
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
     const auto [h, r] = logistic<T>(x);
     return twice(dy, h * r);
   }
 };
 template <class T> struct Tanh {
   using A = acc_t<T>;
-  static BARACUDA_D A value(A dy, A x, A) {
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& = {}) {
     const auto [h, r] = logistic<T>(A(2) * x);
     return twice(dy, A(2) * h * r);
   }
 };
-BARACUDA_GRADIENT(Softplus, softplus_gradient<T>(dy, x))
+template <class T> struct Softplus {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& k = {A(1), A(20)}) {
+    const A t = x * k.a;
+    return t > k.b ? dy : softplus_gradient<T>(dy, t, math::fma(x, k.a, -t));
+  }
+};
 BARACUDA_GRADIENT(LogSigmoid, softplus_gradient<T>(dy, -x))
 BARACUDA_GRADIENT(Silu, silu_gradient<T>(dy, x))
 BARACUDA_GRADIENT(Gelu, gelu_gradient<T>(dy, x))
 BARACUDA_GRADIENT(GeluTanh, gelu_tanh_gradient<T>(dy, x))
 BARACUDA_GRADIENT(Mish, mish_gradient<T>(dy, x))
 
-// dy alpha exp(x), below 0
-template <class A> BARACUDA_D A elu_gradient(A dy, A x, A alpha) {
-  const A h = math::exp(A(0.5) * x);
-  return dy * h * (alpha * h);
+// dy factor exp(x), x <= 0 the sum of two numbers, the second much the smaller.
+template <class A> BARACUDA_D A exponential_below(A dy, A x, A low, A factor) {
+  const A e = math::exp(A(0.5) * x), h = math::fma(e, A(0.5) * low, e);
+  return dy * h * (factor * h);
 }
-BARACUDA_GRADIENT(Elu, (x <= A(0) ? elu_gradient(dy, x, alpha) : dy))
-BARACUDA_GRADIENT(Selu, (x <= A(0) ? elu_gradient(dy, x, A(1.7580993408473768)) : A(1.0507009873554805) * dy))
+template <class T> struct Elu {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& k = {A(1), A(1), A(1)}) {
+    const A t = x * k.c;
+    return x <= A(0) ? exponential_below(dy, t, math::fma(x, k.c, -t), k.a * k.b * k.c) : dy * k.b;
+  }
+};
+template <class T> struct Celu {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A x, const Coefficients<A>& k = {A(1)}) {
+    const A t = x / k.a;
+    return x <= A(0) ? exponential_below(dy, t, math::fma(-t, k.a, x) / k.a, A(1)) : dy;
+  }
+};
+BARACUDA_GRADIENT(Selu,
+                  (x <= A(0) ? exponential_below(dy, x, A(0), A(1.7580993408473768)) : A(1.0507009873554805) * dy))
 
 #undef BARACUDA_GRADIENT
 

@@ -24,23 +24,31 @@ struct HeadRow {
         divmod(divmod(static_cast<u64>(linear), static_cast<u64>(rows), r), static_cast<u64>(heads), h));
     head = static_cast<i64>(h), row = static_cast<i64>(r);
   }
-  BARACUDA_D i64 offset(const i64 (&stride)[3]) const { return batch * stride[0] + head * stride[1] + row * stride[2]; }
+  BARACUDA_D i64 offset(const i64* stride) const { return batch * stride[0] + head * stride[1] + row * stride[2]; }
 };
 
-// y = x, one thread for each piece of 16 bytes.
+// The thread's piece of 16 bytes of P's rows, each of `cols` elements; row is P's `rows` or more where it has none.
+template <class T> struct RowPiece {
+  i64 row, col, left;  // the first column, and how many there are from it on
+  template <class P> BARACUDA_D explicit RowPiece(const P& p) {
+    const u64 pieces = static_cast<u64>(div_up(p.cols, vec_elems<T>));
+    u64 piece;
+    row = static_cast<i64>(divmod(static_cast<u64>(thread_index<i64>()), pieces, piece));
+    col = static_cast<i64>(piece) * vec_elems<T>, left = p.cols - col;
+  }
+};
+
+// y = x, one thread for each piece.
 template <class T, class P> BARACUDA_D void copy_rows(const P& p) {
   constexpr int V = vec_elems<T>;
-  u64 chunk;
-  const i64 linear =
-      static_cast<i64>(divmod(static_cast<u64>(thread_index<i64>()), static_cast<u64>(div_up(p.cols, V)), chunk));
-  if (linear >= p.rows) return;
-  const HeadRow at(linear, p.num_heads, p.row_count);
-  const i64 col = static_cast<i64>(chunk) * V, left = p.cols - col;
-  const T* x = static_cast<const T*>(p.x) + at.offset(p.stride[0]) + col;
-  T* y = static_cast<T*>(p.y) + at.offset(p.stride[1]) + col;
-  const auto v = p.wide & 1 ? load_vec<T, V, true>(x, left) : load_vec<T, V, false>(x, left);
-  if (p.wide & 2) store_vec<T, V, true>(y, v, left);
-  else store_vec<T, V, false>(y, v, left);
+  const RowPiece<T> piece(p);
+  if (piece.row >= p.rows) return;
+  const HeadRow at(piece.row, p.num_heads, p.row_count);
+  const T* x = static_cast<const T*>(p.x) + at.offset(p.stride[0]) + piece.col;
+  T* y = static_cast<T*>(p.y) + at.offset(p.stride[1]) + piece.col;
+  const auto v = p.wide & 1 ? load_vec<T, V, true>(x, piece.left) : load_vec<T, V, false>(x, piece.left);
+  if (p.wide & 2) store_vec<T, V, true>(y, v, piece.left);
+  else store_vec<T, V, false>(y, v, piece.left);
 }
 
 }  // namespace baracuda

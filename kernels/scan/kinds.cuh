@@ -1,24 +1,28 @@
 #pragma once
-// kinds      the scans: one functor each, over elements T; see baracuda/scan_axis.cuh for what a functor has.
+// kinds      the scans: what a kind of baracuda/scan_axis.cuh carries, over elements T.
 //
 // A scan has long chains of merges, so sums and products of floats carry more than their accumulator: results are rounded
-// once, however long the row.
+// once, however long the row. What a row begins with and ends in, where a caller asks, has the accumulator's element.
 #include <baracuda/scan_axis.cuh>
+#include <baracuda/scan_neighbours.cuh>
 #include "reduce/kinds.cuh"
 
 namespace baracuda::kinds {
+
+// The element of what a row begins with and ends in: float of 16-bit floats, else that of the results.
+template <class T> using carried_t = conditional<is_floating<T>, acc_t<T>, total_t<T>>;
+
+// ---- what is carried ------------------------------------------------------------------------------------------------
 
 // hi + lo is a sum of doubles to twice their digits (Knuth 1969).
 struct DoubleSum {
   double hi, lo;
 };
-template <class T> struct Cumsum {
-  using A = acc_t<T>;
-  static constexpr bool wide = is_same<T, double>, indexed = false;
+template <class T> struct RunningSum {
+  static constexpr bool wide = is_same<T, double>;
   using State = conditional<wide, DoubleSum, conditional<is_floating<T>, double, u64>>;
-  using Result = total_t<T>;
   static BARACUDA_D State empty() { return State{}; }
-  static BARACUDA_D State leaf(A x, i64) {
+  template <class A> static BARACUDA_D State of(A x) {
     if constexpr (wide) return {x, 0.0};
     else return static_cast<State>(x);
   }
@@ -30,45 +34,128 @@ template <class T> struct Cumsum {
       return a + b;
     }
   }
-  static BARACUDA_D Result value(State s) {
-    if constexpr (wide) return math::isfinite(s.hi) ? s.hi + s.lo : s.hi;  // beyond an infinity lo is NaN
-    else return cast<Result>(s);
+  template <class R> static BARACUDA_D R value(State s) {
+    if constexpr (wide) return cast<R>(math::isfinite(s.hi) ? s.hi + s.lo : s.hi);  // beyond an infinity lo is NaN
+    else return cast<R>(s);
   }
 };
 
-template <class T> struct Cumprod : Prod<T> {
-  static constexpr bool indexed = false;
+template <class T> struct RunningProduct {
   using State = typename Prod<T>::State;
-  static BARACUDA_D State leaf(acc_t<T> x, i64) { return Prod<T>::leaf(x); }
-  static BARACUDA_D typename Prod<T>::Result value(State s) { return Prod<T>::finish(s, Reduced{}); }
+  static BARACUDA_D State empty() { return Prod<T>::empty(); }
+  template <class A> static BARACUDA_D State of(A x) {
+    if constexpr (Prod<T>::exact) return static_cast<State>(x);
+    else return {static_cast<double>(x), 0.0};
+  }
+  static BARACUDA_D State merge(State a, State b) { return Prod<T>::merge(a, b); }
+  template <class R> static BARACUDA_D R value(State s) {
+    if constexpr (Prod<T>::exact) return static_cast<R>(s);
+    else return cast<R>(math::isfinite(s.hi) ? s.hi + s.lo : s.hi);  // beyond an infinity lo is NaN
+  }
 };
 
-template <class T> struct Logcumsumexp : Logsumexp<T> {
-  static constexpr bool indexed = false;
+template <class T> struct RunningLogSum {
   using A = acc_t<T>;
-  static BARACUDA_D MaxSum<A> leaf(A x, i64) { return {x, x == numeric<A>::bottom() ? A(0) : A(1)}; }
-  static BARACUDA_D T value(MaxSum<A> s) { return Logsumexp<T>::finish(s, Reduced{}); }
+  using State = MaxSum<A>;
+  static BARACUDA_D State empty() { return {numeric<A>::bottom(), A(0)}; }
+  static BARACUDA_D State of(A x) { return {x, x == numeric<A>::bottom() ? A(0) : A(1)}; }
+  static BARACUDA_D State merge(State a, State b) { return LogSumExp::apply(a, b); }
+  template <class R> static BARACUDA_D R value(State s) { return cast<R>(s.max + math::log(s.sum)); }
 };
+
+// ---- prefixes -------------------------------------------------------------------------------------------------------
+
+// y = the merge of the elements so far. SKIP: a NaN is passed over.
+template <class T, class Carried, bool SKIP = false> struct Prefixes : Carried {
+  using element = T;
+  using State = typename Carried::State;
+  using Ins = Types<T>;
+  using Outs = Types<conditional<is_floating<T>, T, total_t<T>>>;
+  using A = carried_t<T>;
+  static constexpr int leaves = 1;
+  static constexpr bool halo = false;
+  const A* first;
+  A* last;
+
+  template <class P>
+  BARACUDA_D Prefixes(const P& p, const ScanPlaces& at)
+      : first(scan_own<A>(p.begin0, at[scan_begins])), last(scan_own<A>(p.end0, at[scan_ends])) {}
+  static BARACUDA_D int shift(int) { return 0; }
+  BARACUDA_D State begin() const { return first == nullptr ? Carried::empty() : Carried::of(*first); }
+  template <class X> BARACUDA_D State leaf(const X& x, i64) const {
+    const acc_t<T> value = cast<acc_t<T>>(x.template at<0>());
+    if constexpr (SKIP) {
+      if (math::isnan(value)) return Carried::empty();
+    }
+    return Carried::of(value);
+  }
+  template <class Y, class X> BARACUDA_D void put(const Y& y, const State& s, const X&, i64) const {
+    y.template at<0>() = Carried::template value<typename Outs::first>(s);
+  }
+  BARACUDA_D void end(const State& s) const {
+    if (last != nullptr) *last = Carried::template value<A>(s);
+  }
+};
+template <class T> using Cumsum = Prefixes<T, RunningSum<T>>;
+template <class T> using Cumprod = Prefixes<T, RunningProduct<T>>;
+template <class T> using Logcumsumexp = Prefixes<T, RunningLogSum<T>>;
+template <class T> using Nancumsum = Prefixes<T, RunningSum<T>, true>;
+template <class T> using Nancumprod = Prefixes<T, RunningProduct<T>, true>;
+
+// ---- extremes -------------------------------------------------------------------------------------------------------
 
 // The extreme so far and its place: NaN wins, and of equals the last, as in PyTorch.
-template <class T> struct Cummax {
+template <class T> struct LastMax {
   using A = acc_t<T>;
-  using State = Indexed<A>;
-  using Result = T;
-  static constexpr bool indexed = true;
-  static BARACUDA_D State empty() { return {numeric<A>::bottom(), -1}; }
-  static BARACUDA_D State leaf(A x, i64 r) { return {x, r}; }
-  static BARACUDA_D State merge(State a, State b) {
-    return b.index >= 0 && (b.value != b.value || b.value >= a.value) ? b : a;  // nothing is >= NaN but NaN
-  }
-  static BARACUDA_D T value(State s) { return cast<T>(s.value); }
+  static BARACUDA_D A none() { return numeric<A>::bottom(); }
+  static BARACUDA_D bool wins(A b, A a) { return b != b || b >= a; }  // nothing is >= NaN but NaN
 };
-template <class T> struct Cummin : Cummax<T> {
-  using State = typename Cummax<T>::State;
-  static BARACUDA_D State empty() { return {numeric<acc_t<T>>::top(), -1}; }
-  static BARACUDA_D State merge(State a, State b) {
-    return b.index >= 0 && (b.value != b.value || b.value <= a.value) ? b : a;
+template <class T> struct LastMin {
+  using A = acc_t<T>;
+  static BARACUDA_D A none() { return numeric<A>::top(); }
+  static BARACUDA_D bool wins(A b, A a) { return b != b || b <= a; }
+};
+
+template <class T, class Order> struct Extremes {
+  using element = T;
+  using A = acc_t<T>;
+  using State = Indexed<A>;  // the index counts in the scan; `none` and `given` are of nothing and of what was before
+  using Ins = Types<T>;
+  using Outs = Types<T, i64>;
+  static constexpr int leaves = 1;
+  static constexpr bool halo = false;
+  static constexpr i64 none = -1, given = -2;
+  const T* first;
+  const i64* first_index;
+  T* last;
+  i64* last_index;
+  i64 origin, step;  // the index of element r is origin + r step
+
+  template <class P>
+  BARACUDA_D Extremes(const P& p, const ScanPlaces& at)
+      : first(scan_own<T>(p.begin0, at[scan_begins])), first_index(scan_own<i64>(p.begin1, at[scan_begins + 1])),
+        last(scan_own<T>(p.end0, at[scan_ends])), last_index(scan_own<i64>(p.end1, at[scan_ends + 1])),
+        origin(p.offset() + scan_place(p, 0)), step(p.reverse ? -1 : 1) {}
+  static BARACUDA_D int shift(int) { return 0; }
+  static BARACUDA_D State empty() { return {Order::none(), none}; }
+  BARACUDA_D State begin() const { return first == nullptr ? empty() : State{cast<A>(*first), given}; }
+  template <class X> BARACUDA_D State leaf(const X& x, i64 r) const { return {cast<A>(x.template at<0>()), r}; }
+  static BARACUDA_D State merge(const State& a, const State& b) {
+    return b.index != none && Order::wins(b.value, a.value) ? b : a;
+  }
+  BARACUDA_D i64 index_of(i64 index) const {
+    return index >= 0 ? origin + index * step : index == given ? *first_index : none;
+  }
+  template <class Y, class X> BARACUDA_D void put(const Y& y, const State& s, const X&, i64) const {
+    y.template at<0>() = cast<T>(s.value);
+    y.template at<1>() = index_of(s.index);
+  }
+  BARACUDA_D void end(const State& s) const {
+    if (last != nullptr) *last = cast<T>(s.value);
+    if (last_index != nullptr) *last_index = index_of(s.index);
   }
 };
+template <class T> using Cummax = Extremes<T, LastMax<T>>;
+template <class T> using Cummin = Extremes<T, LastMin<T>>;
 
 }  // namespace baracuda::kinds

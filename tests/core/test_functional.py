@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from frame_toys import AxpyPlan, UpdatePlan
 
+import baracuda_py as bc
 from baracuda_py.core import (
     Args,
     Array,
@@ -28,7 +29,7 @@ from baracuda_py.core import (
     number,
     operand,
     output,
-)  # fmt: skip
+)
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.core.functional import solve
 
@@ -187,3 +188,22 @@ def test_preferences_and_tensor_refs() -> None:
     refs = [TensorRef(a.ctypes.data, (4,), None, "float32", device=-1) for a in (x, y)]
     axpy(refs[0], out=refs[1])
     assert y.tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("good", "wrong"),
+    [
+        ({"axis": 1}, [{"axis": 1.0}, {"axis": True}]),
+        ({"axis": (0, 1)}, [{"axis": (0.0, 1)}, {"axis": (False, True)}]),
+        ({"keepdims": True}, [{"keepdims": 1}, {"keepdims": 1.0}]),
+        ({"shape": (2, 3)}, [{"shape": (2.0, 3)}]),
+    ],
+)
+def test_an_attribute_that_equals_a_good_one_is_refused_after_it_too(
+    good: dict[str, Any], wrong: list[dict[str, Any]]
+) -> None:
+    x = np.ones((2, 3), np.float32)
+    bc.sum(x, **good)
+    for one in wrong:
+        with pytest.raises(InvalidProblemError):
+            bc.sum(x, **one)

@@ -173,15 +173,16 @@ class Layouts:
                 picks.extend((base + i, 0) for i in range(start, stop))
                 picks.extend((starts["@null"], 0) for _ in range(slot.count - (stop - start)))
             elif slot.name.endswith("_ptr") and slot.name[:-4] in kernel.params.scalars:
-                picks.append((starts[slot.name[:-4]], 0))
+                picks.append((starts[given or slot.name[:-4]], 0))
             elif given is None:
                 picks.append((starts[slot.name], 0))
             else:
                 name, shift = given if isinstance(given, tuple) else (given, 0)
                 picks.append((starts[name], shift))
+        fields = [(name, step.params.get(f"{name}_ptr", name), whole) for name, whole in kernel.params.scalars.items()]
         scalars = [
-            (scalar_names.index(name), kernel.params.slots[f"{name}_value"].offset, whole)
-            for name, whole in kernel.params.scalars.items()
+            (scalar_names.index(source), kernel.params.slots[f"{name}_value"].offset, whole)
+            for name, source, whole in fields
         ]
         image = kernel.params.template(
             {k: v for k, v in step.params.items() if k not in {s.name for s in kernel.params.pointers}}

@@ -1,8 +1,7 @@
-"""binary: y = f(a, b) with broadcasting, f one of `BinaryKind`, by PyTorch's names; and one function per kind."""
+"""binary: y = f(a, b) with broadcasting, f one of `BinaryKind`, by PyTorch's names; b may be a number."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,134 +9,154 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan,
-    Problem, Ulp, Variant, choice, element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Scalar, Variant,
+    Vjp, choice, element, extents, flag, number, operand, output, scalar,
 )  # fmt: skip
-from ...core.element import HALVES, SIGNED
-from ...core.error_bound import ErrorBound
+from ...core.benchmark import EAGER, Benchmark
+from ...core.element import cast as cast_values
 from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.tensor import View
 from ...schedules.map import map_geometry, map_kernels, map_params
-from .unary_formulas import fmax, fmin, maximum, minimum
-from ...core.benchmark import Benchmark, EAGER
+from .binary_kinds import BinaryKind, binary_bound, binary_elements, binary_points
 
-INTEGERS = (*SIGNED, ElementKind.U8)
-
-
-class BinaryKind(enum.Enum):
-    """y = f(a, b)."""
-
-    ADD = "add"
-    SUB = "sub"
-    MUL = "mul"
-    DIV = "div"
-    POW = "pow"
-    MAXIMUM = "maximum"
-    MINIMUM = "minimum"
-    FMAX = "fmax"
-    FMIN = "fmin"
-    FLOOR_DIVIDE = "floor_divide"
-    REMAINDER = "remainder"
-    FMOD = "fmod"
-    ATAN2 = "atan2"
-    HYPOT = "hypot"
-    COPYSIGN = "copysign"
-
-    @property
-    def cpp(self) -> str:
-        """The functor's name in kernels/elementwise/binary.cu."""
-        return "".join(part.capitalize() for part in self.value.split("_"))
-
-
-K = BinaryKind
-WITH_INTEGERS = (K.ADD, K.SUB, K.MUL, K.MAXIMUM, K.MINIMUM, K.FLOOR_DIVIDE, K.REMAINDER, K.FMOD)
-
-
-def binary_elements(kind: Any) -> tuple[ElementKind, ...]:
-    """Floats, and integers where the result is one."""
-    return (*FLOATS, *INTEGERS) if kind in WITH_INTEGERS else FLOATS
+ISCLOSE = ("rtol", "atol", "equal_nan")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryDescriptor(Descriptor):
-    """y has shape `shape`; a and b have shapes that broadcast to it."""
+    """y has shape `shape`; a and b have shapes that broadcast to it.
+
+    with_number: b is no array but a number of Args. reverse: y = f(b, a), so that the number stands before the array.
+    rtol, atol, equal_nan: of isclose.
+    """
 
     kind: BinaryKind = choice(BinaryKind)
     shape: tuple[int, ...] = extents()
-    element: ElementKind = element((*FLOATS, *INTEGERS))
+    with_number: bool = flag(False)
+    reverse: bool = flag(False)
+    rtol: float = number(1e-5, minimum=0)
+    atol: float = number(1e-8, minimum=0)
+    equal_nan: bool = flag(False)
+    element: ElementKind = element(binary_elements(None))
 
     def validate(self) -> None:
-        if self.element not in binary_elements(self.kind):
-            why = "floor_divide is the integer division" if self.kind is K.DIV else "cast both to a float first"
-            raise UnsupportedError(f"{self.kind.value} of {self.element} is not an integer in general; {why}")
+        row, what = self.kind.row, f"{self.kind.value} of {self.element}"
+        if self.element in row.elements:
+            return
+        if not row.elements[0].is_float:
+            raise UnsupportedError(f"{what} is not defined; it takes {', '.join(map(str, row.elements))}")
+        why = row.whole or "cast both to a float first"
+        raise UnsupportedError(f"{what} is not an integer in general; {why}")
 
-
-def _points(_: Any) -> tuple[float, ...]:
-    return (0, 0.5, 1, 2, 3, 10, 127, 128, 2.0**24, 2.0**53)
+    @property
+    def result(self) -> ElementKind:
+        """The element of y."""
+        return self.kind.row.result(self.element)
 
 
 @dataclass(slots=True, kw_only=True)
 class BinaryArgs(Args):
-    """Any strides; y may be a or b itself where that has y's shape."""
+    """Any strides; y may be a or b itself where that has y's shape and element.
 
-    a: Array = operand("*shape", broadcast=True, values=Everywhere(_points))
-    b: Array = operand("*shape", broadcast=True, values=Everywhere(_points))
-    y: Array = output("*shape", inplace=("a", "b"))
+    Where b is a number, it is `number` for floats and `whole` for integers and bool. alpha: of add_scaled; integers
+    take its integer part.
+    """
+
+    a: Array = operand("*shape", broadcast=True, values=Everywhere(binary_points, lambda *given: _smooth("a", *given)))
+    b: Array | None = operand("*shape", broadcast=True, instead="with_number",
+                              values=Everywhere(binary_points, lambda *given: _smooth("b", *given)))  # fmt: skip
+    y: Array = output("*shape", element="result", inplace=("a", "b"))
+    number: Scalar = scalar(0.0)
+    whole: Scalar = scalar(0, integer=True)
+    alpha: Scalar = scalar(1.0)
 
 
-_FORMULAS: Mapping[BinaryKind, Any] = {
-    K.ADD: np.add, K.SUB: np.subtract, K.MUL: np.multiply, K.DIV: np.divide, K.POW: np.power, K.MAXIMUM: maximum,
-    K.MINIMUM: minimum, K.FMAX: fmax, K.FMIN: fmin, K.FLOOR_DIVIDE: np.floor_divide,
-    K.REMAINDER: np.remainder, K.FMOD: np.fmod, K.ATAN2: np.arctan2, K.HYPOT: np.hypot, K.COPYSIGN: np.copysign,
-}  # fmt: skip
+def _smooth(name: str, rng: np.random.Generator, desc: Any, shape: Any) -> Any:
+    """Values of a or b where f is differentiable."""
+    return getattr(desc.kind.row.smooth, name if not desc.reverse else "ab"["ab".index(name) - 1])(rng, shape)
 
 
-def reference(desc: BinaryDescriptor, *, a: Any, b: Any) -> Mapping[str, Any]:
+def ordered(desc: Any, a: Any, b: Any, value: Any, whole: Any) -> tuple[Any, Any]:
+    """The operands of f in its order, in a's dtype; a number as the kernels have it."""
+    if desc.with_number:
+        b = np.broadcast_to(_held(desc, a.dtype, value, whole), a.shape)
+    return (b, a) if desc.reverse else (a, b)
+
+
+def _held(desc: Any, dtype: Any, value: Any, whole: Any) -> Any:
+    """The number in the element, or in the type of the arithmetic: float32, float64 for float64."""
+    if not desc.element.is_float:
+        span = 2**desc.element.bits if desc.element.is_integer else 2
+        low = int(desc.element.limits.min)
+        return np.asarray((int(whole) - low) % span + low, desc.element.dtype)
+    held = desc.element if desc.kind.row.in_element else desc.element.acc
+    return np.asarray(cast_values(np.asarray(float(value)), held)).astype(dtype)
+
+
+def coefficients(desc: Any, dtype: Any, alpha: Any) -> tuple[Any, ...]:
+    """What f takes besides its operands, in their dtype."""
+    if "alpha" not in desc.kind.row.coefficients:
+        return tuple(getattr(desc, name) for name in desc.kind.row.coefficients)
+    if not desc.element.is_float:
+        return (np.asarray(int(alpha)).astype(dtype),)
+    return (dtype.type(desc.element.acc.dtype.type(alpha)),)
+
+
+def reference(desc: BinaryDescriptor, *, a: Any, b: Any, number: Any, whole: Any, alpha: Any) -> Mapping[str, Any]:
     """NumPy in the dtype a and b come in."""
+    left, right = ordered(desc, a, b, number, whole)
     with np.errstate(all="ignore"):
-        y = _FORMULAS[desc.kind](a, b)
-    return {"y": np.broadcast_to(np.asarray(y, a.dtype), desc.shape)}
+        y = desc.kind.row.formula(left, right, *coefficients(desc, a.dtype, alpha))
+    return {"y": np.broadcast_to(np.asarray(y, np.bool_ if desc.kind.row.predicate else a.dtype), desc.shape)}
 
 
-_EXACT = (K.MAXIMUM, K.MINIMUM, K.FMAX, K.FMIN, K.FMOD, K.COPYSIGN)
-# The CUDA math library's documented maximum and half an ulp; floor_divide and remainder round twice at most.
-_ULPS = {K.POW: (4.5, 2.5), K.ATAN2: (3.5, 2.5), K.HYPOT: (3.5, 2.5), K.FLOOR_DIVIDE: (2, 2), K.REMAINDER: (1, 1)}
+PARAMS = Params(
+    "BinaryParams", y="ptr", left="ptr", right="ptr", number="scalar", whole="iscalar", alpha="scalar", rtol="f64",
+    atol="f64", equal_nan="i32", **map_params(3),
+)  # fmt: skip
 
 
-def _bound(kind: ElementKind, op: Any) -> ErrorBound:
-    if kind in INTEGERS or op in _EXACT:
-        return Exact(signed_zero=kind not in INTEGERS)
-    if op in _ULPS:
-        return Ulp(0.51) if kind in HALVES else Ulp(_ULPS[op][kind is ElementKind.F64])
-    # Rounded once; a subnormal bf16 product or quotient in float first. The truth for double has 64 bits itself.
-    if kind is ElementKind.F64:
-        return Ulp(0.501)
-    return Ulp(0.51) if kind is ElementKind.BF16 and op in (K.MUL, K.DIV) else Exact()
-
-
-PARAMS = Params("BinaryParams", y="ptr", a="ptr", b="ptr", **map_params(3))
+def sides(desc: Any) -> dict[str, str]:
+    """The operands that the kernels' left and right are."""
+    other = "@null" if desc.with_number else "b"
+    return {"left": other, "right": "a"} if desc.reverse else {"left": "a", "right": other}
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return map_geometry(p, (p.y, p.a.broadcast_to(p.y.shape), p.b.broadcast_to(p.y.shape)))
+    desc, places = p.desc, sides(p.desc)
+    shown: list[View | None] = [p.y]
+    for name in places.values():
+        shown.append(None if name == "@null" else p.views[name].broadcast_to(p.y.shape))
+    return map_geometry(p, shown, {**places, "rtol": desc.rtol, "atol": desc.atol, "equal_nan": desc.equal_nan})
 
 
-def in_torch(torch: Any, desc: BinaryDescriptor, *, a: Any, b: Any) -> Any:
-    """torch's function of the kind; integers in 64 bits, where nothing overflows, and their quotients by 0 are 0."""
-    function = getattr(torch, desc.kind.value)
-    if desc.element not in INTEGERS:
-        return function(a, b)
-    x, y = a.to(torch.int64), b.to(torch.int64)
-    if desc.kind not in (K.FLOOR_DIVIDE, K.REMAINDER, K.FMOD):
-        return function(x, y).to(a.dtype)
-    return torch.where(y == 0, 0, function(x, torch.where(y == 0, 1, y))).to(a.dtype)
+def in_torch(torch: Any, desc: BinaryDescriptor, *, a: Any, b: Any, number: Any, whole: Any, alpha: Any) -> Any:
+    """torch's function of the kind; integers wrap."""
+    if desc.with_number:
+        b = torch.full_like(a, number if desc.element.is_float else int(whole))
+    left, right = (b, a) if desc.reverse else (a, b)
+    more = [getattr(desc, name) if name != "alpha" else alpha for name in desc.kind.row.coefficients]
+    if not desc.element.is_float and "alpha" in desc.kind.row.coefficients:
+        more = [int(alpha)]
+    return torch.broadcast_to(desc.kind.row.in_torch(torch, left, right, *more), desc.shape)
 
 
 class BinaryPlan(Plan):
-    """y = f(a, b) for the kinds of `BinaryKind` (torch.add, torch.maximum, …), a and b broadcast.
+    """y = f(a, b) for the kinds of `BinaryKind` (torch.add, torch.maximum, torch.eq, …), a and b broadcast.
 
     maximum and minimum propagate NaN, fmax and fmin drop it; for all four +0 is above -0 (IEEE 754-2019). floor_divide
-    and remainder round the quotient down (remainder has b's sign, as in Python), fmod rounds it to zero. Integers wrap;
-    with b = 0 their floor_divide, remainder and fmod are 0, as in NumPy.
+    and remainder round the quotient down (remainder has b's sign, as in Python), trunc_divide and fmod round it to
+    zero, each from the exact quotient. heaviside of NaN is 0. prelu is a where a > 0, else a b. ldexp is a 2^b, also
+    for b that is not whole.
+
+    Integers wrap; with b = 0 their quotients and remainders are 0, as in NumPy. pow with b < 0 is what is whole of
+    1 / aⁿ: ±1 of ±1, else 0. gcd and lcm have no sign; that of the lowest integer and 0 or itself wraps. Shifts by
+    less than 0, or by as many bits as the element has and more, leave 0; to the right, the sign in all bits. Of bool,
+    add is or, mul and minimum are and, maximum is or.
+
+    Comparisons, logic and isclose give bool. isclose compares in float64, whatever the element.
+    A number in b's place is rounded to the accumulator (float32, float64 for float64), and to the element itself where
+    the result is a truth value or one of the operands: eq(x, 0.1) finds the 0.1 of x.
     """
 
     op = "elementwise.binary"
@@ -145,48 +164,57 @@ class BinaryPlan(Plan):
     descriptor = BinaryDescriptor
     args = BinaryArgs
     reference = staticmethod(reference)
+    vjp = Vjp("BinaryBackwardPlan", grads={"a": "da", "b": "db"})
     value_policy = "an integer divided by 0 gives 0"
     variants = (
         Variant(
             "map", _geometry, source="elementwise/binary.cu",
             kernels=map_kernels("binary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=binary_elements,
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            guarantee=Guarantee(binary_bound, batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark("add 134M bf16", shape=1 << 27, kind="add", element="bfloat16", peers=(EAGER,)),
+        Benchmark("eq 134M bf16", shape=1 << 27, kind="eq", element="bfloat16", peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> BinaryDescriptor:
-        return BinaryDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
+        return BinaryDescriptor(**binary_case(draw))
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        if shapes.get("b") is None:
+            facts.setdefault("shape", shapes["a"])
+            return
         try:
             facts.setdefault("shape", np.broadcast_shapes(shapes["a"], shapes["b"]))
         except ValueError:
             a, b = tuple(shapes["a"]), tuple(shapes["b"])
             raise InvalidProblemError(f"a {a} and b {b} do not broadcast together") from None
 
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        complete_numbers(desc, arrays)
 
-def _function(kind: BinaryKind) -> Any:
-    return functional(BinaryPlan, kind.value, f"y = {kind.value}(a, b) with broadcasting; see `BinaryPlan`.", kind=kind)
+
+def binary_case(draw: Any) -> dict[str, Any]:
+    """The fields of a drawn descriptor."""
+    alone = draw.integer(0, 3) == 0
+    return {
+        "kind": draw.kind, "shape": draw.shape(0, 4, 0, 17), "with_number": alone,
+        "reverse": alone and draw.flag(), "element": draw.element,
+    }  # fmt: skip
 
 
-add = _function(BinaryKind.ADD)
-sub = _function(BinaryKind.SUB)
-mul = _function(BinaryKind.MUL)
-div = _function(BinaryKind.DIV)
-pow = _function(BinaryKind.POW)
-maximum = _function(BinaryKind.MAXIMUM)
-minimum = _function(BinaryKind.MINIMUM)
-fmax = _function(BinaryKind.FMAX)
-fmin = _function(BinaryKind.FMIN)
-floor_divide = _function(BinaryKind.FLOOR_DIVIDE)
-remainder = _function(BinaryKind.REMAINDER)
-fmod = _function(BinaryKind.FMOD)
-atan2 = _function(BinaryKind.ATAN2)
-hypot = _function(BinaryKind.HYPOT)
-copysign = _function(BinaryKind.COPYSIGN)
+def complete_numbers(desc: Any, arrays: dict[str, Any]) -> None:
+    """Numbers for tests. In b's place one of the values of a where nothing is differentiated, so that equals meet; of
+    floats one that is on no kink or step of f."""
+    a = arrays["a"]
+    if desc.with_number and desc.element.is_float:
+        arrays["number"] = 0.75 if desc.reverse else 0.5
+    elif desc.with_number and a.size:
+        arrays["whole"] = int(a.reshape(-1)[a.size // 2])
+    if "alpha" in desc.kind.row.coefficients:
+        arrays["alpha"] = 2.5 if desc.element.is_float else 3.0

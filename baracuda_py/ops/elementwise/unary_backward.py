@@ -9,31 +9,27 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
-    Variant, choice, derived, element, extents, functional, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Variant, element,
+    functional, operand, output,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
-from .unary_gradients import GRADIENT, slope_bound
-from .unary_kinds import ALPHA, UnaryKind, rounded_alpha, unary_points
-from ...core.benchmark import Benchmark
-from .unary_torch import unary_in_torch
+from .complex_unary_backward import of_complex_backward
+from .unary_fields import MOST, UnaryFields, fixed_for, packed
+from .unary_kinds import DIFFERENTIABLE, ROWS, UnaryKind, draw_coefficients, slope_bound, kinds_of, unary_points
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnaryBackwardDescriptor(Descriptor):
-    """dy, x and dx have shape `shape`; `alpha` as in `UnaryDescriptor`."""
+class UnaryBackwardDescriptor(UnaryFields, Descriptor):
+    """dy, x and dx have shape `shape`; the coefficients are those of `UnaryFields`."""
 
-    kind: UnaryKind = choice(UnaryKind)
-    shape: tuple[int, ...] = extents()
-    alpha: float | None = number(derived(lambda desc: ALPHA.get(desc.kind)))
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if self.kind not in GRADIENT:
+        if self.kind not in DIFFERENTIABLE:
             raise InvalidProblemError(f"the derivative of {self.kind.value} is 0 wherever there is one; fill dx with 0")
-        if self.alpha is not None and self.kind not in ALPHA:
-            raise InvalidProblemError(f"{self.kind.value} has no coefficient; alpha must be None, got {self.alpha}")
+        super().validate()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,16 +43,24 @@ class UnaryBackwardArgs(Args):
 
 def reference(desc: UnaryBackwardDescriptor, *, dy: Any, x: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
-    alpha = rounded_alpha(desc, x)
     with np.errstate(all="ignore"):
-        return {"dx": np.asarray(GRADIENT[desc.kind](dy, x, alpha), x.dtype)}
+        return {"dx": np.asarray(desc.kind.row.gradient(dy, x, *desc.rounded(x)), x.dtype)}
 
 
-PARAMS = Params("UnaryBackwardParams", dx="ptr", dy="ptr", x="ptr", alpha="f64", **map_params(3))
+PARAMS = Params("UnaryBackwardParams", dx="ptr", dy="ptr", x="ptr", coefficients=f"f64[{MOST}]", **map_params(3))
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return map_geometry(p, (p.dx, p.dy, p.x), {"alpha": p.desc.alpha or 0.0})
+    return map_geometry(p, (p.dx, p.dy, p.x), {"coefficients": packed(p.desc)})
+
+
+def _row(kernel: str) -> Variant:
+    return Variant(
+        ROWS[kernel], _geometry, source=f"elementwise/{kernel.replace('unary', 'unary_backward')}.cu",
+        kernels=map_kernels("unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
+        kinds=tuple(kind for kind in kinds_of(kernel) if kind in DIFFERENTIABLE),
+        guarantee=Guarantee(slope_bound, batch_invariant=True),
+    )  # fmt: skip
 
 
 def in_torch(torch: Any, desc: UnaryBackwardDescriptor, *, dy: Any, x: Any) -> Any:
@@ -65,7 +69,9 @@ def in_torch(torch: Any, desc: UnaryBackwardDescriptor, *, dy: Any, x: Any) -> A
         return torch.ops.aten.silu_backward(dy, x)
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
-        y = unary_in_torch(torch, desc.kind, leaf, desc.alpha)
+        y = desc.kind.row.in_torch(torch, leaf, *desc.coefficients)
+        if y is NotImplemented:
+            return y
         return torch.where(y.isnan(), y, torch.autograd.grad(y, leaf, dy)[0]).detach()
 
 
@@ -78,79 +84,25 @@ class UnaryBackwardPlan(Plan):
 
     op = "elementwise.unary_backward"
     direction = "backward"
-    kinds = tuple(GRADIENT)
+    kinds = DIFFERENTIABLE
     descriptor = UnaryBackwardDescriptor
     args = UnaryBackwardArgs
     reference = staticmethod(reference)
-    variants = (
-        Variant(
-            "map", _geometry, source="elementwise/unary_backward.cu",
-            kernels=map_kernels("unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
-            guarantee=Guarantee(slope_bound, batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = (_row("unary"),)
     torch = staticmethod(in_torch)
     benchmarks = (Benchmark("silu 134M bf16", shape=1 << 27, kind="silu", element="bfloat16"),)
 
     @staticmethod
     def case(draw: Any) -> UnaryBackwardDescriptor:
-        alpha = draw.number(0.0, 2.0) if draw.kind in ALPHA else None
-        return UnaryBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), alpha=alpha, element=draw.element)
+        own = dict(draw_coefficients(draw))
+        return UnaryBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element, **own)
 
 
 def _function(kind: UnaryKind) -> Any:
-    name = f"{kind.value}_backward"
     doc = f"dx = dy {kind.value}'(x) element by element; see `UnaryBackwardPlan`."
-    fixed: dict[str, Any] = {} if kind in ALPHA else {"alpha": None}
-    return functional(UnaryBackwardPlan, name, doc, kind=kind, **fixed)
+    name = f"{kind.value}_backward"
+    return functional(UnaryBackwardPlan, name, doc, overloads=of_complex_backward(kind.names), **fixed_for(kind))
 
 
-neg_backward = _function(UnaryKind.NEG)
-abs_backward = _function(UnaryKind.ABS)
-reciprocal_backward = _function(UnaryKind.RECIPROCAL)
-square_backward = _function(UnaryKind.SQUARE)
-cube_backward = _function(UnaryKind.CUBE)
-sqrt_backward = _function(UnaryKind.SQRT)
-rsqrt_backward = _function(UnaryKind.RSQRT)
-cbrt_backward = _function(UnaryKind.CBRT)
-exp_backward = _function(UnaryKind.EXP)
-exp2_backward = _function(UnaryKind.EXP2)
-expm1_backward = _function(UnaryKind.EXPM1)
-log_backward = _function(UnaryKind.LOG)
-log2_backward = _function(UnaryKind.LOG2)
-log10_backward = _function(UnaryKind.LOG10)
-log1p_backward = _function(UnaryKind.LOG1P)
-sin_backward = _function(UnaryKind.SIN)
-cos_backward = _function(UnaryKind.COS)
-tan_backward = _function(UnaryKind.TAN)
-asin_backward = _function(UnaryKind.ASIN)
-acos_backward = _function(UnaryKind.ACOS)
-atan_backward = _function(UnaryKind.ATAN)
-sinh_backward = _function(UnaryKind.SINH)
-cosh_backward = _function(UnaryKind.COSH)
-tanh_backward = _function(UnaryKind.TANH)
-asinh_backward = _function(UnaryKind.ASINH)
-acosh_backward = _function(UnaryKind.ACOSH)
-atanh_backward = _function(UnaryKind.ATANH)
-erf_backward = _function(UnaryKind.ERF)
-erfc_backward = _function(UnaryKind.ERFC)
-frac_backward = _function(UnaryKind.FRAC)
-sigmoid_backward = _function(UnaryKind.SIGMOID)
-log_sigmoid_backward = _function(UnaryKind.LOG_SIGMOID)
-logit_backward = _function(UnaryKind.LOGIT)
-relu_backward = _function(UnaryKind.RELU)
-relu6_backward = _function(UnaryKind.RELU6)
-leaky_relu_backward = _function(UnaryKind.LEAKY_RELU)
-elu_backward = _function(UnaryKind.ELU)
-selu_backward = _function(UnaryKind.SELU)
-gelu_backward = _function(UnaryKind.GELU)
-gelu_tanh_backward = _function(UnaryKind.GELU_TANH)
-silu_backward = _function(UnaryKind.SILU)
-mish_backward = _function(UnaryKind.MISH)
-softplus_backward = _function(UnaryKind.SOFTPLUS)
-softsign_backward = _function(UnaryKind.SOFTSIGN)
-hardtanh_backward = _function(UnaryKind.HARDTANH)
-hardsigmoid_backward = _function(UnaryKind.HARDSIGMOID)
-hardswish_backward = _function(UnaryKind.HARDSWISH)
-hardshrink_backward = _function(UnaryKind.HARDSHRINK)
-softshrink_backward = _function(UnaryKind.SOFTSHRINK)
+# A function for each row that has a gradient.
+globals().update({f"{kind.value}_backward": _function(kind) for kind in DIFFERENTIABLE})

@@ -1,18 +1,16 @@
-"""NumPy formulas of the unary kinds, in the dtype their argument comes in, right over its whole range.
+"""NumPy formulas that rows and other pages share, in the dtype their argument comes in, right over its whole range.
 
-The activations of gates (`GATES`) take a factor with them: where the activation alone would be subnormal, so that it
-had lost digits, its product with a large factor has all of them.
+The activations of gates take a factor `by` with them: where the activation alone would be subnormal, so that it had
+lost digits, its product with a large factor has all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .special import bell, erf, erfc, erfcx
-from .unary_kinds import UnaryKind as K
+from .special import bell, erfcx
 
 SELU_SCALE, SELU_ALPHA = "1.05070098735548049341933498529", "1.67326324235437728481704291672"
 FAR = 100  # beyond it the cubic of gelu_tanh only overflows: its sigmoid is 0 or 1, in 80-bit floats too
@@ -111,7 +109,7 @@ def pi(x: Any) -> Any:
     return 4 * np.arctan(x.dtype.type(1))
 
 
-def mish(x: Any, _: Any = None) -> Any:
+def mish(x: Any) -> Any:
     """x tanh(log(1 + exp(x))) = x n / (n + 2), n = e (e + 2), e = exp(x); far down e is applied as two square roots."""
     h = np.exp(np.minimum(x, 40) / 2)  # from 40 on the quotient is 1
     e = h * h
@@ -124,86 +122,12 @@ def selu_constants(x: Any) -> tuple[Any, Any]:
     return x.dtype.type(SELU_SCALE), x.dtype.type(SELU_ALPHA)
 
 
-def _selu(x: Any, _: Any) -> Any:
+def selu(x: Any) -> Any:
+    """Scale times x above 0, scale alpha (exp(x) - 1) below (Klambauer et al. 2017)."""
     scale, alpha = selu_constants(x)
     return scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def _logit(x: Any, _: Any) -> Any:
-    """log(x / (1 - x)) = 2 atanh(2x - 1): near 1/2 the quotient is near 1, and its rounding all of the logarithm."""
-    u = 2 * x - 1
-    return np.where(np.abs(u) < 0.5, 2 * np.arctanh(u), np.log(x / (1 - x)))
-
-
-def _ramp(x: Any) -> Any:
+def ramp(x: Any) -> Any:
+    """From 0 at -3 to 1 at 3."""
     return np.clip(x + 3, 0, 6) / 6
-
-
-def _softshrink(x: Any, alpha: Any) -> Any:
-    return np.where(x > alpha, x - alpha, np.where(x < -alpha, x + alpha, x * 0))
-
-
-Formula = Callable[[Any, Any], Any]
-
-FORWARD: Mapping[K, Formula] = {
-    K.NEG: lambda x, a: np.negative(x),
-    K.ABS: lambda x, a: np.abs(x),
-    K.SIGN: lambda x, a: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),
-    K.RECIPROCAL: lambda x, a: 1 / x,
-    K.SQUARE: lambda x, a: x * x,
-    K.CUBE: lambda x, a: x * x * x,
-    K.SQRT: lambda x, a: np.sqrt(x),
-    K.RSQRT: lambda x, a: 1 / np.sqrt(x),
-    K.CBRT: lambda x, a: cbrt(x),
-    K.EXP: lambda x, a: np.exp(x),
-    K.EXP2: lambda x, a: np.exp2(x),
-    K.EXPM1: lambda x, a: np.expm1(x),
-    K.LOG: lambda x, a: np.log(x),
-    K.LOG2: lambda x, a: np.log2(x),
-    K.LOG10: lambda x, a: np.log10(x),
-    K.LOG1P: lambda x, a: np.log1p(x),
-    K.SIN: lambda x, a: np.sin(x),
-    K.COS: lambda x, a: np.cos(x),
-    K.TAN: lambda x, a: np.tan(x),
-    K.ASIN: lambda x, a: np.arcsin(x),
-    K.ACOS: lambda x, a: np.arccos(x),
-    K.ATAN: lambda x, a: np.arctan(x),
-    K.SINH: lambda x, a: np.sinh(x),
-    K.COSH: lambda x, a: np.cosh(x),
-    K.TANH: lambda x, a: np.tanh(x),
-    K.ASINH: lambda x, a: np.arcsinh(x),
-    K.ACOSH: lambda x, a: np.arccosh(x),
-    K.ATANH: lambda x, a: np.arctanh(x),
-    K.ERF: lambda x, a: erf(x),
-    K.ERFC: lambda x, a: erfc(x),
-    K.FLOOR: lambda x, a: np.floor(x),
-    K.CEIL: lambda x, a: np.ceil(x),
-    K.ROUND: lambda x, a: np.rint(x),
-    K.TRUNC: lambda x, a: np.trunc(x),
-    K.FRAC: lambda x, a: x - np.trunc(x),
-    K.SIGMOID: lambda x, a: sigmoid(x),
-    K.LOG_SIGMOID: lambda x, a: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
-    K.LOGIT: _logit,
-    K.RELU: lambda x, a: maximum(x, x.dtype.type(0)),
-    K.RELU6: lambda x, a: np.clip(x, 0, 6),
-    K.LEAKY_RELU: lambda x, a: np.where(x > 0, x, x * a),
-    K.ELU: lambda x, a: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0))),
-    K.SELU: _selu,
-    K.GELU: lambda x, a: gelu(x),
-    K.GELU_TANH: lambda x, a: gelu_tanh(x),
-    K.SILU: lambda x, a: silu(x),
-    K.MISH: mish,
-    K.SOFTPLUS: lambda x, a: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
-    K.SOFTSIGN: lambda x, a: x / (1 + np.abs(x)),
-    K.HARDTANH: lambda x, a: np.clip(x, -1, 1),
-    K.HARDSIGMOID: lambda x, a: _ramp(x),
-    K.HARDSWISH: lambda x, a: x * _ramp(x),
-    K.HARDSHRINK: lambda x, a: np.where((x >= -a) & (x <= a), 0, x),
-    K.SOFTSHRINK: _softshrink,
-}
-
-GATES: Mapping[K, Formula] = {
-    K.SIGMOID: sigmoid, K.RELU: lambda x, by: maximum(x, x.dtype.type(0)) * by, K.SILU: silu, K.GELU: gelu,
-    K.GELU_TANH: gelu_tanh,
-}  # fmt: skip
-"""Kinds that gate: f(x) by."""

@@ -1,140 +1,159 @@
-"""The unary kinds: their coefficients, elements, the error bounds of the forward ones, and values worth testing."""
+"""The unary kinds: a kind is a name of a row of `functions` and a functor of kernels/elementwise/."""
 
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from ...core import FLOATS, ElementKind, Exact, Ulp
-from ...core.element import HALVES, SIGNED
+from ...core import ElementKind
 from ...core.error_bound import ErrorBound
-
-INTEGERS = (*SIGNED, ElementKind.U8)
+from .functions import (
+    activations, arithmetic, bits, exponential, piecewise, predicates, rounding, special, trigonometric,
+)  # fmt: skip
+from .functions.row import EVERY, POINTS, Function
 
 
 class UnaryKind(enum.Enum):
     """y = f(x), by PyTorch's names and definitions (`cube`, `cbrt`, `exp10` by NumPy's habit)."""
 
-    NEG = "neg"
-    ABS = "abs"
-    SIGN = "sign"
-    RECIPROCAL = "reciprocal"
-    SQUARE = "square"
-    CUBE = "cube"
-    SQRT = "sqrt"
-    RSQRT = "rsqrt"
-    CBRT = "cbrt"
-    EXP = "exp"
-    EXP2 = "exp2"
-    EXPM1 = "expm1"
-    LOG = "log"
-    LOG2 = "log2"
-    LOG10 = "log10"
-    LOG1P = "log1p"
-    SIN = "sin"
-    COS = "cos"
-    TAN = "tan"
-    ASIN = "asin"
-    ACOS = "acos"
-    ATAN = "atan"
-    SINH = "sinh"
-    COSH = "cosh"
-    TANH = "tanh"
-    ASINH = "asinh"
-    ACOSH = "acosh"
-    ATANH = "atanh"
-    ERF = "erf"
-    ERFC = "erfc"
-    FLOOR = "floor"
-    CEIL = "ceil"
-    ROUND = "round"
-    TRUNC = "trunc"
-    FRAC = "frac"
-    SIGMOID = "sigmoid"
-    LOG_SIGMOID = "log_sigmoid"
-    LOGIT = "logit"
-    RELU = "relu"
-    RELU6 = "relu6"
-    LEAKY_RELU = "leaky_relu"
-    ELU = "elu"
-    SELU = "selu"
-    GELU = "gelu"
-    GELU_TANH = "gelu_tanh"
-    SILU = "silu"
-    MISH = "mish"
-    SOFTPLUS = "softplus"
-    SOFTSIGN = "softsign"
-    HARDTANH = "hardtanh"
-    HARDSIGMOID = "hardsigmoid"
-    HARDSWISH = "hardswish"
-    HARDSHRINK = "hardshrink"
-    SOFTSHRINK = "softshrink"
+    POSITIVE = "positive", arithmetic.POSITIVE
+    NEG = "neg", arithmetic.NEG
+    ABS = "abs", arithmetic.ABS
+    SIGN = "sign", arithmetic.SIGN
+    RECIPROCAL = "reciprocal", arithmetic.RECIPROCAL
+    SQUARE = "square", arithmetic.SQUARE
+    CUBE = "cube", arithmetic.CUBE
+    SQRT = "sqrt", arithmetic.SQRT
+    RSQRT = "rsqrt", arithmetic.RSQRT
+    CBRT = "cbrt", arithmetic.CBRT
+    DEG2RAD = "deg2rad", arithmetic.DEG2RAD
+    RAD2DEG = "rad2deg", arithmetic.RAD2DEG
+    NAN_TO_NUM = "nan_to_num", arithmetic.NAN_TO_NUM
+    EXP = "exp", exponential.EXP
+    EXP2 = "exp2", exponential.EXP2
+    EXP10 = "exp10", exponential.EXP10
+    EXPM1 = "expm1", exponential.EXPM1
+    LOG = "log", exponential.LOG
+    LOG2 = "log2", exponential.LOG2
+    LOG10 = "log10", exponential.LOG10
+    LOG1P = "log1p", exponential.LOG1P
+    SIN = "sin", trigonometric.SIN
+    COS = "cos", trigonometric.COS
+    TAN = "tan", trigonometric.TAN
+    ASIN = "asin", trigonometric.ASIN
+    ACOS = "acos", trigonometric.ACOS
+    ATAN = "atan", trigonometric.ATAN
+    SINH = "sinh", trigonometric.SINH
+    COSH = "cosh", trigonometric.COSH
+    TANH = "tanh", trigonometric.TANH
+    ASINH = "asinh", trigonometric.ASINH
+    ACOSH = "acosh", trigonometric.ACOSH
+    ATANH = "atanh", trigonometric.ATANH
+    ERF = "erf", special.ERF
+    ERFC = "erfc", special.ERFC
+    FLOOR = "floor", rounding.FLOOR
+    CEIL = "ceil", rounding.CEIL
+    ROUND = "round", rounding.ROUND
+    TRUNC = "trunc", rounding.TRUNC
+    FRAC = "frac", rounding.FRAC
+    SIGMOID = "sigmoid", activations.SIGMOID
+    LOG_SIGMOID = "log_sigmoid", activations.LOG_SIGMOID
+    LOGIT = "logit", activations.LOGIT
+    RELU = "relu", piecewise.RELU
+    RELU6 = "relu6", piecewise.RELU6
+    LEAKY_RELU = "leaky_relu", piecewise.LEAKY_RELU
+    ELU = "elu", activations.ELU
+    CELU = "celu", activations.CELU
+    SELU = "selu", activations.SELU
+    GELU = "gelu", activations.GELU
+    GELU_TANH = "gelu_tanh", activations.GELU_TANH
+    SILU = "silu", activations.SILU
+    MISH = "mish", activations.MISH
+    SOFTPLUS = "softplus", activations.SOFTPLUS
+    SOFTSIGN = "softsign", activations.SOFTSIGN
+    HARDTANH = "hardtanh", piecewise.HARDTANH
+    HARDSIGMOID = "hardsigmoid", piecewise.HARDSIGMOID
+    HARDSWISH = "hardswish", piecewise.HARDSWISH
+    HARDSHRINK = "hardshrink", piecewise.HARDSHRINK
+    SOFTSHRINK = "softshrink", piecewise.SOFTSHRINK
+    TANHSHRINK = "tanhshrink", activations.TANHSHRINK
+    THRESHOLD = "threshold", piecewise.THRESHOLD
+    ISNAN = "isnan", predicates.ISNAN
+    ISINF = "isinf", predicates.ISINF
+    ISFINITE = "isfinite", predicates.ISFINITE
+    ISPOSINF = "isposinf", predicates.ISPOSINF
+    ISNEGINF = "isneginf", predicates.ISNEGINF
+    ISREAL = "isreal", predicates.ISREAL
+    SIGNBIT = "signbit", predicates.SIGNBIT
+    LOGICAL_NOT = "logical_not", predicates.LOGICAL_NOT
+    BITWISE_NOT = "bitwise_not", bits.BITWISE_NOT
+    POPCOUNT = "popcount", bits.POPCOUNT
+    CLZ = "clz", bits.CLZ
+    CTZ = "ctz", bits.CTZ
+
+    def __new__(cls, name: str, row: Function) -> UnaryKind:
+        kind = object.__new__(cls)
+        kind._value_ = name
+        kind.row = row
+        return kind
+
+    row: Function
 
     @property
     def cpp(self) -> str:
-        """The functor's name in kernels/elementwise/functors.cuh."""
-        return "".join(part.capitalize() for part in self.value.split("_"))
+        """The functor, without its template argument."""
+        return self.row.cpp
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The public names of its function."""
+        return self.value, *self.row.aliases
 
 
-K = UnaryKind
-ALPHA: Mapping[UnaryKind, float] = {K.LEAKY_RELU: 0.01, K.ELU: 1.0, K.HARDSHRINK: 0.5, K.SOFTSHRINK: 0.5}
-"""Kinds with a coefficient, and PyTorch's default for it."""
+DIFFERENTIABLE = tuple(kind for kind in UnaryKind if kind.row.gradient is not None)
+"""Of the others the derivative is 0 wherever there is one, or they are functions of integers."""
 
 
-def rounded_alpha(desc: Any, x: Any) -> Any:
-    """The coefficient as kernels have it, in the dtype of x: rounded to the accumulator."""
-    return None if desc.alpha is None else x.dtype.type(desc.element.acc.dtype.type(desc.alpha))
+ROWS = {"unary": "map", "unary_predicate": "predicate"}
+"""Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
 
 
-POINTS = (
-    0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 6, 2.0**15, *(k * math.pi / 4 for k in (1, 2, 3, 4, 6, 8)),
-    *(k * end for end in (16.6, 87.3, 88.7, 104, 127, 149, 708.4, 709.8, 745.1, 1022, 1074) for k in (0.5, 1, 2)),
-)  # fmt: skip
+def kinds_of(kernel: str) -> tuple[UnaryKind, ...]:
+    """The kinds whose functors are in a file of kernels/elementwise/."""
+    return tuple(kind for kind in UnaryKind if kind.row.kernel == kernel)
 
 
-def unary_points(desc: Any) -> tuple[float, ...]:
-    """Values whose neighbours are worth testing: kinks, ends of domains, poles, and where exponentials leave a type."""
-    return POINTS if desc.alpha is None else (*POINTS, desc.alpha)
-
-
-EXACT = (
-    K.NEG, K.ABS, K.SIGN, K.FLOOR, K.CEIL, K.ROUND, K.TRUNC, K.FRAC, K.RELU, K.RELU6, K.HARDTANH, K.HARDSHRINK,
-)  # fmt: skip
-_ROUNDED_ONCE = (K.RECIPROCAL, K.SQUARE, K.SQRT)
-
-# Float and double: the CUDA math library's documented maximum (CUDA Programming Guide, Mathematical Functions) and
-# half an ulp, or that of the formulas built on it.
-_ULPS: Mapping[UnaryKind, tuple[float, float]] = {
-    K.CUBE: (1.5, 1.5), K.RSQRT: (2.5, 1.5), K.CBRT: (1.5, 1.5),
-    K.EXP: (1.5, 1.5), K.EXP2: (2.5, 1.5), K.EXPM1: (1.5, 1.5), K.LOG: (1.5, 1.5), K.LOG2: (1.5, 1.5),
-    K.LOG10: (2.5, 1.5), K.LOG1P: (1.5, 1.5),
-    K.SIN: (2.5, 2.5), K.COS: (2.5, 2.5), K.TAN: (4.5, 2.5), K.ASIN: (2.5, 2.5), K.ACOS: (2.5, 2.5), K.ATAN: (2.5, 2.5),
-    K.SINH: (3.5, 2.5), K.COSH: (2.5, 1.5), K.TANH: (2.5, 2.5), K.ASINH: (3.5, 3.5), K.ACOSH: (4.5, 2.5),
-    K.ATANH: (3.5, 2.5), K.ERF: (2.5, 2.5), K.ERFC: (4.5, 5.5),
-    K.SIGMOID: (5, 5), K.LOG_SIGMOID: (4, 4), K.LOGIT: (4, 4), K.SOFTPLUS: (4, 4), K.SOFTSIGN: (1.5, 1.5),
-    K.LEAKY_RELU: (1.5, 1.5), K.ELU: (3, 3), K.SELU: (4, 4), K.SOFTSHRINK: (1, 1),
-    K.GELU: (9, 12), K.GELU_TANH: (9, 5), K.SILU: (8, 5), K.MISH: (8, 8), K.HARDSIGMOID: (1.5, 1.5),
-    K.HARDSWISH: (2, 2),
-}  # fmt: skip
-_DOUBLE_ONCE = 0.501  # a double rounded once, against a truth that has 64 bits itself
-_HALF = 0.51  # a float result of a few ulp, rounded once more
+def unary_elements(kind: UnaryKind | None) -> tuple[ElementKind, ...]:
+    """The elements a kind takes."""
+    return EVERY if kind is None else kind.row.elements
 
 
 def unary_bound(element: ElementKind, kind: Any) -> ErrorBound:
     """The error bound of a forward kind."""
-    if kind in EXACT or element in INTEGERS:
-        return Exact()
-    if element in HALVES:
-        if kind in (K.GELU, K.ERFC) and element is ElementKind.BF16:
-            return Ulp(0.52)
-        return Exact() if kind is K.SQRT else Ulp(_HALF)
-    if kind in _ROUNDED_ONCE:
-        return Exact() if element is ElementKind.F32 else Ulp(_DOUBLE_ONCE)
-    return Ulp(_ULPS[kind][element is ElementKind.F64])
+    found: ErrorBound = kind.row.error(element)
+    return found
 
 
-def unary_elements(kind: Any) -> tuple[ElementKind, ...]:
-    """Floats, and integers where the formula is one of integers."""
-    return (*FLOATS, *INTEGERS) if kind in (K.NEG, K.ABS, K.SIGN, K.SQUARE, K.RELU) else FLOATS
+def slope_bound(element: ElementKind, kind: Any) -> ErrorBound:
+    """The error bound of a backward kind; gradients that are dy, -dy or 0 are exact."""
+    found: ErrorBound = kind.row.slope(element)
+    return found
+
+
+def unary_points(desc: Any) -> tuple[float, ...]:
+    """`POINTS`, those of the kind, and its coefficients that are numbers."""
+    return (*POINTS, *desc.kind.row.points, *(c for c in desc.coefficients if abs(c) < 1e30))
+
+
+def draw_coefficients(draw: Any) -> Iterator[tuple[str, Any]]:
+    """Coefficients of a drawn problem: half the time torch's own, where x can be compared with them."""
+    for one in draw.kind.row.coefficients:
+        low, high = one.drawn
+        required = one.absent is None and one.default_for(draw.element) is None
+        if draw.element.is_integer:
+            if one.floats:
+                continue
+            yield one.name, draw.integer(int(max(low, draw.element.limits.min)), int(high))
+        elif required or draw.flag():
+            yield one.name, draw.integer(int(low), int(high)) if one.whole else draw.number(low, high)

@@ -20,10 +20,9 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
-from ..elementwise.unary_formulas import GATES
-from ..elementwise.unary_kinds import POINTS, UnaryKind, unary_bound
+from ..elementwise.functions.row import POINTS
+from ..elementwise.unary_kinds import UnaryKind, unary_bound
 from ...core.benchmark import Benchmark
-from ..elementwise.unary_torch import unary_in_torch
 
 
 class GatedActivationKind(enum.Enum):
@@ -78,7 +77,7 @@ class GatedActivationArgs(Args):
 def reference(desc: GatedActivationDescriptor, *, gate: Any, up: Any) -> Mapping[str, Any]:
     """NumPy in the dtype gate comes in."""
     with np.errstate(all="ignore"):
-        return {"y": np.asarray(GATES[desc.kind.activation](gate, up), gate.dtype)}
+        return {"y": np.asarray(desc.kind.activation.row.gate(gate, up), gate.dtype)}
 
 
 def _bound(kind: ElementKind, gated: Any) -> ErrorBound:
@@ -103,7 +102,7 @@ def halves_in_torch(torch: Any, desc: Any, *names: str) -> dict[str, Any]:
 
 def in_torch(torch: Any, desc: GatedActivationDescriptor, *, gate: Any, up: Any) -> Any:
     """The formula."""
-    return unary_in_torch(torch, desc.kind.activation, gate) * up
+    return desc.kind.activation.row.in_torch(torch, gate) * up
 
 
 class GatedActivationPlan(Plan):

@@ -14,11 +14,9 @@ from ...core import (
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
-from ..elementwise.unary_formulas import GATES
 from ..elementwise.unary_gradients import gated_gradient
 from .gated_activation import GatedActivationKind, gate_points, halves_in_torch
 from ...core.benchmark import Benchmark
-from ..elementwise.unary_torch import unary_in_torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ def reference(
         if "dgate" in wanted:
             found["dgate"] = np.asarray(gated_gradient(kind, dy, up, gate), gate.dtype)
         if "dup" in wanted:
-            found["dup"] = np.asarray(GATES[kind](gate, dy), gate.dtype)
+            found["dup"] = np.asarray(kind.row.gate(gate, dy), gate.dtype)
     return found
 
 
@@ -75,7 +73,7 @@ def in_torch(
         return {"dgate": dgate.to(gate.dtype), "dup": dup.to(gate.dtype)}
     with torch.enable_grad():
         leaves = [gate.detach().requires_grad_(), up.detach().requires_grad_()]
-        y = unary_in_torch(torch, desc.kind.activation, leaves[0]) * leaves[1]
+        y = desc.kind.activation.row.in_torch(torch, leaves[0]) * leaves[1]
         return dict(zip(("dgate", "dup"), torch.autograd.grad(y, leaves, dy), strict=True))
 
 

@@ -1,238 +1,137 @@
-"""scan: prefixes of x along one axis, by one of `ScanKind`; running extremes with their places; a function per kind."""
+"""scan: prefixes of x along one axis, by one of `ScanKind`; a function per kind."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp,
-    Variant, axis, choice, element, extents, flag, functional, operand, output, where,
+    Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp, Variant, Vjp, choice, element,
+    flag, functional, operand, output, where,
 )  # fmt: skip
-from ...core.benchmark import EAGER, Benchmark
-from ...core.element import INTS
 from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
-from ...core.tensor import Shape
 from ...core.variant import Spills
-from ...schedules.scan import scan_geometry, scan_kernels, scan_params
+from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import EVERY
-
-
-class ScanKind(enum.Enum):
-    """What a ScanPlan computes, by PyTorch's names."""
-
-    CUMSUM = "cumsum"
-    CUMPROD = "cumprod"
-    LOGCUMSUMEXP = "logcumsumexp"
-
-    @property
-    def cpp(self) -> str:
-        """The functor, without its template argument."""
-        return f"kinds::{self.value.capitalize()}"
-
-
-class ScanExtremeKind(enum.Enum):
-    """What a ScanExtremePlan computes, by PyTorch's names."""
-
-    CUMMAX = "cummax"
-    CUMMIN = "cummin"
-
-    @property
-    def cpp(self) -> str:
-        """The functor, without its template argument."""
-        return f"kinds::{self.value.capitalize()}"
-
-
-def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
-    return FLOATS if kind is ScanKind.LOGCUMSUMEXP else EVERY
+from .scan_kinds import AlongAxis, ScanKind, from_rows, problem, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScanDescriptor(Descriptor):
+class ScanDescriptor(AlongAxis):
     """x has shape `shape`; the scan is along `axis`, negative counting from the end.
 
     reverse: from the last element to the first. exclusive: an element's own value is not part of its prefix, and the
-    first is that of no elements: 0, 1, -inf.
+    first is that of no elements (0, 1, -inf), or `initial`.
     """
 
     kind: ScanKind = choice(ScanKind, ScanKind.CUMSUM)
-    shape: Shape = extents()
-    axis: int = axis(-1, scalar=True)
-    reverse: bool = flag(False)
     exclusive: bool = flag(False)
     element: ElementKind = element(EVERY)
 
     def validate(self) -> None:
-        if self.element not in _elements(self.kind):
-            raise UnsupportedError(f"{self.kind.value} of {self.element} is not an integer; cast to a float first")
+        if self.element not in self.kind.elements:
+            if self.kind.plain is not self.kind:
+                what = f"has no NaN: {self.kind.plain.value} is the same"
+            else:
+                what = "is not an integer; cast to a float first"
+            raise UnsupportedError(f"{self.kind.value} of {self.element} {what}")
 
     @property
     def result(self) -> ElementKind:
         """The element of y: int64 for integers and bool, as in PyTorch (uint64 for itself)."""
         return self.element if self.element.is_float or self.element is ElementKind.U64 else ElementKind.I64
 
+    @property
+    def carried(self) -> ElementKind:
+        """The element of initial and carry: float32 for floats of up to 32 bits, else that of y."""
+        return self.element.acc if self.element.is_float else self.result
+
 
 @dataclass(slots=True, kw_only=True)
 class ScanArgs(Args):
-    """Any strides."""
+    """Any strides. initial: what stands before each row; carry: what stands after it, the `initial` of a next chunk."""
 
     x: Array = operand("*shape")
+    initial: Array | None = operand("*kept_shape", element="carried", optional=True)
     y: Array = output("*shape", element="result")
+    carry: Array | None = output("*kept_shape", element="carried", optional=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScanExtremeDescriptor(Descriptor):
-    """x has shape `shape`; the scan is along `axis`, from the last element to the first if `reverse`."""
-
-    kind: ScanExtremeKind = choice(ScanExtremeKind, ScanExtremeKind.CUMMAX)
-    shape: Shape = extents()
-    axis: int = axis(-1, scalar=True)
-    reverse: bool = flag(False)
-    element: ElementKind = element(EVERY)
-
-
-@dataclass(slots=True, kw_only=True)
-class ScanExtremeArgs(Args):
-    """y: the extreme so far; indices: where it stands along the axis. Any strides."""
-
-    x: Array = operand("*shape")
-    y: Array = output("*shape")
-    indices: Array = output("*shape", element=ElementKind.I64)
-
-
-def _along(desc: Any, x: Any, scan: Callable[[Any], Any]) -> Any:
-    """`scan` along the last axis of x turned as the descriptor says, and turned back."""
-    rows = np.moveaxis(x.reshape(desc.shape or (1,)), desc.axis, -1)
-    y = scan(rows[..., ::-1] if desc.reverse else rows)
-    y = y[..., ::-1] if desc.reverse else y
-    return np.array(np.moveaxis(y, -1, desc.axis)).reshape(desc.shape)
-
-
-def reference(desc: ScanDescriptor, *, x: Any) -> Mapping[str, Any]:
+def reference(desc: ScanDescriptor, *, x: Any, initial: Any, wanted: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
     dtype = x.dtype if desc.element.is_float else desc.result.dtype
-    scans = {
-        ScanKind.CUMSUM: (np.add, 0), ScanKind.CUMPROD: (np.multiply, 1), ScanKind.LOGCUMSUMEXP: (np.logaddexp, -np.inf)
-    }  # fmt: skip
-    add, nothing = scans[desc.kind]
-
-    def scan(rows: Any) -> Any:
-        given = rows.astype(dtype)
-        if desc.exclusive:
-            given = np.concatenate([np.full_like(given[..., :1], nothing), given[..., :-1]], axis=-1)
-        return add.accumulate(given, axis=-1)
-
+    add = {ScanKind.CUMSUM: np.add, ScanKind.CUMPROD: np.multiply, ScanKind.LOGCUMSUMEXP: np.logaddexp}[desc.kind.plain]
+    rows = rows_of(desc, x).astype(dtype)
+    if desc.kind.plain is not desc.kind:
+        rows = np.where(np.isnan(rows), dtype.type(desc.kind.nothing), rows)
+    first = np.full(rows.shape[:-1], desc.kind.nothing, dtype) if initial is None else initial.astype(dtype)
     with np.errstate(all="ignore"):
-        return {"y": _along(desc, x, scan)}
-
-
-def extreme_reference(desc: ScanExtremeDescriptor, *, x: Any) -> Mapping[str, Any]:
-    """NumPy in the dtype x comes in: NaN wins, and of equals the last."""
-    most = desc.kind is ScanExtremeKind.CUMMAX
-    n = (desc.shape or (1,))[desc.axis]
-
-    def best(rows: Any) -> Any:
-        return (np.maximum if most else np.minimum).accumulate(rows, axis=-1)
-
-    def places(rows: Any) -> Any:
-        top = best(rows)
-        is_best = (rows == top) | (rows != rows)
-        found = np.maximum.accumulate(np.where(is_best, np.arange(n), 0), axis=-1)
-        return n - 1 - found if desc.reverse else found
-
-    with np.errstate(all="ignore"):
-        return {"y": _along(desc, x, best), "indices": _along(desc, x, places)}
+        full = add.accumulate(np.concatenate([first.reshape(rows.shape[:-1])[..., None], rows], axis=-1), axis=-1)
+    y = full[..., :-1] if desc.exclusive else full[..., 1:]
+    return {"y": from_rows(desc, y), "carry": full[..., -1].reshape(desc.kept_shape)}
 
 
 PARAMS = scan_params("ScanParams")
+OPERANDS = ScanOperands(("x",), ("y",), ("initial",), ("carry",))
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    desc = p.desc
-    views = [p.x, p.y, p.views.get("indices")]
-    if not desc.shape:
-        views = [None if v is None else v.reshaped((1,)) for v in views]
-    exclusive = getattr(desc, "exclusive", False)
-    x, y, indices = views
-    return scan_geometry(p, x, y, indices, desc.axis, reverse=desc.reverse, exclusive=exclusive)
+    return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse, exclusive=p.desc.exclusive)
+
+
+_WIDENED = (ElementKind.F32, ElementKind.I8, ElementKind.I16, ElementKind.U16, ElementKind.BOOL)
+_SPILLS: Spills = {  # a few bytes, in some of the kernels that keep 16 rows
+    "neighbours": where(kind=ScanKind.CUMSUM, element=_WIDENED, TOTALS=False)
+    | where(kind=ScanKind.CUMPROD, element=(ElementKind.I32, ElementKind.U32), TOTALS=False)
+    | where(kind=ScanKind.NANCUMSUM, element=ElementKind.F32, TOTALS=False)
+}
+
+
+def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
+    return EVERY if kind is None else kind.elements
 
 
 def _bound(kind: ElementKind, scan: Any) -> ErrorBound:
     if not kind.is_float:
         return Exact()
-    if scan is ScanKind.CUMPROD:
+    if scan.plain is ScanKind.CUMPROD:
         return Ulp(1 if kind is ElementKind.F64 else 0.51)
     # Sums are carried with twice the digits and rounded once. logcumsumexp: each of up to 8 + 5 + 32 merges of a
     # segment, and 10 and one in 1024 of segments, errs by up to 3 half eps; rows of up to 2^26 elements.
-    return Forward(1) if scan is ScanKind.CUMSUM else Forward(192)
+    return Forward(1) if scan.plain is ScanKind.CUMSUM else Forward(192)
 
 
-def _row(name: str, elements: Any, guarantee: Guarantee, spills: Spills = MappingProxyType({})) -> tuple[Variant, ...]:
-    kernels = scan_kernels("{KIND}<{T}>", PARAMS, spills)
-    return (Variant(name, _geometry, source="scan/scan.cu", elements=elements, kernels=kernels, guarantee=guarantee),)
-
-
-_SPILLS: Spills = {  # of the extremes, which carry a place beside a value
-    "rows": where(element=(ElementKind.F16, ElementKind.BF16), WIDE=True, TOTALS=False),
-    "neighbours": where(kind=ScanExtremeKind.CUMMAX, element=ElementKind.U16, TOTALS=False),
-}
-
-
-def _problem(draw: Any) -> tuple[Shape, int]:
-    """Short and long rows along any axis."""
-    if draw.flag():
-        shape = draw.shape(0, 4, 0, 6)
-        return shape, draw.integer(0, max(len(shape) - 1, 0))
-    n = draw.sizes(9, 1, 40, 131, 300, 1100, 4200)
-    if draw.flag():
-        return (draw.sizes(1, 3, 9) if n <= 1100 else 2, n), -1
-    return (n, draw.sizes(8, 17, 33) if n <= 1100 else 8), 0
-
-
-def in_torch(torch: Any, desc: ScanDescriptor, *, x: Any) -> Any:
-    """torch's function of the kind; `reverse` and `exclusive`, which it has not, by flips and a shift."""
-    rows = x.reshape(desc.shape or (1,))
-    y = getattr(torch, desc.kind.value)(rows.flip(desc.axis) if desc.reverse else rows, desc.axis)
-    if desc.exclusive:
-        nothing = {ScanKind.CUMSUM: 0, ScanKind.CUMPROD: 1, ScanKind.LOGCUMSUMEXP: float("-inf")}[desc.kind]
-        first = y.new_full([1 if a == desc.axis else n for a, n in enumerate(y.shape)], nothing)
-        y = torch.cat((first, y), desc.axis).narrow(desc.axis, 0, rows.shape[desc.axis])
-    return (y.flip(desc.axis) if desc.reverse else y).reshape(desc.shape)
-
-
-def extreme_in_torch(torch: Any, desc: ScanExtremeDescriptor, *, x: Any) -> Any:
-    """torch's cummax or cummin, of the flipped rows and flipped back for `reverse`."""
-    rows = x.reshape(desc.shape or (1,))
-    y, indices = getattr(torch, desc.kind.value)(rows.flip(desc.axis) if desc.reverse else rows, desc.axis)
-    if desc.reverse:
-        y, indices = y.flip(desc.axis), rows.shape[desc.axis] - 1 - indices.flip(desc.axis)
-    return y.reshape(desc.shape), indices.reshape(desc.shape)
-
-
-def _benchmarks(*kinds: str) -> tuple[Benchmark, ...]:
-    """Rows, columns and few long rows."""
-    return tuple(
-        Benchmark(
-            f"{kind} {list(shape)} {element.name.lower()}, axis {axis}", kind=kind, shape=shape, axis=axis,
-            element=element, target=0.90, peers=(EAGER,),
-        )
-        for element in (ElementKind.F32, ElementKind.BF16)
-        for kind in kinds
-        for shape, axis in (((65536, 2048), 1), ((2048, 65536), 0), ((64, 1 << 20), 1))
-    )  # fmt: skip
+def in_torch(torch: Any, desc: ScanDescriptor, *, x: Any, initial: Any, wanted: Any) -> Any:
+    """torch's function of the kind on x behind `initial`; what it has not (reverse, NaN) by flips and by masking."""
+    kind = desc.kind.plain
+    rows = torch_rows(desc, x)
+    if kind is not desc.kind:
+        rows = torch.where(torch.isnan(rows), rows.new_tensor(kind.nothing), rows)
+    scan = getattr(torch, kind.value)
+    if initial is None:  # not behind nothing: torch's gradient of logcumsumexp of -inf is NaN
+        y = scan(rows, -1)
+        full = torch.cat((y.new_full((*y.shape[:-1], 1), kind.nothing), y), -1)
+    else:
+        full = scan(torch.cat((initial.reshape(rows.shape[:-1])[..., None], rows.to(initial.dtype)), -1), -1)
+    y = full[..., :-1] if desc.exclusive else full[..., 1:]
+    return {"y": torch_array(desc, y), "carry": full[..., -1].reshape(desc.kept_shape)}
 
 
 class ScanPlan(Plan):
     """y[i] = x[0] + … + x[i] along `axis` (torch.cumsum), their product (cumprod), or log of the sum of exponentials.
 
-    Integers are added and multiplied in int64 (uint64 of uint64) and wrap. Sums and products of floats are carried with
-    more digits than their accumulator has; a row's bits depend on its elements alone.
+    nancumsum and nancumprod (NumPy's) pass over NaN. Integers are added and multiplied in int64 (uint64 of uint64) and
+    wrap. Sums and products of floats are carried with more digits than their accumulator has; a row's bits depend on
+    its elements alone.
+
+    With `initial`, one value a row, a row goes on from there: y[i] = initial + x[0] + …; `carry` is what stands after a
+    row's last element (`initial`, or 0, 1, -inf, of an empty one), so that the `carry` of a chunk is the `initial` of
+    the next. Both are float32 (float64 of float64, int64 or uint64 of integers): a stream of floats is rounded to that
+    once a chunk, one of integers not at all.
     """
 
     op = "scan.scan"
@@ -240,45 +139,44 @@ class ScanPlan(Plan):
     descriptor = ScanDescriptor
     args = ScanArgs
     reference = staticmethod(reference)
-    variants = _row("segments", _elements, Guarantee(_bound, batch_invariant=True))
+    variants = (
+        Variant(
+            "segments", _geometry, source="scan/scan.cu", elements=_elements,
+            kernels=scan_kernels("{KIND}<{T}>", PARAMS, _SPILLS), guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+    vjp = Vjp("ScanBackwardPlan", grads={"x": "dx", "initial": "dinitial"})
     torch = staticmethod(in_torch)
-    benchmarks = _benchmarks("cumsum", "logcumsumexp")
+    benchmarks = scan_benchmarks("cumsum", "logcumsumexp")
 
     @staticmethod
     def case(draw: Any) -> ScanDescriptor:
-        shape, axis = _problem(draw)
+        shape, axis = problem(draw)
         return ScanDescriptor(
             kind=draw.kind, shape=shape, axis=axis, reverse=draw.flag(), exclusive=draw.flag(), element=draw.element
         )
 
-
-class ScanExtremePlan(Plan):
-    """y[i] = the largest (cummax) or smallest (cummin) of x[0] … x[i] along `axis`, and its place (torch.cummax).
-
-    A NaN is the extreme from where it stands on; of equals the last one's place is given.
-    """
-
-    op = "scan.scan_extreme"
-    kinds = ScanExtremeKind
-    descriptor = ScanExtremeDescriptor
-    args = ScanExtremeArgs
-    reference = staticmethod(extreme_reference)
-    variants = _row("segments", (*FLOATS, *INTS, ElementKind.BOOL), Guarantee(Exact(), batch_invariant=True), _SPILLS)
-    torch = staticmethod(extreme_in_torch)
-    benchmarks = _benchmarks("cummax")
-
-    @staticmethod
-    def case(draw: Any) -> ScanExtremeDescriptor:
-        shape, axis = _problem(draw)
-        return ScanExtremeDescriptor(kind=draw.kind, shape=shape, axis=axis, reverse=draw.flag(), element=draw.element)
+    @classmethod
+    def complete(cls, desc: ScanDescriptor, arrays: dict[str, Any]) -> None:
+        """Every other time some elements are NaN, for the kinds that pass over them."""
+        if desc.kind.plain is not desc.kind:
+            arrays["x"] = with_nan(arrays["x"])
 
 
-def _function(plan: type[Plan], kind: Any) -> Any:
-    return functional(plan, kind.value, f"The {kind.value} of x along `axis`; see `{plan.__name__}`.", kind=kind)
+def with_nan(x: Any) -> Any:
+    """x, every other time with NaN at every third place."""
+    x = np.array(x)
+    if x.size and x.flat[0] > 0:
+        x.flat[::3] = np.nan
+    return x
 
 
-cumsum = _function(ScanPlan, ScanKind.CUMSUM)
-cumprod = _function(ScanPlan, ScanKind.CUMPROD)
-logcumsumexp = _function(ScanPlan, ScanKind.LOGCUMSUMEXP)
-cummax = _function(ScanExtremePlan, ScanExtremeKind.CUMMAX)
-cummin = _function(ScanExtremePlan, ScanExtremeKind.CUMMIN)
+def _function(kind: ScanKind) -> Any:
+    return functional(ScanPlan, kind.value, f"The {kind.value} of x along `axis`; see `ScanPlan`.", kind=kind)
+
+
+cumsum = _function(ScanKind.CUMSUM)
+cumprod = _function(ScanKind.CUMPROD)
+logcumsumexp = _function(ScanKind.LOGCUMSUMEXP)
+nancumsum = _function(ScanKind.NANCUMSUM)
+nancumprod = _function(ScanKind.NANCUMPROD)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core import ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
-from ...core.variant import aligned
+from ...core.variant import Spills, aligned
 from .dense.forward import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale, wide
-from .spills import DECODING, DECODING_BYTES
 
 SPLIT = 256  # keys of a split; more in the tensor-core row where there would be more than MOST splits
 MOST = 32
@@ -41,6 +40,7 @@ class Walk:
     axis_values: template axes of `cache` for kernels that read keys, and their values for a problem. bytes: of a cached
     element. tiles: 16-key tiles a warp takes at once. split: keys of a split. heads: query heads of a block; it takes
     the fewest that hold a group. walks: kernels keep look-ups in shared memory.
+    spills: which instances spill registers.
     weights: whether the op has the outputs `weights` and `mean_weights`: kernels named "…_keep" keep what they need.
     """
 
@@ -61,6 +61,7 @@ class Walk:
     split: int = SPLIT
     heads: tuple[int, ...] = (MMA_HEADS,)
     walks: bool = False
+    spills: Spills = field(default_factory=dict)
     params: dict[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
     def __post_init__(self) -> None:
@@ -224,7 +225,7 @@ def mma_row(walk: Walk) -> Variant:
                 walk.axes,
                 threads=MMA_THREADS,
                 min_blocks=ring.blocks,
-                spills=walk.bytes == 1 and DECODING_BYTES.get(_mma_name(d, heads), False),
+                spills=walk.spills.get(_mma_name(d, heads), False),
             )
             for heads in walk.heads
             for d in HEAD_DIMS
@@ -282,7 +283,7 @@ def row(walk: Walk) -> Variant:
                 axes,
                 threads=THREADS,
                 min_blocks=blocks,
-                spills=blocks > 2 and DECODING[name],
+                spills=blocks > 2 and walk.spills.get(name, False),
             )
 
         # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.

@@ -28,12 +28,12 @@ PAGED: Spills = {**PACKED, "wgmma_64": True}
 SPARSE: Spills = {
     "whole_128": True, "cut_32": True, "simt_wide": where(element=F32, D=(192, 256)) | where(element=F64, D=256),
 }  # fmt: skip
-DECODING: Spills = {
-    "split": where(element=F32, D=(128, 192, 256), HEADS=4) | where(element=F64, D=(64, 96, 128, 192, 256), HEADS=4),
-}  # fmt: skip
+_SPLIT_F64 = where(element=F64, D=(64, 96, 128, 192, 256), HEADS=4)
+DECODING: Spills = {"split": _SPLIT_F64 | where(element=F32, D=(128, 192, 256), HEADS=4)}
+PAGED_DECODING: Spills = {"split": _SPLIT_F64}
 DECODING_BYTES: Spills = {  # of a cache of bytes
-    "mma_64_8": where(element=F16, C=ElementKind.FP8E4M3), "mma_128": True,
-    **dict.fromkeys(("mma_96_8", "mma_128_8"), where(element=BF16, C=ElementKind.FP8E5M2)),
+    "mma_128": True, "mma_96_8": where(element=F16, C=ElementKind.FP8E5M2),
+    "mma_128_8": where(element=BF16, C=ElementKind.FP8E5M2),
 }  # fmt: skip
 
 # Of kernels named `gradients_<name>`, <name>.
@@ -45,7 +45,7 @@ BACKWARD: Spills = {
     "dkv_terms": where(element=F32, D=(96, 192)) | where(element=F64, D=(64, 192)),
     "dq_masks": where(element=F32, D=128) | where(element=F64, D=64),
     "dkv_masks": where(element=F32, D=(96, 128, 192, 256)) | where(element=F64, D=(64, 96, 128, 192, 256)),
-}  # fmt: skip
+}
 PACKED_BACKWARD: Spills = dict.fromkeys(
     ("wgmma_64", "wgmma_128", "wgmma_256", "wgmma_256_rising", "wide_32", "wide_64", "wide_128", "wide_192",
      "narrow_256"), True,

@@ -65,13 +65,15 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   const typename Cache::template Cells<T, 0> k(p, cache, b, kv, k0);
   cache.locate(p, k0, keys);
 
-  // This split's row of the first head, and the number of heads: in shared memory, as the accumulators need the
-  // registers.
+  // The soft cap, this split's row of the first head, and the number of heads: in shared memory, as the accumulators
+  // need the registers.
+  [[maybe_unused]] __shared__ SoftCap<A> cap;
   __shared__ i64 first_row;
   __shared__ int row_count;
   [[maybe_unused]] __shared__ A* first_scores;
   if (threadIdx.x == 0) {
     row_count = heads;
+    if constexpr (Cache::capped) cap = SoftCap<A>::of(p, p.scale);
     if constexpr (KEEP) first_scores = Scores<A>(p, b, kv * p.group + head0).at + k0;
     first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
   }
@@ -126,7 +128,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
       for (int u = 0; u < KEYS; ++u) {
         A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
         if constexpr (Cache::capped) {
-          if (p.softcap != 0.0) score = SoftCap<A>(p, static_cast<A>(p.scale * 1.4426950408889634))(score);
+          if (p.softcap != 0.0) score = cap(score);
         }
         const int key = first + lane / 4 + 8 * u;
         if (lane % 4 == h % 4) weights[h * split_keys + key] = k.has(key) ? score : -numeric<A>::infinity();

@@ -39,13 +39,20 @@ struct Unscaled {
   static constexpr bool capped = false;  // whether p.softcap may bound scores: softcap tanh(score / softcap)
 };
 
-// The soft cap, in units of a score before it is multiplied by scale = c / log2(e), and its inverse.
+// The soft cap in units of a score before it is multiplied by `scale`, and its inverse, each computed in the type of
+// `scale` and rounded once. The limits keep a score of zero and the smallest scales from infinities.
 template <class A> struct SoftCap {
   A most, inverse;
-  template <class P>
-  BARACUDA_D SoftCap(const P& p, A c)
-      : most(math::minimum(static_cast<A>(p.softcap) * A(1.4426950408889634) / c, A(0x1p+120))), inverse(A(1) / most) {}
+  template <class P, class S> static BARACUDA_D SoftCap of(const P& p, S scale) {
+    const S cap = static_cast<S>(p.softcap);
+    return {static_cast<A>(math::minimum(cap / scale, S(0x1p+120))), static_cast<A>(within(scale / cap))};
+  }
   BARACUDA_D A operator()(A score) const { return most * math::tanh(score * inverse); }
+
+ private:
+  template <class S> static BARACUDA_D S within(S x) {
+    return math::maximum(S(0x1p-120), math::minimum(x, S(0x1p+120)));
+  }
 };
 
 // The scores of one query head, kept where its weights are wanted: in `weights` itself, or in the workspace.

@@ -318,7 +318,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
       if constexpr (!is_same<M, T>) scores([&](float& x, int, int h) { x *= units[h / 8][h % 2]; });
       if constexpr (Cache::capped) {
         if (capped) {
-          const SoftCap<float> cap(p, c);
+          const auto cap = SoftCap<float>::of(p, c * 0.69314718f);
           scores([&](float& x, int, int) { x = cap(x); });
         }
       }

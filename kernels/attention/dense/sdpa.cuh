@@ -40,12 +40,12 @@ template <class T, class P> BARACUDA_D u32 keep_bits(const P& p, u64 seed, u64 o
   return bits;
 }
 
-// x / (1 - p) where the bit is set, else 0.
+// x / (1 - p) where the bit is set, else x times 0, which is NaN where x is not finite.
 template <class T, class P> BARACUDA_D Values<T> drop(const P& p, u32 bits, const Values<T>& x) {
   Values<T> out;
 #pragma unroll
   for (int k = 0; k < row_vec<T>; ++k)
-    out[k] = bits >> k & 1 ? x[k] * static_cast<acc_t<T>>(p.keep_scale) : acc_t<T>(0);
+    out[k] = x[k] * (bits >> k & 1 ? static_cast<acc_t<T>>(p.keep_scale) : acc_t<T>(0));
   return out;
 }
 
@@ -70,24 +70,21 @@ namespace baracuda {
 template <class T, class P> BARACUDA_D void sdpa_mend(const P& p) {
   using A = acc_t<T>;
   constexpr int V = vec_elems<T>;
-  u64 chunk;
-  const i64 linear =
-      static_cast<i64>(divmod(static_cast<u64>(thread_index<i64>()), static_cast<u64>(div_up(p.cols, V)), chunk));
-  if (linear >= p.rows) return;
-  const HeadRow at(linear, p.num_heads, p.query_len);
-  const i64 col = static_cast<i64>(chunk) * V, left = p.cols - col;
-  T* const y = static_cast<T*>(p.y) + at.offset(p.stride[0]) + col;
-  const auto found = to_acc(p.wide ? load_vec<T, V, true>(y, left) : load_vec<T, V, false>(y, left));
+  const RowPiece<T> piece(p);
+  if (piece.row >= p.rows) return;
+  const HeadRow at(piece.row, p.num_heads, p.query_len);
+  T* const y = static_cast<T*>(p.y) + at.offset(p.stride[0]) + piece.col;
+  const auto found = to_acc(p.wide ? load_vec<T, V, true>(y, piece.left) : load_vec<T, V, false>(y, piece.left));
   bool whole = true;
 #pragma unroll
   for (int k = 0; k < V; ++k) whole = whole && !math::isnan(found[k]);
   if (whole) return;
   const T* const weights = static_cast<const T*>(p.weights) + at.offset(p.stride[1]);
   const T* const values =
-      static_cast<const T*>(p.values) + at.batch * p.stride[2][0] + at.head / p.group * p.stride[2][1] + col;
+      static_cast<const T*>(p.values) + at.batch * p.stride[2][0] + at.head / p.group * p.stride[2][1] + piece.col;
   const i64 mask_at = at.batch * p.mask_stride[0] + at.head * p.mask_stride[1] + at.row * p.mask_stride[2];
 #pragma unroll 1
-  for (int k = 0; k < V && k < left; ++k) {
+  for (int k = 0; k < V && k < piece.left; ++k) {
     if (!math::isnan(to_acc(y[k]))) continue;
     A sum = 0;
 #pragma unroll 1

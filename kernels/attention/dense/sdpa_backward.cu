@@ -131,12 +131,8 @@ template <class T, bool FULL, bool DROP, class P> BARACUDA_D void sdpa_backward_
 namespace sdpa {
 
 // Offset for an index into [batch, heads, queries] where axes that are not counted have extent 1.
-
 BARACUDA_D i64 place_of(i64 linear, const i64 (&shape)[3], const i64* stride) {
-  u64 head, row;
-  const u64 batch =
-      divmod(divmod(static_cast<u64>(linear), static_cast<u64>(shape[2]), row), static_cast<u64>(shape[1]), head);
-  return static_cast<i64>(batch) * stride[0] + static_cast<i64>(head) * stride[1] + static_cast<i64>(row) * stride[2];
+  return HeadRow(linear, shape[1], shape[2]).offset(stride);
 }
 
 template <class T, class P> BARACUDA_D void put_dmask(const P& p, i64 kept, i64 col, acc_t<T> value) {

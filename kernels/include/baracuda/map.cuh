@@ -23,10 +23,10 @@ template <int VEC> struct Flat {
   static constexpr bool flat = true;
   static constexpr int unroll = 1;
 };
-template <int VEC> struct Strided {
+template <int VEC, int UNROLL = (VEC > 1 ? 2 : 4)> struct Strided {
   static constexpr int vec = VEC;
   static constexpr bool flat = false;
-  static constexpr int unroll = VEC > 1 ? 2 : 4;
+  static constexpr int unroll = UNROLL;
 };
 
 // at[u][n]: element offset of chunk c[u] in operand n, in arithmetic of I. The outermost extent is never a divisor.
@@ -74,13 +74,33 @@ template <int U, int N, class P> BARACUDA_D void map_offsets(const P& p, const i
   else map_offsets_in<i64>(p, c, at);
 }
 
-template <class L, class P, class Out, int NO, class In, int NI, class F>
-BARACUDA_D void map(const P& p, Out* const (&y)[NO], const In* const (&x)[NI], const F& f) {
+// Where a chunk is: its first element in each of N operands, and which operands have one element for all of it.
+template <int V, int N> struct MapPlace {
+  i64 at[N];
+  u32 splat;  // a bit for each operand
+
+  template <class T> BARACUDA_D Vec<T, V> load(const T* x, int n) const {
+    if (V == 1 || !(splat >> n & 1)) return baracuda::load<V>(x + at[n]);
+    const T one = x[at[n]];
+    Vec<T, V> all;
+#pragma unroll
+    for (int k = 0; k < V; ++k) all[k] = one;
+    return all;
+  }
+  template <class T> BARACUDA_D void store(T* y, int n, const Vec<T, V>& chunk) const {
+    baracuda::store(y + at[n], chunk);
+  }
+};
+
+// The loop over chunks, for operands of any types. op.read(place) loads what a chunk needs, an op.Chunk<V>; when all
+// chunks of the thread are on their way, op.write(place, chunk, wanted) makes the results, and stores them if `wanted`.
+template <class L, int N, class P, class Op> BARACUDA_D void map_chunks(const P& p, const Op& op) {
   constexpr int V = L::vec, U = L::unroll;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
   if (first < p.chunks) {
-    i64 c[U], at[U][NO + NI];
-    Vec<In, V> in[U][NI];
+    i64 c[U], at[U][N];
+    MapPlace<V, N> place[U];
+    typename Op::template Chunk<V> in[U];
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       c[u] = first + u * map_threads < p.chunks ? first + u * map_threads : p.chunks - 1;
@@ -89,50 +109,54 @@ BARACUDA_D void map(const P& p, Out* const (&y)[NO], const In* const (&x)[NI], c
 #pragma unroll
     for (int u = 0; u < U; ++u) {
 #pragma unroll
-      for (int i = 0; i < NI; ++i) {
-        if constexpr (L::flat) {
-          in[u][i] = load<V>(x[i] + c[u] * V);
-        } else {
-          const In* const from = x[i] + at[u][NO + i];
-          if (V > 1 && (p.splat >> (NO + i) & 1)) {
-            const In one = *from;
-#pragma unroll
-            for (int k = 0; k < V; ++k) in[u][i][k] = one;
-          } else {
-            in[u][i] = load<V>(from);
-          }
-        }
-      }
+      for (int n = 0; n < N; ++n) place[u].at[n] = L::flat ? c[u] * V : at[u][n];
+      place[u].splat = L::flat ? 0 : p.splat;
+      in[u] = op.read(place[u]);
     }
 #pragma unroll
-    for (int u = 0; u < U; ++u) {
-      Vec<Out, V> out[NO];
-      f(in[u], out);
-      if (first + u * map_threads < p.chunks) {
-#pragma unroll
-        for (int o = 0; o < NO; ++o) {
-          if (NO > 1 && y[o] == nullptr) continue;  // of several outputs one may be unwanted
-          if constexpr (L::flat) store(y[o] + c[u] * V, out[o]);
-          else store(y[o] + at[u][o], out[o]);
-        }
-      }
-    }
+    for (int u = 0; u < U; ++u) op.write(place[u], in[u], first + u * map_threads < p.chunks);
   }
   if constexpr (L::flat && V > 1) {
     const i64 e = p.chunks * V + threadIdx.x;
     if (blockIdx.x == gridDim.x - 1 && e < p.count) {
-      Vec<In, 1> in[NI];
-      Vec<Out, 1> out[NO];
+      MapPlace<1, N> place;
 #pragma unroll
-      for (int i = 0; i < NI; ++i) in[i][0] = x[i][e];
-      f(in, out);
-#pragma unroll
-      for (int o = 0; o < NO; ++o) {
-        if (NO > 1 && y[o] == nullptr) continue;
-        y[o][e] = out[o][0];
-      }
+      for (int n = 0; n < N; ++n) place.at[n] = e;
+      place.splat = 0;
+      op.write(place, op.read(place), true);
     }
   }
+}
+
+// Operands of one type each way: f as above.
+template <class Out, int NO, class In, int NI, class F> struct MapArrays {
+  Out* const (&y)[NO];
+  const In* const (&x)[NI];
+  const F& f;
+
+  template <int V> struct Chunk {
+    Vec<In, V> x[NI];
+  };
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, NO + NI>& place) const {
+    Chunk<V> in;
+#pragma unroll
+    for (int i = 0; i < NI; ++i) in.x[i] = place.load(x[i], NO + i);
+    return in;
+  }
+  template <int V> BARACUDA_D void write(const MapPlace<V, NO + NI>& place, const Chunk<V>& in, bool wanted) const {
+    Vec<Out, V> out[NO];
+    f(in.x, out);
+    if (!wanted) return;
+#pragma unroll
+    for (int o = 0; o < NO; ++o) {
+      if (NO > 1 && y[o] == nullptr) continue;  // of several outputs one may be unwanted
+      place.store(y[o], o, out[o]);
+    }
+  }
+};
+template <class L, class P, class Out, int NO, class In, int NI, class F>
+BARACUDA_D void map(const P& p, Out* const (&y)[NO], const In* const (&x)[NI], const F& f) {
+  map_chunks<L, NO + NI>(p, MapArrays<Out, NO, In, NI, F>{y, x, f});
 }
 
 // Sets every element of y to `value`.
@@ -162,11 +186,11 @@ template <class L, class P, class Out> BARACUDA_D void map_write(const P& p, Out
 
 // ---- the type elements are computed in ------------------------------------------------------------------------------
 
-// Floats in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: arithmetic modulo 2^n
+// Floats and complex in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: arithmetic modulo 2^n
 // of a wider type, cut to n bits, is that of n bits, and unsigned overflow is defined.
 template <class T> struct compute_of {
   using type = conditional<
-      is_floating<T>, acc_t<T>,
+      is_floating<T> || is_complex<T>, acc_t<T>,
       conditional<sizeof(T) == 8, conditional<is_signed_int<T>, i64, u64>, conditional<is_signed_int<T>, i32, u32>>>;
 };
 template <class T> using compute_t = typename compute_of<T>::type;

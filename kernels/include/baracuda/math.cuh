@@ -45,6 +45,9 @@ BARACUDA_D void sincos(float x, float* s, float* c) { ::sincosf(x, s, c); }
 BARACUDA_D void sincos(double x, double* s, double* c) { ::sincos(x, s, c); }
 BARACUDA_D float ldexp(float x, int e) { return ::ldexpf(x, e); }
 BARACUDA_D double ldexp(double x, int e) { return ::ldexp(x, e); }
+// x = m 2^e with 0.5 <= |m| < 1; 0, infinities and NaN are their own m, with some e in the range of an exponent.
+BARACUDA_D float frexp(float x, int* e) { return ::frexpf(x, e); }
+BARACUDA_D double frexp(double x, int* e) { return ::frexp(x, e); }
 BARACUDA_D bool signbit(float x) { return __float_as_int(x) < 0; }
 BARACUDA_D bool signbit(double x) { return __double_as_longlong(x) < 0; }
 

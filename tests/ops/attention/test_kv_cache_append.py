@@ -104,7 +104,7 @@ def test_gpu_64_bit_indices(dtype, monkeypatch):
     """The kernel of tensors beyond 31 bits, made to serve a small one; keys and values of either being wider."""
     import cupy as cp
 
-    monkeypatch.setattr("baracuda_py.ops.attention.kv_cache_append.reach", lambda *_: 2**31)
+    monkeypatch.setattr("baracuda_py.ops.attention.cache.kv_cache_append.reach", lambda *_: 2**31)
     for d_k, d_v in ((36, 12), (12, 36)):
         arrays = random_case(len(EXTREMES), dtype, d_k, d_v)
         k_new, v_new, k_cache, v_cache = map(cp.asarray, arrays)

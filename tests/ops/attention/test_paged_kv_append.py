@@ -70,10 +70,7 @@ def test_compressed_table_and_last_page_len():
     indices, indptr = np.array([3, 0, 1, 12, 5, 4], np.int32), np.array([0, 2, 3, 6], np.int32)
     table = [[3, 0], [1], [12, 5, 4]]
     places = [(0, 4), (0, 5), (1, 2), (1, 3), (2, 7), (2, 8)]
-    check(
-        fresh(6), table, places, kv_indices=indices, kv_indptr=indptr,
-        kv_last_page_len=np.array([2, 4, 1], np.int32),
-    )  # fmt: skip
+    check(fresh(6), table, places, kv_indices=indices, kv_indptr=indptr, kv_last_page_len=np.array([2, 4, 1], np.int32))
     check(fresh(6), table, places, kv_indices=indices, kv_indptr=indptr, cache_offsets=np.array([4, 2, 7]))
 
 
@@ -205,7 +202,7 @@ def test_gpu_long_prompts(page):
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 def test_gpu_64_bit_indices(dtype, monkeypatch):
     """The kernel of tensors beyond 31 bits, made to serve a small one."""
-    monkeypatch.setattr("baracuda_py.ops.attention.paged_kv_append.reach", lambda *_: 2**31)
+    monkeypatch.setattr("baracuda_py.ops.attention.cache.paged_kv_append.reach", lambda *_: 2**31)
     for extreme in EXTREMES:
         on_gpu(fresh(3, dtype, 5, 36, 12), page_table=TABLE, cache_offsets=np.array([1, extreme, 3]))
     for indptr in ([0, 2, 9, 6], [-3, 2, 3, 6], [5, 1, 2**62, 3]):

@@ -7,16 +7,19 @@ import functools
 
 import numpy as np
 import pytest
-from everywhere import alpha_of, inputs, report, scale_of, wide, wrong_gradient
+from everywhere import (
+    binary_coefficients, coefficients, forward, inputs, pairs, report, scale_of, wide, wrong_binary, wrong_gradient,
+    wrong_partial,
+)  # fmt: skip
 import truth
 
 from baracuda_py.core.element import FLOATS, ElementKind
 from baracuda_py.jit import Unit
-from baracuda_py.ops.elementwise import binary
-from baracuda_py.ops.elementwise.binary import BinaryKind
-from baracuda_py.ops.elementwise.unary_formulas import FORWARD, GATES
-from baracuda_py.ops.elementwise.unary_gradients import GRADIENT, gated_gradient
-from baracuda_py.ops.elementwise.unary_kinds import UnaryKind, unary_bound
+from baracuda_py.ops.elementwise import binary_functions
+from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
+from baracuda_py.ops.elementwise.operations.row import EVERY
+from baracuda_py.ops.elementwise.unary_gradients import gated_gradient
+from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
 from baracuda_py.ops.gated.gated_activation import GatedActivationKind, _bound
 from baracuda_py.testing.emulator import run_kernel, translated
 from baracuda_py.testing.tolerance import check
@@ -28,7 +31,6 @@ CODE = """
 #include <baracuda/types.cuh>
 namespace baracuda {{
 struct Nothing {{}};
-struct BinaryParams {{}};
 struct GatedActivationBackwardParams {{}};
 }}
 #include "{source}"
@@ -62,17 +64,19 @@ def run(source: str, element: ElementKind, formulas: list[str], *given: np.ndarr
 elements = functools.partial(pytest.mark.parametrize, "element", FLOATS, ids=str)
 
 
+def given(kind: UnaryKind, element: ElementKind) -> str:
+    """The kind's coefficients as C++."""
+    return ", ".join(f"A({c!r})" for c in coefficients(kind, element))
+
+
 @elements()
 def test_forward(element):
     x = inputs(element)
-    kinds = list(UnaryKind)
-    lines = [f"{kind.cpp}<T>::value(a, A({alpha_of(kind, element)!r}))" for kind in kinds]
+    kinds = [kind for kind in UnaryKind if element in kind.row.elements and kind.row.kernel == "unary"]
+    lines = [f"{kind.cpp}<T>::value(a, {{{given(kind, element)}}})" for kind in kinds]
     rows, found = run("elementwise/functors.cuh", element, lines, x), {}
-    with np.errstate(all="ignore"):
-        for kind, got in zip(kinds, rows, strict=True):
-            w = wide(x, element)
-            wanted = FORWARD[kind](w, w.dtype.type(alpha_of(kind, element)))
-            found[kind.value] = check(unary_bound(element, kind), got, wanted, element=element)
+    for kind, got in zip(kinds, rows, strict=True):
+        found[kind.value] = check(unary_bound(element, kind), got, forward(kind, element, x), element=element)
     report(found)
 
 
@@ -80,12 +84,11 @@ def test_forward(element):
 def test_gradient(element):
     x = inputs(element)
     dy = truth.cotangents(element, x.size)
-    kinds = list(GRADIENT)
-    lines = [f"gradient::{kind.cpp}<T>::value(b, a, A({alpha_of(kind, element)!r}))" for kind in kinds]
+    kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == "unary"]
+    lines = [f"gradient::{kind.cpp}<T>::value(b, a, {{{given(kind, element)}}})" for kind in kinds]
     rows, found = run("elementwise/gradients.cuh", element, lines, x, dy), {}
-    with np.errstate(all="ignore"):
-        for kind, got in zip(kinds, rows, strict=True):
-            found[kind.value] = wrong_gradient(element, kind, dy, x, got)
+    for kind, got in zip(kinds, rows, strict=True):
+        found[kind.value] = wrong_gradient(element, kind, dy, x, got)
     report(found)
 
 
@@ -104,24 +107,26 @@ def test_gated(element):
         lost = np.where(np.abs(d * u) > element.limits.max, np.abs(d * u), 0) * 2.0**element.limits.min_exponent
         for k, kind in enumerate(kinds):
             act = kind.activation
-            found[kind.value] = check(_bound(element, kind), rows[k], GATES[act](g, u), element=element)
+            found[kind.value] = check(_bound(element, kind), rows[k], act.row.gate(g, u), element=element)
             scale = scale_of(act, d * u, g) + lost
             wanted = gated_gradient(act, d, u, g)
             found[f"{kind.value} dgate"] = truth.within_terms(element, rows[len(kinds) + k], wanted, scale)
     report(found)
 
 
-@elements()
+BINARY = "elementwise/binary_functors.cuh"
+
+
+@pytest.mark.parametrize("element", EVERY, ids=str)
 def test_binary(element):
-    x = inputs(element)
-    order = np.random.default_rng(0).permutation(x.size)
-    a, b = np.concatenate([x, x])[:30000], np.concatenate([x[order], np.roll(x, 1)])[:30000]
-    kinds = list(BinaryKind)
-    rows, found = run("elementwise/binary.cu", element, [f"{kind.cpp}<T>::value(a, b)" for kind in kinds], a, b), {}
+    a, b = pairs(element)
+    kinds = [kind for kind in BinaryKind if element in kind.row.elements]
+    more = [", ".join(("a", "b", *binary_coefficients(kind))) for kind in kinds]
+    lines = [f"{kind.cpp}<T>::value({given})" for kind, given in zip(kinds, more, strict=True)]
+    rows, found = run(BINARY, element, lines, a, b), {}
     with np.errstate(all="ignore"):
         for kind, got in zip(kinds, rows, strict=True):
-            wanted = binary._FORMULAS[kind](wide(a, element), wide(b, element))
-            found[kind.value] = check(binary._bound(element, kind), got, wanted, element=element)
+            found[kind.value] = wrong_binary(element, kind, a, b, got)
     report(found)
 
 
@@ -130,9 +135,22 @@ def test_order_of_zeros_and_nan(element):
     values = np.array([0.0, -0.0, 1.0, np.nan, -np.inf]).astype(element.dtype)
     a, b = np.repeat(values, values.size), np.tile(values, values.size)
     kinds = [BinaryKind.MAXIMUM, BinaryKind.MINIMUM, BinaryKind.FMAX, BinaryKind.FMIN]
-    rows = run("elementwise/binary.cu", element, [f"{kind.cpp}<T>::value(a, b)" for kind in kinds], a, b)
+    rows = run(BINARY, element, [f"{kind.cpp}<T>::value(a, b)" for kind in kinds], a, b)
     for kind, got in zip(kinds, rows, strict=True):
-        wanted = getattr(binary, kind.value)(a, b)
+        wanted = getattr(binary_functions, kind.value)(a, b)
         np.testing.assert_array_equal(got.astype(float), wanted.astype(float))
         numbers = ~np.isnan(wanted.astype(float))
         np.testing.assert_array_equal(np.signbit(got[numbers].astype(float)), np.signbit(wanted[numbers].astype(float)))
+
+
+@elements()
+def test_binary_gradients(element):
+    """Over the whole range of all three: products on the way neither overflow nor vanish."""
+    a, b = pairs(element)
+    dy = np.where(np.arange(a.size) % 4 == 0, truth.cotangents(element, a.size), np.ones_like(a))
+    sides = [(kind, i) for kind in WITH_GRADIENT for i in (0, 1)]
+    lines = [f"partial::{kind.cpp}<T>::{('da', 'db')[i]}(c, a, b, A(1.5))" for kind, i in sides]
+    rows, found = run("elementwise/binary_gradients.cuh", element, lines, a, b, dy), {}
+    for (kind, i), got in zip(sides, rows, strict=True):
+        found[f"{kind.value} {i}"] = wrong_partial(element, kind, i, dy, a, b, got)
+    report(found)

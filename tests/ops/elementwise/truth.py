@@ -64,7 +64,8 @@ def within_terms(kind: ElementKind, got: np.ndarray, wanted: np.ndarray, scale: 
         value = got.astype(np.longdouble)
         edge = np.longdouble(kind.limits.max) + np.longdouble(ulp(kind.limits.max, kind))
         error = np.abs(np.where(np.isinf(value), np.copysign(edge, value), value) - wanted)
-        steps, terms = (0.51, 2.0**-14 * scale) if kind.itemsize == 2 else (8, 16 * ulp(scale, kind))
+        beyond = np.maximum(1, scale / np.longdouble(kind.limits.max))  # terms may leave the range that their sum is in
+        steps, terms = (0.51, 2.0**-14 * scale) if kind.itemsize == 2 else (8, 16 * ulp(scale, kind) * beyond)
         same = (np.isnan(wanted) & np.isnan(value)) | (np.isinf(value) & (wanted * np.sign(value) >= edge))
         bad = ~((error <= steps * ulp(wanted, kind) + terms) | same)
     at = int(np.argmax(bad))
@@ -106,15 +107,15 @@ def _inner_slope(x: Any) -> Any:
 
 def _near(f: Callable[..., Any], end: float = _END) -> Callable[..., Any]:
     """f of a clamped argument: what it is beyond makes no difference to any type."""
-    return lambda x, a: f(max(min(x, mp.mpf(end)), -mp.mpf(end)))
+    return lambda x: f(max(min(x, mp.mpf(end)), -mp.mpf(end)))
 
 
 def _of(f: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, a: f(x)
+    return f
 
 
 def _inside(f: Callable[..., Any], domain: Callable[..., bool]) -> Callable[..., Any]:
-    return lambda x, a: f(x) if domain(x) else mp.nan
+    return lambda x: f(x) if domain(x) else mp.nan
 
 
 def _pole(f: Callable[..., Any], *poles: float) -> Callable[..., Any]:
@@ -127,6 +128,12 @@ _positive = lambda x: x > 0  # noqa: E731
 _within = lambda x: -1 < x < 1  # noqa: E731
 
 FORWARD: dict[str, Callable[..., Any]] = {
+    "positive": _of(lambda x: x), "deg2rad": _of(lambda x: x * mp.pi / 180), "rad2deg": _of(lambda x: x * 180 / mp.pi),
+    "nan_to_num": lambda x, *_: x, "exp10": _near(lambda x: mp.mpf(10) ** x),
+    "tanhshrink": _of(lambda x: x - mp.tanh(x) if abs(x) > 1e-8 else x**3 / 3 - 2 * x**5 / 15 + 17 * x**7 / 315),
+    "isnan": _of(lambda x: mp.mpf(0)), "isinf": _of(lambda x: mp.mpf(0)), "isposinf": _of(lambda x: mp.mpf(0)),
+    "isneginf": _of(lambda x: mp.mpf(0)), "isfinite": _of(lambda x: mp.mpf(1)), "isreal": _of(lambda x: mp.mpf(1)),
+    "signbit": _of(lambda x: mp.mpf(x < 0)), "logical_not": _of(lambda x: mp.mpf(x == 0)),
     "neg": _of(lambda x: -x), "abs": _of(abs), "sign": _of(mp.sign), "square": _of(lambda x: x * x),
     "reciprocal": _of(_pole(lambda x: 1 / x, 0)), "cube": _of(lambda x: x**3),
     "sqrt": _inside(mp.sqrt, lambda x: x >= 0), "rsqrt": _inside(lambda x: 1 / mp.sqrt(x), _positive),
@@ -139,27 +146,31 @@ FORWARD: dict[str, Callable[..., Any]] = {
     "atan": _of(mp.atan), "sinh": _near(mp.sinh), "cosh": _near(mp.cosh), "tanh": _near(mp.tanh),
     "asinh": _of(mp.asinh), "acosh": _inside(mp.acosh, lambda x: x >= 1), "atanh": _inside(mp.atanh, _within),
     "erf": _near(mp.erf, 200), "erfc": _near(mp.erfc, 200),
-    "floor": _of(mp.floor), "ceil": _of(mp.ceil), "round": _of(mp.nint),
+    "floor": _of(mp.floor), "ceil": _of(mp.ceil), "round": lambda x, d: mp.nint(x * mp.mpf(10) ** d) / mp.mpf(10) ** d,
     "trunc": _of(lambda x: mp.floor(x) if x > 0 else mp.ceil(x)),
     "frac": _of(lambda x: x - (mp.floor(x) if x > 0 else mp.ceil(x))),
-    "sigmoid": _near(_sigmoid), "log_sigmoid": lambda x, a: -mp.log1p(mp.exp(-x)) if x > -_END else x,
-    "logit": _inside(lambda x: mp.log(x) - mp.log1p(-x), lambda x: 0 < x < 1),
+    "sigmoid": _near(_sigmoid), "log_sigmoid": lambda x: -mp.log1p(mp.exp(-x)) if x > -_END else x,
+    "logit": lambda x, eps: mp.log(x) - mp.log1p(-x) if 0 < x < 1 else mp.nan,
     "relu": _of(lambda x: max(x, 0)), "relu6": _of(lambda x: min(max(x, 0), 6)),
     "leaky_relu": lambda x, a: x if x > 0 else a * x,
-    "elu": lambda x, a: x if x > 0 else a * mp.expm1(max(x, -_END)),
+    "elu": lambda x, a, s, i: s * (x if x > 0 else a * mp.expm1(max(i * x, -_END))),
+    "celu": lambda x, a: x if x > 0 else a * mp.expm1(max(x / a, -_END)),
     "selu": _of(lambda x: _SELU[0] * (x if x > 0 else _SELU[1] * mp.expm1(max(x, -_END)))),
     "gelu": _of(lambda x: x * _cdf(max(min(x, 200), -200))),
     "gelu_tanh": _of(lambda x: x * _sigmoid(_inner(max(min(x, 60), -60)))),
     "silu": _of(lambda x: x * _sigmoid(max(min(x, _END), -_END))),
     "mish": _of(lambda x: x * mp.tanh(mp.log1p(mp.exp(max(min(x, _END), -_END))))),
-    "softplus": lambda x, a: mp.log1p(mp.exp(max(x, -_END))) if x < _END else x,
-    "softsign": _of(lambda x: x / (1 + abs(x))), "hardtanh": _of(lambda x: min(max(x, -1), 1)),
+    "softplus": lambda x, b, t: mp.log1p(mp.exp(max(b * x, -_END))) / b if b * x <= t else x,
+    "softsign": _of(lambda x: x / (1 + abs(x))), "hardtanh": lambda x, low, high: min(max(x, low), high),
     "hardsigmoid": _of(lambda x: min(max(x + 3, 0), 6) / 6), "hardswish": _of(lambda x: x * min(max(x + 3, 0), 6) / 6),
     "hardshrink": lambda x, a: x if abs(x) > a else mp.mpf(0),
-    "softshrink": lambda x, a: mp.sign(x) * max(abs(x) - a, 0),
+    "softshrink": lambda x, a: mp.sign(x) * max(abs(x) - a, 0), "threshold": lambda x, t, v: v if x <= t else x,
 }  # fmt: skip
 
 SLOPE: dict[str, Callable[..., Any]] = {
+    "positive": _of(lambda x: mp.mpf(1)), "nan_to_num": lambda x, *_: mp.mpf(1), "deg2rad": _of(lambda x: mp.pi / 180),
+    "rad2deg": _of(lambda x: 180 / mp.pi), "exp10": _near(lambda x: mp.mpf(10) ** x * mp.log(10)),
+    "tanhshrink": _of(lambda x: mp.tanh(x) ** 2),
     "neg": _of(lambda x: mp.mpf(-1)), "abs": _of(mp.sign), "square": _of(lambda x: 2 * x),
     "reciprocal": _of(_pole(lambda x: -1 / x**2, 0)), "cube": _of(lambda x: 3 * x**2),
     "sqrt": _inside(lambda x: 1 / (2 * mp.sqrt(x)), _positive),
@@ -179,15 +190,18 @@ SLOPE: dict[str, Callable[..., Any]] = {
     "erf": _near(lambda x: 2 / mp.sqrt(mp.pi) * mp.exp(-x * x), 200),
     "erfc": _near(lambda x: -2 / mp.sqrt(mp.pi) * mp.exp(-x * x), 200), "frac": _of(lambda x: mp.mpf(1)),
     "sigmoid": _near(lambda x: _sigmoid(x) * _sigmoid(-x)), "log_sigmoid": _near(lambda x: _sigmoid(-x)),
-    "logit": _inside(lambda x: 1 / (x * (1 - x)), lambda x: 0 < x < 1),
+    "logit": lambda x, eps: 1 / (x * (1 - x)) if 0 < x < 1 else mp.nan,
     "relu": _of(lambda x: mp.mpf(x > 0)), "relu6": _of(lambda x: mp.mpf(0 < x < 6)),
     "leaky_relu": lambda x, a: mp.mpf(1) if x > 0 else a,
-    "elu": lambda x, a: mp.mpf(1) if x > 0 else a * mp.exp(max(x, -_END)),
+    "elu": lambda x, a, s, i: s * (mp.mpf(1) if x > 0 else a * i * mp.exp(max(i * x, -_END))),
+    "celu": lambda x, a: mp.mpf(1) if x > 0 else mp.exp(max(x / a, -_END)),
     "selu": _of(lambda x: _SELU[0] * (1 if x > 0 else _SELU[1] * mp.exp(max(x, -_END)))),
-    "softplus": _near(_sigmoid), "softsign": _of(lambda x: 1 / (1 + abs(x)) ** 2),
-    "hardtanh": _of(lambda x: mp.mpf(-1 < x < 1)), "hardsigmoid": _of(lambda x: mp.mpf(-3 < x < 3) / 6),
+    "softplus": lambda x, b, t: _sigmoid(max(b * x, -_END)) if b * x <= t else mp.mpf(1),
+    "softsign": _of(lambda x: 1 / (1 + abs(x)) ** 2),
+    "hardtanh": lambda x, low, high: mp.mpf(low < x < high), "hardsigmoid": _of(lambda x: mp.mpf(-3 < x < 3) / 6),
     "hardswish": _of(lambda x: mp.mpf(0) if x <= -3 else (2 * x + 3) / 6 if x < 3 else mp.mpf(1)),
     "hardshrink": lambda x, a: mp.mpf(abs(x) > a), "softshrink": lambda x, a: mp.mpf(abs(x) > a),
+    "threshold": lambda x, t, v: mp.mpf(x > t),
 }  # fmt: skip
 
 
@@ -217,18 +231,18 @@ def exact(x: Any) -> Any:
     return x if isinstance(x, mp.mpf) else mp.mpf(float(x))
 
 
-def forward(name: str, x: np.ndarray, alpha: float | None) -> np.ndarray:
+def forward(name: str, x: np.ndarray, *coefficients: float) -> np.ndarray:
     """f(x) in 64 bits; NaN outside the domain and at poles, which `defined` leaves out."""
-    a = None if alpha is None else mp.mpf(alpha)
-    return np.array([wide(_number(FORWARD[name](exact(v), a))) for v in x])
+    given = [mp.mpf(c) for c in coefficients]
+    return np.array([wide(_number(FORWARD[name](exact(v), *given))) for v in x])
 
 
-def gradient(name: str, dy: Any, x: np.ndarray, alpha: float | None) -> tuple[np.ndarray, np.ndarray]:
+def gradient(name: str, dy: Any, x: np.ndarray, *coefficients: float) -> tuple[np.ndarray, np.ndarray]:
     """dy f'(x), and |dy| times what its bound is relative to: the slope, or its two terms' magnitudes."""
-    a = None if alpha is None else mp.mpf(alpha)
+    given = [mp.mpf(c) for c in coefficients]
     found, scale = [], []
     for d, v in zip(dy, x, strict=True):
-        parts = terms(name, exact(v)) if name in TERMS else (_number(SLOPE[name](exact(v), a)), mp.mpf(0))
+        parts = terms(name, exact(v)) if name in TERMS else (_number(SLOPE[name](exact(v), *given)), mp.mpf(0))
         found.append(wide(exact(d) * (parts[0] + parts[1])))
         scale.append(wide(abs(exact(d)) * (abs(parts[0]) + abs(parts[1]))))
     return np.array(found), np.array(scale)
@@ -239,6 +253,7 @@ def _number(value: Any) -> Any:
 
 
 POLES: dict[str, tuple[float, ...]] = {
+    "signbit": (0,),  # mpmath's zero has no sign
     "reciprocal": (0,), "rsqrt": (0,), "log": (0,), "log2": (0,), "log10": (0,), "log1p": (-1,), "atanh": (-1, 1),
     "logit": (0, 1), "sqrt": (0,), "cbrt": (0,), "asin": (-1, 1), "acos": (-1, 1), "acosh": (1,),
 }  # fmt: skip
@@ -260,7 +275,20 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "fmod": lambda a, b: mp.sign(a) * (abs(a) - abs(b) * _quotient(abs(a), abs(b))),
     "atan2": lambda a, b: mp.atan2(a, b), "hypot": lambda a, b: mp.sqrt(a * a + b * b),
     "copysign": lambda a, b: abs(a) if b > 0 else -abs(a),
+    "trunc_divide": lambda a, b: mp.sign(a / b) * _quotient(abs(a), abs(b)),
+    "squared_difference": lambda a, b: (a - b) ** 2, "absolute_difference": lambda a, b: abs(a - b),
+    "ldexp": lambda a, b: a * mp.mpf(2) ** max(min(b, _END), -_END),
+    "logaddexp": lambda a, b: max(a, b) + mp.log1p(mp.exp(max(-abs(a - b), -_END))),
+    "logaddexp2": lambda a, b: max(a, b) + mp.log1p(mp.mpf(2) ** max(-abs(a - b), -_END)) / mp.log(2),
+    "xlogy": lambda a, b: a * mp.log(b) if b > 0 else mp.nan,
+    "xlog1py": lambda a, b: a * mp.log1p(b) if b > -1 else mp.mpf("-inf") * mp.sign(a) if b == -1 else mp.nan,
+    "heaviside": lambda a, b: mp.mpf(a > 0), "prelu": lambda a, b: a if a > 0 else a * b,
 }  # fmt: skip
+LONG = (
+    "floor_divide", "trunc_divide", "remainder", "fmod", "add", "sub", "squared_difference", "absolute_difference",
+    "logaddexp", "logaddexp2",
+)  # fmt: skip
+"""Binary functions that need sums and quotients in full."""
 
 
 def _power(a: Any, b: Any) -> Any:
@@ -273,6 +301,6 @@ def _power(a: Any, b: Any) -> Any:
 
 def binary(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """f(a, b) in 64 bits, for a and b that are not 0."""
-    digits = 1400 if name in ("floor_divide", "remainder", "fmod", "add", "sub") else 60  # quotients in full
+    digits = 1400 if name in LONG else 60
     with mp.workdps(digits):
         return np.array([wide(mp.mpf(BINARY[name](exact(x), exact(y)))) for x, y in zip(a, b, strict=True)])

@@ -11,22 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ....core import (
-    Args,
-    Array,
-    Descriptor,
-    ElementKind,
-    Plan,
-    element,
-    extent,
-    functional,
-    operand,
-    output,
-)  # fmt: skip
+from ....core import Args, Array, Descriptor, ElementKind, Plan, element, extent, functional, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
+from ....schedules.attention.spills import DECODING
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import is_swapped, swap
 from ....core.benchmark import Benchmark
@@ -79,9 +69,7 @@ class FlashDecodingArgs(Args):
     mean_weights: Array | None = output("batch_size max_cache_len", element="acc", optional=True, layout="inner")
 
 
-def attend(
-    desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded, softcap: float = 0.0
-) -> tuple[Any, Any, Any]:  # fmt: skip
+def attend(desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded, softcap: float = 0.0) -> tuple[Any, Any, Any]:
     """y [heads, d_v], lse [heads] and weights [heads, keys] of q [heads, d_k] over k, v [kv_heads, keys, d]."""
     shape, keys = (desc.num_heads, desc.d_v), (desc.num_heads, k.shape[1])
     if not k.shape[1] or not desc.num_heads:
@@ -117,7 +105,7 @@ _DENSE = Walk(
     ("attention/decoding/flash_decoding_mma.cu", "attention/decoding/flash_decoding.cu"),
     {"lengths": "ptr", "lengths_stride": "i64", "long_lengths": "i32"},
     lambda p: {"lengths_stride": p.lengths.strides[0], "long_lengths": int(p.lengths.element is ElementKind.I64)},
-    weights=True,
+    weights=True, spills=DECODING,
 )  # fmt: skip
 
 

@@ -8,18 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import (
-    Args,
-    Array,
-    Plan,
-    Scalar,
-    Variant,
-    Vjp,
-    functional,
-    operand,
-    output,
-    scalar,
-)  # fmt: skip
+from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, scalar
 from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
@@ -145,11 +134,11 @@ def attention_case(draw: Any, long: tuple[int, ...] = ()) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def terms_case(draw: Any) -> dict[str, Any]:
+def terms_case(draw: Any, long: tuple[int, ...] = ()) -> dict[str, Any]:
     """Fields of `ScoreTerms`: half the time windows, a soft cap, dropout."""
     if draw.flag():
-        return attention_case(draw)
-    return attention_case(draw) | {
+        return attention_case(draw, long)
+    return attention_case(draw, long) | {
         "window_left": draw.choice((None, 0, 9, 40, 200)), "window_right": draw.choice((None, 0, 5, 70)),
         "softcap": draw.choice((0.0, 0.7, 30.0)), "dropout_p": draw.choice((0.0, 0.1, 0.75, 1.0)),
     }  # fmt: skip

@@ -132,7 +132,7 @@ def ragged_case(draw: Any) -> dict[str, Any]:
     kv_heads = draw.integer(1, 2)
     return {
         "batch_size": draw.integer(0, 5), "num_heads": kv_heads * draw.integer(1, 2), "num_kv_heads": kv_heads,
-        "total_q": draw.sizes(1, 7, 61, 67, 130), "total_k": draw.sizes(0, 1, 13, 65, 97, 140),
+        "total_q": draw.sizes(1, 7, 61, 67, 130), "total_k": draw.sizes(0, 1, 13, 65, 97, 140, rare=(720,)),
         "d_k": draw.sizes(1, 8, 17, 32, 64, 80, rare=WIDER), "d_v": draw.sizes(1, 8, 19, 32, 72, rare=WIDER),
         "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
         "causal_alignment": draw.choice(ALIGNMENTS), "window_left": draw.choice((None, None, 0, 9, 70)),

@@ -27,6 +27,7 @@ _GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr"
 _GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
 _GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
 _GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS | dict.fromkeys(("rising", "rising_len"), "i32")
+ANY_ORDER = replace(TENSOR_CORES, deterministic=False, bit_stable=False, batch_invariant=False)
 TOGETHER = 48 << 20  # bytes of q, dy and sums of dq of the heads that are worked on together, about
 # Up to SHORT queries, with MANY tiles of keys for each multiprocessor, blocks hardly wait for their turns; then a fixed
 # order of sums, which needs no zeros to add to, is faster than any order.
@@ -97,8 +98,12 @@ def gradient_kernels(
     tilings: Mapping[int, Blocks | Groups],
     form: Arrangement,
     pipelined: Mapping[int, Pipeline] | None = None,
+    any_order: bool = False,
 ) -> tuple[Kernel, ...]:
-    """For each head_dim its kernels, with terms and that rise. pipelined: not masks, dropout."""
+    """For each head_dim its kernels, with terms and that rise. pipelined: not masks, dropout.
+
+    any_order: of a row whose blocks add to dq as they come, for which flash_finish always makes dq of the sums.
+    """
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
     made = []
@@ -122,6 +127,7 @@ def gradient_kernels(
                 f"{of.finish}_{tag}", f"flash_finish<{sizes}, {of.sides or 1}, {form.work}>", gradients, source=t.source
             )
             for of in dict.fromkeys((t, masked if form.terms else t))
+            if not form.apart and (any_order or of.sides)
         ]
         others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", more)] if form.terms else []
         others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
@@ -140,7 +146,7 @@ def gradient_kernels(
     return tuple(made)
 
 
-def _wgmma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
+def _wgmma(p: Problem, form: Arrangement, any_order: bool) -> Geometry | str:
     if max(p.desc.d_k, p.desc.d_v) <= 32:
         return "head_dim up to 32 is faster on mma.sync: 7.1 ms against 8.5 for [4, 64, 4096, 32] on an H200"
     d = head_dim(p.desc, SM90A)
@@ -150,7 +156,7 @@ def _wgmma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry |
     return gradient_steps(p, d, "wgmma", SM90A[d] if masked else PIPELINED.get(d, SM90A[d]), form, any_order)
 
 
-def _mma(p: Problem, form: Arrangement, any_order: bool = False) -> Geometry | str:
+def _mma(p: Problem, form: Arrangement, any_order: bool) -> Geometry | str:
     d = head_dim(p.desc, WIDE)
     if isinstance(d, str):
         return d
@@ -251,25 +257,35 @@ def gradient_steps(
     return Geometry(tuple(steps), workspace, layout(*views, p.y))
 
 
-def _rows(
-    name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...], form: Arrangement
-) -> tuple[Variant, Variant]:
-    """Two rows of the same kernels: blocks add to dq by atomics in any order, or each in its turn."""
-    turns = Variant(
-        name, partial(geometry, form=form), source=f"attention/dense/flash_sdpa_backward_{name}.cu",
-        kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before), elements=HALVES, design=design,
-        guarantee=TENSOR_CORES,
-    )  # fmt: skip
-    guarantee = replace(TENSOR_CORES, deterministic=False, bit_stable=False, batch_invariant=False)
-    geometry = partial(geometry, form=form, any_order=True)
-    return replace(turns, name=f"{name}_any_order", geometry=geometry, guarantee=guarantee), turns
-
-
 def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
-    """The rows of wgmma and mma.sync, each with sums of dq in any order and in a fixed one."""
-    wgmma = gradient_kernels("wgmma", SM90A, form, PIPELINED)
-    mma = *gradient_kernels("wide", WIDE, form), *gradient_kernels("narrow", NARROW, form)
-    return *_rows("wgmma", _wgmma, ArchSku.SM90A, wgmma, form), *_rows("mma", _mma, ArchSku.SM80, mma, form)
+    """The rows of wgmma and mma.sync: blocks add to dq by atomics in any order, or each in its turn."""
+    return tuple(row(form, any_order) for row in (_wgmma_row, _mma_row) for any_order in (True, False))
+
+
+def _wgmma_row(form: Arrangement, any_order: bool) -> Variant:
+    kernels = gradient_kernels("wgmma", SM90A, form, PIPELINED, any_order)
+    return _row("wgmma", _wgmma, ArchSku.SM90A, kernels, form, any_order)
+
+
+def _mma_row(form: Arrangement, any_order: bool) -> Variant:
+    tilings = {"wide": WIDE, "narrow": NARROW}
+    kernels = [k for name in tilings for k in gradient_kernels(name, tilings[name], form, any_order=any_order)]
+    return _row("mma", _mma, ArchSku.SM80, tuple(kernels), form, any_order)
+
+
+def _row(
+    name: str, geometry: Callable[..., Geometry | str], design: ArchSku, kernels: tuple[Kernel, ...], form: Arrangement,
+    any_order: bool,
+) -> Variant:  # fmt: skip
+    return Variant(
+        f"{name}_any_order" if any_order else name,
+        partial(geometry, form=form, any_order=any_order),
+        source=f"attention/dense/flash_sdpa_backward_{name}.cu",
+        elements=HALVES,
+        design=design,
+        guarantee=ANY_ORDER if any_order else TENSOR_CORES,
+        kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before),
+    )
 
 
 ROWS = tensor_core_rows(DENSE)

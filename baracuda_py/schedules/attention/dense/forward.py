@@ -48,9 +48,16 @@ def strides(*views: View | None) -> list[tuple[int, ...]]:
 
 
 def wide(*views: View | None) -> int:
-    """A bit for each operand whose rows all start 16-byte aligned and are whole 16-byte pieces."""
-    fits = [v is not None and v.aligned(16) and v.shape[-1] * v.element.itemsize % 16 == 0 for v in views]
-    return sum(1 << n for n, fit in enumerate(fits) if fit)
+    """A bit for each operand whose rows all start 16-byte aligned and are whole 16-byte pieces.
+
+    Rows past the end count too: kernels form their addresses, and cp.async takes an aligned one even to read nothing.
+    """
+    return sum(1 << n for n, v in enumerate(views) if v is not None and _in_pieces(v))
+
+
+def _in_pieces(v: View) -> bool:
+    counts = (*v.strides[:-1], v.shape[-1])
+    return v.ptr % 16 == 0 and not any(n * v.element.itemsize % 16 for n in counts)
 
 
 def layout(*views: View | None) -> str:
@@ -241,10 +248,7 @@ SM89 = {
 }  # fmt: skip
 # One warpgroup a block where two blocks or more fit, as the groups of one block wait for each other. Head_dim 64 spills
 # 52 bytes, which lazy bases are worth; with masks it takes 168 registers, so three blocks.
-SM90A = {
-    64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
-    256: GroupTiling(2, 1),
-}  # fmt: skip
+SM90A = {64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
 # Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two consumers share what is loaded.
 PIPELINE = {128: PipelineTiling(keys=128), 192: PipelineTiling(), 256: PipelineTiling()}
 

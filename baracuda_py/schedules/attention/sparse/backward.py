@@ -98,7 +98,6 @@ def _dq_kernel(name: str, d: int, t: QueryTiling) -> Kernel:
     return Kernel(f"dq_{name}_{d}", call, DQ, threads=32 * t.warps, min_blocks=t.blocks)
 
 
-_GRADIENTS = (*gradient_kernels("whole", KEYS, WHOLE), *gradient_kernels("cut", KEYS, CUT))
 MMA_ROW = Variant(
     "mma",
     _geometry,
@@ -106,7 +105,8 @@ MMA_ROW = Variant(
     elements=HALVES,
     guarantee=TENSOR_CORES,
     kernels=(
-        *(kernel for kernel in _GRADIENTS if not kernel.name.startswith("finish")),
+        *gradient_kernels("whole", KEYS, WHOLE),
+        *gradient_kernels("cut", KEYS, CUT),
         *(_dq_kernel("whole", d, t) for d, t in QUERIES.items()),
         *(_dq_kernel("cut", d, SHORT) for d in QUERIES),
     ),

@@ -1,0 +1,38 @@
+"""A captured CUDA graph: see `core.execution.Replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core.device import Device
+from ...core.intake import stream_pointer
+from ...jit.launch import runtime_for
+
+
+class CudaGraph:
+    """One launch of everything that a function launched when it was captured."""
+
+    def __init__(self, function: Callable[[], Any], device: Device, warmup: int) -> None:
+        self._ordinal = device.ordinal
+        self._runtime = runtime_for(device)
+        self._captured = self._runtime.capture(device, function, warmup)
+        self.outputs = self._captured.results
+
+    @property
+    def memory(self) -> int:
+        return self._captured.nbytes
+
+    def replay(self, stream: Any) -> Any:
+        runtime = self._runtime
+        at = runtime.current_stream() if stream is None else stream_pointer(stream)
+        previous = runtime.current_device()
+        if previous == self._ordinal:
+            self._captured.launch(at)
+            return self.outputs
+        runtime.use_device(self._ordinal)
+        try:
+            self._captured.launch(at)
+        finally:
+            runtime.use_device(previous)
+        return self.outputs

@@ -1,0 +1,67 @@
+"""`Formula`: named inputs, named outputs, their trees, and the text that they came from or read as."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .errors import ExpressionError, Span
+from .nodes import Node, named, ordered, substituted
+
+RESULT = "result"
+"""The name of an output that the formula gives none."""
+MOST_INPUTS, MOST_NODES = 24, 2000
+
+
+@dataclass(frozen=True)
+class Formula:
+    """inputs: names in the order in which calls give them. outputs: names and trees. spans: where nodes stand in text.
+
+    Two formulas are equal if their names and trees are.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[tuple[str, Node], ...]
+    text: str = field(default="", compare=False)
+    spans: Mapping[Node, Span] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) > MOST_INPUTS:
+            raise ExpressionError(f"a formula has at most {MOST_INPUTS} inputs, got {len(self.inputs)}")
+        if len(self.nodes) > MOST_NODES:
+            raise ExpressionError(f"a formula has at most {MOST_NODES} operations, got {len(self.nodes)}")
+
+    @property
+    def roots(self) -> list[Node]:
+        """The trees of the outputs."""
+        return [tree for _, tree in self.outputs]
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """Every node once, each after its arguments."""
+        return ordered(self.roots)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the trees that does not depend on what the inputs are called."""
+        plain = {named(name): named(f"{i}") for i, name in enumerate(self.inputs)}
+        held = hashlib.blake2b(digest_size=6)
+        for tree in substituted(self.roots, plain):
+            held.update(tree.digest)
+        return held.hexdigest()
+
+    def wrong(self, message: str, node: Node | None = None) -> ExpressionError:
+        """An error that points at a node."""
+        span = None if node is None else self.spans.get(node)
+        return ExpressionError(message, self.text, span)
+
+    def operand_text(self, node: Node) -> str:
+        """The text of a node's first argument, for advice."""
+        start, stop = self.spans.get(node.args[0], (0, 0)) if node.args else (0, 0)
+        return self.text[start:stop] or "x"
+
+    def reordered(self, inputs: Sequence[str]) -> Formula:
+        """The same with its inputs in another order."""
+        return Formula(tuple(inputs), self.outputs, self.text, self.spans)

@@ -1,0 +1,57 @@
+"""Classes that a formula makes at run time, and how they are pickled: as what they are made of."""
+
+from __future__ import annotations
+
+import copyreg
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..core.args import Args
+from ..core.descriptor import Descriptor
+from ..core.plan import Plan
+
+
+class Made(type):
+    """The class of classes made at run time; `recipe` is a function and its arguments that make one again."""
+
+    recipe: tuple[Callable[..., Any], tuple[Any, ...]] | None
+
+
+def _reduced(cls: Made) -> Any:
+    recipe = cls.__dict__.get("recipe")
+    return cls.__qualname__ if recipe is None else recipe  # a base class is found by its name
+
+
+copyreg.pickle(Made, _reduced)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MadeDescriptor(Descriptor, metaclass=Made):
+    """Base of descriptors made at run time."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class MadeArgs(Args, metaclass=Made):
+    """Base of Args classes made at run time."""
+
+
+class MadePlan(Plan, metaclass=Made):
+    """Base of plans made at run time: they are in no registry."""
+
+    made = True
+
+
+def part(plan: Any, name: str) -> Any:
+    """The descriptor or Args class of a plan."""
+    return getattr(plan, name)
+
+
+class Again:
+    """Stands for a plan in a pickle of its parts: what makes the plan."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.recipe = recipe
+
+    def __reduce__(self) -> Any:
+        return self.recipe

@@ -1,0 +1,246 @@
+"""A formula from text: Python's own expressions, of which only those with a meaning here are taken.
+
+`"silu(x) * y"` has one output. `"y = a * b; z = y + 1"` has two, and each line or part may use those before it; names
+that begin with an underscore are no outputs. A last part without `=`, or a tuple, is what the formula gives:
+`"t = exp(x); t / (1 + t)"`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import NoReturn
+
+from . import build
+from .errors import ExpressionError, Span
+from .formula import RESULT, Formula
+from .functions import CASTS, CONSTANTS
+from .nodes import Node, constant, named
+
+_BINARY = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder", ast.Pow: "pow", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or",
+    ast.BitXor: "bitwise_xor", ast.LShift: "bitwise_left_shift", ast.RShift: "bitwise_right_shift",
+}  # fmt: skip
+_UNARY = {ast.USub: "neg", ast.Not: "logical_not", ast.Invert: "bitwise_not"}
+_COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+_LOGIC = {ast.And: "logical_and", ast.Or: "logical_or"}
+_LONGEST, _DEEPEST = 20_000, 200
+
+
+def parse(text: str) -> Formula:
+    """The formula of a text; raises ExpressionError, which points at what is wrong."""
+    if not isinstance(text, str):
+        raise ExpressionError(f"a formula is a string or a function, got {type(text).__name__}")
+    if len(text) > _LONGEST:
+        raise ExpressionError(f"a formula has at most {_LONGEST} characters, got {len(text)}")
+    return _Parser(inspect.cleandoc(text)).formula()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = text.split("\n")
+        self.starts = [0]
+        for line in self.lines[:-1]:
+            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.inputs: dict[str, None] = {}
+        self.bound: dict[str, Node] = {}
+        self.spans: dict[Node, Span] = {}
+        self.called: set[str] = set()
+        self.depth = 0
+
+    def formula(self) -> Formula:
+        statements = self._statements()
+        outputs: list[tuple[str, Node]] = []
+        for i, statement in enumerate(statements):
+            if isinstance(statement, ast.Expr) and i == len(statements) - 1:
+                outputs = self._last(statement.value)
+            elif isinstance(statement, ast.Assign):
+                self._bind(statement)
+            elif isinstance(statement, ast.Expr):
+                self._fail("only the last part of a formula may be without a name; write y = …", statement)
+            else:
+                self._fail("a formula has expressions and name = expression, nothing else", statement)
+        if not outputs:
+            outputs = [(name, tree) for name, tree in self.bound.items() if not name.startswith("_")]
+        if not outputs:
+            self._fail("all names begin with an underscore, so there is no output", statements[-1])
+        return Formula(tuple(self.inputs), tuple(outputs), self.text, self.spans)
+
+    def _statements(self) -> list[ast.stmt]:
+        try:
+            found = ast.parse(self.text).body
+        except SyntaxError as error:
+            line = min(max(error.lineno or 1, 1), len(self.lines))
+            at = self.starts[line - 1] + min(max((error.offset or 1) - 1, 0), len(self.lines[line - 1]))
+            raise ExpressionError(f"not a formula: {error.msg}", self.text, (at, at + 1)) from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise ExpressionError(f"not a formula: {error or 'too deep'}") from None
+        if not found:
+            raise ExpressionError("the formula is empty")
+        return found
+
+    def _last(self, value: ast.expr) -> list[tuple[str, Node]]:
+        if not isinstance(value, ast.Tuple):
+            tree = self.node(value)
+            return [(self._fresh(RESULT), tree)]
+        if not value.elts:
+            self._fail("a formula needs an output", value)
+        trees = [self.node(item) for item in value.elts]
+        return [(self._fresh(f"{RESULT}{i}"), tree) for i, tree in enumerate(trees)]
+
+    def _fresh(self, name: str) -> str:
+        while name in self.inputs:
+            name += "_"
+        return name
+
+    def _bind(self, statement: ast.Assign) -> None:
+        (target, *more) = statement.targets
+        if more or not isinstance(target, ast.Name):
+            self._fail("one name stands before =", more[0] if more else target)
+        name, tree = target.id, self.node(statement.value)
+        if name in self.inputs:
+            self._fail(f"{name} is an input above, and cannot be assigned", target)
+        if name in self.bound:
+            self._fail(f"{name} is assigned twice; give the second another name", target)
+        self._check_name(name, target)
+        self.bound[name] = tree
+
+    # -- expressions -----------------------------------------------------------------------------------
+
+    def node(self, tree: ast.expr) -> Node:
+        """The node of an expression, its place noted."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            self._fail(f"the formula is nested deeper than {_DEEPEST}; give parts names", tree)
+        try:
+            made = self._made(tree)
+        except ExpressionError as error:
+            if error.span is not None:
+                raise
+            self._fail(str(error), tree)
+        self.depth -= 1
+        self.spans.setdefault(made, self._span(tree))
+        return made
+
+    def _made(self, tree: ast.expr) -> Node:
+        if isinstance(tree, ast.Constant):
+            return self._constant(tree)
+        if isinstance(tree, ast.Name):
+            return self._name(tree)
+        if isinstance(tree, ast.BinOp):
+            return self._operator(tree, _BINARY.get(type(tree.op)), tree.left, tree.right)
+        if isinstance(tree, ast.UnaryOp):
+            if isinstance(tree.op, ast.UAdd):
+                return self.node(tree.operand)
+            return self._operator(tree, _UNARY[type(tree.op)], tree.operand)
+        if isinstance(tree, ast.Compare):
+            return self._compared(tree)
+        if isinstance(tree, ast.BoolOp):
+            first, *rest = (self.node(value) for value in tree.values)
+            for value in rest:
+                first = build.call(_LOGIC[type(tree.op)], (first, value))
+            return first
+        if isinstance(tree, ast.IfExp):
+            condition, a, b = (self.node(part) for part in (tree.test, tree.body, tree.orelse))
+            return build.call("where", (condition, a, b))
+        if isinstance(tree, ast.Call):
+            return self._called(tree)
+        what = {"Subscript": "x[…]", "Attribute": "a point", "Lambda": "lambda"}.get(type(tree).__name__)
+        return self._fail(f"{what or type(tree).__name__.lower()} has no meaning in a formula", tree)
+
+    def _constant(self, tree: ast.Constant) -> Node:
+        value = tree.value
+        if not isinstance(value, (bool, int, float)):
+            self._fail("a constant is a number, True or False", tree)
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            self._fail("an integer of a formula has at most 64 bits; write a float", tree)
+        return constant(value)
+
+    def _name(self, tree: ast.Name) -> Node:
+        name = tree.id
+        if name in self.bound:
+            return self.bound[name]
+        if name in CONSTANTS:
+            return constant(CONSTANTS[name])
+        if name not in self.inputs:
+            self._check_name(name, tree)
+            self.inputs[name] = None
+        return named(name)
+
+    def _check_name(self, name: str, tree: ast.expr) -> None:
+        if name in CONSTANTS:
+            self._fail(f"{name} is a number; give the result another name", tree)
+        if name in self.called or name in CASTS:
+            self._fail(f"{name} is a function; write {name}(…)", tree)
+        if name in RESERVED or (name.startswith("__")):
+            self._fail(f"{name} is a word of every function here; give the operand another name", tree)
+
+    def _operator(self, tree: ast.expr, name: str | None, *operands: ast.expr) -> Node:
+        if name is None:
+            self._fail("this operator has no meaning for elements", tree)
+        return build.call(name, [self.node(operand) for operand in operands])
+
+    def _compared(self, tree: ast.Compare) -> Node:
+        values = [self.node(value) for value in (tree.left, *tree.comparators)]
+        found: Node | None = None
+        for i, sign in enumerate(tree.ops):
+            if type(sign) not in _COMPARE:
+                self._fail("elements are compared by <, <=, >, >=, == and !=", tree)
+            one = build.call(_COMPARE[type(sign)], (values[i], values[i + 1]))
+            found = one if found is None else build.call("logical_and", (found, one))
+        assert found is not None
+        return found
+
+    def _called(self, tree: ast.Call) -> Node:
+        if not isinstance(tree.func, ast.Name):
+            self._fail("functions are called by their plain name, as in silu(x)", tree.func)
+        if tree.func.id in self.inputs or tree.func.id in self.bound:
+            self._fail(f"{tree.func.id} is an operand and cannot be called", tree.func)
+        for argument in (*tree.args, *tree.keywords):
+            if isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None):
+                self._fail("arguments are written out", tree)
+        self.called.add(tree.func.id)
+        args = [self.node(argument) for argument in tree.args if not _absent(argument)]
+        if len(args) < len(tree.args) and tree.func.id not in ("clamp", "clip"):
+            self._fail("None has no meaning in a formula", tree)
+        given = {str(word.arg): self.node(word.value) for word in tree.keywords if not _absent(word.value)}
+        if tree.func.id in ("float", "int"):
+            wide = "float32 or float64" if tree.func.id == "float" else "int32 or int64"
+            self._fail(f"{tree.func.id}(x) does not say how wide; write {wide}", tree.func)
+        if len(args) < len(tree.args):  # clamp(x, None, high)
+            words = [w for w, a in zip(("low", "high"), tree.args[1:], strict=False) if not _absent(a)]
+            args, given = args[:1], {**given, **dict(zip(words, args[1:], strict=True))}
+        try:
+            return build.call(tree.func.id, args, given)
+        except ExpressionError as error:
+            if error.span is not None:
+                raise
+            self._fail(str(error), tree.func)
+
+    # -- places ----------------------------------------------------------------------------------------
+
+    def _span(self, tree: ast.expr | ast.stmt) -> Span:
+        return (
+            self._place(tree.lineno, tree.col_offset),
+            self._place(tree.end_lineno or tree.lineno, tree.end_col_offset or tree.col_offset + 1),
+        )
+
+    def _place(self, line: int, column: int) -> int:
+        """Python counts bytes of UTF-8."""
+        return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode(errors="ignore"))
+
+    def _fail(self, message: str, tree: ast.expr | ast.stmt) -> NoReturn:
+        raise ExpressionError(message, self.text, self._span(tree))
+
+
+def _absent(tree: ast.expr) -> bool:
+    return isinstance(tree, ast.Constant) and tree.value is None
+
+
+RESERVED = (
+    "out", "stream", "preference", "element", "shape", "workspace", "layout", "key", "entry", "made", "symbol",
+    "unknown",
+)  # fmt: skip
+"""Keywords of every function, descriptor or call, and names that functions use themselves."""

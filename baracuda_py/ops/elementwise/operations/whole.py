@@ -1,0 +1,55 @@
+"""Functions of integers: divisors, bits and shifts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....core.element import INTS
+from .row import WITH_BOOL, Operation
+
+
+def _size(x: Any) -> Any:
+    """|x| in 64 bits without sign, that of the lowest integer too."""
+    return np.where(x < 0, -x.astype(np.int64), x).astype(np.uint64) if x.dtype.kind == "i" else x.astype(np.uint64)
+
+
+def _gcd(a: Any, b: Any) -> Any:
+    """Not negative, except that of the lowest integer and itself or 0, which wraps."""
+    return np.gcd(_size(a), _size(b)).astype(a.dtype)
+
+
+def _lcm(a: Any, b: Any) -> Any:
+    """|a b| / gcd, wrapped; 0 where either is 0."""
+    divisor = np.gcd(_size(a), _size(b))
+    return (_size(a) // np.maximum(divisor, np.uint64(1)) * _size(b)).astype(a.dtype)
+
+
+def _in_64_bits(name: str) -> Any:
+    """torch's function, where nothing overflows."""
+    return lambda torch, a, b: getattr(torch, name)(a.to(torch.int64), b.to(torch.int64)).to(a.dtype)
+
+
+def _shift(shift: Any, beyond: Any) -> Any:
+    def formula(a: Any, b: Any) -> Any:
+        bits = 8 * a.dtype.itemsize
+        outside = (b < 0) | (b >= bits)
+        return np.where(outside, beyond(a), shift(a, np.where(outside, 0, b).astype(a.dtype)))
+
+    return formula
+
+
+GCD = Operation("Gcd", _gcd, elements=INTS, torch=_in_64_bits("gcd"))
+LCM = Operation("Lcm", _lcm, elements=INTS, torch=_in_64_bits("lcm"))
+BITWISE_AND = Operation("BitwiseAnd", np.bitwise_and, elements=WITH_BOOL, torch="bitwise_and")
+BITWISE_OR = Operation("BitwiseOr", np.bitwise_or, elements=WITH_BOOL, torch="bitwise_or")
+BITWISE_XOR = Operation("BitwiseXor", np.bitwise_xor, elements=WITH_BOOL, torch="bitwise_xor")
+BITWISE_LEFT_SHIFT = Operation(
+    "BitwiseLeftShift", _shift(np.left_shift, np.zeros_like), elements=INTS, torch="bitwise_left_shift",
+    aliases=("left_shift",),
+)  # fmt: skip
+BITWISE_RIGHT_SHIFT = Operation(
+    "BitwiseRightShift", _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
+    elements=INTS, torch="bitwise_right_shift", aliases=("right_shift",),
+)  # fmt: skip

@@ -1,0 +1,186 @@
+"""scan_backward: gradients of the scans, by scans the other way; products with any number of zeros in linear time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
+    functional, operand, output, where,
+)  # fmt: skip
+from ...core.element import cast, decode
+from ...core.error_bound import ErrorBound
+from ...core.variant import Spills
+from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
+from .linear_scan import recurrence_bound
+from .linear_scan_backward import gradients, states_before
+from .scan import ScanDescriptor, ScanPlan
+from .scan import reference as forward
+from .scan_kinds import ScanKind, from_rows, rows_of, scan_benchmarks
+
+_WITH_X = (ScanKind.CUMPROD, ScanKind.LOGCUMSUMEXP, ScanKind.NANCUMSUM, ScanKind.NANCUMPROD)
+_WITH_Y = (ScanKind.CUMPROD, ScanKind.LOGCUMSUMEXP, ScanKind.NANCUMPROD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanBackwardDescriptor(ScanDescriptor):
+    """The forward's fields."""
+
+    element: ElementKind = element(FLOATS)
+
+
+@dataclass(slots=True, kw_only=True)
+class ScanBackwardArgs(Args):
+    """Any strides. x and initial are the forward's inputs, y its output; dcarry is the gradient of its `carry`."""
+
+    dy: Array = operand("*shape")
+    x: Array | None = operand("*shape", kinds=_WITH_X)
+    y: Array | None = operand("*shape", kinds=_WITH_Y)
+    initial: Array | None = operand("*kept_shape", element="carried", optional=True)
+    dcarry: Array | None = operand("*kept_shape", element="carried", optional=True)
+    dx: Array = output("*shape")
+    dinitial: Array | None = output("*kept_shape", element="carried", optional=True, needs="initial")
+
+
+def reference(
+    desc: ScanBackwardDescriptor, *, dy: Any, x: Any, y: Any, initial: Any, dcarry: Any, wanted: Any
+) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in."""
+    slopes: Any = rows_of(desc, dy)
+    values, made = (slopes if a is None else rows_of(desc, a) for a in (x, y))
+    kept = slopes.shape[:-1]
+    dlast = np.zeros(kept, dy.dtype) if dcarry is None else dcarry.reshape(kept)
+    with np.errstate(all="ignore"):
+        if desc.kind.plain is ScanKind.CUMSUM:
+            dx, dfirst = _sums(desc, slopes, dlast)
+        elif desc.kind.plain is ScanKind.CUMPROD:
+            factors = values if desc.kind is desc.kind.plain else np.where(np.isnan(values), dy.dtype.type(1), values)
+            dx, dfirst = _products(desc, slopes, factors, made, initial, dlast)
+        else:
+            dx, dfirst = _exponentials(desc, slopes, values, made, initial, dlast)
+    if desc.kind is not desc.kind.plain:
+        dx = np.where(np.isnan(values), dy.dtype.type(0), dx)
+    return {"dx": from_rows(desc, dx), "dinitial": dfirst.reshape(desc.kept_shape)}
+
+
+def _sums(desc: ScanBackwardDescriptor, slopes: Any, dlast: Any) -> tuple[Any, Any]:
+    full = np.add.accumulate(np.concatenate([dlast[..., None], slopes[..., ::-1]], -1), axis=-1)[..., ::-1]
+    return full[..., 1:] if desc.exclusive else full[..., :-1], full[..., 0]
+
+
+def _products(
+    desc: ScanBackwardDescriptor, slopes: Any, factors: Any, made: Any, initial: Any, dlast: Any
+) -> tuple[Any, Any]:
+    """A product is the recurrence h[t] = x[t] h[t - 1]; an exclusive one shows h[t - 1]."""
+    if not desc.exclusive:
+        dx, _, dfirst = gradients(desc, slopes, factors, states_before(made, initial, 1), dlast)
+        return dx, dfirst
+    later = np.concatenate([slopes[..., 1:], np.zeros_like(slopes[..., :1])], -1)
+    dx, _, dfirst = gradients(desc, later, factors, made, dlast)
+    return dx, dfirst + slopes[..., 0] if slopes.shape[-1] else dfirst
+
+
+def _exponentials(
+    desc: ScanBackwardDescriptor, slopes: Any, values: Any, made: Any, initial: Any, dlast: Any
+) -> tuple[Any, Any]:
+    """dx[i] = exp(x[i]) times the sum of dy[j] exp(-y[j]), in logarithms; a y of -inf has nothing to hand back."""
+    first = np.full(dlast.shape, -np.inf, dlast.dtype) if initial is None else initial.reshape(dlast.shape)
+    last = first if not slopes.shape[-1] else made[..., -1]
+    if desc.exclusive and slopes.shape[-1]:
+        last = np.logaddexp(last, values[..., -1])
+    slopes = np.concatenate([slopes, dlast[..., None]], -1)
+    sums = np.concatenate([made, last[..., None]], -1)
+    weights = np.log(np.abs(slopes)) - sums
+    nothing = (sums == -np.inf) | ((slopes == 0) & ~np.isnan(sums))
+    own = np.concatenate([values, first[..., None]], -1)
+    parts = []
+    for chosen in (~(slopes < 0), slopes < 0):
+        part = np.where(chosen & ~nothing, weights, -np.inf).astype(slopes.dtype)
+        parts.append(np.logaddexp.accumulate(part[..., ::-1], axis=-1)[..., ::-1])
+    n = values.shape[-1]
+    from_ = 1 if desc.exclusive else 0
+    dx = np.exp(parts[0][..., from_ : n + from_] + values) - np.exp(parts[1][..., from_ : n + from_] + values)
+    dfirst = np.exp(parts[0][..., 0] + own[..., -1]) - np.exp(parts[1][..., 0] + own[..., -1])
+    return dx, dfirst
+
+
+PARAMS = scan_params("ScanBackwardParams")
+_OPERANDS = {
+    ScanKind.CUMSUM: ("dy",), ScanKind.CUMPROD: ("dy", "x", "y"), ScanKind.LOGCUMSUMEXP: ("dy", "y", "x"),
+    ScanKind.NANCUMSUM: ("dy", "x"), ScanKind.NANCUMPROD: ("dy", "x", "y", "x"),
+}  # fmt: skip
+
+
+_F32, _F64, _SUMS, _PRODUCTS = ElementKind.F32, ElementKind.F64, (ScanKind.CUMSUM, ScanKind.NANCUMSUM), _WITH_Y[::2]
+_SPILLS: Spills = {
+    "neighbours": where(kind=_SUMS, element=_F32, TOTALS=False)
+    | where(kind=_PRODUCTS, element=_F32, TOTALS=True)
+    | where(kind=ScanKind.CUMPROD, element=_F64, TOTALS=False),
+    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True),
+    "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False),
+}
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    operands = ScanOperands(_OPERANDS[desc.kind], ("dx",), ("dcarry", "initial"), ("dinitial",))
+    shifted = desc.exclusive and desc.kind.plain is ScanKind.CUMPROD
+    exclusive = desc.exclusive and not shifted
+    return scan_geometry(p, operands, desc.axis, reverse=not desc.reverse, exclusive=exclusive, shifted=shifted)
+
+
+def _bound(kind: ElementKind, scan: Any) -> ErrorBound:
+    if scan.plain is ScanKind.CUMPROD:
+        return recurrence_bound(kind)
+    return Forward(1) if scan.plain is ScanKind.CUMSUM else Relative(4)
+
+
+class ScanBackwardPlan(Plan):
+    """dx of a scan: what the prefixes that hold x[i] hand back to it.
+
+    cumsum: dx[i] = dy[i] + dy[i + 1] + …. cumprod: dx[i] = y[i - 1] S[i] with S[i] = dy[i] + x[i + 1] S[i + 1]: no
+    division, so zeros, any number of them, are elements like others. logcumsumexp: dx[i] = exp(x[i]) times the sum of
+    dy[j] exp(-y[j]), in logarithms (as PyTorch's), where y = -inf hands nothing back. NaN that the forward passed over
+    get 0. With `dcarry` the forward's `carry` hands back, too; `dinitial` is the gradient of its `initial`.
+    """
+
+    op = "scan.scan_backward"
+    direction = "backward"
+    kinds = ScanKind
+    descriptor = ScanBackwardDescriptor
+    args = ScanBackwardArgs
+    reference = staticmethod(reference)
+    value_policy = "cumprod: an infinite or NaN dy, x or dcarry makes dx NaN from there back"
+    variants = (
+        Variant(
+            "segments", _geometry, source="scan/scan_backward.cu",
+            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS),
+            guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+    )  # fmt: skip
+    benchmarks = scan_benchmarks("cumsum", "cumprod", "logcumsumexp")
+
+    @staticmethod
+    def case(draw: Any) -> ScanBackwardDescriptor:
+        found = ScanPlan.case(draw)
+        return ScanBackwardDescriptor(
+            kind=found.kind, shape=found.shape, axis=found.axis, reverse=found.reverse, exclusive=found.exclusive,
+            element=draw.element,
+        )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: ScanBackwardDescriptor, arrays: dict[str, Any]) -> None:
+        """y becomes the output of the forward."""
+        if arrays["x"] is not None:
+            ScanPlan.complete(desc, arrays)
+        if arrays["y"] is not None:
+            x = decode(arrays["x"], desc.element).astype(np.float64)
+            initial = None if arrays["initial"] is None else arrays["initial"].astype(np.float64)
+            arrays["y"] = np.array(cast(forward(desc, x=x, initial=initial, wanted=set())["y"], desc.element))
+
+
+scan_backward = functional(ScanBackwardPlan)
