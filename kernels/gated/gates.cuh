@@ -73,7 +73,8 @@ template <class T, class G, class A> BARACUDA_D A gate_gradient(A dy, A up, A ga
     return G::by(dy, up, gate);
   } else {
     A product = dy * up, back = A(1);
-    if (!is_same<T, f16> && math::isinf(product)) {  // products of f16 values do not overflow
+    // Products of f16 values do not overflow; an infinite factor stays one.
+    if (!is_same<T, f16> && math::isinf(product) && math::isfinite(dy) && math::isfinite(up)) {
       constexpr A down = is_same<A, float> ? A(5.421010862427522e-20) : A(7.458340731200207e-155);  // 2^-64, 2^-512
       product = (dy * down) * (up * down), back = A(1) / down;
     }
