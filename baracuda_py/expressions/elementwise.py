@@ -15,11 +15,15 @@ from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..interop.arrays import read
+from .backward import gradient_plan_of
+from .derive import gradient, is_smooth
 from .errors import ExpressionError
 from .formula import Formula
+from .forward import plan_of
 from .nodes import named, substituted
 from .parse import parse
-from .plan import ARRAY, REAL, WHOLE, FormulaPlan, Roles, plan_of
+from .plan import FormulaPlan
+from .shape import ARRAY, REAL, WHOLE, Roles, Shape
 from .trace import Symbol, symbol, trace
 
 _ROLES: dict[type, str] = {int: WHOLE, float: REAL, bool: WHOLE}
@@ -69,6 +73,7 @@ class Expression:
             if not isinstance(value, (int, float, np.generic)):
                 raise InvalidProblemError(f"the default of {name} must be a number, got {shown(value)}")
         self._functions: dict[Roles, Callable[..., Any]] = {}
+        self._gradients: dict[Any, Callable[..., Any]] = {}
 
     @property
     def text(self) -> str:
@@ -84,6 +89,23 @@ class Expression:
     def outputs(self) -> tuple[str, ...]:
         """The names of what it gives."""
         return tuple(name for name, _ in self.formula.outputs)
+
+    @property
+    def smooth(self) -> bool:
+        """Whether it is made of smooth functions alone, so that differences of values tell its derivatives."""
+        return all(
+            node.form in ("input", "constant") or (node.form == "call" and is_smooth(node.value))
+            for node in self.formula.nodes
+        )
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether the derivatives of all its functions are known."""
+        try:
+            gradient(self.formula, self.inputs)
+        except ExpressionError:
+            return False
+        return True
 
     def __call__(
         self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any
@@ -139,6 +161,49 @@ class Expression:
                 raise InvalidProblemError(f"{name} must be float, int or None (an array), got {shown(said)}")
             chosen[name] = words[said]
         return plan_of(self.formula, tuple(chosen.get(name, ARRAY) for name in self.inputs))
+
+    def vjp(
+        self, *args: Any, wrt: str | tuple[str, ...] | None = None, out: Any = None, stream: Any = None,
+        preference: Any = None, **given: Any,
+    ) -> Any:  # fmt: skip
+        """The gradients for the arrays `wrt` (by default all of floats): `f.vjp(dy, x, y)` gives (dx, dy) for f(x, y).
+
+        First the cotangents, one for each output (None: none), then what the call took. Of an operand that was
+        broadcast the gradient is summed to its shape, in an order that the shapes fix. One array is not put in a tuple.
+        """
+        count = len(self.outputs)
+        if len(args) < count:
+            raise InvalidProblemError(f"{self!r}: vjp takes {count} cotangents first, then the operands")
+        cotangents, rest = args[:count], args[count:]
+        values = rest if len(rest) == len(self.inputs) and not given else self.arranged(rest, given)
+        roles = self.roles(values)
+        arrays = {n: v for n, v, role in zip(self.inputs, values, roles, strict=True) if role == ARRAY}
+        names = self._wanted(wrt, arrays)
+        numbers = {n: v for n, v, role in zip(self.inputs, values, roles, strict=True) if role != ARRAY}
+        kept = tuple(name for name, d in zip(self.outputs, cotangents, strict=True) if d is not None)
+        if not kept:
+            raise InvalidProblemError(f"{self!r}: vjp needs a cotangent, got None for every output")
+        key = (roles, names, kept)
+        function = self._gradients.get(key)
+        if function is None:
+            plan = gradient_plan_of(Shape(self.formula, roles), names, kept)
+            function = keep(self._gradients, key, functional(plan, "formula_vjp"), 64)
+        passed = (*arrays.values(), *(d for d in cotangents if d is not None))
+        return function(*passed, **numbers, out=out, stream=stream, preference=preference)
+
+    def _wanted(self, wrt: str | tuple[str, ...] | None, arrays: Mapping[str, Any]) -> tuple[str, ...]:
+        """The operands whose gradients are asked for."""
+        floats = tuple(n for n, value in arrays.items() if read(value, n).element.is_float)
+        names = floats if wrt is None else (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        for name in names:
+            if name not in self.inputs:
+                raise InvalidProblemError(f"wrt names {shown(name)}; the operands are {', '.join(self.inputs)}")
+            if name not in floats:
+                what = "an array of integers" if name in arrays else "a number; give it as an array of shape (1,)"
+                raise InvalidProblemError(f"{name} has no gradient, as it is {what}")
+        if not names:
+            raise InvalidProblemError(f"{self!r}: no operand is an array of floats, so there is no gradient")
+        return names
 
     def _function(self, roles: Roles) -> Callable[..., Any]:
         return keep(self._functions, roles, functional(plan_of(self.formula, roles), "formula"), 64)

@@ -47,6 +47,7 @@ class _Parser:
         self.inputs: dict[str, None] = {}
         self.bound: dict[str, Node] = {}
         self.spans: dict[Node, Span] = {}
+        self.called: set[str] = set()
         self.depth = 0
 
     def formula(self) -> Formula:
@@ -171,7 +172,7 @@ class _Parser:
     def _check_name(self, name: str, tree: ast.expr) -> None:
         if name in CONSTANTS:
             self._fail(f"{name} is a number; give the result another name", tree)
-        if build.parameters_of(name) or name in CASTS:
+        if name in self.called or name in CASTS:
             self._fail(f"{name} is a function; write {name}(…)", tree)
         if name in RESERVED or (name.startswith("__")):
             self._fail(f"{name} is a word of every function here; give the operand another name", tree)
@@ -200,6 +201,7 @@ class _Parser:
         for argument in (*tree.args, *tree.keywords):
             if isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None):
                 self._fail("arguments are written out", tree)
+        self.called.add(tree.func.id)
         args = [self.node(argument) for argument in tree.args if not _absent(argument)]
         if len(args) < len(tree.args) and tree.func.id not in ("clamp", "clip"):
             self._fail("None has no meaning in a formula", tree)
@@ -238,7 +240,7 @@ def _absent(tree: ast.expr) -> bool:
 
 
 RESERVED = (
-    "out", "stream", "preference", "element", "shape", "workspace", "layout", "key", "entry", "made", "traced",
+    "out", "stream", "preference", "element", "shape", "workspace", "layout", "key", "entry", "made", "symbol",
     "unknown",
 )  # fmt: skip
 """Keywords of every function, descriptor or call, and names that functions use themselves."""

@@ -12,7 +12,7 @@ twice, too, the second time from a cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..core.variant import Geometry, Kernel, Problem, Spills, Step, aligned
+from ..core.variant import Axes, Geometry, Kernel, Problem, Spills, Step, aligned
 from .geometry import grid
 from .row_groups import row_axis_last
 from .rows import Rows
@@ -66,11 +66,22 @@ def scan_params(name: str, **more: str) -> Params:
     )  # fmt: skip
 
 
-def scan_kernels(kind: str, params: Params, spills: Spills = MappingProxyType({})) -> tuple[Kernel, ...]:
-    """The kernels of a scan; `kind` is the C++ type of the functor; `spills` are those that do, by name."""
+def scan_kernels(
+    kind: str, params: Params, spills: Spills = MappingProxyType({}), *, prefix: str = "",
+    elements: tuple[ElementKind, ...] = tuple(ElementKind),
+) -> tuple[Kernel, ...]:  # fmt: skip
+    """The kernels of a scan.
+
+    kind: the C++ type of the functor. spills: those that do, by name. prefix: stands before the names. elements: those
+    that need these kernels, of the row's.
+    """
 
     def kernel(name: str, template: str, threads: int = THREADS, **axes: tuple[bool, ...]) -> Kernel:
-        return Kernel(name, template, params, axes, threads=threads, spills=spills.get(name, False))
+        def of(element: ElementKind) -> Axes:
+            return axes if element in elements else {"NONE": ()}
+
+        name = f"{prefix}{name}"
+        return Kernel(name, template, params, of, threads=threads, spills=spills.get(name, False))
 
     both = (False, True)
     return (
@@ -87,14 +98,21 @@ def width_of(element: ElementKind) -> int:
 
 
 def scan_geometry(
-    p: Problem, operands: ScanOperands, axis: int, *, reverse: bool, exclusive: bool = False, shifted: bool = False
-) -> Geometry | str:
-    """The launches that scan the operands' rows along `axis`; the first input fixes the chunk."""
+    p: Problem, operands: ScanOperands, axis: int, *, reverse: bool, exclusive: bool = False, shifted: bool = False,
+    views: Mapping[str, View] = MappingProxyType({}), places: Mapping[str, Any] = MappingProxyType({}),
+    prefix: str = "", base: int = 0,
+) -> Geometry | str:  # fmt: skip
+    """The launches that scan the operands' rows along `axis`; the first input fixes the chunk.
+
+    views: of operands that are seen otherwise than they were given; places: where their memory is, as a step says it.
+    prefix: stands before the kernels' names. base: where the launches' own part of the workspace begins.
+    """
     names = operands.names()
-    found = {pointer: None if name is None else p.views.get(name) for pointer, name in names.items()}
-    views = {pointer: _at_least_one_axis(view, pointer) for pointer, view in found.items()}
-    full = [row_axis_last(v, axis) for pointer, v in views.items() if pointer[:2] in ("in", "ou")]
-    single = [v for pointer, v in views.items() if pointer[:2] in ("be", "en")]
+    given = {**p.views, **views}
+    found = {pointer: None if name is None else given.get(name) for pointer, name in names.items()}
+    seen = {pointer: _at_least_one_axis(view, pointer) for pointer, view in found.items()}
+    full = [row_axis_last(v, axis) for pointer, v in seen.items() if pointer[:2] in ("in", "ou")]
+    single = [v for pointer, v in seen.items() if pointer[:2] in ("be", "en")]
     first = full[0]
     assert first is not None
     rank = len(first.shape)
@@ -107,25 +125,24 @@ def scan_geometry(
     tiles = -(-chunks // lanes)
     segments = -(-tiles // TILES)
     constants: dict[str, Any] = {
-        **{pointer: "@null" if name is None or name not in p.views else name for pointer, name in names.items()},
+        **{pointer: places.get(str(name), name) if name in given else "@null" for pointer, name in names.items()},
         **rows.outer.params("outer_shape", "outer", "outer_rank"), "rows": rows.rows, "cols": count,
-        "step": [s[0] if s else 1 for s in rows.inner_axes.strides[: len(full)]], "carries": 0, "segments": segments,
+        "step": [s[0] if s else 1 for s in rows.inner_axes.strides[: len(full)]], "carries": base, "segments": segments,
         "pieces": 1, "lanes": lanes, "reverse": reverse, "exclusive": exclusive, "shifted": shifted,
     }  # fmt: skip
     kernel, axes, blocks, inner = _design(rows, first.element, lanes, tiles, segments, reverse, p.device.sms)
     if kernel == "neighbours":
         constants["pieces"] = -(-rows.outer.shape[-1] // COLUMNS)
-    threads = THREADS
-    dense = all(v is None or v.dense for v in views.values())
+    dense = all(v is None or v.dense for v in seen.values())
     layout = "contiguous" if dense else "inner_contiguous" if inner else "strided"
     if kernel == "block":
-        return Geometry((Step(kernel, grid(blocks), constants, axes, threads),), 0, layout)
-    last = Step(kernel, grid(blocks), constants, {**axes, "TOTALS": False}, threads)
+        return Geometry((Step(f"{prefix}{kernel}", grid(blocks), constants, axes, THREADS),), base, layout)
+    last = Step(f"{prefix}{kernel}", grid(blocks), constants, {**axes, "TOTALS": False}, THREADS)
     if segments == 1:
-        return Geometry((last,), 0, layout)
-    totals = Step(kernel, grid(blocks), constants, {**axes, "TOTALS": True}, threads)
-    carries = Step("carries", grid(rows.rows), constants, {}, CARRIES)
-    return Geometry((totals, carries, last), aligned(rows.rows * segments * STATE), layout)
+        return Geometry((last,), base, layout)
+    totals = Step(f"{prefix}{kernel}", grid(blocks), constants, {**axes, "TOTALS": True}, THREADS)
+    carries = Step(f"{prefix}carries", grid(rows.rows), constants, {}, CARRIES)
+    return Geometry((totals, carries, last), base + aligned(rows.rows * segments * STATE), layout)
 
 
 def _design(

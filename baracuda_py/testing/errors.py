@@ -16,7 +16,7 @@ from ..core.errors import (
     InvalidProblemError,
     MisalignedOperandError,
     UnsupportedError,
-)  # fmt: skip
+)
 from ..core.tensor import TensorRef
 from .draw import Case
 from .layouts import aligned_bytes

@@ -27,6 +27,8 @@ template <class T> struct Sum {
   static BARACUDA_D Result finish(State s, const Reduced&) { return cast<Result>(s); }
 };
 
+template <class T> struct Trace : Sum<T> {};  // of a diagonal
+
 template <class T> struct Mean : Sum<T> {
   static BARACUDA_D T finish(acc_t<T> s, const Reduced& r) { return cast<T>(s / static_cast<acc_t<T>>(r.count)); }
 };
@@ -63,12 +65,12 @@ template <class T> struct SumSquares : Sum<T> {
 
 // The exclusive or of all bits; of bool, whether an odd number is true.
 template <class T> struct XorSum {
-  using State = u64;
+  using State = conditional<sizeof(T) == 8, u64, u32>;
   using Result = T;
   using Lane = Fold<XorSum>;
   static BARACUDA_D T fill() { return T(0); }
   static BARACUDA_D State empty() { return 0; }
-  template <class A> static BARACUDA_D State leaf(A x) { return static_cast<u64>(x); }
+  template <class A> static BARACUDA_D State leaf(A x) { return static_cast<State>(x); }
   static BARACUDA_D State merge(State a, State b) { return a ^ b; }
   static BARACUDA_D Result finish(State s, const Reduced&) { return static_cast<T>(s); }
 };

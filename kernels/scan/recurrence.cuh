@@ -73,11 +73,11 @@ template <class T> struct Recurrence : Maps<T> {
 //
 // PRODUCT: h is a product of the a so far, and b is 0. Then h may be exclusive (p.shifted): of the a before t, with dh
 // one element on. SKIP: a NaN in a stands for 1 and has no gradient; a fourth input is a again, unshifted.
-template <class T, bool PRODUCT, bool SKIP = false> struct RecurrenceGradient : Maps<T> {
+template <class T, class DA, bool PRODUCT, bool SKIP = false> struct RecurrenceGradient : Maps<T> {
   using element = T;
   using State = Affine;
   using Ins = conditional<SKIP, Types<T, T, T, T>, Types<T, T, T>>;
-  using Outs = conditional<PRODUCT, Types<T>, Types<T, T>>;
+  using Outs = conditional<PRODUCT, Types<DA>, Types<DA, T>>;
   using A = acc_t<T>;
   static constexpr int leaves = 2;
   static constexpr bool halo = true;
@@ -111,7 +111,7 @@ template <class T, bool PRODUCT, bool SKIP = false> struct RecurrenceGradient : 
     if (!shifted && r == count - 1) before = first == nullptr ? (PRODUCT ? 1.0 : 0.0) : static_cast<double>(*first);
     bool skipped = false;
     if constexpr (SKIP) skipped = math::isnan(cast<double>(x.template at<3>()));
-    y.template at<0>() = cast<T>(skipped ? 0.0 : s.b * before);
+    y.template at<0>() = cast<DA>(skipped ? 0.0 : s.b * before);
     if constexpr (!PRODUCT) y.template at<1>() = cast<T>(s.b);
   }
   BARACUDA_D void end(const State& s) const {
@@ -121,8 +121,9 @@ template <class T, bool PRODUCT, bool SKIP = false> struct RecurrenceGradient : 
     *dfirst = cast<A>(g);
   }
 };
-template <class T> using RecurrenceBackward = RecurrenceGradient<T, false>;
-template <class T> using CumprodBackward = RecurrenceGradient<T, true>;
-template <class T> using NancumprodBackward = RecurrenceGradient<T, true, true>;
+template <class T> using RecurrenceBackward = RecurrenceGradient<T, T, false>;
+template <class T> using SummedRecurrenceBackward = RecurrenceGradient<T, acc_t<T>, false>;  // da is yet to be summed
+template <class T> using CumprodBackward = RecurrenceGradient<T, T, true>;
+template <class T> using NancumprodBackward = RecurrenceGradient<T, T, true, true>;
 
 }  // namespace baracuda::kinds

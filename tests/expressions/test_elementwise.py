@@ -12,8 +12,9 @@ import pytest
 import baracuda_py as bc
 from baracuda_py import expressions
 from baracuda_py.core.element import ElementKind
-from baracuda_py.expressions.plan import plan_of
+from baracuda_py.expressions.forward import plan_of
 from baracuda_py.testing import CHECKS, emulated, exercise
+from baracuda_py.testing.gradients import check_gradients
 
 E = ElementKind
 RNG = np.random.default_rng(0)
@@ -71,7 +72,7 @@ def test_elements_promote_as_in_torch(text: str, elements: tuple[ElementKind, ..
     [
         ("1 + exp(i)", {"i": np.int32}, "float32(i)", "exp(i)"),
         ("i / j", {"i": np.int8, "j": np.int8}, "a // b", "i / j"),
-        ("m + m", {"m": np.bool_}, "int32(m)", "m + m"), ("i + 300", {"i": np.uint8}, "300 is no uint8", "300"),
+        ("m - m", {"m": np.bool_}, "int32(m)", "m - m"), ("i + 300", {"i": np.uint8}, "300 is no uint8", "300"),
         ("u + i", {"u": np.uint64, "i": np.int8}, "no common integer", "u + i"),
         ("x & 1", {"x": np.float32}, "for integers and bool", "x & 1"), ("-m", {"m": np.bool_}, "neg of bool", "-m"),
         ("isnan(i)", {"i": np.int64}, "isnan of int64", "isnan(i)"),
@@ -145,7 +146,7 @@ def test_a_python_function_and_its_text_are_one_formula() -> None:
 def test_torch_functions_of_symbols_are_ours() -> None:
     torch = pytest.importorskip("torch")
     f = bc.elementwise(lambda x, y: torch.nn.functional.silu(x) * torch.clamp(y, min=0) + torch.where(x > y, x, 0.0))
-    assert f.text == "silu(x) * maximum(y, 0) + where(x > y, x, 0.0)"
+    assert f.text == "silu(x) * clamp_min(y, 0) + where(x > y, x, 0.0)"
 
 
 def test_formulas_of_formulas() -> None:
@@ -232,7 +233,10 @@ FORMULAS = (
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize(("text", "roles"), FORMULAS, ids=[text for text, _ in FORMULAS])
 def test_formulas_pass_the_checks_of_all_ops(text: str, roles: dict, check: object) -> None:
-    plan = bc.elementwise(text).plan(**roles)
+    f = bc.elementwise(text)
+    plan = f.plan(**roles)
+    if check is check_gradients and not f.smooth:
+        return
     if getattr(check, "applies", lambda plan: True)(plan):
         exercise(plan, check, examples=2)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Forward, Ulp
-from ...core.element import HALVES, INTS
+from ...core.element import INTS
 from ...core.error_bound import ErrorBound
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
@@ -219,8 +219,3 @@ def reduce_bound(element: ElementKind, kind: ReduceKind) -> ErrorBound:
 
 WIDENED = tuple(kind for kind in ReduceKind if kind.row.widened)
 """Kinds that reduce 16-bit floats into float32."""
-
-
-def widened_bound(element: ElementKind, kind: ReduceKind) -> ErrorBound:
-    """The error bound of a kind that gives float32."""
-    return kind.row.bound(ElementKind.F32) if element in HALVES else kind.row.bound(element)

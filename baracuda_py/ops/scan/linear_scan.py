@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, functional,
     operand, output,
@@ -24,9 +26,9 @@ class LinearScanDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class LinearScanArgs(Args):
-    """Any strides, 0 included. initial: h before each row, 0 where absent; carry: h after it."""
+    """Any strides; a broadcasts to b. initial: h before each row, 0 where absent; carry: h after it."""
 
-    a: Array = operand("*shape")
+    a: Array = operand("*shape", broadcast=True)
     b: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="acc", optional=True)
     h: Array = output("*shape")
@@ -37,7 +39,7 @@ def reference(desc: LinearScanDescriptor, *, a: Any, b: Any, initial: Any, wante
     """NumPy in the dtype b comes in: step by step."""
     rows = rows_of(desc, b)
     first = b.dtype.type(0) if initial is None else initial.reshape(rows.shape[:-1])
-    h = recurrence(rows_of(desc, a), rows, first)
+    h = recurrence(rows_of(desc, np.broadcast_to(a, desc.shape)), rows, first)
     return {"h": from_rows(desc, h[..., 1:]), "carry": h[..., -1].reshape(desc.kept_shape)}
 
 
@@ -46,7 +48,8 @@ OPERANDS = ScanOperands(("b", "a"), ("h",), ("initial",), ("carry",))
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse)
+    a = p.a.broadcast_to(p.desc.shape)
+    return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse, views={"a": a})
 
 
 def recurrence_bound(kind: ElementKind, _: Any = None) -> ErrorBound:
@@ -59,7 +62,7 @@ def recurrence_bound(kind: ElementKind, _: Any = None) -> ErrorBound:
 
 def in_torch(torch: Any, desc: LinearScanDescriptor, *, a: Any, b: Any, initial: Any, wanted: Any) -> Any:
     """Step by step."""
-    factors, terms = torch_rows(desc, a), torch_rows(desc, b)
+    factors, terms = torch_rows(desc, a.expand(desc.shape)), torch_rows(desc, b)
     state = torch.zeros_like(terms[..., 0]) if initial is None else initial.reshape(terms.shape[:-1])
     states = []
     for t in range(terms.shape[-1]):
@@ -70,7 +73,7 @@ def in_torch(torch: Any, desc: LinearScanDescriptor, *, a: Any, b: Any, initial:
 
 
 class LinearScanPlan(Plan):
-    """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent).
+    """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too.
 
     The associative scan of affine maps (Blelloch 1990) that state-space models, gated linear recurrences, running
     averages and discounted returns (reverse) are made of. Maps are composed in float64, whatever the element, and

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output,
+    Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output, where,
 )  # fmt: skip
+from ...core.error_bound import ErrorBound
+from ...core.tensor import Shape, View, dense_strides
+from ...core.variant import Spills, aligned
+from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
+from ..reduce.reduce_kinds import sum_bound
 from .linear_scan import LinearScanDescriptor, LinearScanPlan, recurrence_bound
 from .linear_scan import in_torch as forward_in_torch
 from .scan_kinds import AlongAxis, from_rows, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
@@ -19,14 +24,14 @@ from .scan_kinds import AlongAxis, from_rows, recurrence, rows_of, scan_benchmar
 
 @dataclass(slots=True, kw_only=True)
 class LinearScanBackwardArgs(Args):
-    """Any strides, 0 included. h is the forward's output; dcarry the gradient of its `carry`."""
+    """Any strides; a broadcasts, da has its shape. h is the forward's output, dcarry the gradient of its `carry`."""
 
     dh: Array = operand("*shape")
-    a: Array = operand("*shape")
+    a: Array = operand("*shape", broadcast=True)
     h: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="acc", optional=True)
     dcarry: Array | None = operand("*kept_shape", element="acc", optional=True)
-    da: Array | None = output("*shape", optional=True)
+    da: Array | None = output("*shape", like="a", optional=True)
     db: Array | None = output("*shape", optional=True)
     dinitial: Array | None = output("*kept_shape", element="acc", optional=True, needs="initial")
 
@@ -52,17 +57,71 @@ def reference(
     desc: LinearScanDescriptor, *, dh: Any, a: Any, h: Any, initial: Any, dcarry: Any, wanted: Any
 ) -> Mapping[str, Any]:
     """NumPy in the dtype dh comes in: step by step."""
-    slopes, factors, states = (rows_of(desc, x) for x in (dh, a, h))
-    da, db, dfirst = gradients(desc, slopes, factors, states_before(states, initial, 0), dcarry)
-    return {"da": from_rows(desc, da), "db": from_rows(desc, db), "dinitial": dfirst.reshape(desc.kept_shape)}
+    slopes, factors, states = (rows_of(desc, np.broadcast_to(x, desc.shape)) for x in (dh, a, h))
+    whole, db, dfirst = gradients(desc, slopes, factors, states_before(states, initial, 0), dcarry)
+    da = from_rows(desc, whole).sum(axis=_away(a.shape, desc.shape), keepdims=True).reshape(a.shape)
+    return {"da": da, "db": from_rows(desc, db), "dinitial": dfirst.reshape(desc.kept_shape)}
+
+
+def _away(shape: Shape, whole: Shape) -> tuple[int, ...]:
+    """The axes along which an array of this shape is broadcast to the whole."""
+    lead = len(whole) - len(shape)
+    return tuple(i for i, n in enumerate(whole) if i < lead or (shape[i - lead] == 1 and n != 1))
 
 
 PARAMS = scan_params("LinearScanBackwardParams")
 OPERANDS = ScanOperands(("dh", "a", "h"), ("da", "db"), ("dcarry", "initial"), ("dinitial",))
+SUM_PARAMS = reduce_params("RecurrenceSumParams", ("terms",))
+_HALVES = (ElementKind.F16, ElementKind.BF16)
+_SUMS = tuple(
+    replace(kernel, source="scan/recurrence_sums.cu")
+    for kernel in reduce_kernels("kinds::Sum<{T}>", SUM_PARAMS, source="Mapped<Terms<{A}>, {A}>", prefix="sum_",
+                                 width=lambda element: 16 // element.acc.itemsize)
+)  # fmt: skip
+
+
+_SPILLS: Spills = {
+    "neighbours": where(element=ElementKind.F16, TOTALS=False),
+    "summed_neighbours": where(element=_HALVES, TOTALS=False),
+}
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return scan_geometry(p, OPERANDS, p.desc.axis, reverse=not p.desc.reverse)
+    """The scan; where a is broadcast, its terms go to the workspace in the accumulator and are summed from there."""
+    desc, a = p.desc, p.a.broadcast_to(p.desc.shape)
+    away = _away(p.a.shape, desc.shape)
+    views, places, prefix, terms = {"a": a}, {}, "", None
+    if p.da is not None and away:
+        terms = View(0, desc.shape, dense_strides(desc.shape), desc.acc)
+        views["da"], places["da"] = terms, ("@workspace", 0)
+        prefix = "summed_" if desc.element in _HALVES else ""
+    base = 0 if terms is None else aligned(terms.nbytes)
+    found = scan_geometry(
+        p, OPERANDS, desc.axis, reverse=not desc.reverse, views=views, places=places, prefix=prefix, base=base
+    )
+    if terms is None or isinstance(found, str):
+        return found
+    kept = View(p.da.ptr, *_kept(p.da, away, desc.shape), p.da.element)
+    at = {"terms": ("@workspace", 0), "y": "da"}
+    sums = reduce_launches(
+        p.device, (terms,), (kept,), away, mapped=True, values=at, prefix="sum_", base=found.workspace
+    )
+    if isinstance(sums, str):
+        return sums
+    return Geometry((*found.steps, *sums.steps), sums.used, found.layout)
+
+
+def _kept(view: View, away: tuple[int, ...], whole: Shape) -> tuple[Shape, Shape]:
+    """Shape and strides of a view without the axes along which it is broadcast."""
+    lead = len(whole) - len(view.shape)
+    rest = [i - lead for i in range(len(whole)) if i not in away]
+    return tuple(view.shape[i] for i in rest), tuple(view.strides[i] for i in rest)
+
+
+def _bound(element: ElementKind, _: Any = None) -> ErrorBound:
+    scanned = recurrence_bound(element)
+    assert isinstance(scanned, Forward)
+    return Forward(scanned.c + sum_bound.c + 1)  # terms round to the accumulator before they are summed
 
 
 def in_torch(
@@ -71,7 +130,7 @@ def in_torch(
     """autograd of the forward, with the b that makes this h of these a."""
     states, kept = torch_rows(desc, h), desc.kept_shape
     first = torch.zeros_like(states[..., :1]) if initial is None else initial.reshape((*states.shape[:-1], 1))
-    terms = states - torch_rows(desc, a) * torch.cat((first, states), -1)[..., :-1]
+    terms = states - torch_rows(desc, a.expand(desc.shape)) * torch.cat((first, states), -1)[..., :-1]
     given = {"a": a, "b": torch_array(desc, terms), "initial": first.reshape(kept)}
     given = {name: value.detach().requires_grad_() for name, value in given.items()}
     with torch.enable_grad():
@@ -87,7 +146,8 @@ def in_torch(
 class LinearScanBackwardPlan(Plan):
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry.
 
-    Deterministic; carried in float64, as the forward.
+    Deterministic; carried in float64, as the forward. Where a is broadcast, da is summed over those axes in float32
+    (float64 of float64), in an order that shapes alone fix.
     """
 
     op = "scan.linear_scan_backward"
@@ -99,8 +159,14 @@ class LinearScanBackwardPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
-            kernels=scan_kernels("kinds::RecurrenceBackward<{T}>", PARAMS),
-            guarantee=Guarantee(recurrence_bound, math="float64", batch_invariant=True),
+            kernels=(
+                *scan_kernels("kinds::RecurrenceBackward<{T}>", PARAMS, _SPILLS),
+                *scan_kernels(
+                    "kinds::SummedRecurrenceBackward<{T}>", PARAMS, _SPILLS, prefix="summed_", elements=_HALVES
+                ),
+                *_SUMS,
+            ),
+            guarantee=Guarantee(_bound, math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -10,10 +10,11 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp, Variant, Vjp, choice, element,
-    flag, functional, operand, output,
+    flag, functional, operand, output, where,
 )  # fmt: skip
 from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
+from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import EVERY
 from .scan_kinds import AlongAxis, ScanKind, from_rows, problem, rows_of, scan_benchmarks, torch_array, torch_rows
@@ -82,6 +83,14 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse, exclusive=p.desc.exclusive)
 
 
+_WIDENED = (ElementKind.F32, ElementKind.I8, ElementKind.I16, ElementKind.U16, ElementKind.BOOL)
+_SPILLS: Spills = {  # a few bytes, in some of the kernels that keep 16 rows
+    "neighbours": where(kind=ScanKind.CUMSUM, element=_WIDENED, TOTALS=False)
+    | where(kind=ScanKind.CUMPROD, element=(ElementKind.I32, ElementKind.U32), TOTALS=False)
+    | where(kind=ScanKind.NANCUMSUM, element=ElementKind.F32, TOTALS=False)
+}
+
+
 def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
     return EVERY if kind is None else kind.elements
 
@@ -133,7 +142,7 @@ class ScanPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan.cu", elements=_elements,
-            kernels=scan_kernels("{KIND}<{T}>", PARAMS), guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=scan_kernels("{KIND}<{T}>", PARAMS, _SPILLS), guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
     vjp = Vjp("ScanBackwardPlan", grads={"x": "dx", "initial": "dinitial"})

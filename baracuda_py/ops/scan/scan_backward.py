@@ -10,10 +10,11 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
-    functional, operand, output,
+    functional, operand, output, where,
 )  # fmt: skip
 from ...core.element import cast, decode
 from ...core.error_bound import ErrorBound
+from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .linear_scan import recurrence_bound
 from .linear_scan_backward import gradients, states_before
@@ -114,6 +115,16 @@ _OPERANDS = {
 }  # fmt: skip
 
 
+_F32, _F64, _SUMS, _PRODUCTS = ElementKind.F32, ElementKind.F64, (ScanKind.CUMSUM, ScanKind.NANCUMSUM), _WITH_Y[::2]
+_SPILLS: Spills = {
+    "neighbours": where(kind=_SUMS, element=_F32, TOTALS=False)
+    | where(kind=_PRODUCTS, element=_F32, TOTALS=True)
+    | where(kind=ScanKind.CUMPROD, element=_F64, TOTALS=False),
+    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True),
+    "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False),
+}
+
+
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     operands = ScanOperands(_OPERANDS[desc.kind], ("dx",), ("dcarry", "initial"), ("dinitial",))
@@ -146,7 +157,8 @@ class ScanBackwardPlan(Plan):
     value_policy = "cumprod: an infinite or NaN dy, x or dcarry makes dx NaN from there back"
     variants = (
         Variant(
-            "segments", _geometry, source="scan/scan_backward.cu", kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS),
+            "segments", _geometry, source="scan/scan_backward.cu",
+            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

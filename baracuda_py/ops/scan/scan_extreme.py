@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Scalar, Variant, Vjp, choice, element,
-    functional, operand, output, scalar,
+    functional, operand, output, scalar, where,
 )  # fmt: skip
 from ...core.element import INTS
 from ...core.errors import InvalidProblemError
@@ -19,7 +18,7 @@ from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import EVERY
 from .scan_kinds import (
-    AlongAxis, ScanExtremeKind, from_rows, problem, rows_of, scan_benchmarks, torch_array, torch_rows,
+    AlongAxis, ScanExtremeKind, from_rows, places, problem, rows_of, scan_benchmarks, torch_array, torch_rows,
 )  # fmt: skip
 
 
@@ -67,14 +66,13 @@ def reference(
     kept = rows.shape[:-1]
     first = np.full(kept, desc.nothing, x.dtype) if initial is None else initial.reshape(kept)
     place = np.full(kept, -1) if initial is None else initial_indices.reshape(kept)
-    own = np.arange(n)[::-1] if desc.reverse else np.arange(n)
-    places = np.broadcast_to(own + int(offset), rows.shape)
-    given, places = (np.concatenate([a[..., None], b], -1) for a, b in ((first, rows), (place, places)))
+    own = np.broadcast_to(places(desc, offset), rows.shape)
+    given, known = (np.concatenate([a[..., None], b], -1) for a, b in ((first, rows), (place, own)))
     with np.errstate(all="ignore"):
         best = (np.maximum if desc.kind is ScanExtremeKind.CUMMAX else np.minimum).accumulate(given, axis=-1)
         holds = (given == best) | (given != given)
     last = np.maximum.accumulate(np.where(holds, np.arange(n + 1), 0), axis=-1)
-    found = np.take_along_axis(places, last, -1)
+    found = np.take_along_axis(known, last, -1)
     y, indices = (from_rows(desc, a[..., 1:]) for a in (best, found))
     carry, carry_indices = (np.array(a[..., -1]).reshape(desc.kept_shape) for a in (best, found))
     return {"y": y, "indices": indices, "carry": carry, "carry_indices": carry_indices}
@@ -88,7 +86,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse)
 
 
-_SPILLS: Spills = MappingProxyType({})
+_SPILLS: Spills = {"neighbours": where(kind=ScanExtremeKind.CUMMAX, element=ElementKind.U16, TOTALS=True)}
 
 
 def in_torch(
@@ -102,10 +100,10 @@ def in_torch(
     if more:
         rows = torch.cat((initial.reshape(rows.shape[:-1])[..., None], rows), -1)
     y, found = getattr(torch, desc.kind.value)(rows, -1)
-    places = found - int(more)
-    indices = (n - 1 - places if desc.reverse else places) + int(offset)
+    at = found - int(more)
+    indices = (n - 1 - at if desc.reverse else at) + int(offset)
     if more:
-        indices = torch.where(places < 0, initial_indices.reshape(rows.shape[:-1])[..., None], indices)
+        indices = torch.where(at < 0, initial_indices.reshape(rows.shape[:-1])[..., None], indices)
     ends = {"carry": y[..., -1].reshape(desc.kept_shape), "carry_indices": indices[..., -1].reshape(desc.kept_shape)}
     start = int(more)
     return {"y": torch_array(desc, y[..., start:]), "indices": torch_array(desc, indices[..., start:]), **ends}

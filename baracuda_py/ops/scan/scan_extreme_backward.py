@@ -16,7 +16,7 @@ from ...core.element import decode
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .scan_extreme import ScanExtremeDescriptor, ScanExtremePlan
 from .scan_extreme import reference as forward
-from .scan_kinds import ScanExtremeKind, from_rows, rows_of, scan_benchmarks, torch_array, torch_rows
+from .scan_kinds import ScanExtremeKind, from_rows, places, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def reference(
     """NumPy in the dtype dy comes in: run by run, from the end."""
     slopes, found = rows_of(desc, dy), rows_of(desc, indices)
     n = desc.count
-    own = (np.arange(n)[::-1] if desc.reverse else np.arange(n)) + int(offset)
+    own = places(desc, offset)
     total = np.zeros(slopes.shape[:-1], dy.dtype) if dcarry is None else np.array(dcarry.reshape(slopes.shape[:-1]))
     dx = np.zeros_like(slopes)
     for t in reversed(range(n)):

@@ -90,6 +90,12 @@ def from_rows(desc: AlongAxis, rows: Any) -> Any:
     return np.array(np.moveaxis(rows, -1, desc.axis)).reshape(desc.shape)
 
 
+def places(desc: AlongAxis, offset: Any) -> Any:
+    """Where the elements of a row stand, in the order of the scan, counted from `offset`, modulo 2^64."""
+    own = np.arange(desc.count)[::-1] if desc.reverse else np.arange(desc.count)
+    return own + np.int64((int(offset) + 2**63) % 2**64 - 2**63)
+
+
 def recurrence(a: Any, b: Any, first: Any) -> Any:
     """h[0] = first, h[t + 1] = a[t] h[t] + b[t] along the last axis, of one element more than a and b have.
 

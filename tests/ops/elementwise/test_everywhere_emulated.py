@@ -69,7 +69,7 @@ def given(kind: UnaryKind, element: ElementKind) -> str:
 @elements()
 def test_forward(element):
     x = inputs(element)
-    kinds = [kind for kind in UnaryKind if element in kind.row.elements and not kind.row.special]
+    kinds = [kind for kind in UnaryKind if element in kind.row.elements and kind.row.kernel == "unary"]
     lines = [f"{kind.cpp}<T>::value(a, {{{given(kind, element)}}})" for kind in kinds]
     rows, found = run("elementwise/functors.cuh", element, lines, x), {}
     for kind, got in zip(kinds, rows, strict=True):
@@ -81,7 +81,7 @@ def test_forward(element):
 def test_gradient(element):
     x = inputs(element)
     dy = truth.cotangents(element, x.size)
-    kinds = [kind for kind in DIFFERENTIABLE if not kind.row.special]
+    kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == "unary"]
     lines = [f"gradient::{kind.cpp}<T>::value(b, a, {{{given(kind, element)}}})" for kind in kinds]
     rows, found = run("elementwise/gradients.cuh", element, lines, x, dy), {}
     for kind, got in zip(kinds, rows, strict=True):

@@ -38,7 +38,7 @@ class Coefficient:
 
     default: a number, a function of the element, or None where the caller must give it. It lies in [low, high], and is
     a whole number where `whole`, and not 0 unless `zero`. absent: what the kernel is told where the caller says None,
-    for those that may be. drawn: the range that tests take it from.
+    for those that may be. floats: integers take the default alone. drawn: the range that tests take it from.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Coefficient:
     whole: bool = False
     zero: bool = True
     absent: float | None = None
+    floats: bool = False
     drawn: tuple[float, float] = (0.0, 2.0)
 
     @classmethod
@@ -68,8 +69,9 @@ class Function:
     gradient::<cpp> has value(dy, x, {coefficients}). gradient: dy f'(x), or None where f' is 0 wherever it exists or f
     is one of integers. elements: those of x; y has the same, or bool where `predicate`. bound, slope: of the error of
     f and of its gradient, by element. torch: torch's function, dotted from `torch`, or a function of torch, x and the
-    coefficients; None where torch has none. gate: f(x) by, for those that gate. special: the functor is one of
-    special.cuh. points: values whose neighbours tests visit besides `POINTS`. aliases: further public names.
+    coefficients; None where torch has none. gate: f(x) by, for those that gate. kernel: the file of
+    kernels/elementwise/ that has the functor, without .cu. points: values whose neighbours tests visit besides
+    `POINTS`. aliases: further public names.
     """
 
     cpp: str
@@ -82,7 +84,7 @@ class Function:
     slope: Bound = lambda element: Ulp(0.51) if element in HALVES else Ulp(8)
     torch: str | Callable[..., Any] | None = None
     gate: Formula | Any = None
-    special: bool = False
+    kernel: str = "unary"
     points: tuple[float, ...] = ()
     aliases: tuple[str, ...] = ()
 
