@@ -65,7 +65,9 @@ def test_gradient_is_that_of_torch(kind):
     y = kind.row.in_torch(torch, leaf)
     dy = rng.standard_normal(40) + (1j * rng.standard_normal(40) if y.is_complex() else 0)
     (wanted,) = torch.autograd.grad(y, leaf, torch.from_numpy(dy))
-    np.testing.assert_allclose(run(f"{kind.value}_backward", dy, z), wanted.resolve_conj().numpy(), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(
+        run(f"{kind.value}_backward", dy, z), wanted.resolve_conj().numpy(), rtol=1e-10, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("name", ["abs", "angle", "sgn"])

@@ -40,7 +40,9 @@ extern "C" __global__ void all(const __grid_constant__ P p) {{
 def run(source: str, element: ElementKind, formulas: list[str], a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """One row of results for each formula of a and b, real ones and truth values in the real part."""
     lines = "\n".join(f"  p.y[{k} * p.n + i] = cast<T>({formula});" for k, formula in enumerate(formulas))
-    unit = Unit(f"complex_{element}", CODE.format(source=source, ctype=element.part.ctype, lines=lines), symbols=("all",))
+    unit = Unit(
+        f"complex_{element}", CODE.format(source=source, ctype=element.part.ctype, lines=lines), symbols=("all",)
+    )
     y = np.empty((len(formulas), a.size), element.dtype)
     params = np.array([y.ctypes.data, a.ctypes.data, b.ctypes.data, a.size], np.uint64).tobytes()
     run_kernel(translated(unit, "sm_90", "all"), "all", (-(-a.size // THREADS), 1, 1), (THREADS, 1, 1), 0, params, 1)
