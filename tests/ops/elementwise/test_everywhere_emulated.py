@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 import pytest
-from everywhere import coefficients, forward, inputs, report, scale_of, wide, wrong_gradient
+from everywhere import coefficients, inputs, report, scale_of, wide, wrong_forward, wrong_gradient
 import truth
 
 from baracuda_py.core.element import FLOATS, ElementKind
@@ -15,7 +15,7 @@ from baracuda_py.jit import Unit
 from baracuda_py.ops.elementwise import binary
 from baracuda_py.ops.elementwise.binary import BinaryKind
 from baracuda_py.ops.elementwise.unary_gradients import gated_gradient
-from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
+from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind
 from baracuda_py.ops.gated.gated_activation import GatedActivationKind, _bound
 from baracuda_py.testing.emulator import run_kernel, translated
 from baracuda_py.testing.tolerance import check
@@ -66,27 +66,29 @@ def given(kind: UnaryKind, element: ElementKind) -> str:
     return ", ".join(f"A({c!r})" for c in coefficients(kind, element))
 
 
+FILES = {"unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients")}
+files = functools.partial(pytest.mark.parametrize, "kernel", FILES)
+
+
 @elements()
-def test_forward(element):
+@files()
+def test_forward(element, kernel):
     x = inputs(element)
-    kinds = [kind for kind in UnaryKind if element in kind.row.elements and kind.row.kernel == "unary"]
+    kinds = [kind for kind in UnaryKind if element in kind.row.elements and kind.row.kernel == kernel]
     lines = [f"{kind.cpp}<T>::value(a, {{{given(kind, element)}}})" for kind in kinds]
-    rows, found = run("elementwise/functors.cuh", element, lines, x), {}
-    for kind, got in zip(kinds, rows, strict=True):
-        found[kind.value] = check(unary_bound(element, kind), got, forward(kind, element, x), element=element)
-    report(found)
+    rows = run(f"elementwise/{FILES[kernel][0]}.cuh", element, lines, x)
+    report({kind.value: wrong_forward(element, kind, x, got) for kind, got in zip(kinds, rows, strict=True)})
 
 
 @elements()
-def test_gradient(element):
+@files()
+def test_gradient(element, kernel):
     x = inputs(element)
     dy = truth.cotangents(element, x.size)
-    kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == "unary"]
+    kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == kernel]
     lines = [f"gradient::{kind.cpp}<T>::value(b, a, {{{given(kind, element)}}})" for kind in kinds]
-    rows, found = run("elementwise/gradients.cuh", element, lines, x, dy), {}
-    for kind, got in zip(kinds, rows, strict=True):
-        found[kind.value] = wrong_gradient(element, kind, dy, x, got)
-    report(found)
+    rows = run(f"elementwise/{FILES[kernel][1]}.cuh", element, lines, x, dy)
+    report({kind.value: wrong_gradient(element, kind, dy, x, got) for kind, got in zip(kinds, rows, strict=True)})
 
 
 @elements()
