@@ -53,8 +53,8 @@ def _and_mean(root: bool) -> Callable[..., tuple[Any, Any]]:
 
 
 def _spread(element: ElementKind) -> ErrorBound:
-    # Both are carried in double, but a mean near 0 has no digits of its own. For float64 that is one pass in the element
-    # itself, where NumPy takes two.
+    # Both are carried in double, but a mean near 0 has no digits of its own. Of float64 that is one pass in the
+    # element itself, where NumPy takes two.
     return Relative(8 if element is ElementKind.F64 else 2)
 
 
