@@ -125,7 +125,7 @@ template <class From> BARACUDA_D float odd_float(From x) {
 
 // The value of an element; of two in a byte, that in the lower four bits.
 template <int CODE> BARACUDA_D auto element_value(stored_t<CODE> x) {
-  if constexpr (CODE == code_s4) return static_cast<i8>(static_cast<i8>(x << 4) >> 4);
+  if constexpr (CODE == code_s4) return static_cast<i8>(((x & 15) ^ 8) - 8);
   else if constexpr (CODE == code_u4) return static_cast<u8>(x & 15);
   else if constexpr (CODE == code_e2m1) return coded_value<CODE>(x & 15);
   else if constexpr (is_coded_float(CODE)) return coded_value<CODE>(x);
