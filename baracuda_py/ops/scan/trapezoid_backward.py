@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand, output, scalar,
+    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand, output,
+    scalar, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape, View
@@ -35,17 +36,19 @@ def reference(desc: TrapezoidDescriptor, *, darea: Any, y: Any, x: Any, spacing:
     """NumPy in the dtype y comes in: half the difference of what stands on either side."""
     heights, slopes, half = np.moveaxis(y, desc.axis, -1), darea[..., None], y.dtype.type(0.5)
     n = heights.shape[-1]
+    if n < 2:
+        return {"dy": np.zeros_like(y), "dx": None if x is None else np.zeros_like(x)}
     made = {}
     with np.errstate(all="ignore"):
         if x is None:
             shares = np.full(n, y.dtype.type(spacing), y.dtype)
             shares[:1] *= half
-            shares[-1:] *= half if n > 1 else 0
+            shares[-1:] *= half
         else:
             at = np.moveaxis(np.broadcast_to(x, desc.shape), desc.axis, -1)
             behind = np.concatenate([at[..., 1:], at[..., -1:]], -1)
             before = np.concatenate([at[..., :1], at[..., :-1]], -1)
-            shares = (behind - before) * half if n > 1 else np.zeros_like(at)
+            shares = (behind - before) * half
             whole = np.moveaxis(slopes * _rises(heights) * half, -1, desc.axis)
             away = away_from(x.shape, desc.shape)
             made["dx"] = whole.sum(axis=away, keepdims=True).reshape(x.shape)
@@ -57,14 +60,18 @@ def reference(desc: TrapezoidDescriptor, *, darea: Any, y: Any, x: Any, spacing:
 
 def _rises(y: Any) -> Any:
     """y[i - 1] - y[i + 1] along the last axis; at the ends less, or plus, the sum of the two."""
-    if y.shape[-1] < 2:
-        return np.zeros_like(y)
     ends = -(y[..., :1] + y[..., 1:2]), y[..., -2:-1] + y[..., -1:]
     return np.concatenate([ends[0], y[..., :-2] - y[..., 2:], ends[1]], -1)
 
 
 PARAMS = reduce_params(
     "TrapezoidBackwardParams", ("darea", "low", "high"), low_sign="i32", high_sign="i32", share="f64", spacing="scalar"
+)
+
+
+_KERNELS = tuple(
+    replace(kernel, spills=where(element=(ElementKind.F16, ElementKind.BF16))) if kernel.name == "rows" else kernel
+    for kernel in reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Shares<{T}>, {T}, {T}, {T}>")
 )
 
 
@@ -158,7 +165,7 @@ class TrapezoidBackwardPlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="scan/trapezoid_backward.cu",
-            kernels=reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Shares<{T}>, {T}, {T}, {T}>"),
+            kernels=_KERNELS,
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),
     )  # fmt: skip
