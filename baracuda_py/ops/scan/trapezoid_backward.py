@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand, output,
-    scalar, where,
+    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand,
+    output, scalar, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape, View
