@@ -8,8 +8,10 @@ of a plan that the lock does not know yet, drawn problems of every float and of 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import pytest
 from scripts import tool
@@ -68,28 +70,21 @@ def test_problems_that_changed_and_a_sample_of_the_others_pass(name: str) -> Non
             emulate(launch.plan, launch.ready)
 
 
+def drawn() -> Iterator[Any]:
+    """The plans; those that the lock does not know with every float and an integer of each width."""
+    for name, plan in PLANS.items():
+        if name in LOCKED:
+            yield pytest.param(plan, None, id=name)
+            continue
+        served = list(dict.fromkeys(element for _, element in combinations(plan)))
+        widths = {(element.is_float, element.itemsize): element for element in reversed(served)}
+        for element in served:
+            if element.is_float or element in widths.values():
+                yield pytest.param(plan, element, id=f"{name}-{element}")
+
+
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("name", LOCKED)
-def test_problems_drawn_anew_pass(name: str) -> None:
-    exercise(PLANS[name], emulated, EXAMPLES, seeded=False)
-
-
-def elements(plan: type[Plan]) -> list[ElementKind]:
-    """Every float, and the first of each width of the others."""
-    served = list(dict.fromkeys(element for _, element in combinations(plan)))
-    widths = {(element.is_float, element.itemsize): element for element in reversed(served)}
-    return [element for element in served if element.is_float or element in widths.values()]
-
-
-@pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize(
-    ("plan", "element"),
-    [
-        pytest.param(plan, element, id=f"{name}-{element}")
-        for name, plan in PLANS.items()
-        if name not in LOCKED
-        for element in elements(plan)
-    ],
-)
-def test_drawn_problems_pass(plan: type[Plan], element: ElementKind) -> None:
-    exercise(plan, emulated, EXAMPLES, elements=(element,))
+@pytest.mark.parametrize(("plan", "element"), list(drawn()))
+def test_problems_drawn_anew_pass(plan: type[Plan], element: ElementKind | None) -> None:
+    elements = None if element is None else (element,)
+    exercise(plan, emulated, EXAMPLES, seeded=element is not None, elements=elements)

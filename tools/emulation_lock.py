@@ -31,7 +31,7 @@ from baracuda_py.core.plan import Plan  # noqa: E402
 from baracuda_py.jit import compiler, source  # noqa: E402
 from baracuda_py.jit.cache import make_key  # noqa: E402
 from baracuda_py.testing import emulate, emulator, fill, operands  # noqa: E402
-from baracuda_py.testing.coverage import Launch, Problem, Target, search, targets  # noqa: E402
+from baracuda_py.testing.coverage import Launch, Problem, Target, few, search, targets  # noqa: E402
 from baracuda_py.testing.fingerprint import functions, kernel_text, python_text  # noqa: E402
 
 PATH = ROOT / "emulation.lock"
@@ -137,7 +137,9 @@ def main() -> int:
             print(f"{name}: searching problems for {len(missing)} of {len(targets(plan))} kernels", file=sys.stderr)
         found = search(plan, missing)
         wrong += [f"{name}: {unreached(plan, found.missing)}"] if found.missing else []
-        wanted |= {str(launch.problem): key(launch) for launch in (*launches, *(p.build() for p in found.problems))}
+        every = {one.problem: one for one in (*launches, *(p.build() for p in found.problems))}
+        kept = few({problem: one.targets.intersection(targets(plan)) for problem, one in every.items()})
+        wanted |= {str(problem): key(every[problem]) for problem in kept}
     entries = {line: old for line, old in known.items() if line.split()[0] in registry.plans().keys() - plans.keys()}
     entries |= {line: new for line, new in wanted.items() if known.get(line) == new and not given.all}
     todo = [line for line in wanted if line not in entries]

@@ -231,8 +231,7 @@ class _Descriptor:
         """`attribute` is of the kind's enum; the bindings know its C type, and the library checks the size."""
         held = np.array([value], getattr(self._lib, f"get_{self._kind}_attribute_dtype")(attribute))
         with CUBLAS_LT.calling(f"{self._kind}_set_attribute"):
-            getattr(self._lib, f"{self._kind}_set_attribute")(
-                self.pointer, attribute, held.ctypes.data, held.nbytes)  # fmt: skip
+            getattr(self._lib, f"{self._kind}_set_attribute")(self.pointer, attribute, held.ctypes.data, held.nbytes)
 
 
 def _describe_to(lib: Any, problem: GemmProblem) -> tuple[_Descriptor, dict[str, _Descriptor], _Descriptor]:

@@ -113,7 +113,7 @@ def _load(plan: type[Spec], spec: Operand, desc: Any, value: np.ndarray, compute
     if plan.raw:
         return value.copy() if spec.writes else value
     decoded = decode(value, element)
-    if element.is_float or element.is_complex:
+    if element.is_inexact:
         dtype = np.result_type(compute, np.complex64) if element.is_complex else compute
         # Row-major whatever the layout: NumPy sums along memory, and a view must give the bits of its dense copy.
         with np.errstate(invalid="ignore"):  # a signaling NaN

@@ -38,11 +38,12 @@ class Everywhere:
     """Values for tests over the whole range of the element.
 
     Floats of all exponents, 0, subnormals and the largest among them, and neighbours of `points(desc)`, of either sign;
-    integers over the whole range, so that results wrap. smooth(rng, desc, shape): floats for tests that differentiate,
+    integers over the whole range, so that results wrap; complex numbers with both parts so, on the axes, too. Where
+    `points(desc)` is None values are ordinary ones. smooth(rng, desc, shape): numbers for tests that differentiate,
     where standard normal ones will not do.
     """
 
-    points: Callable[[Any], Sequence[float]] = lambda desc: (1.0,)
+    points: Callable[[Any], Sequence[float] | None] = lambda desc: (1.0,)
     smooth: Callable[[Any, Any, tuple[int, ...]], Any] | None = None
 
 

@@ -172,7 +172,7 @@ def number(
             raise InvalidProblemError(f"{name} must be a {kind}, got {shown(value)}") from None
         if math.isnan(result) or (math.isinf(result) and not infinite):
             raise InvalidProblemError(f"{name} must be a {kind}, got {shown(value)}")
-        if not minimum <= result <= maximum or not result > above:
+        if not minimum <= result <= maximum or not (above == -math.inf or result > above):
             low = f"> {above}" if above > -math.inf else f">= {minimum}"
             raise InvalidProblemError(f"{name} must be {low} and <= {maximum}, got {shown(value)}")
         return result

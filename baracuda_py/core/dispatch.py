@@ -18,13 +18,7 @@ from .checked import shown
 from .descriptor import Descriptor
 from .device import Device
 from .element import ElementKind
-from .errors import (
-    BaracudaError,
-    DeviceMismatchError,
-    InvalidProblemError,
-    MisalignedOperandError,
-    UnsupportedError,
-)  # fmt: skip
+from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, UnsupportedError
 from .preference import PlanPreference, arch_allowed
 from .sku import KernelSku
 from .spec import Spec
@@ -171,7 +165,7 @@ def _check_like(spec: Operand, view: Any, other: Any) -> None:
     if (view.shape, view.element) != (other.shape, other.element):
         wanted, got = f"{other.element} of shape {other.shape}", f"{view.element} of shape {view.shape}"
         raise InvalidProblemError(f"{spec.name} must be {wanted} as {spec.like}, got {got}")
-    if not view.element.is_float:
+    if not view.element.is_inexact:
         raise InvalidProblemError(f"{spec.name} is wanted but {spec.like} is {other.element} and has no gradient")
 
 

@@ -63,8 +63,8 @@ class ElementKind(enum.Enum):
     U32 = ("uint32", np.uint32, 32, "unsigned int")
     U64 = ("uint64", np.uint64, 64, "unsigned long long")
     BOOL = ("bool", np.bool_, 8, "bool")
-    C64 = ("complex64", np.complex64, 64, "float2")
-    C128 = ("complex128", np.complex128, 128, "double2")
+    C64 = ("complex64", np.complex64, 64, "complex<float>")
+    C128 = ("complex128", np.complex128, 128, "complex<double>")
     FP8E4M3 = ("float8_e4m3fn", ml_dtypes.float8_e4m3fn, 8, "__nv_fp8_e4m3")
     FP8E5M2 = ("float8_e5m2", ml_dtypes.float8_e5m2, 8, "__nv_fp8_e5m2")
     FP4E2M1 = ("float4_e2m1fn", ml_dtypes.float4_e2m1fn, 4, "unsigned char")  # packed: C++ sees the bytes
@@ -80,8 +80,11 @@ class ElementKind(enum.Enum):
     is_float: bool
     is_integer: bool
     is_complex: bool
+    is_inexact: bool  # a float or complex, as NumPy's word has it
     ctype: str  # in kernels
     acc: ElementKind  # what sums are kept in
+    part: ElementKind  # the real and imaginary part of a complex kind; any other is its own
+    paired: ElementKind | None  # the complex kind whose parts are of this kind
     limits: Limits
 
     def __new__(cls, name: str, dtype: Any, bits: int, ctype: str) -> ElementKind:
@@ -94,6 +97,7 @@ class ElementKind(enum.Enum):
         kind.is_float = name.startswith(("float", "bfloat"))
         kind.is_integer = name.startswith(("int", "uint"))
         kind.is_complex = name.startswith("complex")
+        kind.is_inexact = kind.is_float or kind.is_complex
         kind.ctype = ctype
         kind.limits = _limits(kind.dtype, kind.is_integer)
         return kind
@@ -123,8 +127,11 @@ def _accumulator(kind: ElementKind) -> ElementKind:
     return ElementKind.U64 if str(kind).startswith("uint") else ElementKind.I64
 
 
+_PARTS = {ElementKind.C64: ElementKind.F32, ElementKind.C128: ElementKind.F64}
 for _kind in ElementKind:
     _kind.acc = _accumulator(_kind)
+    _kind.part = _PARTS.get(_kind, _kind)
+    _kind.paired = next((pair for pair, part in _PARTS.items() if part is _kind), None)
 
 FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16)
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -223,11 +230,18 @@ def _cast(x: Array, kind: ElementKind, saturate: bool) -> Array:
     if x.dtype.kind == "c" and not kind.is_complex:
         raise UnsupportedError(f"cannot cast {x.dtype} to {kind}; take the real part or the magnitude first")
     if kind.is_complex:
-        part = ElementKind.F32 if kind is ElementKind.C64 else ElementKind.F64
-        return (x if x.dtype.kind == "c" else cast(x, part, saturate)).astype(kind.dtype)
+        return (x if x.dtype.kind == "c" else cast(x, kind.part, saturate)).astype(kind.dtype)
     if kind.is_integer:
         return _to_integer(x, kind, saturate)
     return _to_float(x, kind, saturate)
+
+
+def joined(real: Any, imag: Any) -> Array:
+    """real + i imag, where infinities, NaN and the signs of zeros stay in their part."""
+    real, imag = np.broadcast_arrays(real, imag)
+    made: Array = np.empty(real.shape, np.result_type(real, imag, np.complex64))
+    made.real, made.imag = real, imag
+    return made
 
 
 def _to_integer(x: Array, kind: ElementKind, saturate: bool) -> Array:
@@ -317,6 +331,19 @@ def decode(array: Array, element: Any) -> Array:
     if kind is ElementKind.S4:
         return ((nibbles ^ 8).astype(np.int8) - 8).astype(kind.dtype)
     return nibbles.astype(kind.dtype) if kind is ElementKind.U4 else nibbles.view(kind.dtype)
+
+
+def encode(values: Array, element: Any) -> Array:
+    """The carrier array of an element's values, as `decode` reads it; what is left of a last byte is 0."""
+    kind = ElementKind.of(element)
+    if kind.bits >= 8:
+        return values.view(kind.carrier)
+    if kind is ElementKind.BIN:
+        return np.packbits(values, axis=-1, bitorder="little")
+    nibbles = values.view(np.uint8) & 15
+    if nibbles.shape[-1] % 2:
+        nibbles = np.concatenate([nibbles, np.zeros_like(nibbles[..., :1])], axis=-1)
+    return np.asarray(nibbles[..., ::2] | nibbles[..., 1::2] << 4)
 
 
 def unrounded(x: Array) -> Array:

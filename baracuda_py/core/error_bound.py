@@ -11,7 +11,10 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Exact:
-    """The truth rounded once, bit for bit; every NaN equals every other, and -0 equals +0 unless `signed_zero`."""
+    """The truth rounded once, bit for bit; every NaN equals every other, and -0 equals +0 unless `signed_zero`.
+
+    Complex numbers are rounded part by part.
+    """
 
     signed_zero: bool = False
 
@@ -26,7 +29,11 @@ class Exact:
 
 @dataclass(frozen=True)
 class Ulp:
-    """|y - truth| <= n ulp of the element at the truth; a correctly rounded result has n = 0.5."""
+    """|y - truth| <= n ulp of the element at the truth; a correctly rounded result has n = 0.5.
+
+    Of a complex element it is the distance in the plane, and an ulp that of a part of the size of |truth|: the smaller
+    part may have few digits, or none.
+    """
 
     n: float
 

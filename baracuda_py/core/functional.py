@@ -13,7 +13,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
 from . import config
@@ -24,9 +24,9 @@ from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .execution import MISS, Direct, nothing
-from .keywords import entry, unexpected
+from .keywords import marked, traced, unexpected
 from .memo import keep
-from .outputs import allocating, handed, make_all, maker, ordinal
+from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
 
 _CAPACITY = 4096
@@ -56,6 +56,7 @@ class Entry:
     """What one distinct call needs: its plan, and a maker per output that it returns."""
 
     plan: Plan
+    args: type[Any]
     package: str  # of the first operand: whose arrays are returned
     names: tuple[str, ...]  # of the outputs returned
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
@@ -129,12 +130,15 @@ def _width(dim: str, facts: Mapping[str, Any]) -> int | None:
 
 def functional(
     plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
-    returns: Sequence[str] = (), **fixed: Any,
+    returns: Sequence[str] = (), follows: str = "", overloads: Sequence[Overload] = (), **fixed: Any,
 ) -> Callable[..., Any]:  # fmt: skip
     """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
 
+    `overloads`: further plans, with what is fixed of theirs, whose operands have the same names; one serves a call
+    where an operand has an element of its rows, at the same cost.
     `layouts` gives it a `layout=`: its `names`, the first being the plan's own, and `call`, which serves the others.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
+    `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
@@ -161,6 +165,7 @@ def functional(
     keys = ", ".join((*(_key(s) for s in inputs), *defaults, *flags, *typed))
     lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
     keys += f", ORDINAL({lead})" if inputs else ""
+    keys += f", LAST({follows})" if follows else ""
     raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
@@ -200,12 +205,12 @@ def functional(
         # not an array, or a list for an attribute:
         "    except Exception: key = entry = None",
         "    if entry is None:",
-        f"        traced = TRACED({name!r}, {gather}, {attributes})",
-        "        if traced is not None: return traced",
+        f"        symbol = TRACED({name!r}, {gather}, {attributes})",
+        "        if symbol is not None: return symbol",
         f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
         *direct,
         *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
-        f"    entry.plan.run(ARGS({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        f"    entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
         *learn,
         *([handed_over] if outs and inputs else []),
         f"    return {result}" if len(results) <= 1 else f"    return RESULT(({result}), entry)",
@@ -214,16 +219,17 @@ def functional(
     _caches.append(cache)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
-        entry = _entry(
-            plan, arrays, {k: v for k, v in attributes.items() if v is not UNSET} | fixed, returns, preference
-        )
+        serving, own = _serving(plan, fixed, overloads, arrays)
+        left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
+        given = {k: v for k, v in attributes.items() if v is not UNSET and k not in left}
+        entry = _entry(serving, arrays, {**given, **own}, returns, preference, follows)
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
         "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
-        "ARGS": plan.args, "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
-        "HANDED": _handed, "TYPES": _types, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
+        "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
+        "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
@@ -231,16 +237,26 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    return entry(plan, **fixed)(function)  # type: ignore[no-any-return]
+    return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
+
+
+def _serving(plan: type[Plan], fixed: Mapping[str, Any], overloads: Sequence[Overload], arrays: Any) -> Overload:
+    """The overload that serves an element of the arrays, else the function's own plan."""
+    found = {read(a, name).element for name, a in arrays.items() if a is not None and overloads}
+    for one, facts in overloads:
+        kind = facts.get("kind")
+        if any(row.serves(kind, element) for row in one.variants for element in found):
+            return one, facts
+    return plan, fixed
 
 
 def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
-    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
-    for value in operands.values():
-        make = getattr(type(value), "__baracuda_function__", None)
-        if make is not None:
-            return make(value, name, operands, {n: given for n, given in attributes.items() if given is not UNSET})
-    return None
+    """What operands that stand for arrays make of the call, or None; see `keywords.traced`."""
+    given = {n: value for n, value in attributes.items() if value is not UNSET}
+    return traced(name, [value for value in operands.values() if value is not None], given)
 
 
 def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
@@ -283,8 +299,9 @@ def _types(value: Any) -> Any:
 
 
 def _entry(
-    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool], preference: Any
-) -> Entry:
+    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool],
+    preference: Any, follows: str,
+) -> Entry:  # fmt: skip
     returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
     readings: dict[str, Any] = {}
     for spec in arrays_of(plan.args):
@@ -308,6 +325,7 @@ def _entry(
     )
     device = resolve_device().ordinal if lead is None else ordinal(lead)
     chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
+    last = bool(follows) and channels_last(arrays[follows])
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
     kinds: list[ElementKind] = []
@@ -318,7 +336,7 @@ def _entry(
         asked = returns.get(spec.name, True)
         if asked and spec.needs and arrays.get(spec.needs) is None:
             asked = False
-        if asked and spec.like and not elements[spec.like].is_float:
+        if asked and spec.like and not elements[spec.like].is_inexact:
             asked = False
         if not asked:
             makers.append(nothing)
@@ -328,11 +346,11 @@ def _entry(
                 if spec.many
                 else [shapes[spec.like] if spec.like else spec.shape(desc)]
             )
-            many = [maker(lead, shape, kind, device) for shape in shapes_wanted]
+            many = [maker(lead, shape, kind, device, last) for shape in shapes_wanted]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = chosen.runner.direct(tuple(makers), lead) if makers else None
-    return Entry(chosen, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
+    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:

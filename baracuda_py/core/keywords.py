@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -164,14 +165,39 @@ def known_only(function: F) -> F:
     return function
 
 
+def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
+    """A function that takes `**unknown` as a functional entry of `plan`."""
+    function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
+    return known_only(function)
+
+
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
-    """Marks a function that takes `**unknown` as a functional entry of `plan`."""
+    """Marks a function written by hand as a functional entry of `plan`; it is one of symbols, too (see `traced`)."""
 
     def mark(function: F) -> F:
-        function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
-        return known_only(function)
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            try:
+                return function(*args, **given)
+            except Exception as error:
+                failure = error
+            made = traced(call.__name__, args, given)
+            if made is None:
+                raise failure
+            return made
+
+        return marked(call, plan, fixed)  # type: ignore[return-value]
 
     return mark
+
+
+def traced(name: str, args: Iterable[Any], given: Mapping[str, Any]) -> Any:
+    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
+    for value in (*args, *given.values()):
+        make = getattr(type(value), "__baracuda_function__", None)
+        if make is not None:
+            return make(value, name, tuple(args), given)
+    return None
 
 
 def name_keywords(cls: type) -> None:

@@ -57,15 +57,45 @@ def make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:
     return [make() for make in makers]
 
 
-def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int) -> Callable[[], Any]:
-    """A callable that makes an empty array in the package of `like`; for JAX, a buffer for `handed`."""
+def channels_last(array: Any) -> bool:
+    """Whether axis 1 of an array of four or five axes moves fastest in memory, then the others in their order.
+
+    That is torch's channels_last, told from strides as torch does where an extent of 1 leaves it open.
+    """
+    shape, least = array.shape, 0
+    if not 4 <= len(shape) <= 5:
+        return False
+    strides = array.stride() if hasattr(array, "stride") else getattr(array, "strides", None)
+    if not strides:
+        return False
+    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
+        stride = strides[axis]
+        if stride < max(least, 1) or (axis == 0 and least == strides[1]):
+            return False
+        least = stride * max(shape[axis], 1)
+    return True
+
+
+def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int, last: bool = False) -> Callable[[], Any]:
+    """A callable that makes an empty array in the package of `like`; for JAX, a buffer for `handed`.
+
+    last: its axis 1 moves fastest in memory (`channels_last`).
+    """
     package = package_name(type(like))
     shape = dense_view("output", tuple(shape), kind).shape
     if package == "torch":
         torch = sys.modules["torch"]
-        dtype = getattr(torch, str(kind) if hasattr(torch, str(kind)) else str(kind.carrier))
-        place, empty = like.device, torch.empty  # not `like` itself: the entry outlives the array
-        return lambda: empty(shape, dtype=dtype, device=place)
+        known = kind.bits >= 8 and hasattr(torch, str(kind))  # its 4-bit dtypes are not packed
+        dtype = getattr(torch, str(kind) if known else str(kind.carrier))
+        facts: dict[str, Any] = {"dtype": dtype, "device": like.device}  # not `like`: the entry outlives the array
+        if last:
+            facts["memory_format"] = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        empty = torch.empty
+        return lambda: empty(shape, **facts)
+    if last and package != "jax":
+        moved = maker(like, (shape[0], *shape[2:], shape[1]), kind, device)
+        order = (0, len(shape) - 1, *range(1, len(shape) - 1))
+        return lambda: moved().transpose(order)
     if package == "jax" and device < 0:
         return partial(jax_arrays.empty, shape, kind)
     if device < 0:

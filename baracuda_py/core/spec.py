@@ -116,12 +116,22 @@ class Vjp:
 
     saves: forward output → backward input of another name; outputs and inputs of equal names need no entry.
     grads: forward input → backward output. The cotangent of forward output `y` is the backward input `dy`.
+    kinds: those that have a gradient, if not all; the backward refuses the others.
     """
 
-    def __init__(self, plan: str, *, saves: Mapping[str, str] | None = None, grads: Mapping[str, str]) -> None:
+    plan: Any  # the backward plan's name; of plans made at run time the class
+
+    def __init__(
+        self, plan: Any, *, saves: Mapping[str, str] | None = None, grads: Mapping[str, str], kinds: Any = None
+    ) -> None:
         self.plan = plan
         self.saves = dict(saves or {})
         self.grads = dict(grads)
+        self.kinds = kinds
+
+    def serves(self, kind: Any) -> bool:
+        """Whether a kind has a gradient."""
+        return self.kinds is None or kind in self.kinds
 
     def cotangents(self, forward: type[Spec], backward: type[Spec]) -> Sequence[str]:
         """The forward outputs that have a cotangent input `d<name>` in the backward plan."""

@@ -101,9 +101,10 @@ def _clamp(args: Sequence[Node], given: Mapping[str, Node]) -> Node:
     """min(max(x, low), high); either end may be left out or None."""
     words = {"min": "low", "max": "high"}
     x, low, high = _ends(args, {words.get(word, word): value for word, value in given.items()})
-    if low is not None:
-        x = call("maximum", (x, low))
-    return x if high is None else call("minimum", (x, high))
+    if low is None or high is None:
+        name, end = ("clamp_max", high) if low is None else ("clamp_min", low)
+        return made(functions()[name], (x, end))  # type: ignore[arg-type]
+    return made(functions()["clamp"], (x, low, high))
 
 
 def _ends(args: Sequence[Node], given: Mapping[str, Node]) -> tuple[Node, Node | None, Node | None]:
@@ -120,15 +121,11 @@ def _of(name: str) -> Callable[..., Node]:
     return lambda *args: call(name, args)
 
 
-_add, _sub, _mul, _div, _square, _tanh, _silu = map(_of, ("add", "sub", "mul", "div", "square", "tanh", "silu"))
+_add, _sub, _mul, _div = map(_of, ("add", "sub", "mul", "div"))
+_tanh, _silu = map(_of, ("tanh", "silu"))
 
 MACROS: Mapping[str, tuple[tuple[str, ...], Mapping[str, float], Callable[..., Node]]] = {
-    "lerp": (("a", "b", "weight"), {}, lambda a, b, weight: _add(a, _mul(weight, _sub(b, a)))),
-    "addcmul": (("x", "a", "b", "value"), {"value": 1.0}, lambda x, a, b, value: _add(x, _mul(value, _mul(a, b)))),
-    "addcdiv": (("x", "a", "b", "value"), {"value": 1.0}, lambda x, a, b, value: _add(x, _mul(value, _div(a, b)))),
-    "squared_difference": (("a", "b"), {}, lambda a, b: _square(_sub(a, b))),
-    "deg2rad": (("x",), {}, lambda x: _mul(x, constant(math.pi / 180))),
-    "rad2deg": (("x",), {}, lambda x: _mul(x, constant(180 / math.pi))),
+    "rsub": (("a", "b"), {}, lambda a, b: _sub(b, a)),
     "swiglu": (("gate", "x"), {}, lambda gate, x: _mul(_silu(gate), x)),
     "softcap": (("x", "cap"), {}, lambda x, cap: _mul(cap, _tanh(_div(x, cap)))),
 }
@@ -137,12 +134,11 @@ MACROS: Mapping[str, tuple[tuple[str, ...], Mapping[str, float], Callable[..., N
 
 def callable_names() -> list[str]:
     """Every name that may be called."""
-    return sorted({*names(), *MACROS, "clamp", "clip"})
+    return sorted({*names(), *MACROS, "clip"})
 
 
 def parameters_of(name: str) -> tuple[str, ...]:
     """The names of a function's arguments; none where there is no such function."""
-    if name in ("clamp", "clip"):
-        return "x", "low", "high"
+    name = "clamp" if name == "clip" else name
     function = known(name)
     return function.parameters if function else MACROS[name][0] if name in MACROS else ()

@@ -31,9 +31,9 @@ _MULTIPLICATIVE = frozenset(
 """Functions whose result has about the relative error of their arguments."""
 
 
-def functor(name: str, program: Program) -> str:
-    """The text of a functor; see the module's page for its form."""
-    code = _Code(program)
+def functor(name: str, program: Program, scalars: Sequence[str] | None = None) -> str:
+    """The text of a functor; see the module's page for its form. scalars: what p calls them, by default s0, s1, …"""
+    code = _Code(program, scalars)
     takes = [f"{value_type(element)} x{i}" for i, element in enumerate(program.inputs)]
     gives = [f"{value_type(result_of(program.steps[index]))}& y{j}" for j, (index, _) in enumerate(program.outputs)]
     lines = [
@@ -62,8 +62,9 @@ def value_type(element: ElementKind) -> str:
 
 
 class _Code:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, scalars: Sequence[str] | None) -> None:
         self.program = program
+        self.scalars = scalars or [f"s{i}" for i in range(len(program.scalars))]
         self.fine = _may_be_narrow(program)
 
     def name(self, index: int) -> str:
@@ -104,7 +105,7 @@ class _Code:
         args = [self.name(i) for i in step.args]
         element = step.element
         if step.form == "scalar":
-            return f"p.s{step.value}()"
+            return f"p.{self.scalars[step.value]}()"
         if step.form == "cast":
             return f"rounded<{element.ctype}>({args[0]})"
         if step.form == "convert":
@@ -172,47 +173,77 @@ def literal(value: Any, element: ElementKind) -> str:
     return f"{sign}numeric<{kind}>::{'nan' if math.isnan(number) else 'infinity'}()"
 
 
-def map_text(program: Program, params: str, headers: Sequence[str] = ()) -> str:
-    """The functor `Formula` and `FormulaMap`, which reads and writes its operands p.x0, p.x1, …, p.y0, …"""
-    results = program.results
-    count = len(results)
+def headers(program: Program) -> str:
+    """The includes that a functor's text needs besides elementwise/expression.cuh."""
+    wanted = dict.fromkeys(s.value.header for s in program.steps if s.form == "call" and s.value.header)
+    return "".join(f'#include "{header}"\n' for header in wanted)
+
+
+def map_text(program: Program, read: Sequence[int]) -> str:
+    """The functor `Formula`, and `FormulaMap<P>`, which reads and writes P's operands p.x0, p.x1, …, p.y0, …
+
+    read: the inputs that are operands of the map, by number; the others must not be in the formula. An output whose
+    pointer is null is not written.
+    """
+    results, count = program.results, len(program.outputs)
+    inputs = [(i, program.inputs[i], value_type(program.inputs[i])) for i in read]
+    widest = max(element.itemsize for element in (*(element for _, element, _ in inputs), *results))
+    passed = [f"x{i}[k]" if i in read else "{}" for i in range(len(program.inputs))]
+    passed += [f"y{j}[k]" for j in range(count)]
     values = [value_type(result_of(program.steps[index])) for index, _ in program.outputs]
-    widest = max(element.itemsize for element in (*program.inputs, *results))
-    chunk = [f"Vec<{element.ctype}, V> x{i};" for i, element in enumerate(program.inputs)]
     reads = [
-        f"in.x{i} = place.load(static_cast<const {element.ctype}*>(p.x{i}), {count + i});"
-        for i, element in enumerate(program.inputs)
+        f"in.x{i} = place.load(static_cast<const {element.ctype}*>(p.x{i}), {count + n});"
+        for n, (i, element, _) in enumerate(inputs)
     ]
-    widened = [
-        f"const Vec<{value_type(element)}, V> x{i} = cast_vec<{value_type(element)}>(in.x{i});"
-        for i, element in enumerate(program.inputs)
-    ]
-    passed = [*(f"x{i}[k]" for i in range(len(program.inputs))), *(f"y{j}[k]" for j in range(count))]
     stores = [
-        f"place.store(static_cast<{element.ctype}*>(p.y{j}), {j}, cast_vec<{element.ctype}>(y{j}));"
-        for j, element in enumerate(results)
+        f"if (p.y{j} != nullptr) place.store(static_cast<{c}*>(p.y{j}), {j}, cast_vec<{c}>(y{j}));"
+        for j, c in enumerate(element.ctype for element in results)
     ]
-    included = "".join(f'#include "{header}"\n' for header in headers)
-    return f"""{included}namespace baracuda {{
+    return f"""{headers(program)}namespace baracuda {{
 {functor("Formula", program)}
-struct FormulaMap {{
-  static constexpr int operands = {count + len(program.inputs)}, widest = {widest};
-  const {params}& p;
+template <class P> struct FormulaMap {{
+  static constexpr int operands = {count + len(inputs)}, widest = {widest};
+  const P& p;
   const Formula f;
-  template <int V> struct Chunk {{ {" ".join(chunk)} }};
-  BARACUDA_D explicit FormulaMap(const {params}& p) : p(p), f(p) {{}}
+  template <int V> struct Chunk {{ {" ".join(f"Vec<{element.ctype}, V> x{i};" for i, element, _ in inputs)} }};
+  BARACUDA_D explicit FormulaMap(const P& p) : p(p), f(p) {{}}
   template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, operands>& place) const {{
     Chunk<V> in;
     {_lines(reads)}
     return in;
   }}
   template <int V> BARACUDA_D void write(const MapPlace<V, operands>& place, const Chunk<V>& in, bool wanted) const {{
-    {_lines(widened)}
+    {_lines([f"const Vec<{kind}, V> x{i} = cast_vec<{kind}>(in.x{i});" for i, _, kind in inputs])}
     {_lines([f"Vec<{kind}, V> y{j};" for j, kind in enumerate(values)])}
 #pragma unroll
     for (int k = 0; k < V; ++k) f({", ".join(passed)});
     if (!wanted) return;
     {_lines(stores)}
+  }}
+}};
+}}  // namespace baracuda
+"""
+
+
+def mapped_text(name: str, program: Program, read: Sequence[int], output: int, value: str) -> str:
+    """A functor `NAME` for `Mapped` of baracuda/reduce_source.cuh: output `output` of `Formula`, as a C++ `value`."""
+    inputs = [(i, program.inputs[i].ctype) for i in read]
+    kinds = [value_type(result_of(program.steps[index])) for index, _ in program.outputs]
+    passed = [
+        f"cast<{value_type(element)}>(x{i})" if i in read else "{}" for i, element in enumerate(program.inputs)
+    ] + [f"y{j}" for j in range(len(kinds))]
+    return f"""namespace baracuda {{
+struct {name} {{
+  using Value = {value};
+  const Formula f;
+  template <class P> BARACUDA_D explicit {name}(const P& p) : f(p) {{}}
+  template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[{len(inputs)}]) {{
+    {_lines([f"x[{n}] = p.x{i};" for n, (i, _) in enumerate(inputs)])}
+  }}
+  BARACUDA_D Value operator()({", ".join(f"{ctype} x{i}" for i, ctype in inputs)}) const {{
+    {_lines([f"{kind} y{j};" for j, kind in enumerate(kinds)])}
+    f({", ".join(passed)});
+    return cast<Value>(y{output});
   }}
 }};
 }}  // namespace baracuda

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 Rule = tuple[str, ...]
 
 STEPS = frozenset(
-    {"sign", "floor", "ceil", "round", "trunc", "floor_divide", "trunc_divide", "heaviside", "nextafter", "signbit"}
+    {"sign", "floor", "ceil", "round", "trunc", "floor_divide", "trunc_divide", "heaviside"}
 )  # fmt: skip
 """Functions whose derivative is 0 wherever there is one."""
 
@@ -27,16 +27,21 @@ RULES: Mapping[str, Rule] = {
     "cbrt": ("x", "d / (3 * square(cbrt(x)))"),
     "frac": ("x", "d"),
     "add": ("a b", "d", "d"),
+    "add_scaled": ("a b alpha", "d", "d * alpha", "d * b"),
     "sub": ("a b", "d", "-d"),
     "mul": ("a b", "d * b", "d * a"),
     "div": ("a b", "d / b", "-d * (a / b) / b"),
     "fma": ("a b c", "d * b", "d * a", "d"),
+    "lerp": ("a b c", "d * (1 - c)", "d * c", "d * (b - a)"),
+    "addcmul": ("x a b value", "d", "d * value * b", "d * value * a", "d * (a * b)"),
+    "addcdiv": ("x a b value", "d", "d * value / b", "-d * value * (a / b) / b", "d * (a / b)"),
+    "positive": ("x", "d"),
+    "deg2rad": ("x", "d * 0.017453292519943295"),
+    "rad2deg": ("x", "d * 57.29577951308232"),
     "remainder": ("a b", "d", "-d * floor_divide(a, b)"),
     "fmod": ("a b", "d", "-d * trunc(a / b)"),
+    "ldexp": ("a b", "ldexp(d, b)", "d * (ldexp(a, b) * 0.6931471805599453)"),
     "pow": ("a b", "where(b == 0, 0, d * (b * a ** (b - 1)))", "where((a == 0) & (b >= 0), 0, d * (a ** b * log(a)))"),
-    "float_power": (
-        "a b", "where(b == 0, 0, d * (b * a ** (b - 1)))", "where((a == 0) & (b >= 0), 0, d * (a ** b * log(a)))",
-    ),
     "hypot": (
         "a b", "where(hypot(a, b) == 0, 0, d * (a / hypot(a, b)))", "where(hypot(a, b) == 0, 0, d * (b / hypot(a, b)))",
     ),
@@ -50,6 +55,12 @@ RULES: Mapping[str, Rule] = {
     "where": ("c a b", "", "where(c, d, 0)", "where(c, 0, d)"),
     "maximum": ("a b", "where(a == b, d / 2, where(a < b, 0, d))", "where(a == b, d / 2, where(b < a, 0, d))"),
     "minimum": ("a b", "where(a == b, d / 2, where(a > b, 0, d))", "where(a == b, d / 2, where(b > a, 0, d))"),
+    "clamp_min": ("x low", "where(x >= low, d, 0)", "where(x < low, d, 0)"),
+    "clamp_max": ("x high", "where(x <= high, d, 0)", "where(x > high, d, 0)"),
+    "clamp": (
+        "x low high", "where((x >= low) & (x <= high), d, 0)", "where((x < low) & (low < high), d, 0)",
+        "where((x > high) | (low > high), d, 0)",
+    ),
     "fmax": ("a b", "where((a >= b) | isnan(b), d, 0)", "where((a >= b) | isnan(b), 0, d)"),
     "fmin": ("a b", "where((a <= b) | isnan(b), d, 0)", "where((a <= b) | isnan(b), 0, d)"),
     # exponentials and logarithms
@@ -81,6 +92,11 @@ RULES: Mapping[str, Rule] = {
     "acosh": ("x", "d * rsqrt(x - 1) * rsqrt(x + 1)"),
     "atanh": ("x", "d / ((1 - x) * (1 + x))"),
     # special functions
+    "entr": ("x", "-d * (log(x) + 1)"),
+    "digamma": ("x", "d * polygamma(x, 1)"),
+    "polygamma": ("x n", "d * polygamma(x, n + 1)", ""),
+    "sinc": ("x", "where(x == 0, d * 0, d * ((cos(x * pi) - sinc(x)) / x))"),
+    "spherical_bessel_j0": ("x", "where(x == 0, d * 0, d * ((cos(x) - spherical_bessel_j0(x)) / x))"),
     "erf": ("x", "d * (1.1283791670955126 * exp(-square(x)))"),
     "erfc": ("x", "-d * (1.1283791670955126 * exp(-square(x)))"),
     "erfcx": ("x", "d * (2 * x * erfcx(x) - 1.1283791670955126)"),
@@ -101,7 +117,10 @@ RULES: Mapping[str, Rule] = {
     "relu6": ("x", "where((x <= 0) | (x >= 6), 0, d)"),
     "leaky_relu": ("x alpha", "where(x > 0, d, d * alpha)", "where(x > 0, 0, d * x)"),
     "prelu": ("a b", "where(a > 0, d, d * b)", "where(a > 0, 0, d * a)"),
-    "elu": ("x alpha", "where(x > 0, d, d * (alpha * exp(x)))", "where(x > 0, 0, d * expm1(x))"),
+    "elu": (
+        "x alpha scale input_scale",
+        "where(x > 0, d * scale, d * (alpha * scale * input_scale * exp(x * input_scale)))", "", "", "",
+    ),
     "celu": ("x alpha", "where(x > 0, d, d * exp(x / alpha))", ""),
     "selu": ("x", "d * where(x > 0, 1.0507009873554805, 1.7580993408473766 * exp(x))"),
     "gelu": (

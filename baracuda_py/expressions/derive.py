@@ -23,7 +23,7 @@ _COTANGENT = "d"
 
 
 def gradient(formula: Formula, wrt: Sequence[str]) -> Formula:
-    """The formula whose outputs `grad_x` are those for the inputs `wrt`; its inputs are the cotangents, then all inputs.
+    """The formula of the outputs `grad_x` for the inputs `wrt`; its inputs are all inputs, then the cotangents.
 
     A cotangent is called `d` and its output's name.
     """
@@ -43,7 +43,7 @@ def gradient(formula: Formula, wrt: Sequence[str]) -> Formula:
     trees = [_sum(parts[named(name)]) if named(name) in parts else constant(0.0) for name in wrt]
     outputs = tuple(zip((f"grad_{name}" for name in wrt), simplified(trees), strict=True))
     text, spans = shown(outputs)
-    return Formula((*cotangents, *formula.inputs), outputs, text, spans)
+    return Formula((*formula.inputs, *cotangents), outputs, text, spans)
 
 
 def _leading_to(inputs: set[Node], nodes: Sequence[Node]) -> set[Node]:
@@ -76,6 +76,14 @@ def _shares(formula: Formula, node: Node, share: Node, leads: set[Node]) -> list
                 raise formula.wrong(f"no derivative of {function.name} by its argument {i + 1} is known", node)
             found[i] = substituted([_rule_tree(text)], given)[0] if text else None
     return found
+
+
+def is_smooth(name: str) -> bool:
+    """Whether a function is continuous, with a rule for its derivative."""
+    return name in RULES and name not in STEPS and functions()[name].rule is Rule.NUMBER and name not in _JUMPS
+
+
+_JUMPS = frozenset({"remainder", "fmod", "frac", "copysign", "hardshrink", "threshold"})
 
 
 def _of_floats(function: Function) -> bool:

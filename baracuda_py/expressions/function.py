@@ -28,7 +28,8 @@ class Function:
     cpp: device code over {0}, {1} … with {T} the element and {A} the type that it is computed in. formula: NumPy, on
     arrays of one dtype. defaults: those of trailing parameters. halves: whether the code for 16-bit elements differs,
     and is only as accurate as those. bound: element → the error of a call on values of the element, None for none that
-    is known. exact: whether the result is never rounded.
+    is known. exact: whether the result is never rounded. in_element: a number among the arguments is rounded to the
+    element, so that what compares with x is a number that x can hold. header: the file that the device code needs.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Function:
     halves: bool = False
     bound: Callable[[ElementKind], ErrorBound] | None = None
     exact: bool = False
+    in_element: bool = False
+    header: str = ""
 
     @property
     def ulps(self) -> float:

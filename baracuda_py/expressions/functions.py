@@ -14,15 +14,17 @@ import numpy as np
 
 from ..core.element import FLOATS, INTS, ElementKind
 from ..core.memo import memo
+from ..ops.elementwise.unary_formulas import maximum, minimum
 from .function import Function, Rule
-from .tables import table_functions
+from .tables import table_aliases, table_functions
 
 NUMBERS = (*FLOATS, *INTS)
 ANY = (*NUMBERS, ElementKind.BOOL)
 
 
 def _compare(name: str, sign: str, formula: Callable[..., Any]) -> Function:
-    return Function(name, ("a", "b"), f"({{0}} {sign} {{1}})", formula, Rule.COMPARE, ANY, exact=True)
+    cpp = f"({{0}} {sign} {{1}})"
+    return Function(name, ("a", "b"), cpp, formula, Rule.COMPARE, ANY, exact=True, in_element=True)
 
 
 def _logic(name: str, cpp: str, formula: Callable[..., Any]) -> Function:
@@ -30,37 +32,42 @@ def _logic(name: str, cpp: str, formula: Callable[..., Any]) -> Function:
     return Function(name, names, cpp, formula, Rule.LOGIC, ANY, exact=True)
 
 
-def _bits(name: str, cpp: str, formula: Callable[..., Any]) -> Function:
-    names = ("a", "b") if "{1}" in cpp else ("a",)
-    return Function(name, names, f"static_cast<{{A}}>({cpp})", formula, elements=(*INTS, ElementKind.BOOL), exact=True)
+def _test(name: str, cpp: str, formula: Callable[..., Any]) -> Function:
+    return Function(name, ("x",), cpp, formula, Rule.TEST, exact=True)
 
 
-def _test(name: str, formula: Callable[..., Any]) -> Function:
-    return Function(name, ("x",), f"math::{name}({{0}})", formula, Rule.TEST, exact=True)
-
-
-PRIMITIVES = (
+BASIC = (
+    _test("isnan", "math::isnan({0})", np.isnan), _test("isinf", "math::isinf({0})", np.isinf),
+    _test("isfinite", "math::isfinite({0})", np.isfinite), _test("signbit", "math::signbit({0})", np.signbit),
+    _test("isposinf", "({0} == numeric<{A}>::infinity())", lambda x: x == np.inf),
+    _test("isneginf", "({0} == -numeric<{A}>::infinity())", lambda x: x == -np.inf),
+    Function(
+        "bitwise_not", ("x",), "complement({0})", np.invert, elements=(*INTS, ElementKind.BOOL), exact=True,
+    ),
+    Function("clamp_min", ("x", "low"), "math::maximum({0}, {1})", maximum, elements=NUMBERS, exact=True),
+    Function("clamp_max", ("x", "high"), "math::minimum({0}, {1})", minimum, elements=NUMBERS, exact=True),
+)  # fmt: skip
+"""Functions that give way to rows of a table."""
+OWN = (
     _compare("lt", "<", np.less), _compare("le", "<=", np.less_equal), _compare("gt", ">", np.greater),
     _compare("ge", ">=", np.greater_equal), _compare("eq", "==", np.equal), _compare("ne", "!=", np.not_equal),
     _logic("logical_and", "({0} && {1})", np.logical_and), _logic("logical_or", "({0} || {1})", np.logical_or),
     _logic("logical_xor", "({0} != {1})", np.logical_xor), _logic("logical_not", "(!{0})", np.logical_not),
-    _bits("bitwise_and", "{0} & {1}", np.bitwise_and), _bits("bitwise_or", "{0} | {1}", np.bitwise_or),
-    _bits("bitwise_xor", "{0} ^ {1}", np.bitwise_xor), _bits("bitwise_not", "complement({0})", np.invert),
-    _test("isnan", np.isnan), _test("isinf", np.isinf), _test("isfinite", np.isfinite),
     Function("where", ("condition", "a", "b"), "({0} ? {1} : {2})", np.where, Rule.CHOICE, ANY, exact=True),
-    Function("fma", ("a", "b", "c"), "math::fma({0}, {1}, {2})", lambda a, b, c: a * b + c),
 )  # fmt: skip
+"""Functions whose arguments are bool as well as numbers."""
 
 ALIASES: Mapping[str, str] = {
-    "abs": "abs", "absolute": "abs", "negative": "neg", "positive": "pos", "add": "add", "subtract": "sub",
-    "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow", "float_power": "pow", "max": "maximum",
-    "min": "minimum", "mod": "remainder", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh",
-    "arccosh": "acosh", "arctanh": "atanh", "arctan2": "atan2", "rint": "round", "less": "lt", "less_equal": "le",
-    "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "invert": "bitwise_not", "clip": "clamp",
+    **table_aliases(),
+    "absolute": "abs", "negative": "neg", "power": "pow", "float_power": "pow", "max": "maximum", "min": "minimum",
+    "mod": "remainder", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "arctan2": "atan2", "rint": "round", "less": "lt", "less_equal": "le", "greater": "gt",
+    "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "invert": "bitwise_not", "clip": "clamp",
     "logsigmoid": "log_sigmoid", "swish": "silu", "expit": "sigmoid", "special_expit": "sigmoid",
-    "special_erf": "erf", "special_erfc": "erfc", "logical_and": "logical_and", "hardtanh": "hardtanh",
+    "special_erf": "erf", "special_erfc": "erfc", "true_divide": "div", "divide": "div", "subtract": "sub",
+    "multiply": "mul", "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
 }  # fmt: skip
-"""Names of NumPy and of torch's variants → ours."""
+"""Names of NumPy, and of torch's variants → ours."""
 
 CONSTANTS: Mapping[str, float] = {"pi": math.pi, "inf": math.inf, "nan": math.nan}
 
@@ -71,7 +78,7 @@ CASTS: Mapping[str, ElementKind] = {str(kind): kind for kind in ANY}
 @memo()
 def functions() -> Mapping[str, Function]:
     """Every function by its name."""
-    return {one.name: one for one in (*table_functions(), *PRIMITIVES)}
+    return {one.name: one for one in (*BASIC, *table_functions(), *OWN)}
 
 
 def known(name: str) -> Function | None:

@@ -45,3 +45,13 @@ class MadePlan(Plan, metaclass=Made):
 def part(plan: Any, name: str) -> Any:
     """The descriptor or Args class of a plan."""
     return getattr(plan, name)
+
+
+class Again:
+    """Stands for a plan in a pickle of its parts: what makes the plan."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.recipe = recipe
+
+    def __reduce__(self) -> Any:
+        return self.recipe

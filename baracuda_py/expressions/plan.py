@@ -1,99 +1,44 @@
-"""The plan of a formula: its descriptor, operands, kernels and reference, made when they are first asked for.
-
-A formula has one plan for each choice of what its inputs are: arrays, or numbers that may change from call to call.
-"""
+"""What the plans of formulas and of their gradients share: descriptor, operands, the map, the reference."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..core import (
-    Geometry,
-    Guarantee,
-    Params,
-    Problem,
-    Step,
-    Variant,
-    derived,
-    element,
-    extents,
-    operand,
-    output,
-    scalar,
-)
+from ..core import Geometry, Kernel, Params, Problem, Step, Variant, derived, element, extents, operand, output, scalar
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
-from ..core.memo import keep, memo
+from ..core.memo import memo
 from ..core.spec import numpy_row
-from ..schedules.map import map_geometry, map_kernels, map_params
-from .bounds import bound_of
-from .cpp import map_text
-from .formula import Formula
-from .made import MadeArgs, MadeDescriptor, MadePlan, part
-from .program import Program, program_of
+from ..core.tensor import View
+from ..schedules.map import map_geometry, map_kernels
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .program import Program
 from .reference import evaluate
+from .shape import Shape
 from .signature import ELEMENTS, Signature, Signatures
-from .tables import HEADERS
 
-ARRAY, WHOLE, REAL = "array", "integer", "float"
-"""What an input may be."""
-Roles = tuple[str, ...]
 _WIDE, _ONE = 16, 1
 """Bytes that a chunk has in the widest operand (1: one element), which `expression_width` in expression.cu divides."""
-_PROGRAMS = 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """A formula and what its inputs are: what a plan is made from."""
-
-    formula: Formula
-    roles: Roles
-
-    @property
-    def arrays(self) -> tuple[str, ...]:
-        """The inputs that are arrays."""
-        return tuple(n for n, role in zip(self.formula.inputs, self.roles, strict=True) if role == ARRAY)
-
-    @property
-    def scalars(self) -> Mapping[str, bool]:
-        """The inputs that are numbers, and whether they are integers."""
-        return {n: r == WHOLE for n, r in zip(self.formula.inputs, self.roles, strict=True) if r != ARRAY}
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The outputs' names."""
-        return tuple(name for name, _ in self.formula.outputs)
-
-    @property
-    def digest(self) -> str:
-        """A hash of the trees and of what the inputs are, whatever they are called."""
-        roles = "".join(role[0] for role in self.roles)
-        return hashlib.blake2b(f"{self.formula.digest} {roles}".encode(), digest_size=6).hexdigest()
-
-    def program(self, signature: Signature) -> Program:
-        """The steps for operands of these elements."""
-        found = _programs.get((self, signature))
-        if found is None:
-            arrays = dict(zip(self.arrays, signature.elements, strict=True))
-            found = keep(_programs, (self, signature), program_of(self.formula, arrays, self.scalars), _PROGRAMS)
-        return found
-
-
-_programs: dict[tuple[Shape, Signature], Program] = {}
 
 
 class FormulaPlan(MadePlan):
-    """A formula of arrays, element by element: all are broadcast together. `formula` is its text."""
+    """A formula of arrays, element by element: all are broadcast together."""
 
     shape: Shape
+
+    @classmethod
+    def case(cls, draw: Any) -> Any:
+        """A small problem of the elements drawn."""
+        rest = zip(cls.shape.arrays[1:], draw.kind.elements[1:], strict=True)
+        elements = {f"{n}_element": e for n, e in rest}
+        descriptor: Any = cls.descriptor
+        return descriptor(shape=draw.shape(0, 4, 0, 17), element=draw.kind.elements[0], **elements)
 
     @classmethod
     def table(cls) -> tuple[Variant, ...]:
@@ -103,7 +48,8 @@ class FormulaPlan(MadePlan):
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         """The shape that the operands broadcast to."""
-        given = {name: tuple(shapes[name]) for name in cls.shape.arrays if name in shapes}
+        forward = cls.shape.forward or cls.shape
+        given = {name: tuple(shapes[name]) for name in forward.arrays if name in shapes}
         try:
             facts.setdefault("shape", np.broadcast_shapes(*given.values()))
         except ValueError:
@@ -117,40 +63,24 @@ def _table(cls: type[FormulaPlan]) -> tuple[Variant, ...]:
     return (*cls.variants, replace(numpy_row(cls), elements=ELEMENTS))
 
 
-def plan_of(formula: Formula, roles: Roles) -> type[FormulaPlan]:
-    """The plan of a formula whose inputs are what `roles` says."""
-    known = _plans.get((formula, roles))
-    return known or keep(_plans, (formula, roles), _made(Shape(formula, roles)), 1024)
-
-
-_plans: dict[tuple[Formula, Roles], type[FormulaPlan]] = {}
-
-
-def _made(shape: Shape) -> type[FormulaPlan]:
+def made_plan(base: Any, shape: Shape, recipe: Any, row: Variant, reference: Any, **more: Any) -> type[FormulaPlan]:
+    """A plan class for a formula, with its descriptor and operands; `recipe` makes it again."""
     name = f"Formula{shape.digest.capitalize()}"
-    recipe = plan_of, (shape.formula, shape.roles)
-    args = _args(name, shape, recipe)
-    params = _params(shape)
-    guarantee = Guarantee(lambda element, kind: bound_of(shape.program(kind)), batch_invariant=True)
-    row = Variant(
-        "map", partial(_geometry, shape), source="elementwise/expression.cu",
-        kernels=map_kernels(
-            "expression<FormulaMap, {LAYOUT}>", params, "expression_width(FormulaMap::widest, {VEC})",
-            lambda kind: (_WIDE, _ONE),
-        ),
-        elements=lambda kind: kind.elements[:1], guarantee=guarantee,
-        prelude=lambda element, kind: map_text(shape.program(kind), params.name, HEADERS),
-    )  # fmt: skip
-    made: Any = type(FormulaPlan)
-    return made(  # type: ignore[no-any-return]
-        f"{name}Plan",
-        (FormulaPlan,),
-        {
-            "__doc__": shape.formula.text, "op": f"elementwise.formula_{shape.digest}", "shape": shape,
-            "kinds": Signatures(len(shape.arrays), shape.program), "descriptor": _descriptor(name, shape, recipe),
-            "args": args, "variants": (row,), "reference": staticmethod(partial(_reference, shape)),
-            "case": staticmethod(partial(_case, shape)), "recipe": recipe, "__module__": __name__,
-        },
+    space = {
+        "__doc__": shape.formula.text, "op": f"elementwise.formula_{shape.digest}", "shape": shape,
+        "kinds": Signatures(len(shape.arrays), shape.program), "descriptor": _descriptor(name, shape, recipe),
+        "args": _args(name, shape, recipe), "variants": (row,), "reference": staticmethod(partial(reference, shape)),
+        "recipe": recipe, "__module__": __name__, **more,
+    }  # fmt: skip
+    made: Any = type(base)(f"{name}Plan", (base,), space)
+    return made  # type: ignore[no-any-return]
+
+
+def formula_kernels(params: Params) -> tuple[Kernel, ...]:
+    """The kernels of a formula's map."""
+    return map_kernels(
+        "expression<FormulaMap<FormulaParams>, {LAYOUT}>", params,
+        "expression_width(FormulaMap<FormulaParams>::widest, {VEC})", lambda kind: (_WIDE, _ONE),
     )  # fmt: skip
 
 
@@ -178,16 +108,31 @@ class FormulaDescriptor(MadeDescriptor):
 
 
 def _descriptor(name: str, shape: Shape, recipe: Any) -> Any:
-    own = derived(lambda desc: desc.element)
     fields: list[Any] = [("shape", Any, extents()), ("element", ElementKind, element(ELEMENTS))]
-    fields += [(f"{n}_element", Any, element(ELEMENTS, own)) for n in shape.arrays[1:]]
+    for i, n in enumerate(shape.arrays[1:], 1):
+        fields.append((f"{n}_element", Any, element(ELEMENTS, derived(_usual(shape, i)))))
     space: dict[str, Any] = {f"{n}_result": property(_result(i)) for i, n in enumerate(shape.outputs)}
-    space |= {"made_for": shape, "recipe": (part, (_Plan(recipe), "descriptor")), "__module__": __name__}
+    space |= {"made_for": shape, "recipe": (part, (Again(recipe), "descriptor")), "__module__": __name__}
     made = dataclasses.make_dataclass(
         f"{name}Descriptor", fields, bases=(FormulaDescriptor,), namespace=space, frozen=True, kw_only=True
     )
     made.__doc__ = FormulaDescriptor.__doc__
     return made
+
+
+def _usual(shape: Shape, i: int) -> Any:
+    """What the element of array i is by default: that of the first; of a cotangent, its output's."""
+    count = None if shape.forward is None else len(shape.forward.arrays)
+
+    def usual(desc: Any) -> ElementKind:
+        if count is None or i < count:
+            return desc.element  # type: ignore[no-any-return]
+        assert shape.forward is not None
+        elements = (desc.element, *(getattr(desc, f"{n}_element") for n in shape.arrays[1:count]))
+        result = shape.forward.program(Signature(elements)).results[i - count]
+        return result if result.is_float else ElementKind.F32  # it is not looked at
+
+    return usual
 
 
 def _result(i: int) -> Any:
@@ -206,45 +151,51 @@ def _args(name: str, shape: Shape, recipe: Any) -> Any:
             fields.append((n, Any, operand("*shape", element=rule[n], broadcast=True)))
         else:
             fields.append((n, Any, scalar(integer=shape.scalars[n])))
-    fields += [(n, Any, output("*shape", element=f"{n}_result", inplace=shape.arrays)) for n in shape.outputs]
-    space = {"recipe": (part, (_Plan(recipe), "args")), "__module__": __name__}
+    for i, n in enumerate(shape.outputs):
+        if shape.of:
+            made = output("*shape", element=f"{n}_result", like=shape.of[i], optional=True)
+        else:
+            made = output("*shape", element=f"{n}_result", inplace=shape.arrays)
+        fields.append((n, Any, made))
+    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__}
     return dataclasses.make_dataclass(
         f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )
 
 
-class _Plan:
-    """Stands for a plan in a pickle of its parts: what makes the plan again."""
-
-    def __init__(self, recipe: Any) -> None:
-        self.recipe = recipe
-
-    def __reduce__(self) -> Any:
-        return self.recipe
-
-
 # -- what runs -----------------------------------------------------------------------------------------------------
 
 
-def _params(shape: Shape) -> Params:
-    pointers = {f"y{j}": "ptr" for j in range(len(shape.outputs))} | {f"x{i}": "ptr" for i in range(len(shape.arrays))}
-    numbers = {f"s{i}": "iscalar" if whole else "scalar" for i, whole in enumerate(shape.scalars.values())}
-    return Params("FormulaParams", **pointers, **numbers, **map_params(len(pointers)))
+def operands(shape: Shape) -> int:
+    """The operands that kernels have."""
+    return len(shape.outputs) + len(shape.read)
 
 
-def places(shape: Shape) -> dict[str, str]:
-    """Which operand each pointer of the parameters is."""
-    return {
-        **{f"y{j}": n for j, n in enumerate(shape.outputs)},
-        **{f"x{i}": n for i, n in enumerate(shape.arrays)},
-        **{f"s{i}_ptr": n for i, n in enumerate(shape.scalars)},
-    }
+def pointers(shape: Shape) -> dict[str, str]:
+    """The kernels' parameters that are arrays: outputs, and the inputs that are read."""
+    return dict.fromkeys([*(f"y{j}" for j in range(len(shape.outputs))), *(f"x{i}" for i in shape.read)], "ptr")
 
 
-def _geometry(shape: Shape, p: Problem) -> Geometry | str:
-    outs = [p.views[n] for n in shape.outputs]
-    views = (*outs, *(p.views[n].broadcast_to(p.desc.shape) for n in shape.arrays))
-    found = map_geometry(p, views, places(shape))
+def numbers(shape: Shape) -> dict[str, str]:
+    """The kernels' parameters that are numbers."""
+    return {f"s{i}": "iscalar" if whole else "scalar" for i, whole in enumerate(shape.scalars.values())}
+
+
+def sources(shape: Shape) -> dict[str, str]:
+    """Which operand each input of the parameters is."""
+    return {f"x{i}": shape.arrays[i] for i in shape.read} | {f"s{i}_ptr": n for i, n in enumerate(shape.scalars)}
+
+
+def inputs_of(shape: Shape, p: Problem) -> list[View]:
+    """The arrays that are read, broadcast."""
+    return [p.views[shape.arrays[i]].broadcast_to(p.desc.shape) for i in shape.read]
+
+
+def map_step(shape: Shape, p: Problem, outs: Sequence[View | None]) -> Geometry | str:
+    """The launch that makes the outputs that are given."""
+    named = enumerate(zip(shape.outputs, outs, strict=True))
+    places = {f"y{j}": "@null" if out is None else name for j, (name, out) in named}
+    found = map_geometry(p, (*outs, *inputs_of(shape, p)), {**sources(shape), **places})
     if isinstance(found, str):
         return found
     (step,) = found.steps
@@ -253,15 +204,10 @@ def _geometry(shape: Shape, p: Problem) -> Geometry | str:
     return replace(found, steps=(replace(step, axes={"VEC": width}),))
 
 
-def _reference(shape: Shape, desc: Any, **given: Any) -> Mapping[str, Any]:
-    """NumPy, in the dtype that floats come in."""
+def evaluated(shape: Shape, desc: Any, given: Mapping[str, Any]) -> list[Any]:
+    """The outputs in NumPy, in the dtype that floats come in."""
     arrays = [given[n] for n in shape.arrays]
     floats = [a.dtype for a in arrays if a.dtype.kind not in "biu"]
-    results = evaluate(desc.program, arrays, [given[n] for n in shape.scalars], floats[0] if floats else np.float64)
-    return {n: np.broadcast_to(y, desc.shape) for n, y in zip(shape.outputs, results, strict=True)}
-
-
-def _case(shape: Shape, draw: Any) -> Any:
-    elements = {f"{n}_element": e for n, e in zip(shape.arrays[1:], draw.kind.elements[1:], strict=True)}
-    descriptor: Any = plan_of(shape.formula, shape.roles).descriptor
-    return descriptor(shape=draw.shape(0, 4, 0, 17), element=draw.kind.elements[0], **elements)
+    values = [given[n] for n in shape.scalars]
+    results = evaluate(desc.program, arrays, values, floats[0] if floats else np.float64)
+    return [np.broadcast_to(y, desc.shape) for y in results]

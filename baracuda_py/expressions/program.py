@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.element import ElementKind
+from ..core.element import HALVES, ElementKind
 from .errors import ExpressionError
 from .formula import Formula
 from .function import Function, Rule
@@ -204,11 +204,17 @@ class _Lowering:
         elif function.rule is Rule.NUMBER:
             steps = [self.lower(arg, element) for arg in args]
         else:
-            common = self._common(node, args)
-            steps = [self.lower(arg, common) for arg in args]
-            element = common  # of the functor; its result is bool
+            element = self._common(node, args)  # of the functor; its result is bool
+            steps = [self.lower(arg, element) for arg in args]
+        if function.in_element and element in HALVES:
+            steps = [self._in_element(i, element) for i in steps]
         uniform = all(self.program.steps[i].uniform for i in steps)
         return self.step(Step("call", element, tuple(steps), function, uniform))
+
+    def _in_element(self, index: int, element: ElementKind) -> int:
+        """A number rounded to the element; any other step as it is."""
+        step = self.program.steps[index]
+        return self.step(Step("cast", element, (index,), None, True, True)) if step.uniform else index
 
     def _common(self, node: Node, args: Sequence[Node]) -> ElementKind:
         """What the arguments of a comparison are compared in."""

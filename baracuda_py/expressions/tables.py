@@ -2,57 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.error_bound import ErrorBound, Exact
-from ..ops.elementwise import binary, unary_formulas, unary_kinds
-from .function import Function
+from ..core.error_bound import Exact
+from ..ops.elementwise.binary_kinds import BinaryKind
+from ..ops.elementwise.ternary_kinds import TernaryKind
+from ..ops.elementwise.unary_kinds import UnaryKind
+from .function import Function, Rule
 
-HEADERS = ("elementwise/functors.cuh", "elementwise/binary.cuh")
-"""The files under kernels/ that hold the functors."""
+HEADERS: Mapping[str, str] = {"unary": "", "unary_special": "elementwise/special.cuh"}
+"""The files of unary functors that formulas may include, by the kernel that they are of; the first is always there."""
+_DEFAULTS: Mapping[str, float] = {"alpha": 1.0}
+_OTHERWISE = ("nextafter", "isclose", "nan_to_num")
+"""Kinds whose coefficients are no numbers of the formula's own element, or follow from it."""
+_TERNARY: Mapping[str, tuple[str, ...]] = {
+    "clamp": ("x", "low", "high"), "lerp": ("a", "b", "weight"), "fma": ("a", "b", "c"),
+    "addcmul": ("x", "a", "b", "value"), "addcdiv": ("x", "a", "b", "value"),
+}  # fmt: skip
 
 
 def table_functions() -> Iterator[Function]:
     """A function for each kind."""
-    for kind in unary_kinds.UnaryKind:
-        yield _unary(kind)
-    for pair in binary.BinaryKind:
-        yield _binary(pair)
+    yield from (_unary(kind) for kind in UnaryKind if kind.row.kernel in HEADERS and kind.value not in _OTHERWISE)
+    yield from (_binary(kind) for kind in BinaryKind if kind.value not in _OTHERWISE)
+    yield from (_ternary(kind) for kind in TernaryKind if kind.value in _TERNARY)
 
 
-def _unary(kind: unary_kinds.UnaryKind) -> Function:
-    formula, alpha = unary_formulas.FORWARD[kind], unary_kinds.ALPHA.get(kind)
-    coefficient = "{A}(0)" if alpha is None else "{1}"
+def table_aliases() -> Mapping[str, str]:
+    """Further names of kinds."""
+    rows = [(kind.value, kind.row.aliases) for kind in (*UnaryKind, *BinaryKind)]
+    return {alias: name for name, aliases in rows for alias in aliases}
+
+
+def _unary(kind: UnaryKind) -> Function:
+    row = kind.row
+    names = [one.name for one in row.coefficients]
+    passed = ", ".join(f"{{{i + 1}}}" for i in range(len(names)))
+    given = {one.name: one.absent if one.default is None else one.default for one in row.coefficients}
+    cpp = f"{row.cpp}<{{T}}>::value({{0}}{f', {{{{{passed}}}}}' if names else ''})"
     return Function(
-        kind.value,
-        ("x",) if alpha is None else ("x", "alpha"),
-        f"{kind.cpp}<{{T}}>::value({{0}}, {coefficient})",
-        partial(_without_alpha, formula) if alpha is None else formula,
-        elements=unary_kinds.unary_elements(kind),
-        defaults={} if alpha is None else {"alpha": alpha},
+        kind.value, ("x", *names), cpp, row.formula,
+        Rule.TEST if row.predicate else Rule.NUMBER, row.elements,
+        {name: value for name, value in given.items() if isinstance(value, (int, float))},
         halves=True,  # of those without code of their own for 16 bits, both forms are one
-        **_errors(unary_kinds.unary_bound, kind),
-    )
-
-
-def _without_alpha(formula: Any, x: Any) -> Any:
-    return formula(x, None)
-
-
-def _binary(kind: binary.BinaryKind) -> Function:
-    return Function(
-        kind.value, ("a", "b"), f"{kind.cpp}<{{T}}>::value({{0}}, {{1}})", binary._FORMULAS[kind],
-        elements=binary.binary_elements(kind), **_errors(binary._bound, kind),
+        bound=row.error, exact=isinstance(row.error(ElementKind.F64), Exact), header=HEADERS[row.kernel],
     )  # fmt: skip
 
 
-def _errors(bound_of: Any, kind: Any) -> dict[str, Any]:
-    """The bound of a kind, and whether it is exact: a float64 result that is rounded at all is not."""
+def _binary(kind: BinaryKind) -> Function:
+    row = kind.row
+    passed = ", ".join(f"{{{i}}}" for i in range(2 + len(row.coefficients)))
+    return Function(
+        kind.value, ("a", "b", *row.coefficients), f"{row.cpp}<{{T}}>::value({passed})", row.formula,
+        Rule.COMPARE if row.predicate else Rule.NUMBER, row.elements,
+        {name: _DEFAULTS[name] for name in row.coefficients}, bound=row.error,
+        exact=isinstance(row.error(ElementKind.F64), Exact), in_element=row.in_element,
+    )  # fmt: skip
 
-    def bound(element: ElementKind) -> ErrorBound:
-        return bound_of(element, kind)  # type: ignore[no-any-return]
 
-    return {"bound": bound, "exact": isinstance(bound(ElementKind.F64), Exact)}
+def _ternary(kind: TernaryKind) -> Function:
+    row, names = kind.row, _TERNARY[kind.value]
+
+    def formula(a: Any, b: Any, c: Any, value: Any = 1) -> Any:
+        return row.formula(a, b, c, value, ElementKind.F64)  # the element is for other kinds
+
+    last = "{3}" if row.scaled else "{A}(1)"
+    return Function(
+        kind.value, names, f"ternary_kinds::{row.cpp}<{{T}}>::value({{0}}, {{1}}, {{2}}, {last})", formula,
+        elements=row.elements, defaults={"value": 1.0} if row.scaled else {}, bound=row.bound,
+        exact=isinstance(row.bound(ElementKind.F64), Exact),
+    )  # fmt: skip

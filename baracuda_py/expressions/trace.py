@@ -16,7 +16,7 @@ from ..core.element import ElementKind
 from . import build
 from .errors import ExpressionError
 from .formula import RESULT, Formula
-from .functions import CASTS
+from .functions import CASTS, CONSTANTS
 from .nodes import Node, constant, converted, named
 from .parse import RESERVED
 from .show import shown
@@ -69,16 +69,12 @@ class Symbol:
         flags = {word: value for word, value in (kwargs or {}).items() if value is not False}  # inplace=False
         return apply(function.__name__.strip("_"), args, flags)
 
-    def __baracuda_function__(self, name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Symbol:
-        """What a function of this package makes of symbols: `core.functional` asks for it."""
-        given = dict(attributes)
-        if "to_element" in given:
-            return symbol(*operands.values()).astype(given["to_element"])
-        parameters = build.parameters_of(name)
-        held = {word: value for word, value in given.items() if value is not None and word in parameters}
-        if extra := {word: v for word, v in given.items() if v is not None}.keys() - held.keys():
-            raise ExpressionError(f"{name} of symbols takes no {' or '.join(sorted(extra))}=")
-        return apply(name, tuple(operands.values()), held)
+    def __baracuda_function__(self, name: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> Symbol:
+        """What a function of this package makes of symbols: `core.keywords.traced` asks for it."""
+        held = {word: value for word, value in given.items() if value is not None and value is not False}
+        if name == "cast":
+            return symbol(args[0]).astype(held["to_element"] if "to_element" in held else args[1])
+        return apply(name, args, {word: value for word, value in held.items() if word != "with_number"})
 
 
 def _method(name: str, swapped: bool = False) -> Callable[..., Any]:
@@ -114,7 +110,7 @@ def symbol(value: Any) -> Symbol:
 
 def apply(name: str, args: tuple[Any, ...], given: Mapping[str, Any] | None = None) -> Symbol:
     """A function of symbols and numbers."""
-    words = {"input": "x", "other": "b", "min": "low", "max": "high", "negative_slope": "alpha", "lambd": "alpha"}
+    words = {"input": "x", "other": "b", "min": "low", "max": "high"}
     parameters = build.parameters_of(name)
     values = {
         word if word in parameters else words.get(word, word): symbol(value).node
@@ -142,7 +138,7 @@ def trace(function: Callable[..., Any]) -> Formula:
         raise ExpressionError(f"a formula has a fixed number of operands; {wrong[0]} takes any")
     for parameter in parameters:
         name = parameter.name
-        if name in RESERVED or build.parameters_of(name) or name in CASTS:
+        if name in RESERVED or name in CASTS or name in CONSTANTS:
             raise ExpressionError(f"{name} is a word of its own here; give the operand another name")
     symbols = {p.name: Symbol(named(p.name)) for p in parameters}
     by_word = {p.name: symbols.pop(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}

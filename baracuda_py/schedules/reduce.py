@@ -23,7 +23,7 @@ from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View, pad
-from ..core.variant import Geometry, Kernel, Problem, Step, Where, aligned
+from ..core.variant import Geometry, Kernel, Problem, Spills, Step, aligned
 from .geometry import Axes, Merged, grid
 from .map import divider
 from .rows import Rows, row_params
@@ -56,12 +56,12 @@ def reduce_params(
 
 
 def reduce_kernels(
-    kind: str, params: Params, spills: bool | Where = False, *, source: str = "Elements<{T}>",
+    kind: str, params: Params, spills: Spills | None = None, *, source: str = "Elements<{T}>",
     width: Callable[[ElementKind], int] = lambda element: 16 // element.itemsize, prefix: str = "",
 ) -> tuple[Kernel, ...]:  # fmt: skip
     """The kernels of a reduction.
 
-    kind: the C++ type of the functor. spills: of the kernel of any strides. source: the C++ type of what is read.
+    kind: the C++ type of the functor. spills: by kernel. source: the C++ type of what is read.
     width: elements of a chunk, 16 bytes of the widest operand. prefix: stands before the kernels' names.
     """
 
@@ -69,11 +69,15 @@ def reduce_kernels(
         return {"VEC": _column_widths(width(element))}
 
     rows = f"reduce_rows<{kind}, {source}, {{WIDE}}>"
-    return (
-        Kernel(f"{prefix}rows", rows, params, {"WIDE": (True,)}, threads=THREADS),
-        Kernel(f"{prefix}rows_any", rows, params, {"WIDE": (False,)}, threads=THREADS, spills=spills),
-        Kernel(f"{prefix}columns", f"reduce_columns<{kind}, {source}, {{VEC}}>", params, columns, threads=THREADS),
-        Kernel(f"{prefix}partials", f"reduce_partials<{kind}, {source}>", params, threads=THREADS),
+    made: tuple[tuple[str, str, Any], ...] = (
+        ("rows", rows, {"WIDE": (True,)}),
+        ("rows_any", rows, {"WIDE": (False,)}),
+        ("columns", f"reduce_columns<{kind}, {source}, {{VEC}}>", columns),
+        ("partials", f"reduce_partials<{kind}, {source}>", {}),
+    )
+    return tuple(
+        Kernel(f"{prefix}{name}", template, params, values, threads=THREADS, spills=(spills or {}).get(name, False))
+        for name, template, values in made
     )
 
 
@@ -104,14 +108,17 @@ class Launches:
 
 def reduce_geometry(
     p: Problem, operands: Sequence[View], results: Sequence[View], axes: tuple[int, ...], *, ordered: bool = True,
-    mapped: bool = False, values: Mapping[str, Any] | None = None,
+    mapped: bool = False, values: Mapping[str, Any] | None = None, prefix: str = "",
 ) -> Geometry | str:  # fmt: skip
     """The launches that reduce the operands, of one common shape, along `axes` (ascending) into the results.
 
     The results have the other axes. ordered: they depend on the order of the reduced elements, which is then the
-    logical one; else memory's. mapped: the operands are those of a map. values: the op's own constants.
+    logical one; else memory's. mapped: the operands are those of a map. values: the op's own constants. prefix: of the
+    kernels' names.
     """
-    found = reduce_launches(p.device, operands, results, axes, ordered=ordered, mapped=mapped, values=values)
+    found = reduce_launches(
+        p.device, operands, results, axes, ordered=ordered, mapped=mapped, values=values, prefix=prefix
+    )
     if isinstance(found, str):
         return found
     dense = all(view.dense for view in (*operands, *results))
@@ -123,7 +130,7 @@ def reduce_launches(
     device: Device, operands: Sequence[View], results: Sequence[View], axes: tuple[int, ...], *, ordered: bool = True,
     mapped: bool = False, values: Mapping[str, Any] | None = None, prefix: str = "", base: int = 0,
 ) -> Launches | str:  # fmt: skip
-    """As `reduce_geometry`, of kernels with a prefix and from byte `base` of the workspace on: a part of an op."""
+    """As `reduce_geometry`, from byte `base` of the workspace on: a part of an op."""
     kept = [a for a in range(len(operands[0].shape)) if a not in axes]
     rows = Rows.of(operands, (kept, axes), outer=results, free=(0,) if ordered else (0, 1))
     if isinstance(rows, str):

@@ -1,14 +1,16 @@
 """Test ops, those of the package and your own: random problems, layouts, tolerances and ready-made checks.
 
 `exercise(MyPlan, check)` runs one of `CHECKS` (no GPU needed) on seeded and drawn problems; `GPU_CHECKS` compare with
-the reference on a device, `emulated` where there is none; `coverage.search(MyPlan)` finds problems that launch every
-kernel. Drawn problems need hypothesis, seeded ones nothing.
+the reference on a device, `emulated` where there is none. `exercise(f)` runs all of them on a formula of
+`bc.elementwise`. `coverage.search(MyPlan)` finds problems that launch every kernel. Drawn problems need hypothesis,
+seeded ones nothing.
 """
 
-from .checks import CHECKS, exercise
+from .checks import CHECKS
 from .draw import Case, Draw, HypothesisDraw, SeededDraw, combinations, fill, make_case
 from .emulated import emulate, emulated
 from .emulator import emulated_device, emulating
+from .formulas import exercise
 from .gpu import GPU_CHECKS
 from .layouts import KINDS, Laid, Placement, lay_out, place
 from .operands import Operands, operands

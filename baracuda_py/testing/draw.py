@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.args import Everywhere, Operand, arrays_of, scalars_of
-from ..core.element import ElementKind, cast
+from ..core.element import ElementKind, cast, joined
 from ..core.errors import BaracudaError
 from ..core.plan import Plan
 
@@ -186,19 +186,17 @@ def fill(
         default = default_of(plan, spec)
         arrays[spec.name] = (1 if spec.integer else 0.5) if default is dataclasses.MISSING else default
     plan.complete(desc, arrays)
-    wanted = {
+    possible = [
         s.name
         for s in arrays_of(plan.args)
         if s.role == "out"
         and s.serves(desc)
-        and present.get(s.name, True)
         and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
-        and (s.like is None or arrays[s.like].dtype != np.bool_)
-    }
-    outputs = [s.name for s in arrays_of(plan.args) if s.writes]
-    if outputs and not wanted and all(arrays.get(name) is None for name in outputs):
-        outs = [s for s in arrays_of(plan.args) if s.role == "out"]
-        wanted = {next(s.name for s in outs if not s.needs or arrays.get(s.needs) is not None)}
+        and (s.like is None or arrays[s.like].dtype.kind not in "biu")  # integers have no gradient
+    ]
+    wanted = {name for name in possible if present.get(name, True)}
+    if not wanted and all(arrays.get(s.name) is None for s in arrays_of(plan.args) if s.role == "inout"):
+        wanted = set(possible[:1])
     return Case(plan, desc, arrays, frozenset(wanted), kind)
 
 
@@ -218,9 +216,12 @@ def _contents(
     spec: Operand, desc: Any, shape: tuple[int, ...], element: ElementKind, rng: np.random.Generator, special: bool,
     smooth: bool,
 ) -> np.ndarray:  # fmt: skip
-    if isinstance(spec.values, Everywhere) and not (smooth and element.is_float):
-        found = everywhere(element, shape, rng, spec.values.points(desc))
-        return _with_specials(found, element, rng) if special and element.is_float and found.size else found
+    points = spec.values.points(desc) if isinstance(spec.values, Everywhere) else None
+    if points is not None and (element.bits < 8 or element is ElementKind.E8M0):
+        return rng.integers(0, 256, shape).astype(np.uint8)  # every code
+    if points is not None and not (smooth and element.is_inexact):
+        found = everywhere(element, shape, rng, points)
+        return _with_specials(found, element, rng) if special and element.is_inexact and found.size else found
     values_of = spec.values.smooth if isinstance(spec.values, Everywhere) else spec.values
     if callable(values_of):
         return stored(np.asarray(values_of(rng, desc, shape)).reshape(shape), element)
@@ -239,7 +240,7 @@ def _contents(
         return rng.integers(low, high, shape, endpoint=True).astype(element.dtype)
     values: Any = rng.standard_normal(shape)
     if element.is_complex:
-        return stored(values + 1j * rng.standard_normal(shape), element)
+        values = values + 1j * rng.standard_normal(shape)
     if special and values.size:
         values = _with_specials(values, element, rng)
     return stored(values, element)
@@ -251,6 +252,12 @@ def everywhere(
     """Values over the whole range of an element: see `Everywhere`; floats are finite."""
     if element is ElementKind.BOOL:
         return rng.integers(0, 2, shape).astype(np.bool_)
+    if element.is_complex:
+        real, imag = (everywhere(element.part, shape, rng, points) for _ in range(2))
+        alike = np.where(rng.random(shape) < 0.1, real, imag)  # on the diagonals, too
+        alike = np.where(rng.random(shape) < 0.5, alike, -alike)
+        axis = np.where(rng.random(shape) < 0.2, 0 * alike, alike)
+        return joined(*((axis, real) if rng.integers(2) else (real, axis)))
     if element.is_integer:
         low, high = int(element.limits.min), int(element.limits.max)
         values = rng.integers(low, high, shape, element.dtype, endpoint=True)
@@ -272,6 +279,9 @@ def everywhere(
 
 def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator) -> Any:
     """A few elements replaced by what kernels get wrong: signed zeros, subnormals, half the time infinities and NaN."""
+    if element.is_complex:
+        parts = (_with_specials(cast(x, element.part), element.part, rng) for x in (values.real, values.imag))
+        return joined(*parts)
     tiny = element.limits.tiny
     choices = [0.0, -0.0, tiny, -3 * tiny, 2.0**element.limits.min_exponent]
     if rng.integers(2):

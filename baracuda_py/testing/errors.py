@@ -16,7 +16,7 @@ from ..core.errors import (
     InvalidProblemError,
     MisalignedOperandError,
     UnsupportedError,
-)  # fmt: skip
+)
 from ..core.tensor import TensorRef
 from .draw import Case
 from .layouts import aligned_bytes
@@ -64,7 +64,7 @@ def wrong_calls(ready: Operands, wrap: Wrap, other: Wrap, host: bool) -> Iterato
 
 
 def _optional(case: Case, name: str) -> bool:
-    return next(s.optional for s in arrays_of(case.plan.args) if s.name == name)
+    return not next(s for s in arrays_of(case.plan.args) if s.name == name).required(case.desc)
 
 
 def _named(spec: Operand, held: Any, wrap: Wrap, wrong: tuple[str, Any, tuple[type[BaracudaError], ...]]) -> Wrong:

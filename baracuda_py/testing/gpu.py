@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core.args import arrays_of, scalars_of
-from ..core.element import ElementKind
+from ..core.element import ElementKind, joined
 from ..core.error_bound import ErrorBound, Exact, Forward, Relative
 from ..core.errors import UnsupportedError
 from ..core.plan import Plan
@@ -93,7 +93,11 @@ class Truth:
     @cached_property
     def _finite(self) -> dict[str, Any]:
         largest = float(self._limits.max)
-        return evaluate(self.case, self._wide, lambda x: np.clip(x, -largest, largest))
+
+        def within(x: np.ndarray) -> np.ndarray:
+            return joined(within(x.real), within(x.imag)) if x.dtype.kind == "c" else np.clip(x, -largest, largest)
+
+        return evaluate(self.case, self._wide, within)
 
     @cached_property
     def _scale(self) -> dict[str, Any]:
@@ -120,7 +124,7 @@ class Truth:
                 return None if results is None else results[name][i] if many else results[name]
 
             element = element_of(spec, self.case.desc, actual)
-            exact = not (element.is_float or element.is_complex)
+            exact = not element.is_inexact
             message = check(Exact() if exact else bound, actual, self._wanted(actual, item), element=element,
                             low=item(low), scale=item(scale))  # fmt: skip
             if message:
@@ -370,6 +374,4 @@ gpu_error.examples = 40  # type: ignore[attr-defined]
 gpu_layout_bits.examples = 15  # type: ignore[attr-defined]
 gpu_inplace.applies = lambda plan: any(s.inplace for s in arrays_of(plan.args))  # type: ignore[attr-defined]
 
-GPU_CHECKS = (
-    gpu_error, gpu_inplace, gpu_determinism, gpu_layout_bits, gpu_capture, gpu_workspace, gpu_threads,
-)  # fmt: skip
+GPU_CHECKS = (gpu_error, gpu_inplace, gpu_determinism, gpu_layout_bits, gpu_capture, gpu_workspace, gpu_threads)

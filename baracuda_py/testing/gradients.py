@@ -1,5 +1,8 @@
 """Backward references against directional differences of the forward ones, both in float64.
 
+The gradient for a complex number is that for its real part plus i times that for its imaginary part, as in PyTorch:
+the derivative along v is the sum of Re(conj(gradient) v).
+
 A page whose backward is by definition not the derivative everywhere (a padding row without a gradient) declares
 `gradient_case(draw)`: a descriptor, as `case` draws one, for which it is.
 """
@@ -43,20 +46,23 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
         return
     draw.element = _widest(plan, draw)
     desc = getattr(plan, "gradient_case", plan.case)(draw)
+    if not plan.vjp.serves(draw.kind):
+        _check_refusal(plan, desc)
+        return
     present = {s.name: draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional and s.reads}
     case = fill(plan, desc, draw.seed(), present, smooth=True, kind=draw.kind)
     rng = draw.seed()
     outputs = frozenset(s.name for s in arrays_of(plan.args) if s.role == "out" and s.serves(desc))
     outputs = frozenset(n for n in outputs if _possible(plan, n, case.arrays))
     point = values(case)
-    if any(np.asarray(a).dtype.kind == "f" and not np.isfinite(a).all() for v in point.values() for a in _list(v)):
+    if any(np.asarray(a).dtype.kind in "fc" and not np.isfinite(a).all() for v in point.values() for a in _list(v)):
         return
     backward = backward_of(plan)
     results = call(plan, desc, values(case), outputs)
     # Small weights where the function is large and small steps where it is steep: differences say nothing of the
     # rest beside exp(80) or a pole of tan.
     cotangents = {
-        n: _map(lambda a: rng.standard_normal(np.shape(a)) / np.maximum(1, np.abs(np.nan_to_num(a))), results[n])
+        n: _map(lambda a: _normal(rng, a) / np.maximum(1, np.abs(np.nan_to_num(a))), results[n])
         for n in plan.vjp.cotangents(plan, backward)
         if results.get(n) is not None
     }
@@ -67,9 +73,7 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
         grads = {n: _map(np.zeros_like, point[n]) for n in names}
     else:
         grads = _gradients(plan, twin, case.arrays, point, results, cotangents, names)
-    directions = {
-        n: _map(lambda g: rng.standard_normal(np.shape(g)) / np.maximum(1, np.abs(g)), grads[n]) for n in names
-    }
+    directions = {n: _map(lambda g: _normal(rng, g) / np.maximum(1, np.abs(g)), grads[n]) for n in names}
     found = sum(_dot(grads[n], directions[n]) for n in names)
     size = 1 + sum(_dot(_map(np.abs, grads[n]), _map(np.abs, directions[n])) for n in names)
     base = _objective(plan, desc, case, {}, cotangents, 0.0)
@@ -84,9 +88,18 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
     raise AssertionError(f"{case}\n⟨gradient, v⟩ = {found:.10g}, differences of the forward give {differences}")
 
 
+def _check_refusal(plan: type[Plan], desc: Any) -> None:
+    """A kind said to have no gradient has none."""
+    try:
+        backward_descriptor(plan, desc)
+    except BaracudaError:
+        return
+    raise AssertionError(f"{plan.__name__} says that {desc.kind.value} has no gradient, but its backward takes it")
+
+
 def _widest(plan: type[Plan], draw: Draw) -> ElementKind:
     served = {e for v in plan.variants if v.kinds is None or draw.kind in v.kinds for e in v.elements_for(draw.kind)}
-    return ElementKind.F64 if ElementKind.F64 in served else draw.element
+    return next((e for e in (ElementKind.F64, ElementKind.C128) if e in served), draw.element)
 
 
 def _possible(plan: type[Plan], name: str, arrays: Mapping[str, Any]) -> bool:
@@ -159,8 +172,14 @@ def _map(function: Any, value: Any) -> Any:
 
 
 def _is_float(value: Any) -> bool:
-    return value is not None and all(np.asarray(a).dtype.kind == "f" for a in _list(value))
+    return value is not None and all(np.asarray(a).dtype.kind in "fc" for a in _list(value))
+
+
+def _normal(rng: np.random.Generator, like: Any) -> Any:
+    """Standard normal numbers, complex where `like` is."""
+    made = rng.standard_normal(np.shape(like))
+    return made + 1j * rng.standard_normal(np.shape(like)) if np.iscomplexobj(like) else made
 
 
 def _dot(a: Any, b: Any) -> float:
-    return float(sum(np.sum(np.asarray(x) * np.asarray(y)) for x, y in zip(_list(a), _list(b), strict=True)))
+    return float(sum(np.vdot(x, y).real for x, y in zip(_list(a), _list(b), strict=True)))

@@ -190,6 +190,8 @@ def _each(value: Any) -> list[Any]:
 def _close(reference: np.ndarray, tensor: Any) -> None:
     import torch
 
+    if tensor.is_complex():
+        tensor, reference = torch.view_as_real(tensor.resolve_conj()), np.stack([reference.real, reference.imag], -1)
     floats = tensor.is_floating_point()
     found = tensor.detach().to(torch.float64).numpy() if floats else tensor.numpy()
     if found.shape != reference.shape:

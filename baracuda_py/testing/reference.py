@@ -45,13 +45,10 @@ def _value(case: Case, spec: Operand, array: np.ndarray, compute: Any, change: C
         return np.array(array)
     element = element_of(spec, case.desc, array)
     found: np.ndarray = np.array(decode(array, element), order="C")
-    if element.is_float:
-        with np.errstate(all="ignore"):  # a narrower type may not reach as far
-            found = found.astype(compute)
-    elif element.is_complex:
-        found = found.astype(np.result_type(compute, np.complex64))
-    else:
+    if not element.is_inexact:
         return found
+    with np.errstate(all="ignore"):  # a narrower type may not reach as far
+        found = found.astype(np.result_type(compute, np.complex64) if element.is_complex else compute)
     return found if change is None else change(found)
 
 
@@ -111,7 +108,8 @@ def _shifts(eps: float, count: int) -> tuple[list[Change], list[Change]]:
     rng = np.random.default_rng(0)
 
     def scattered(x: np.ndarray) -> np.ndarray:
-        return np.asarray(x + eps * rng.uniform(-1, 1, x.shape) * x, x.dtype)
+        by = rng.uniform(-1, 1, x.shape) if x.dtype.kind != "c" else rng.uniform(-1, 1, (2, *x.shape))
+        return np.asarray(x + eps * (by if x.dtype.kind != "c" else by[0] + 1j * by[1]) * x, x.dtype)
 
     def aligned(x: np.ndarray) -> np.ndarray:
         return np.asarray(x + eps * rng.choice((-1, 1)) * np.abs(x), x.dtype)
@@ -123,7 +121,7 @@ def _farthest(truth: Any, trials: list[Any]) -> Any:
     if isinstance(truth, list):
         return [_farthest(t, [trial[i] for trial in trials]) for i, t in enumerate(truth)]
     base = np.asarray(truth)
-    if base.dtype.kind != "f":
+    if base.dtype.kind not in "fc":
         return truth
     with np.errstate(all="ignore"):
         errors = [np.abs(np.asarray(trial).astype(base.dtype) - base) for trial in trials]

@@ -17,16 +17,21 @@ _WITHOUT_INF = (ElementKind.FP8E4M3, ElementKind.E8M0)  # where an overflow show
 
 
 def ulp(x: Any, element: Any) -> Array:
-    """The gap of `element` at `x`: that of its binade, subnormals included; a non-finite `x` counts as the largest."""
+    """The gap of `element` at `x`: that of its binade, subnormals included; a non-finite `x` counts as the largest.
+
+    For a complex `x` it is the gap of a part of the size of |x|, beyond the range too.
+    """
     kind = ElementKind.of(element)
     values = np.asarray(x)
     plain = values if values.dtype.kind == "c" or values.dtype == np.longdouble else values.astype(np.float64)
     size = np.abs(plain)
-    if not (kind.is_float or kind.is_complex):
+    if not kind.is_inexact:
         return np.ones(size.shape)
     largest, smallest = np.float64(kind.limits.max), np.float64(2.0) ** kind.limits.min_exponent
-    exponent = np.frexp(np.clip(np.where(np.isnan(size), largest, size), smallest, largest))[1]
-    return np.asarray(np.ldexp(np.float64(1), exponent - 1 - kind.limits.digits))
+    known = np.isfinite(size) if kind.is_complex else ~np.isnan(size)
+    highest = np.inf if kind.is_complex else largest
+    exponent = np.frexp(np.clip(np.where(known, size, largest), smallest, highest))[1]
+    return np.asarray(np.ldexp(np.ones((), size.dtype), exponent - 1 - kind.limits.digits))
 
 
 def check(
@@ -99,7 +104,11 @@ def _distance(got: Array, wanted: Array, kind: ElementKind) -> Array:
     """|got - wanted|: 0 where both are the same infinity or NaN, inf where one of them is and the other is not."""
     got, wanted = _widen(got, kind), _widen(wanted, kind)
     if kind.is_complex:
-        return np.hypot(_real_distance(got.real, wanted.real, kind), _real_distance(got.imag, wanted.imag, kind))
+        parts = [_real_distance(got.real, wanted.real, kind), _real_distance(got.imag, wanted.imag, kind)]
+        # Where both parts leave the range one may lie far below the other, of which the bound then says nothing.
+        beyond = np.minimum(np.abs(wanted.real), np.abs(wanted.imag)) > kind.limits.max
+        infinite, finite = np.isinf(got) & (np.minimum(*parts) == 0), np.isfinite(got.real) | np.isfinite(got.imag)
+        return np.where(beyond & infinite & finite, 0, np.hypot(*parts))
     return _real_distance(got, wanted, kind)
 
 

@@ -19,8 +19,8 @@ BARACUDA_D float clamp(float x, float low, float high) { return math::minimum(ma
 BARACUDA_D double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
 // c[0] + c[1] x + … + c[N - 1] x^(N - 1)
-template <int N> BARACUDA_D float polynomial(float x, const float (&c)[N]) {
-  float sum = c[N - 1];
+template <class A, int N> BARACUDA_D A polynomial(A x, const A (&c)[N]) {
+  A sum = c[N - 1];
 #pragma unroll
   for (int k = N - 2; k >= 0; --k) sum = math::fma(sum, x, c[k]);
   return sum;

@@ -1,58 +1,52 @@
 // binary     y = f(a, b), f one functor of elementwise/binary_functors.cuh; schedule map, a and b broadcast by strides of 0.
 //
-// One of the operands may be a number of the parameters: its pointer is null.
+// One of the operands may be a number of the parameters: its pointer is null, and nothing is read for it. Only where
+// elements are read one by one, the other's first is read instead: branches there cost registers.
 #include <baracuda/map.cuh>
-#include "elementwise/binary_functors.cuh"
+#include "elementwise/binary_number.cuh"
 
 namespace baracuda {
 
-// The number in the place of an operand, as the arithmetic has it.
-template <class F, class T, class P> BARACUDA_D compute_t<T> given_number(const P& p) {
+template <template <class> class Function, class T> struct BinaryOp {
+  using F = Function<T>;
   using A = compute_t<T>;
-  if constexpr (is_integer<T>) return cast<A>(cast<T>(p.whole()));
-  else if constexpr (F::in_element) return cast<A>(cast<T>(p.number()));
-  else return static_cast<A>(p.number());
-}
+  using Result = typename F::Result;
+  const BinaryParams& p;
+  A number, alpha;
+  const T* left;  // of an absent operand the other's
+  const T* right;
 
-// out[k] = f(a[k], b[k]), an absent operand being `number`.
-template <class A, class F, class T, class Out, int N>
-BARACUDA_D void apply_or(const F& f, const bool (&present)[2], A number, const Vec<T, N> (&in)[2], Vec<Out, N>& out) {
-  Vec<A, N> x[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    x[i] = cast_vec<A>(in[i]);
-#pragma unroll
-    for (int k = 0; k < N; ++k) x[i][k] = present[i] ? x[i][k] : number;
+  BARACUDA_D explicit BinaryOp(const BinaryParams& p) : p(p), number(given_number<F, T>(p)), alpha(A(1)) {
+    left = static_cast<const T*>(p.left ? p.left : p.right);
+    right = static_cast<const T*>(p.right ? p.right : p.left);
+    if constexpr (F::coefficients == 1) alpha = cast<A>(p.alpha());
   }
-  if constexpr (is_same<Out, bool>) {
-#pragma unroll
-    for (int k = 0; k < N; ++k) out[k] = f(x[0][k], x[1][k]) != 0;
-  } else {
-    Vec<A, N> y;
-#pragma unroll
-    for (int k = 0; k < N; ++k) y[k] = f(x[0][k], x[1][k]);
-    out = cast_vec<Out>(y);
+  BARACUDA_D auto value(A a, A b) const {
+    if constexpr (F::coefficients == 0) return F::value(a, b);
+    else if constexpr (F::coefficients == 1) return F::value(a, b, alpha);
+    else return F::value(a, b, p.rtol, p.atol, p.equal_nan != 0);
   }
-}
+
+  template <int V> struct Chunk {
+    Vec<T, V> left, right;
+  };
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 3>& place) const {
+    Chunk<V> in;
+    if (V == 1 || p.left != nullptr) in.left = place.load(left, 1);
+    if (V == 1 || p.right != nullptr) in.right = place.load(right, 2);
+    return in;
+  }
+  template <int V> BARACUDA_D void write(const MapPlace<V, 3>& place, const Chunk<V>& in, bool wanted) const {
+    const Vec<A, V> a = cast_vec<A>(in.left), b = cast_vec<A>(in.right);
+    Vec<decltype(value(A(), A())), V> y;
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = value(p.left ? a[k] : number, p.right ? b[k] : number);
+    if (wanted) place.store(static_cast<Result*>(p.y), 0, cast_vec<Result>(y));
+  }
+};
 
 template <template <class> class F, class T, class L> BARACUDA_D void binary(const BinaryParams& p) {
-  using A = compute_t<T>;
-  using R = typename F<T>::Result;
-  constexpr int coefficients = F<T>::coefficients;
-  const A number = given_number<F<T>, T>(p);
-  [[maybe_unused]] A alpha = A(1);
-  if constexpr (coefficients == 1) alpha = cast<A>(p.alpha());
-  R* const y[1] = {static_cast<R*>(p.y)};
-  const T* const left = static_cast<const T*>(p.left);
-  const T* const right = static_cast<const T*>(p.right);
-  const bool present[2] = {left != nullptr, right != nullptr};
-  const T* const given[2] = {left ? left : right, right ? right : left};  // an absent one is read, and not used
-  const auto f = [&](A a, A b) {
-    if constexpr (coefficients == 0) return F<T>::value(a, b);
-    else if constexpr (coefficients == 1) return F<T>::value(a, b, alpha);
-    else return F<T>::value(a, b, p.rtol, p.atol, p.equal_nan != 0);
-  };
-  map<L>(p, y, given, [&](const auto& in, auto& out) { apply_or(f, present, number, in, out[0]); });
+  map_chunks<L, 3>(p, BinaryOp<F, T>(p));
 }
 
 }  // namespace baracuda

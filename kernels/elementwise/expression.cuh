@@ -2,8 +2,9 @@
 // expression  what functors made from formulas call (baracuda_py/expressions/cpp.py): the tables' functors, casts.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
-#include "elementwise/binary.cuh"
+#include "elementwise/binary_functors.cuh"
 #include "elementwise/functors.cuh"
+#include "elementwise/ternary_functors.cuh"
 
 namespace baracuda {
 

@@ -25,6 +25,9 @@ template <class A> BARACUDA_D A negate(A x) {
   else return -x;
 }
 template <class A, class = enable_if<is_integer<A>>> BARACUDA_D A magnitude(A x) { return x < A(0) ? negate(x) : x; }
+template <class A, class = enable_if<is_integer<A>>> BARACUDA_D A clamp(A x, A low, A high) {
+  return x < low ? low : x > high ? high : x;
+}
 template <class A> BARACUDA_D A plus(A a, A b) {  // signed overflow is undefined
   if constexpr (is_same<A, i32>) return static_cast<i32>(static_cast<u32>(a) + static_cast<u32>(b));
   else if constexpr (is_same<A, i64>) return static_cast<i64>(static_cast<u64>(a) + static_cast<u64>(b));
@@ -55,9 +58,35 @@ template <class A> BARACUDA_D A times(A x, A y) {
     static BARACUDA_D A by(A x, A factor) { return function<T>(x, factor); }                           \
   };
 
+// f(x) of a float, an integer itself.
+template <class A, class F> BARACUDA_D A floats(A x, const F& f) {
+  if constexpr (is_integer<A>) return x;
+  else return f(x);
+}
+
+// x, its NaN and infinities replaced.
+template <class A> BARACUDA_D A finite(A x, const Coefficients<A>& k) {
+  return x != x ? k.a : x == numeric<A>::infinity() ? k.b : x == -numeric<A>::infinity() ? k.c : x;
+}
+
+// The multiple of 10^-decimals nearest to x, of two equally near the even one; |decimals| <= 22, so that the power is
+// exact. A product that rounds to a tie lies on the side that its residue says.
+BARACUDA_D double round_decimals(double x, double decimals) {
+  double p = 1.0;
+  for (int k = static_cast<int>(magnitude(decimals)); k > 0; --k) p *= 10.0;
+  const bool finer = decimals > 0.0;
+  const double t = finer ? x * p : x / p;
+  if (!(magnitude(t) < 9007199254740992.0)) return x;  // 2^53: nothing to round, or NaN
+  const double side = finer ? math::fma(x, p, -t) : math::fma(-t, p, x);
+  double y = math::rint(t);
+  if (magnitude(t - math::trunc(t)) == 0.5 && side != 0.0) y = side > 0.0 ? math::ceil(t) : math::floor(t);
+  return finer ? y / p : y * p;
+}
+
 // ---- exact, or rounded once -----------------------------------------------------------------------------------------
 
 // clang-format off
+BARACUDA_UNARY(Positive, x)
 BARACUDA_UNARY(Neg, negate(x))
 BARACUDA_UNARY(Abs, magnitude(x))
 BARACUDA_UNARY(Sign, static_cast<A>((x > A(0)) - (x < A(0))))  // NaN gives 0, as in PyTorch
@@ -65,11 +94,14 @@ BARACUDA_UNARY(Square, times(x, x))
 BARACUDA_UNARY(Cube, x * x * x)
 BARACUDA_UNARY(Reciprocal, A(1) / x)
 BARACUDA_UNARY(Sqrt, math::sqrt(x))
-BARACUDA_UNARY(Floor, math::floor(x))
-BARACUDA_UNARY(Ceil, math::ceil(x))
-BARACUDA_UNARY(Round, math::rint(x))
-BARACUDA_UNARY(Trunc, math::trunc(x))
+BARACUDA_UNARY(Floor, floats(x, [](auto v) { return math::floor(v); }))
+BARACUDA_UNARY(Ceil, floats(x, [](auto v) { return math::ceil(v); }))
+BARACUDA_UNARY(Trunc, floats(x, [](auto v) { return math::trunc(v); }))
+BARACUDA_UNARY(Round, floats(x, [&](auto v) { return k.a == A(0) ? math::rint(v) : A(round_decimals(v, k.a)); }))
 BARACUDA_UNARY(Frac, x - math::trunc(x))
+BARACUDA_UNARY(Deg2rad, x * A(0.017453292519943295))
+BARACUDA_UNARY(Rad2deg, x * A(57.29577951308232))
+BARACUDA_UNARY(NanToNum, floats(x, [&](auto v) { return finite(v, k); }))
 template <class T> struct Relu {
   using A = compute_t<T>;
   static BARACUDA_D A value(A x, const Coefficients<A>& = {}) { return math::maximum(x, A(0)); }
@@ -91,11 +123,15 @@ BARACUDA_UNARY(Rsqrt, math::rsqrt(x))
 BARACUDA_UNARY(Cbrt, math::cbrt(x))
 BARACUDA_UNARY2(Exp, precise_exp(x), math::exp(x))
 BARACUDA_UNARY(Exp2, math::exp2(x))
+BARACUDA_UNARY(Exp10, math::exp10(x))
 BARACUDA_UNARY2(Expm1, math::expm1(x), half_math::expm1(x))
 BARACUDA_UNARY2(Log, math::log(x), half_math::log(x))
 BARACUDA_UNARY2(Log2, math::log2(x), half_math::log2(x))
 BARACUDA_UNARY2(Log10, math::log10(x), half_math::log10(x))
 BARACUDA_UNARY2(Log1p, math::log1p(x), half_math::log1p(x))
+
+BARACUDA_UNARY2(Entr, (x == A(0) ? A(0) : x < A(0) ? -numeric<A>::infinity() : -x * math::log(x)),
+                (x == A(0) ? A(0) : x < A(0) ? -numeric<A>::infinity() : -x * half_math::log(x)))
 
 // 2 atanh(2x - 1) near 1/2: there the quotient x / (1 - x) is near 1, and its rounding would dominate the logarithm.
 template <class A> BARACUDA_D A logit(A x) {
@@ -177,6 +213,35 @@ template <class T> struct Celu {
   using A = compute_t<T>;
   static BARACUDA_D A value(A x, const Coefficients<A>& k = {A(1)}) { return x > A(0) ? x : k.a * expm1<T>(x / k.a); }
 };
+
+// x - tanh(x); near 0, where both are nearly equal, by a polynomial.
+BARACUDA_D float tanhshrink(float x) {
+  const float c[10] = {0.333333326f,    -0.133332663f,  0.0539581928f,    -0.0218097198f,  0.00867812675f,
+                       -0.00325015566f, 0.00104759112f, -0.000256002093f, 4.00715197e-05f, -2.92121805e-06f};
+  return magnitude(x) < 1.5f ? x * (x * x) * polynomial(x * x, c) : x - math::tanh(x);
+}
+BARACUDA_D double tanhshrink(double x) {
+  const double c[20] = {
+      0.33333333333333326,    -0.13333333333330277,    0.053968253966437923,   -0.02186948849309326,
+      0.0088632349870708775,  -0.0035921238314744444,  0.0014558125560378134,  -0.00058994703138609181,
+      0.00023891046484082675, -9.6463560971616843e-05, 3.8553164899013899e-05, -1.4999273209932054e-05,
+      5.5167209317452906e-06, -1.8421677955480219e-06, 5.3275434715498352e-07, -1.2677284589433398e-07,
+      2.3421639163882416e-08, -3.1135470996267353e-09, 2.6285185546171461e-10, -1.0527802008950281e-11};
+  return magnitude(x) < 1.5 ? x * (x * x) * polynomial(x * x, c) : x - math::tanh(x);
+}
+BARACUDA_UNARY(Tanhshrink, tanhshrink(x))
+
+// ---- bits of integers -----------------------------------------------------------------------------------------------
+
+// The bits of x alone, without those of the type it is computed in.
+template <class T, class A> BARACUDA_D u64 bits_of(A x) {
+  return static_cast<u64>(x) & (~0ull >> (64 - 8 * sizeof(T)));
+}
+BARACUDA_UNARY(BitwiseNot, (is_same<T, bool> ? A(x == A(0)) : A(~x)))
+BARACUDA_UNARY(Popcount, static_cast<A>(__popcll(bits_of<T>(x))))
+BARACUDA_UNARY(Clz, static_cast<A>(__clzll(bits_of<T>(x)) - (64 - 8 * static_cast<int>(sizeof(T)))))
+// The zeros below the lowest bit are the ones of x - 1 that x has not; 0 has as many as bits.
+BARACUDA_UNARY(Ctz, static_cast<A>(__popcll(bits_of<T>(~x&(x - A(1))))))
 
 #undef BARACUDA_GATE
 #undef BARACUDA_UNARY

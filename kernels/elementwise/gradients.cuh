@@ -43,6 +43,11 @@ template <class T, class A> BARACUDA_D A times_exp2(A dy, A x) {
   const A y = dy * (A(0.6931471805599453) * math::exp2(near));
   return times_rest<T>(y, x - near, far_exp2<A>, [](A v) { return math::exp2(v); });
 }
+template <class T, class A> BARACUDA_D A times_exp10(A dy, A x) {
+  constexpr A far = is_same<A, float> ? A(37) : A(306);
+  const A near = clamp(x, -far, far), y = dy * (A(2.302585092994046) * math::exp10(near));
+  return times_rest<T>(y, x - near, far, [](A v) { return math::exp10(v); });
+}
 // dy cosh(x) or dy sinh(x): for large |x| both are exp(|x|) / 2 up to the sign.
 template <class T, class A, class F> BARACUDA_D A times_hyperbolic(A dy, A x, const F& f) {
   const A near = clamp(x, -far_exp<A>, far_exp<A>);
@@ -106,6 +111,10 @@ namespace gradient {
   };
 
 // clang-format off
+BARACUDA_GRADIENT(Positive, dy)
+BARACUDA_GRADIENT(Deg2rad, dy * A(0.017453292519943295))
+BARACUDA_GRADIENT(Rad2deg, dy * A(57.29577951308232))
+BARACUDA_GRADIENT(NanToNum, dy * A(math::isfinite(x) ? 1 : 0))
 BARACUDA_GRADIENT(Neg, -dy)
 BARACUDA_GRADIENT(Abs, (x > A(0) ? dy : x < A(0) ? -dy : dy * A(0)))
 BARACUDA_GRADIENT(Frac, dy)
@@ -118,6 +127,7 @@ BARACUDA_GRADIENT(Softshrink, (x >= -k.a && x <= k.a ? A(0) : dy))
 BARACUDA_GRADIENT(Hardsigmoid, (x > A(-3) && x < A(3) ? dy / A(6) : A(0)))
 BARACUDA_GRADIENT(Hardswish, dy * hardswish_slope(x))
 BARACUDA_GRADIENT(LeakyRelu, (x > A(0) ? dy : dy * k.a))
+BARACUDA_GRADIENT(Tanhshrink, twice(dy, math::tanh(x)))
 BARACUDA_GRADIENT(Softsign, dy / (A(1) + math::abs(x)) / (A(1) + math::abs(x)))
 
 BARACUDA_GRADIENT(Square, A(2) * (dy * x))
@@ -162,9 +172,11 @@ template <class T> struct Cbrt {
 
 BARACUDA_GRADIENT(Exp, times_exp<T>(dy, x))
 BARACUDA_GRADIENT(Exp2, times_exp2<T>(dy, x))
+BARACUDA_GRADIENT(Exp10, times_exp10<T>(dy, x))
 BARACUDA_GRADIENT(Expm1, times_exp<T>(dy, x))
 BARACUDA_GRADIENT(Log, where_defined(!(x < A(0)), dy / x))
 BARACUDA_GRADIENT(Log2, where_defined(!(x < A(0)), dy / x * A(1.4426950408889634)))
+BARACUDA_GRADIENT(Entr, where_defined(!(x < A(0)), -dy*(A(1) + math::log(x))))
 BARACUDA_GRADIENT(Log1p, where_defined(!(x < A(-1)), dy / (A(1) + x)))
 // eps < 0: x is not kept away from 0 and 1.
 template <class T> struct Logit {

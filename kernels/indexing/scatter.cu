@@ -1,24 +1,53 @@
-// scatter    y = x (or 0), then y[…, index[…, l, …], …] = or += src[…, l, …] along one axis, l in order; no atomics
+// scatter    y = x (or 0), then y[…, index[…, l, …], …] = f(itself, src[…, l, …]) along one axis, l in order; no atomics
 //
-// Every element of y is made by one thread, from x and the tokens l that its index names, one after the other:
-//   scatter_few        it looks at all of the line's indices (up to 64)
-//   count, place       sort the tokens of every line by index, stably (segments.cuh)
-//   scatter_sorted     it takes those that the sort put together, four loads in flight
+// Every element of y is made by one thread, from x and the tokens l that its index names, one after the other. Of a line
+// of up to 64 tokens it looks at all indices; longer ones are sorted by index, stably, before (count, place:
+// segments.cuh), and it takes those that the sort put together, four loads in flight. scatter_source is src's gradient:
+// every element of it is made by one thread, from the element of dy that its index names.
+//
 // A *line* is what shares no index with others: the coordinates of the axes along which the index differs, but the
 // scattered one. Virtual operands 3 and 4 of the map give an element's line and its position on the scattered axis.
 // The order of a sum is that of the tokens alone.
 #include <baracuda/map.cuh>
+#include <baracuda/math.cuh>
 #include <baracuda/segments.cuh>
 
 namespace baracuda {
 
-struct ScatterSet {  // the last token wins
-  static constexpr bool last = true;
+// What a token does to the element it names. `last`: only the last one does anything, else all, in order; `clears`: what
+// it is does not matter. Gradient: the same for the gradient of x.
+struct ScatterClear {
+  static constexpr bool last = true, clears = true;
+};
+struct ScatterNothing {  // of lines without tokens
+  static constexpr bool last = false, clears = true;
+};
+struct ScatterSet {
+  using Gradient = ScatterClear;
+  static constexpr bool last = true, clears = false;
   template <class A> static BARACUDA_D A apply(A, A b) { return b; }
 };
-struct ScatterAdd {
-  static constexpr bool last = false;
-  template <class A> static BARACUDA_D A apply(A a, A b) { return a + b; }
+struct ScatterEvery {
+  static constexpr bool last = false, clears = false;
+};
+// Signed overflow is not defined, so integers add and multiply as unsigned ones.
+template <class A> using wrapping = conditional<is_same<A, i64>, u64, A>;
+struct ScatterAdd : ScatterEvery {
+  using Gradient = ScatterNothing;
+  template <class A> static BARACUDA_D A apply(A a, A b) {
+    return static_cast<A>(static_cast<wrapping<A>>(a) + static_cast<wrapping<A>>(b));
+  }
+};
+struct ScatterProd : ScatterEvery {
+  template <class A> static BARACUDA_D A apply(A a, A b) {
+    return static_cast<A>(static_cast<wrapping<A>>(a) * static_cast<wrapping<A>>(b));
+  }
+};
+struct ScatterAmax : ScatterEvery {  // NaN is the largest and the smallest
+  template <class A> static BARACUDA_D A apply(A a, A b) { return math::maximum(a, b); }
+};
+struct ScatterAmin : ScatterEvery {
+  template <class A> static BARACUDA_D A apply(A a, A b) { return math::minimum(a, b); }
 };
 
 // Strides, and so offsets, may be negative; none is that far below 0.
@@ -96,7 +125,10 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
   const auto add = [&](const Vec<T, VEC>& x) {
     const auto v = to_acc(x);
 #pragma unroll
-    for (int k = 0; k < VEC; ++k) sum[k] = F::apply(sum[k], v[k]);
+    for (int k = 0; k < VEC; ++k) {
+      if constexpr (F::clears) sum[k] = A(0);
+      else sum[k] = F::apply(sum[k], v[k]);
+    }
   };
   if constexpr (SORTED) {
     const i32* starts = static_cast<const i32*>(p.starts) + (at[3] * p.starts_pitch + at[4]);
@@ -106,7 +138,7 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
       Vec<T, VEC> x[loads];
 #pragma unroll
       for (int u = 0; u < loads; ++u) {
-        if (i + u < end) x[u] = load<VEC>(src + scatter_token(p, 1, order[i + u]));
+        if (!F::clears && i + u < end) x[u] = load<VEC>(src + scatter_token(p, 1, order[i + u]));
       }
 #pragma unroll
       for (int u = 0; u < loads; ++u) {
@@ -116,10 +148,36 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
   } else {
     const i64 first = line_index(p, at[3]);
     for (i64 token = 0; token < (first == no_line ? 0 : p.tokens); ++token) {
-      if (scatter_row(p, first, token) == at[4]) add(load<VEC>(src + scatter_token(p, 1, token)));
+      if (scatter_row(p, first, token) != at[4]) continue;
+      if constexpr (F::clears) add({});
+      else add(load<VEC>(src + scatter_token(p, 1, token)));
     }
   }
   store(static_cast<T*>(p.y) + at[0], from_acc<T>(sum));
+}
+
+// dsrc = dy at the element that the token names, where the token counts, else 0. VEC neighbours along the last axis share
+// line and token. Operands of the map: dsrc, dy without the scattered axis, index, line, token.
+template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatter_source(const P& p) {
+  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
+  if (c[0] >= p.chunks) return;
+  i64 place[1][5];
+  map_offsets(p, c, place);
+  const i64(&at)[5] = place[0];
+  const i64 row = scatter_row(p, at[2], i64(0));
+  bool counts = row >= 0;
+  if constexpr (F::last) {
+    if constexpr (SORTED) {
+      const i32* starts = static_cast<const i32*>(p.starts) + (at[3] * p.starts_pitch + row);
+      if (counts) counts = static_cast<const i32*>(p.order)[at[3] * p.tokens + starts[1] - 1] == at[4];
+    } else {
+      const i64 first = line_index(p, at[3]);
+      for (i64 later = at[4] + 1; counts && later < p.tokens; ++later) counts = scatter_row(p, first, later) != row;
+    }
+  }
+  Vec<T, VEC> x{};
+  if (counts) x = load<VEC>(static_cast<const T*>(p.x) + (at[1] + row * p.step));
+  store(static_cast<T*>(p.y) + at[0], x);
 }
 
 }  // namespace baracuda

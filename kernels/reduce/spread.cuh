@@ -33,7 +33,7 @@ template <class T> struct Var {
   struct Lane {
     double base = 0, sum = 0, squares = 0, n = 0;
     template <int V> BARACUDA_D void add(const Vec<A, V>& x, i64 left, i64) {
-      if (n == 0) base = math::isfinite(x[0]) ? static_cast<double>(x[0]) : 0.0;  // an infinity less itself is NaN
+      if (n == 0) base = static_cast<double>(x[0]);
       Vec<double, V> d, s;
 #pragma unroll
       for (int k = 0; k < V; ++k) {
@@ -51,8 +51,31 @@ template <class T> struct Var {
     }
   };
 };
+// Where the mean counts, too: deviations from an infinite base are NaN; then offset is that of 0, so that the mean is
+// infinite where it should be.
+template <class T> struct MeanSpread : Var<T> {
+  static BARACUDA_D Spread merge(Spread a, Spread b) {
+    Spread s = Var<T>::merge(a, b);
+    if (a.n != 0 && b.n != 0 && !math::isfinite(a.offset + b.offset)) s.offset = a.offset + b.offset;
+    return s;
+  }
+
+  struct Lane : Var<T>::Lane {
+    double total = 0;
+    template <int V> BARACUDA_D void add(const Vec<acc_t<T>, V>& x, i64 left, i64 index) {
+      Var<T>::Lane::add(x, left, index);
+      total += tree_reduce<baracuda::Sum>(cast_vec<double>(x));  // past the end there is 0
+    }
+    BARACUDA_D Spread state() const {
+      Spread s = Var<T>::Lane::state();
+      if (s.n != 0 && !math::isfinite(s.offset)) s.base = 0.0, s.offset = total;
+      return s;
+    }
+  };
+};
+
 // Of the elements that are numbers; the count is theirs, too.
-template <class T> struct Nanvar : Var<T> {
+template <class T> struct Nanvar : MeanSpread<T> {
   static BARACUDA_D double variance(const Spread& s, const Reduced& r) {
     return s.m2 / max(s.n - static_cast<double>(r.correction), 0.0);
   }
@@ -64,7 +87,7 @@ template <class T> struct Nanvar : Var<T> {
       for (int k = 0; k < V; ++k) {
         const bool number = k < left && !math::isnan(x[k]);
         const double value = static_cast<double>(x[k]);
-        if (number && this->n == 0) this->base = value;
+        if (number && this->n == 0) this->base = math::isfinite(value) ? value : 0.0;
         const double d = number ? value - this->base : 0.0;
         this->sum += d;
         this->squares += d * d;
@@ -104,13 +127,8 @@ template <class T> struct Aminmax : Ptp<T> {
   static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s.low); }
   static BARACUDA_D Second second(State s, const Reduced&) { return cast<T>(s.high); }
 };
-template <class T> struct VarMean : Var<T> {
+template <class T> struct VarMean : MeanSpread<T> {
   using Second = T;
-  static BARACUDA_D Spread merge(Spread a, Spread b) {
-    Spread s = Var<T>::merge(a, b);
-    if (a.n != 0 && b.n != 0 && !math::isfinite(a.offset + b.offset)) s.offset = a.offset + b.offset;  // inf, not NaN
-    return s;
-  }
   static BARACUDA_D Second second(Spread s, const Reduced&) {
     return cast<T>(s.n == 0 ? numeric<double>::nan() : s.base + s.offset);
   }

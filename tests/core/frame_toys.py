@@ -31,7 +31,7 @@ from baracuda_py.core import (
     output,
     scalar,
     shapes,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, kw_only=True)

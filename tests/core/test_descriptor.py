@@ -23,7 +23,7 @@ from baracuda_py.core import (
     integer,
     number,
     shapes,
-)  # fmt: skip
+)
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baracuda_py.core.element import ALL, ElementKind, cast, decode
+from baracuda_py.core.element import ALL, ElementKind, cast, decode, encode
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 
 K = ElementKind
@@ -324,3 +324,13 @@ def test_packed_kinds_unpack_low_first() -> None:
         decode(np.zeros((), np.uint8), K.S4)
     with pytest.raises(InvalidProblemError, match="uint8"):
         decode(np.zeros(2, np.int32), K.FP8E4M3)
+
+
+@pytest.mark.parametrize("kind", [K.S4, K.U4, K.FP4E2M1, K.BIN, K.FP8E4M3, K.E8M0, K.F32])
+def test_encode_is_the_inverse_of_decode(kind: K) -> None:
+    for last in (0, 1, 5, 8, 16):
+        values = cast(np.arange(3 * last).reshape(3, last) % 7, kind, saturate=True)
+        carrier = encode(values, kind)
+        assert carrier.dtype == kind.carrier and carrier.shape == (3, -(-last * kind.bits // (8 * kind.itemsize)))
+        assert np.array_equal(decode(carrier, kind)[:, :last], values)
+        assert not decode(carrier, kind)[:, last:].astype("f8").any()  # the filling

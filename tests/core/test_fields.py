@@ -24,7 +24,7 @@ from baracuda_py.core import (
     pairs,
     per_axis,
     spread,
-)  # fmt: skip
+)
 from baracuda_py.core.errors import InvalidProblemError
 
 

@@ -14,6 +14,7 @@ from frame_toys import AxpyPlan, UpdatePlan, axpy, update
 from baracuda_py.backends import numpy as backend
 from baracuda_py.core import dispatch
 from baracuda_py.core import plan as plan_module
+from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import UnsupportedError
 from baracuda_py.core.plan import Plan
 from baracuda_py.core.spec import Vjp
@@ -181,6 +182,15 @@ def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vjp, "cotangents", lambda self, forward, backward: ["y"])
     with pytest.raises(AssertionError, match="differences"):
         exercise(variant_of(ScalePlan), c.check_gradients, examples=20)
+
+
+def test_a_gradient_said_to_be_none_is_seen() -> None:
+    from baracuda_py.ops.indexing.scatter import ScatterKind, ScatterPlan
+
+    exercise(variant_of(ScatterPlan), c.check_gradients, examples=0, elements=(ElementKind.F64,))
+    fewer = Vjp("ScatterBackwardPlan", grads={"x": "dx", "src": "dsrc"}, kinds=(ScatterKind.SET,))
+    with pytest.raises(AssertionError, match="says that add has no gradient"):
+        exercise(variant_of(ScatterPlan, vjp=fewer), c.check_gradients, examples=0)
 
 
 def test_kernels_beside_a_library_are_checked() -> None:

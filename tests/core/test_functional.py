@@ -29,7 +29,7 @@ from baracuda_py.core import (
     number,
     operand,
     output,
-)  # fmt: skip
+)
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.core.functional import solve
 

@@ -28,7 +28,7 @@ from baracuda_py.core.errors import (
     MisalignedOperandError,
     UnsupportedError,
     WorkspaceTooSmallError,
-)  # fmt: skip
+)
 from baracuda_py.testing import pointer_view, recording
 from baracuda_py.testing.layouts import aligned_bytes
 
@@ -187,7 +187,7 @@ def test_a_float_beyond_float64_is_refused() -> None:
         (lambda: np.zeros(8192, np.uint8), DeviceMismatchError, "host memory"),
         (lambda: "4096", InvalidProblemError, "workspace must be an array"),
     ],
-)  # fmt: skip
+)
 def test_a_workspace_is_dense_memory_of_its_own(made: Any, error: Any, says: str) -> None:
     plan = bc.FlashDecodingPlan.select(
         bc.FlashDecodingDescriptor(

@@ -24,7 +24,7 @@ from baracuda_py.core.errors import (
     MisalignedOperandError,
     NotPreparedError,
     WorkspaceTooSmallError,
-)  # fmt: skip
+)
 from baracuda_py.core.intake import stream_pointer
 from baracuda_py.core.plan import Plan
 from baracuda_py.jit import launch

@@ -13,16 +13,16 @@ from baracuda_py.testing.draw import SeededDraw
 from baracuda_py.testing.in_torch import check_torch, has_torch
 
 torch = pytest.importorskip("torch")
-F64, I32, U8 = ElementKind.F64, ElementKind.I32, ElementKind.U8
+F64, C128, I32, U8 = ElementKind.F64, ElementKind.C128, ElementKind.I32, ElementKind.U8
 DRAWS, SERVED = 60, 5
 
 
 def elements(plan: type[Plan], kind: Any) -> list[ElementKind]:
-    """The widest float, in which formulas can be told apart, and integers."""
+    """The widest float and complex, in which formulas can be told apart, and integers."""
     served = {e for v in plan.variants if v.kinds is None or kind in v.kinds for e in v.elements_for(kind)}
     floats = [e for e in served if e.is_float and e.itemsize > 1]
     widest = max(floats, key=lambda e: (e.itemsize, e is ElementKind.F16), default=None)
-    return [e for e in (widest, I32, U8) if e is not None and e in served]
+    return [e for e in (widest, C128, I32, U8) if e is not None and e in served]
 
 
 ITEMS = [

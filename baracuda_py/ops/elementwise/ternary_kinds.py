@@ -1,4 +1,4 @@
-"""The functions of three operands: a kind is a row of this table and a functor of kernels/elementwise/ternary.cu."""
+"""The functions of three operands: a kind is a row of this table and functors of kernels/elementwise/ternary_*.cuh."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Forward, Relative, Ulp
-from ...core.element import HALVES, INTS
+from ...core.element import ALL, HALVES, INTS
 from ...core.element import cast as cast_values
 from ...core.error_bound import ErrorBound
 from .unary_formulas import maximum, minimum
 
 REALS = (*FLOATS, *INTS)
-EVERY = (*REALS, ElementKind.BOOL)
 
 
 def _exact(element: ElementKind) -> ErrorBound:
@@ -24,10 +23,10 @@ def _exact(element: ElementKind) -> ErrorBound:
 
 
 def _moved(element: ElementKind) -> ErrorBound:
-    return Exact(signed_zero=element.is_float)
+    return Exact(signed_zero=element.is_float or element.is_complex)
 
 
-def _summed(element: ElementKind) -> ErrorBound:
+def _rounded(element: ElementKind) -> ErrorBound:
     return Relative(2) if element.is_float else Exact()
 
 
@@ -57,16 +56,59 @@ def _mac(a: Any, b: Any, c: Any, value: Any, element: ElementKind) -> Any:
 
 
 @dataclass(frozen=True)
+class Partial:
+    """dy ∂f/∂x in NumPy (dy, a, b, c, value), and which of a, b and c it reads."""
+
+    reads: str
+    formula: Callable[..., Any]
+
+
+_DY = Partial("", lambda dy, a, b, c, v: dy)
+
+
+def _where(dy: Any, condition: Any) -> Any:
+    return np.where(condition, dy, dy.dtype.type(0))
+
+
+_CLAMP = (
+    Partial("abc", lambda dy, a, b, c, v: _where(dy, (a >= b) & (a <= c))),
+    Partial("abc", lambda dy, a, b, c, v: _where(dy, (b < c) & (a < b))),
+    Partial("abc", lambda dy, a, b, c, v: _where(dy, (a > c) | (c < b))),
+)
+_WHERE = (
+    None,
+    Partial("a", lambda dy, a, b, c, v: _where(dy, a != 0)),
+    Partial("a", lambda dy, a, b, c, v: _where(dy, a == 0)),
+)
+_LERP = (
+    Partial("c", lambda dy, a, b, c, v: dy * (1 - c)),
+    Partial("c", lambda dy, a, b, c, v: dy * c),
+    Partial("ab", lambda dy, a, b, c, v: dy * (b - a)),
+)
+_FMA = Partial("b", lambda dy, a, b, c, v: dy * b), Partial("a", lambda dy, a, b, c, v: dy * a), _DY
+_MAC = _DY, Partial("c", lambda dy, a, b, c, v: dy * c), Partial("b", lambda dy, a, b, c, v: dy * b)
+_ADDCMUL = _DY, Partial("c", lambda dy, a, b, c, v: dy * v * c), Partial("b", lambda dy, a, b, c, v: dy * v * b)
+_ADDCDIV = (
+    _DY,
+    Partial("c", lambda dy, a, b, c, v: dy * v / c),
+    Partial("bc", lambda dy, a, b, c, v: -dy * v * b / (c * c)),
+)
+
+
+@dataclass(frozen=True)
 class Ternary:
-    """A row: the functor's name, the formula in NumPy (a, b, c, value, element → y), elements and the bound.
+    """A row: the functor's name, the formula in NumPy (a, b, c, value, element → y), the gradient by each operand
+    (None: it has none), elements, the bound of f and of its gradients.
 
     a_is_condition: a is bool, whatever the element. scaled: `value` is part of the formula.
     """
 
     cpp: str
     formula: Callable[[Any, Any, Any, Any, ElementKind], Any]
+    gradient: tuple[Partial | None, Partial | None, Partial | None]
     elements: tuple[ElementKind, ...]
     bound: Callable[[ElementKind], ErrorBound]
+    slope: Callable[[ElementKind], ErrorBound] = _rounded
     a_is_condition: bool = False
     scaled: bool = False
 
@@ -74,21 +116,24 @@ class Ternary:
 class TernaryKind(enum.Enum):
     """y = f(a, b, c), by PyTorch's definitions; mac is a + b c with the product rounded, as add and mul composed."""
 
-    CLAMP = "clamp", Ternary("Clamp", lambda a, b, c, value, element: minimum(maximum(a, b), c), REALS, _exact)
+    CLAMP = (
+        "clamp",
+        Ternary("Clamp", lambda a, b, c, value, element: minimum(maximum(a, b), c), _CLAMP, REALS, _exact, _exact),
+    )
     WHERE = (
         "where",
-        Ternary("Where", lambda a, b, c, value, element: np.where(a, b, c), EVERY, _moved, a_is_condition=True),
+        Ternary("Where", lambda a, b, c, value, element: np.where(a, b, c), _WHERE, ALL, _moved, _exact, True),
     )
-    LERP = "lerp", Ternary("Lerp", _lerp, FLOATS, _summed)
-    FMA = "fma", Ternary("Fma", lambda a, b, c, value, element: a * b + c, REALS, _fused)
-    MAC = "mac", Ternary("Mac", _mac, REALS, _twice)
+    LERP = "lerp", Ternary("Lerp", _lerp, _LERP, FLOATS, _rounded)
+    FMA = "fma", Ternary("Fma", lambda a, b, c, value, element: a * b + c, _FMA, REALS, _fused)
+    MAC = "mac", Ternary("Mac", _mac, _MAC, REALS, _twice)
     ADDCMUL = (
         "addcmul",
-        Ternary("Addcmul", lambda a, b, c, value, element: a + value * b * c, REALS, _summed, scaled=True),
+        Ternary("Addcmul", lambda a, b, c, value, element: a + value * b * c, _ADDCMUL, REALS, _rounded, scaled=True),
     )
     ADDCDIV = (
         "addcdiv",
-        Ternary("Addcdiv", lambda a, b, c, value, element: a + value * b / c, FLOATS, _summed, scaled=True),
+        Ternary("Addcdiv", lambda a, b, c, value, element: a + value * b / c, _ADDCDIV, FLOATS, _rounded, scaled=True),
     )
 
     def __new__(cls, name: str, row: Ternary) -> TernaryKind:
@@ -101,15 +146,20 @@ class TernaryKind(enum.Enum):
 
     @property
     def cpp(self) -> str:
-        """The functor's name in kernels/elementwise/ternary.cu."""
+        """The functor's name in kernels/elementwise/ternary_functors.cuh, and of its gradients in the other file."""
         return self.row.cpp
 
 
 def ternary_elements(kind: TernaryKind | None) -> tuple[ElementKind, ...]:
     """The elements a kind takes."""
-    return EVERY if kind is None else kind.row.elements
+    return ALL if kind is None else kind.row.elements
 
 
 def ternary_bound(element: ElementKind, kind: TernaryKind) -> ErrorBound:
     """The error bound of a kind."""
     return kind.row.bound(element)
+
+
+def ternary_slope_bound(element: ElementKind, kind: TernaryKind) -> ErrorBound:
+    """The error bound of a kind's gradients where nothing is summed."""
+    return kind.row.slope(element)

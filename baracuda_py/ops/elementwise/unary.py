@@ -15,9 +15,10 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .complex_unary import of_complex
 from .functions.row import EVERY
 from .unary_fields import MOST, UnaryFields, fixed_for, packed, refused
-from .unary_kinds import UnaryKind, draw_coefficients, special_kinds, unary_bound, unary_elements, unary_points
+from .unary_kinds import ROWS, UnaryKind, draw_coefficients, kinds_of, unary_bound, unary_elements, unary_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x), {"coefficients": packed(p.desc)})
 
 
-def _row(special: bool) -> Variant:
+def _row(kernel: str) -> Variant:
     return Variant(
-        "map", _geometry, source=f"elementwise/unary{'_special' if special else ''}.cu",
-        kernels=map_kernels("unary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=unary_elements,
-        kinds=special_kinds(special), guarantee=Guarantee(unary_bound, batch_invariant=True),
+        ROWS[kernel], _geometry, source=f"elementwise/{kernel}.cu",
+        kernels=map_kernels("unary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=unary_elements, kinds=kinds_of(kernel),
+        guarantee=Guarantee(unary_bound, batch_invariant=True),
     )  # fmt: skip
 
 
@@ -86,7 +87,7 @@ class UnaryPlan(Plan):
     args = UnaryArgs
     reference = staticmethod(reference)
     vjp = Vjp("UnaryBackwardPlan", grads={"x": "dx"})
-    variants = (_row(False),)
+    variants = tuple(map(_row, ROWS))
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(f"{kind} 134M bf16", shape=1 << 27, kind=kind, element="bfloat16")
@@ -102,7 +103,7 @@ class UnaryPlan(Plan):
 def _function(kind: UnaryKind) -> Any:
     also = "".join(f", also called {name}" for name in kind.row.aliases)
     doc = f"y = {kind.value}(x) element by element{also}; see `UnaryPlan`."
-    return functional(UnaryPlan, kind.value, doc, **fixed_for(kind))
+    return functional(UnaryPlan, kind.value, doc, overloads=of_complex(kind.names), **fixed_for(kind))
 
 
 # A function for each row, under its name and its aliases.

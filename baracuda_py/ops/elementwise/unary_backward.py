@@ -15,8 +15,9 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .complex_unary_backward import of_complex_backward
 from .unary_fields import MOST, UnaryFields, fixed_for, packed
-from .unary_kinds import DIFFERENTIABLE, UnaryKind, draw_coefficients, slope_bound, special_kinds, unary_points
+from .unary_kinds import DIFFERENTIABLE, ROWS, UnaryKind, draw_coefficients, slope_bound, kinds_of, unary_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +54,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x), {"coefficients": packed(p.desc)})
 
 
-def _row(special: bool) -> Variant:
+def _row(kernel: str) -> Variant:
     return Variant(
-        "map", _geometry, source=f"elementwise/unary_backward{'_special' if special else ''}.cu",
+        ROWS[kernel], _geometry, source=f"elementwise/{kernel.replace('unary', 'unary_backward')}.cu",
         kernels=map_kernels("unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
-        kinds=tuple(kind for kind in special_kinds(special) if kind in DIFFERENTIABLE),
+        kinds=tuple(kind for kind in kinds_of(kernel) if kind in DIFFERENTIABLE),
         guarantee=Guarantee(slope_bound, batch_invariant=True),
     )  # fmt: skip
 
@@ -87,7 +88,7 @@ class UnaryBackwardPlan(Plan):
     descriptor = UnaryBackwardDescriptor
     args = UnaryBackwardArgs
     reference = staticmethod(reference)
-    variants = (_row(False),)
+    variants = (_row("unary"),)
     torch = staticmethod(in_torch)
     benchmarks = (Benchmark("silu 134M bf16", shape=1 << 27, kind="silu", element="bfloat16"),)
 
@@ -99,7 +100,8 @@ class UnaryBackwardPlan(Plan):
 
 def _function(kind: UnaryKind) -> Any:
     doc = f"dx = dy {kind.value}'(x) element by element; see `UnaryBackwardPlan`."
-    return functional(UnaryBackwardPlan, f"{kind.value}_backward", doc, **fixed_for(kind))
+    name = f"{kind.value}_backward"
+    return functional(UnaryBackwardPlan, name, doc, overloads=of_complex_backward(kind.names), **fixed_for(kind))
 
 
 # A function for each row that has a gradient.

@@ -30,8 +30,9 @@ class UnaryFields(Checked):
     negative_slope: of leaky_relu. min_val, max_val: of hardtanh. lambd: of hardshrink and softshrink, >= 0.
     alpha, scale, input_scale: of elu; alpha of celu. beta, threshold: of softplus, which is x where beta x > threshold.
     threshold, value: of threshold, which has no defaults. eps: of logit, None or the distance from 0 and 1 that x is
-    kept at. They are rounded to the accumulator (f32, f64 for f64), so that a threshold is the number that the same
-    constant in x is.
+    kept at. nan, posinf, neginf: of nan_to_num, by default 0 and the ends of the element's range. decimals: of round,
+    a whole number, 0 by default. n: of polygamma, the order of the derivative, which has no default. They are rounded
+    to the accumulator (f32, f64 for f64), so that a threshold is the number that the same constant in x is.
     """
 
     kind: UnaryKind = choice(UnaryKind)
@@ -47,6 +48,11 @@ class UnaryFields(Checked):
     max_val: float | None = _coefficient("max_val")
     lambd: float | None = _coefficient("lambd")
     eps: float | None = _coefficient("eps")
+    nan: float | None = _coefficient("nan")
+    posinf: float | None = _coefficient("posinf")
+    neginf: float | None = _coefficient("neginf")
+    decimals: float | None = _coefficient("decimals")
+    n: float | None = _coefficient("n")
     if TYPE_CHECKING:
         element: ElementKind  # declared by every page
 
@@ -75,6 +81,10 @@ class UnaryFields(Checked):
             raise InvalidProblemError(f"{what} must not be 0")
         if one.whole and not given.is_integer():
             raise InvalidProblemError(f"{what} must be a whole number, got {given}")
+        if one.floats and not self.element.is_float and given != one.default_for(self.element):
+            raise InvalidProblemError(
+                f"{what} must be {one.default_for(self.element):g} for {self.element}, got {given}"
+            )
         limits = self.element.limits
         if self.element.is_integer and not (
             math.isfinite(given) and given.is_integer() and max(limits.min, -_EXACT) <= given <= min(limits.max, _EXACT)
@@ -97,7 +107,7 @@ class UnaryFields(Checked):
 
 COEFFICIENTS = (
     "negative_slope", "alpha", "scale", "input_scale", "beta", "threshold", "value", "min_val", "max_val", "lambd",
-    "eps",
+    "eps", "nan", "posinf", "neginf", "decimals", "n",
 )  # fmt: skip
 MOST = 3  # coefficients that a kind has
 
@@ -117,7 +127,8 @@ def refused(kind: UnaryKind, element: ElementKind) -> str:
     """Why a kind does not take an element, and what would do."""
     taken = kind.row.elements
     if not any(one.is_float for one in taken):
-        return f"{kind.value} is a function of integers and bool, got {element}"
+        what = "integers and bool" if ElementKind.BOOL in taken else "integers"
+        return f"{kind.value} is a function of {what}, got {element}"
     if element is ElementKind.BOOL and any(one.is_integer for one in taken):
         return f"{kind.value} of bool is not defined; cast to an integer or a float first"
     return f"{kind.value} of {element} is not an integer in general; cast to a float first"

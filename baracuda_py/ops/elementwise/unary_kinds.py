@@ -8,13 +8,16 @@ from typing import Any
 
 from ...core import ElementKind
 from ...core.error_bound import ErrorBound
-from .functions import activations, arithmetic, exponential, piecewise, rounding, special, trigonometric
+from .functions import (
+    activations, arithmetic, bessel, bits, exponential, gamma, normal, piecewise, predicates, rounding, trigonometric,
+)  # fmt: skip
 from .functions.row import EVERY, POINTS, Function
 
 
 class UnaryKind(enum.Enum):
     """y = f(x), by PyTorch's names and definitions (`cube`, `cbrt`, `exp10` by NumPy's habit)."""
 
+    POSITIVE = "positive", arithmetic.POSITIVE
     NEG = "neg", arithmetic.NEG
     ABS = "abs", arithmetic.ABS
     SIGN = "sign", arithmetic.SIGN
@@ -24,13 +27,18 @@ class UnaryKind(enum.Enum):
     SQRT = "sqrt", arithmetic.SQRT
     RSQRT = "rsqrt", arithmetic.RSQRT
     CBRT = "cbrt", arithmetic.CBRT
+    DEG2RAD = "deg2rad", arithmetic.DEG2RAD
+    RAD2DEG = "rad2deg", arithmetic.RAD2DEG
+    NAN_TO_NUM = "nan_to_num", arithmetic.NAN_TO_NUM
     EXP = "exp", exponential.EXP
     EXP2 = "exp2", exponential.EXP2
+    EXP10 = "exp10", exponential.EXP10
     EXPM1 = "expm1", exponential.EXPM1
     LOG = "log", exponential.LOG
     LOG2 = "log2", exponential.LOG2
     LOG10 = "log10", exponential.LOG10
     LOG1P = "log1p", exponential.LOG1P
+    ENTR = "entr", exponential.ENTR
     SIN = "sin", trigonometric.SIN
     COS = "cos", trigonometric.COS
     TAN = "tan", trigonometric.TAN
@@ -43,8 +51,22 @@ class UnaryKind(enum.Enum):
     ASINH = "asinh", trigonometric.ASINH
     ACOSH = "acosh", trigonometric.ACOSH
     ATANH = "atanh", trigonometric.ATANH
-    ERF = "erf", special.ERF
-    ERFC = "erfc", special.ERFC
+    ERF = "erf", normal.ERF
+    ERFC = "erfc", normal.ERFC
+    ERFCX = "erfcx", normal.ERFCX
+    ERFINV = "erfinv", normal.ERFINV
+    NDTR = "ndtr", normal.NDTR
+    NDTRI = "ndtri", normal.NDTRI
+    LOG_NDTR = "log_ndtr", normal.LOG_NDTR
+    LGAMMA = "lgamma", gamma.LGAMMA
+    DIGAMMA = "digamma", gamma.DIGAMMA
+    POLYGAMMA = "polygamma", gamma.POLYGAMMA
+    I0 = "i0", bessel.I0
+    I0E = "i0e", bessel.I0E
+    I1 = "i1", bessel.I1
+    I1E = "i1e", bessel.I1E
+    SINC = "sinc", bessel.SINC
+    SPHERICAL_BESSEL_J0 = "spherical_bessel_j0", bessel.SPHERICAL_BESSEL_J0
     FLOOR = "floor", rounding.FLOOR
     CEIL = "ceil", rounding.CEIL
     ROUND = "round", rounding.ROUND
@@ -70,7 +92,20 @@ class UnaryKind(enum.Enum):
     HARDSWISH = "hardswish", piecewise.HARDSWISH
     HARDSHRINK = "hardshrink", piecewise.HARDSHRINK
     SOFTSHRINK = "softshrink", piecewise.SOFTSHRINK
+    TANHSHRINK = "tanhshrink", activations.TANHSHRINK
     THRESHOLD = "threshold", piecewise.THRESHOLD
+    ISNAN = "isnan", predicates.ISNAN
+    ISINF = "isinf", predicates.ISINF
+    ISFINITE = "isfinite", predicates.ISFINITE
+    ISPOSINF = "isposinf", predicates.ISPOSINF
+    ISNEGINF = "isneginf", predicates.ISNEGINF
+    ISREAL = "isreal", predicates.ISREAL
+    SIGNBIT = "signbit", predicates.SIGNBIT
+    LOGICAL_NOT = "logical_not", predicates.LOGICAL_NOT
+    BITWISE_NOT = "bitwise_not", bits.BITWISE_NOT
+    POPCOUNT = "popcount", bits.POPCOUNT
+    CLZ = "clz", bits.CLZ
+    CTZ = "ctz", bits.CTZ
 
     def __new__(cls, name: str, row: Function) -> UnaryKind:
         kind = object.__new__(cls)
@@ -95,9 +130,13 @@ DIFFERENTIABLE = tuple(kind for kind in UnaryKind if kind.row.gradient is not No
 """Of the others the derivative is 0 wherever there is one, or they are functions of integers."""
 
 
-def special_kinds(special: bool) -> tuple[UnaryKind, ...]:
-    """The kinds whose functors are in special.cuh, or the others."""
-    return tuple(kind for kind in UnaryKind if kind.row.special is special)
+ROWS = {"unary": "map", "unary_predicate": "predicate", "unary_special": "special"}
+"""Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
+
+
+def kinds_of(kernel: str) -> tuple[UnaryKind, ...]:
+    """The kinds whose functors are in a file of kernels/elementwise/."""
+    return tuple(kind for kind in UnaryKind if kind.row.kernel == kernel)
 
 
 def unary_elements(kind: UnaryKind | None) -> tuple[ElementKind, ...]:
@@ -128,6 +167,8 @@ def draw_coefficients(draw: Any) -> Iterator[tuple[str, Any]]:
         low, high = one.drawn
         required = one.absent is None and one.default_for(draw.element) is None
         if draw.element.is_integer:
+            if one.floats:
+                continue
             yield one.name, draw.integer(int(max(low, draw.element.limits.min)), int(high))
         elif required or draw.flag():
             yield one.name, draw.integer(int(low), int(high)) if one.whole else draw.number(low, high)

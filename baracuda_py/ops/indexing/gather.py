@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis, element,
-    extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Problem, Vjp, axis, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
-from ...core.element import ALL, FP8, INDICES
 from ...core.errors import InvalidProblemError
-from ...schedules.gather import gather_geometry, gather_kernel, gather_params
-
-MOVED = (*ALL, *FP8)  # elements that are copied as they are
-
-
-def random_index(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    """Every other time in range throughout; else mostly, at times just outside or far from it."""
-    extent = desc.shape[desc.axis]
-    far, share = rng.choice((-1, extent, -(2**31), 2**31 - 1), shape), rng.choice((0.0, 0.1))
-    return np.where(rng.random(shape) < share, far, rng.integers(0, max(extent, 1), shape))
-
-
-def out_of_range(desc: Any, index: Any) -> str | None:
-    """What is wrong with an index, or None."""
-    extent = desc.shape[desc.axis]
-    if ((np.asarray(index) < 0) | (np.asarray(index) >= extent)).any():
-        return f"an index must lie in [0, {extent})"
-    return None
-
-
-def known_indices(name: str) -> Callable[[Any, Any], Mapping[str, Any]]:
-    """What makes the operand `name` of a benchmark: random indices in range, as torch wants them."""
-    return lambda torch, desc: {name: torch.randint(0, desc.shape[desc.axis], desc.index_shape)}
+from ...schedules.gather import gather_geometry, gather_params
+from .indexed import ELEMENTS, MOVED, Indexed, known_indices, moving_row, random_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +42,7 @@ class GatherArgs(Args):
     """Any strides; index is int64 or int32."""
 
     x: Array = operand("*shape")
-    index: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    index: Array = operand("*index_shape", element=ELEMENTS, values=random_index)
     y: Array = output("*index_shape")
 
 
@@ -94,7 +71,7 @@ def in_torch(torch: Any, desc: GatherDescriptor, *, x: Any, index: Any) -> Any:
     return torch.gather(x, desc.axis, index.long())
 
 
-class GatherPlan(Plan):
+class GatherPlan(Indexed):
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree).
 
     An index outside [0, extent), negative ones included, reads nothing and gives 0.
@@ -107,12 +84,7 @@ class GatherPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("GatherBackwardPlan", grads={"x": "dx"})
     value_policy = "an index outside [0, extent of the axis), negative ones included, yields 0"
-    variants = (
-        Variant(
-            "words", _geometry, source="indexing/gather.cu", kernels=(gather_kernel(PARAMS),),
-            elements=MOVED, guarantee=Guarantee(native=True, batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = (moving_row(_geometry, PARAMS),)
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(
@@ -132,10 +104,6 @@ class GatherPlan(Plan):
             draw.integer(0, 9) if a == axis % len(shape) else n - (less and n > 1) for a, n in enumerate(shape)
         )
         return GatherDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        return out_of_range(desc, arrays["index"])
 
     @classmethod
     def bytes(cls, desc: GatherDescriptor) -> int:

@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...core import (
-    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
-    functional, operand, output,
-)  # fmt: skip
+from ...core import FLOATS, Args, Array, ElementKind, Geometry, Problem, element, functional, operand, output
 from ...core.benchmark import Benchmark
-from ...core.element import INDICES
-from ...schedules.scatter import Tokens, scatter_geometry, scatter_kernels, scatter_params
-from .gather import GatherDescriptor, GatherPlan, known_indices, out_of_range, random_index
+from ...schedules.scatter import Tokens, scatter_geometry, scatter_params
+from .gather import GatherDescriptor, GatherPlan
+from .indexed import ELEMENTS, Indexed, adding_row, known_indices, random_index
 from .scatter import along_axis, scattered
 from .take import TakeDescriptor, TakePlan
-
-_ADD = "ScatterAdd"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +29,24 @@ class GatherBackwardArgs(Args):
     """Any strides; dx is written whole."""
 
     dy: Array = operand("*index_shape")
-    index: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    index: Array = operand("*index_shape", element=ELEMENTS, values=random_index)
     dx: Array = output("*shape")
 
 
 def gather_reference(desc: GatherBackwardDescriptor, *, dy: Any, index: Any) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in: token by token."""
-    return {"dx": scattered(desc, np.zeros(desc.shape, dy.dtype), index, dy, True)}
+    return {"dx": scattered(desc, np.zeros(desc.shape, dy.dtype), index, dy, np.add)}
 
 
 GATHER_PARAMS = scatter_params("GatherBackwardParams")
 
 
 def _gather_geometry(p: Problem) -> Geometry | str:
-    tokens = along_axis(p.dx, p.index, p.dy, p.desc.axis)
+    tokens = along_axis(p.index, p.dy, p.desc.axis)
     return scatter_geometry(p.dx, None, p.desc.axis, tokens, {"y": "dx", "x": "@null", "src": "dy"})
 
 
-class GatherBackwardPlan(Plan):
+class GatherBackwardPlan(Indexed):
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
 
     op = "indexing.gather_backward"
@@ -60,12 +55,7 @@ class GatherBackwardPlan(Plan):
     args = GatherBackwardArgs
     reference = staticmethod(gather_reference)
     value_policy = "what an index outside [0, extent of the axis) read hands nothing back"
-    variants = (
-        Variant(
-            "sorted", _gather_geometry, source="indexing/scatter.cu",
-            kernels=scatter_kernels(GATHER_PARAMS, _ADD), guarantee=Guarantee(Relative(2)),
-        ),
-    )  # fmt: skip
+    variants = (adding_row(_gather_geometry, GATHER_PARAMS),)
     benchmarks = (
         Benchmark(
             "[8192, 4096] to [8192, 16384] bf16", shape=(8192, 16384), index_shape=(8192, 4096), axis=1,
@@ -81,10 +71,6 @@ class GatherBackwardPlan(Plan):
             shape, index, axis = draw.choice((((9,), (70,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), 1)))
         return GatherBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
 
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        return out_of_range(desc, arrays["index"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class TakeBackwardDescriptor(TakeDescriptor):
@@ -98,7 +84,7 @@ class TakeBackwardArgs(Args):
     """Any strides; dx is written whole."""
 
     dy: Array = operand("*out_shape")
-    indices: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    indices: Array = operand("*index_shape", element=ELEMENTS, values=random_index)
     dx: Array = output("*shape")
 
 
@@ -126,21 +112,17 @@ def _take_geometry(p: Problem) -> Geometry | str:
     return scatter_geometry(p.dx, None, axis, tokens, names)
 
 
-class TakeBackwardPlan(Plan):
+class TakeBackwardPlan(Indexed):
     """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
 
     op = "indexing.take_backward"
+    index = "indices"
     direction = "backward"
     descriptor = TakeBackwardDescriptor
     args = TakeBackwardArgs
     reference = staticmethod(take_reference)
     value_policy = "what an index outside [0, extent of the axis) read hands nothing back"
-    variants = (
-        Variant(
-            "sorted", _take_geometry, source="indexing/scatter.cu",
-            kernels=scatter_kernels(TAKE_PARAMS, _ADD), guarantee=Guarantee(Relative(2)),
-        ),
-    )  # fmt: skip
+    variants = (adding_row(_take_geometry, TAKE_PARAMS),)
     benchmarks = (
         Benchmark(
             "65536 slices of [65536, 2048] bf16", shape=(65536, 2048), index_shape=65536, axis=0, element="bfloat16",
@@ -155,10 +137,6 @@ class TakeBackwardPlan(Plan):
         if draw.integer(0, 2) == 0:
             shape, index, axis = draw.choice((((9, 16), (10, 9), 0), ((3, 9), (70,), 1), ((4100,), (2, 600), 0)))
         return TakeBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        return out_of_range(desc, arrays["indices"])
 
 
 gather_backward = functional(GatherBackwardPlan)

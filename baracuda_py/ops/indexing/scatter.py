@@ -1,4 +1,4 @@
-"""scatter: y = x with src written, or added, at positions along one axis (torch.scatter, torch.scatter_add)."""
+"""scatter: y = x with src written, or combined, at positions along one axis (torch.scatter, torch.scatter_reduce)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,39 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Variant, choice, element,
-    functional, operand, output,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, Problem, Relative, Variant, Vjp, choice, element, functional,
+    operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import INDICES, REALS
+from ...core.element import REALS
 from ...core.error_bound import ErrorBound
 from ...schedules.scatter import Tokens, scatter_geometry, scatter_kernels, scatter_params
-from .gather import GatherDescriptor, GatherPlan, known_indices, out_of_range, random_index
+from .gather import GatherDescriptor, GatherPlan
+from .indexed import ELEMENTS, Indexed, known_indices, random_index
 
 
 class ScatterKind(enum.Enum):
-    """What a token does to the element it names: take its place, or be added."""
+    """What a token does to the element it names: take its place, or be combined with it."""
 
     SET = "set"
     ADD = "add"
+    PROD = "prod"
+    AMAX = "amax"
+    AMIN = "amin"
 
     @property
     def cpp(self) -> str:
         """The functor's name in kernels/indexing/scatter.cu."""
         return f"Scatter{self.name.title()}"
+
+
+_COMBINE = {
+    ScatterKind.ADD: np.add,
+    ScatterKind.PROD: np.multiply,
+    ScatterKind.AMAX: np.maximum,
+    ScatterKind.AMIN: np.minimum,
+}
+_SELECT = (ScatterKind.SET, ScatterKind.AMAX, ScatterKind.AMIN)  # kinds that make no new numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +58,18 @@ class ScatterArgs(Args):
     """Any strides; y may be x. index is int64 or int32."""
 
     x: Array = operand("*shape")
-    index: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    index: Array = operand("*index_shape", element=ELEMENTS, values=random_index)
     src: Array = operand("*index_shape")
     y: Array = output("*shape", inplace=("x",))
 
 
-def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, add: bool) -> Any:
-    """y with the tokens of src written or added in their order (NumPy, in place)."""
+def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, combine: np.ufunc | None) -> Any:
+    """y with the tokens of src written or combined in their order (NumPy, in place)."""
     known = (index >= 0) & (index < desc.shape[desc.axis])
     places = [axis[known] for axis in np.indices(index.shape)]
     places[desc.axis] = index[known]
-    if add:
-        np.add.at(y, tuple(places), src[known])
+    if combine is not None:
+        combine.at(y, tuple(places), src[known])
     else:
         for at, value in zip(zip(*places, strict=True), src[known], strict=True):
             y[at] = value
@@ -65,13 +78,14 @@ def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, add: bool) -
 
 def reference(desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in: token by token."""
-    return {"y": scattered(desc, np.array(x), index, src, desc.kind is ScatterKind.ADD)}
+    return {"y": scattered(desc, np.array(x), index, src, _COMBINE.get(desc.kind))}
 
 
-def along_axis(y: Any, index: Any, src: Any, axis: int) -> Tokens:
-    """Tokens of an index that has the rank of y."""
-    without = [tuple(0 if a == axis else s for a, s in enumerate(v.strides)) for v in (src, index)]
-    tokens = ([index.strides[axis]], [src.strides[axis]])
+def along_axis(index: Any, src: Any, axis: int) -> Tokens:
+    """Tokens of an index that has the rank of what is scattered to; src None: of which nothing is read."""
+    strides = (index if src is None else src).strides, index.strides
+    without = [tuple(0 if a == axis else s for a, s in enumerate(own)) for own in strides]
+    tokens = ([index.strides[axis]], [strides[0][axis]])
     return Tokens(src, index, without[0], without[1], index.shape, (index.shape[axis],), tokens)
 
 
@@ -79,17 +93,20 @@ PARAMS = scatter_params("ScatterParams")
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return scatter_geometry(p.y, p.x, p.desc.axis, along_axis(p.y, p.index, p.src, p.desc.axis), {})
+    return scatter_geometry(p.y, p.x, p.desc.axis, along_axis(p.index, p.src, p.desc.axis), {})
 
 
 def _bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
-    return Exact() if kind is ScatterKind.SET or kind_of.is_integer else Relative(2)
+    return Exact() if kind in _SELECT or kind_of.is_integer else Relative(2)
 
 
 def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Any:
     """torch's function of the kind; on the CPU its scatter, too, lets the last of several tokens win."""
-    function = torch.scatter if desc.kind is ScatterKind.SET else torch.scatter_add
-    return function(x, desc.axis, index.long(), src)
+    if desc.kind is ScatterKind.SET:
+        return torch.scatter(x, desc.axis, index.long(), src)
+    if desc.kind is ScatterKind.ADD:
+        return torch.scatter_add(x, desc.axis, index.long(), src)
+    return torch.scatter_reduce(x, desc.axis, index.long(), src, desc.kind.value)
 
 
 def _permutations(torch: Any, desc: ScatterDescriptor) -> Mapping[str, Any]:
@@ -97,12 +114,13 @@ def _permutations(torch: Any, desc: ScatterDescriptor) -> Mapping[str, Any]:
     return {"index": torch.argsort(torch.rand(desc.index_shape), desc.axis)}
 
 
-class ScatterPlan(Plan):
-    """y = x, then y[…, index[…, l, …], …] = src[…, l, …] (set) or += (add) along `axis`, l in order.
+class ScatterPlan(Indexed):
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order.
 
-    set: of several tokens that name one element the last one wins (torch leaves open which does). add: an element is
-    x plus its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run. An
-    index outside [0, extent), negative ones included, writes nothing.
+    f is src itself (set: of several tokens that name one element the last one wins, where torch leaves open which),
+    their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. An element of y is
+    made of x and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every
+    run. An index outside [0, extent), negative ones included, writes nothing. set and add have gradients.
     """
 
     op = "indexing.scatter"
@@ -110,6 +128,7 @@ class ScatterPlan(Plan):
     descriptor = ScatterDescriptor
     args = ScatterArgs
     reference = staticmethod(reference)
+    vjp = Vjp("ScatterBackwardPlan", grads={"x": "dx", "src": "dsrc"}, kinds=(ScatterKind.SET, ScatterKind.ADD))
     value_policy = "an index outside [0, extent of the axis), negative ones included, writes nothing"
     variants = (
         Variant(
@@ -128,19 +147,22 @@ class ScatterPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> ScatterDescriptor:
-        if draw.integer(0, 3) == 0:  # lines long enough to be sorted
-            long = (((9,), (70,), 0), ((4100,), (1100,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), -1))
-            shape, index, axis = draw.choice(long)
-            return ScatterDescriptor(kind=draw.kind, shape=shape, index_shape=index, axis=axis, element=draw.element)
-        found = GatherPlan.case(draw)
-        return ScatterDescriptor(
-            kind=draw.kind, shape=found.shape, index_shape=found.index_shape, axis=found.axis, element=draw.element
-        )
+        return ScatterDescriptor(kind=draw.kind, **scatter_case(draw))
 
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        return out_of_range(desc, arrays["index"])
+
+def scatter_case(draw: Any) -> dict[str, Any]:
+    """A descriptor's fields but the kind: now and then with lines long enough to be sorted."""
+    if draw.integer(0, 3) == 0:
+        long = (((9,), (70,), 0), ((4100,), (1100,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), -1))
+        shape, index, axis = draw.choice(long)
+    else:
+        found = GatherPlan.case(draw)
+        shape, index, axis = found.shape, found.index_shape, found.axis
+    return {"shape": shape, "index_shape": index, "axis": axis, "element": draw.element}
 
 
 scatter = functional(ScatterPlan, "scatter", kind=ScatterKind.SET)
 scatter_add = functional(ScatterPlan, "scatter_add", kind=ScatterKind.ADD)
+scatter_prod = functional(ScatterPlan, "scatter_prod", kind=ScatterKind.PROD)
+scatter_amax = functional(ScatterPlan, "scatter_amax", kind=ScatterKind.AMAX)
+scatter_amin = functional(ScatterPlan, "scatter_amin", kind=ScatterKind.AMIN)

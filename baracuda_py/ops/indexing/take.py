@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis, element,
-    extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Problem, Vjp, axis, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
-from ...core.element import INDICES
-from ...schedules.gather import gather_geometry, gather_kernel, gather_params
-from .gather import MOVED, known_indices, out_of_range, random_index
+from ...schedules.gather import gather_geometry, gather_params
+from .indexed import ELEMENTS, MOVED, Indexed, known_indices, moving_row, random_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,7 @@ class TakeArgs(Args):
     """Any strides; indices are int64 or int32."""
 
     x: Array = operand("*shape")
-    indices: Array = operand("*index_shape", element=INDICES[::-1], values=random_index)
+    indices: Array = operand("*index_shape", element=ELEMENTS, values=random_index)
     y: Array = output("*out_shape")
 
 
@@ -70,7 +68,7 @@ def in_torch(torch: Any, desc: TakeDescriptor, *, x: Any, indices: Any) -> Any:
     return torch.index_select(x, desc.axis, indices.reshape(-1)).reshape(desc.out_shape)
 
 
-class TakePlan(Plan):
+class TakePlan(Indexed):
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis).
 
     An index outside [0, extent), negative ones included, reads nothing and gives a slice of 0.
@@ -80,15 +78,11 @@ class TakePlan(Plan):
     descriptor = TakeDescriptor
     args = TakeArgs
     raw = True
+    index = "indices"
     reference = staticmethod(reference)
     vjp = Vjp("TakeBackwardPlan", grads={"x": "dx"})
     value_policy = "an index outside [0, extent of the axis), negative ones included, yields a slice of zeros"
-    variants = (
-        Variant(
-            "words", _geometry, source="indexing/gather.cu", kernels=(gather_kernel(PARAMS),),
-            elements=MOVED, guarantee=Guarantee(native=True, batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = (moving_row(_geometry, PARAMS),)
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(
@@ -105,10 +99,6 @@ class TakePlan(Plan):
             shape=shape, index_shape=draw.shape(0, 2, 0, 9), axis=draw.integer(-len(shape), len(shape) - 1),
             element=draw.element,
         )  # fmt: skip
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        return out_of_range(desc, arrays["indices"])
 
     @classmethod
     def bytes(cls, desc: TakeDescriptor) -> int:

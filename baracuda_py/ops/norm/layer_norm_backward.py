@@ -80,9 +80,7 @@ def reference(
 
 PARAMS = backward_params("LayerNormBackwardParams", mean="ptr")
 COMBINE = combine_params("LayerNormCombineParams", dweight="ptr", dbias="ptr")
-SPILLS: Spills = {
-    "loop_any": True, **dict.fromkeys(("pipe_2048_2_any", "columns_any"), where(element=HALVES)),
-}  # fmt: skip
+SPILLS: Spills = {"loop_any": True, **dict.fromkeys(("pipe_2048_2_any", "columns_any"), where(element=HALVES))}
 
 
 class LayerNormBackwardPlan(Plan):

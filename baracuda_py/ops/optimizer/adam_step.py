@@ -33,7 +33,7 @@ from ...core import (
     operand,
     scalar,
     shapes,
-)  # fmt: skip
+)
 from ...core.element import cast
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import lay_out

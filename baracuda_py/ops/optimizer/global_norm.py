@@ -32,7 +32,7 @@ from ...core import (
     output,
     scalar,
     shapes,
-)  # fmt: skip
+)
 from ...core.variant import aligned
 from ...schedules.geometry import Merged
 from ...schedules.multi_tensor import chunk_counts, groups
@@ -171,9 +171,7 @@ class GlobalNormPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
-    benchmarks = (
-        Benchmark("64 x 4M f32", shapes=((1 << 22,),) * 64, element="float32", peers=(EAGER,)),
-    )  # fmt: skip
+    benchmarks = (Benchmark("64 x 4M f32", shapes=((1 << 22,),) * 64, element="float32", peers=(EAGER,)),)
 
     @staticmethod
     def case(draw: Any) -> GlobalNormDescriptor:

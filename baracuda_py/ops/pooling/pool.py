@@ -332,7 +332,8 @@ class PoolPlan(Plan):
     max: NaN propagates; of equal elements the first is the maximum, of several NaN the last. A window without an
     element, which dilation can make, gives the lowest value and index -1. lp: (sum |x|^p)^(1/p) over the elements that
     exist, which is torch's value where torch's windows are whole and x^p is |x|^p. Windows must start inside x or in
-    the padding before it (ceil_mode).
+    the padding before it (ceil_mode). Outputs that a function makes have channels last in memory where x of four or
+    five axes has.
     """
 
     op = "pooling.pool"
@@ -371,7 +372,7 @@ def _function(kind: PoolKind, rank: int, is_adaptive: bool = False) -> Any:
                   "count_include_pad": True, "divisor_override": None}  # fmt: skip
     else:
         fixed["output_size"] = None
-    return functional(PoolPlan, name, kind=kind, spatial_rank=rank, **fixed)
+    return functional(PoolPlan, name, kind=kind, spatial_rank=rank, follows="x", **fixed)
 
 
 max_pool1d = _function(PoolKind.MAX, 1)

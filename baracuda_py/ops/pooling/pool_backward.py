@@ -196,4 +196,4 @@ class PoolBackwardPlan(Plan):
         return None if known.all() else "an index must name a place of its window, as the forward saved it"
 
 
-pool_backward = functional(PoolBackwardPlan)
+pool_backward = functional(PoolBackwardPlan, follows="dy")

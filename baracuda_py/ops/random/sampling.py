@@ -29,7 +29,7 @@ from ...core import (
     operand,
     output,
     scalar,
-)  # fmt: skip
+)
 from .philox import philox_uniform
 from ...core.benchmark import Benchmark
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, axes, choice, element,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axes, choice, element,
     extents, flag, functional, integer, number, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
@@ -18,7 +18,7 @@ from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
-from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements, widened_bound
+from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,8 @@ def refuse_elements(kind: Any, given: ElementKind) -> None:
     if given not in kind.row.elements:
         if given.is_float:
             raise UnsupportedError(f"{kind.value} is of the bits of integers, got {given}")
+        if given.is_complex:
+            raise UnsupportedError(f"{kind.value} is of real numbers, got {given}; take the real part or the magnitude")
         why = "has no NaN" if kind.value.startswith("nan") else f"has no {kind.value} that is one in general"
         raise UnsupportedError(f"{given} {why}; cast to a float first")
 
@@ -116,25 +118,21 @@ MAPPED = reduce_params("MappedReduceParams", ("x",), p="f64")
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    if desc.out_element is not None:
-        return "for results of x's own element"
     y = without_axes(p.y, desc.axis) if desc.keepdims else p.y
+    if desc.out_element is not None:
+        return reduce_geometry(p, (p.x,), (y,), desc.axis, mapped=True, values={"p": desc.p}, prefix="wide_")
     values = {"correction": desc.correction}
     return reduce_geometry(p, (p.x,), (y,), desc.axis, ordered=ordered(desc), values=values)
 
 
-def _mapped_geometry(p: Problem) -> Geometry | str:
-    desc = p.desc
-    widened = desc.kind in WIDENED
-    if widened and desc.out_element is None:
-        return "for results in float32"
-    y = without_axes(p.y, desc.axis) if desc.keepdims else p.y
-    return reduce_geometry(p, (p.x,), (y,), desc.axis, mapped=True, values={"p": desc.p})
+def _powers_geometry(p: Problem) -> Geometry | str:
+    y = without_axes(p.y, p.desc.axis) if p.desc.keepdims else p.y
+    return reduce_geometry(p, (p.x,), (y,), p.desc.axis, mapped=True, values={"p": p.desc.p})
 
 
 def ordered(desc: Any) -> bool:
     """Whether the order of the elements counts: that of totals of integers does not, as they are exact."""
-    exact = desc.kind in (ReduceKind.SUM, ReduceKind.PROD) and not desc.element.is_float
+    exact = desc.kind in (ReduceKind.SUM, ReduceKind.PROD) and not desc.element.is_inexact
     return bool(desc.kind.row.ordered and not exact)
 
 
@@ -160,6 +158,15 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
     return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
 
 
+_EXPONENTIALS = where(kind=(ReduceKind.LOGSUMEXP, ReduceKind.LOGMEANEXP), element=ElementKind.F64)
+_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"rows_any": _EXPONENTIALS})
+
+
+def _in_own_element(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
+    """The elements of a row whose results are in them, or in their totals' element."""
+    return tuple(e for e in reduce_elements(kind) if not (kind in WIDENED and e in HALVES))
+
+
 class ReducePlan(Plan):
     """y = the elements of x along `axis` made one by `ReduceKind` (torch.sum, torch.amax, numpy.ptp, numpy.nanmax, …).
 
@@ -182,23 +189,25 @@ class ReducePlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "tree", _geometry, source="reduce/reduce.cu", elements=reduce_elements,
+            "tree", _geometry, source="reduce/reduce.cu", elements=_in_own_element, kernels=_TREE,
             kinds=tuple(kind for kind in ReduceKind if kind is not ReduceKind.P_NORM),
-            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, where(kind=ReduceKind.LOGSUMEXP, element=ElementKind.F64)),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
         Variant(
-            "powers", _mapped_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),
-            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, source="Mapped<kinds::Magnitude<{T}>, {T}>"),
+            "halves", _geometry, source="reduce/reduce.cu", elements=HALVES, kinds=WIDENED,
+            kernels=(*_TREE, *reduce_kernels("{KIND}<float>", MAPPED, source="Mapped<kinds::Widened<{T}, float>, {T}>",
+                                             prefix="wide_")),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
         Variant(
-            "widened", _mapped_geometry, source="reduce/reduce.cu", elements=HALVES, kinds=WIDENED,
-            kernels=reduce_kernels("{KIND}<float>", MAPPED, source="Mapped<kinds::Widened<{T}, float>, {T}>"),
-            guarantee=Guarantee(widened_bound, batch_invariant=True),
+            "powers", _powers_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),
+            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, {"columns": where(element=HALVES, VEC=4)},
+                                   source="Mapped<kinds::Magnitude<{T}>, {T}>"),
+            guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
+    vjp = Vjp("ReduceBackwardPlan", grads={"x": "dx"})
     benchmarks = tuple(
         _benchmark(kind, shape, axis, element)
         for element in (ElementKind.F32, ElementKind.BF16)

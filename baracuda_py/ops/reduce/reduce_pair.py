@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, axes,
+    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, axes,
     choice, element, extents, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
@@ -189,6 +189,7 @@ class ReducePairPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
+    vjp = Vjp("ReducePairBackwardPlan", grads={"x": "dx"})
     benchmarks = tuple(
         Benchmark(f"{kind} {list(shape)} bf16, axis {axis}", kind=kind, shape=shape, axis=axis, element="bfloat16")
         for kind in ("max_with_index", "var_mean")

@@ -81,9 +81,7 @@ def reference(desc: SoftmaxDescriptor, *, x: Any) -> Mapping[str, Any]:
     return {"y": y.reshape(desc.shape)}
 
 
-PARAMS = Params(
-    "SoftmaxParams", x="ptr", y="ptr", stage="i32", **TILE_FIELDS, **group_params(2)
-)  # fmt: skip
+PARAMS = Params("SoftmaxParams", x="ptr", y="ptr", stage="i32", **TILE_FIELDS, **group_params(2))
 
 
 def row_variants(

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import (
-    Args, Array, Geometry, Params, Plan, Problem, functional, operand, output,
-)  # fmt: skip
+from ...core import Args, Array, Geometry, Params, Plan, Problem, functional, operand, output
 from ...core.element import cast, decode
 from ...schedules.row_groups import TILE_FIELDS, group_params, row_axis_last
 from .softmax import SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, row_steps, row_variants
@@ -41,9 +39,7 @@ def reference(desc: SoftmaxDescriptor, *, dy: Any, y: Any) -> Mapping[str, Any]:
     return {"dx": dx.reshape(desc.shape)}
 
 
-PARAMS = Params(
-    "SoftmaxBackwardParams", dy="ptr", y="ptr", dx="ptr", stage="i32", **TILE_FIELDS, **group_params(3)
-)  # fmt: skip
+PARAMS = Params("SoftmaxBackwardParams", dy="ptr", y="ptr", dx="ptr", stage="i32", **TILE_FIELDS, **group_params(3))
 
 
 _AT_ONCE = 2

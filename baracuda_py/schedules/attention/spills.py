@@ -45,7 +45,7 @@ BACKWARD: Spills = {
     "dkv_terms": where(element=F32, D=(96, 192)) | where(element=F64, D=(64, 192)),
     "dq_masks": where(element=F32, D=128) | where(element=F64, D=64),
     "dkv_masks": where(element=F32, D=(96, 128, 192, 256)) | where(element=F64, D=(64, 96, 128, 192, 256)),
-}  # fmt: skip
+}
 PACKED_BACKWARD: Spills = dict.fromkeys(
     ("wgmma_64", "wgmma_128", "wgmma_256", "wgmma_256_rising", "wide_32", "wide_64", "wide_128", "wide_192",
      "narrow_256"), True,

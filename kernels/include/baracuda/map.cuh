@@ -23,10 +23,10 @@ template <int VEC> struct Flat {
   static constexpr bool flat = true;
   static constexpr int unroll = 1;
 };
-template <int VEC> struct Strided {
+template <int VEC, int UNROLL = (VEC > 1 ? 2 : 4)> struct Strided {
   static constexpr int vec = VEC;
   static constexpr bool flat = false;
-  static constexpr int unroll = VEC > 1 ? 2 : 4;
+  static constexpr int unroll = UNROLL;
 };
 
 // at[u][n]: element offset of chunk c[u] in operand n, in arithmetic of I. The outermost extent is never a divisor.
@@ -186,11 +186,11 @@ template <class L, class P, class Out> BARACUDA_D void map_write(const P& p, Out
 
 // ---- the type elements are computed in ------------------------------------------------------------------------------
 
-// Floats in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: arithmetic modulo 2^n
+// Floats and complex in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: arithmetic modulo 2^n
 // of a wider type, cut to n bits, is that of n bits, and unsigned overflow is defined.
 template <class T> struct compute_of {
   using type = conditional<
-      is_floating<T>, acc_t<T>,
+      is_floating<T> || is_complex<T>, acc_t<T>,
       conditional<sizeof(T) == 8, conditional<is_signed_int<T>, i64, u64>, conditional<is_signed_int<T>, i32, u32>>>;
 };
 template <class T> using compute_t = typename compute_of<T>::type;

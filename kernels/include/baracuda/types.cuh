@@ -74,6 +74,29 @@ constexpr bool is_unsigned_int = is_same<T, bool> || is_same<T, u8> || is_same<T
                                  is_same<T, u64> || is_same<T, unsigned long>;
 template <class T> constexpr bool is_integer = is_signed_int<T> || is_unsigned_int<T>;  // bool counts as one
 
+// ---- complex numbers ------------------------------------------------------------------------------------------------
+
+// As complex64 and complex128 lie in memory: one access of 8 or 16 bytes. complex.cuh has their arithmetic.
+template <class R> struct alignas(2 * sizeof(R)) complex {
+  using part = R;
+  R re, im;
+  complex() = default;
+  BARACUDA_D complex(R re, R im = R(0)) : re(re), im(im) {}
+};
+template <class T> struct part_of {
+  using type = T;
+  static constexpr bool complex = false;
+};
+template <class R> struct part_of<complex<R>> {
+  using type = R;
+  static constexpr bool complex = true;
+};
+template <class T> using part_t = typename part_of<T>::type;  // of the real and imaginary part; of a real T itself
+template <class T> constexpr bool is_complex = part_of<T>::complex;
+
+template <class R> BARACUDA_D bool operator==(complex<R> z, complex<R> w) { return z.re == w.re && z.im == w.im; }
+template <class R> BARACUDA_D bool operator!=(complex<R> z, complex<R> w) { return !(z == w); }
+
 // ---- small integer helpers ------------------------------------------------------------------------------------------
 
 // Plain `<`: for floats that must propagate NaN use math::minimum and math::maximum.
@@ -188,6 +211,8 @@ BARACUDA_D float widen(bf16 x) { return __bfloat162float(x); }
 template <class To, class From> struct Caster {
   static BARACUDA_D To run(From x) {
     if constexpr (is_same<To, From>) return x;
+    else if constexpr (is_complex<From>) return Caster<To, From>::parts(x);
+    else if constexpr (is_complex<To>) return To(Caster<part_t<To>, From>::run(x));
     else if constexpr (is_half<From>) return Caster<To, float>::run(widen(x));
     else if constexpr (is_same<To, bool>) return x != From(0);  // NaN is true
     else if constexpr (is_same<To, f16>) return to_f16(x);
@@ -195,10 +220,15 @@ template <class To, class From> struct Caster {
     else if constexpr (is_integer<To> && is_floating<From>) return float_to_int<To>(x);
     else return static_cast<To>(x);
   }
+  static BARACUDA_D To parts(From x) {
+    static_assert(is_complex<To> || is_same<To, bool>, "a complex number has no real value: take a part of it");
+    if constexpr (is_same<To, bool>) return x != From(0);
+    else return {Caster<part_t<To>, part_t<From>>::run(x.re), Caster<part_t<To>, part_t<From>>::run(x.im)};
+  }
 };
 
 // cast<To>(x): to a float, to nearest even with exactly one rounding; float to integer, truncating and saturating, NaN
-// to 0; integer to narrower integer, modulo 2^n; to bool, x != 0.
+// to 0; integer to narrower integer, modulo 2^n; to bool, x != 0; to complex, part by part, a real x in the real part.
 template <class To, class From> BARACUDA_D To cast(From x) { return Caster<To, From>::run(x); }
 
 // cast_saturate<To>(x): as cast, but integer to integer clamps to the range of To (quantised outputs).
@@ -218,11 +248,14 @@ template <class To, class From> BARACUDA_D To cast_saturate(From x) {
 
 // ---- accumulators ---------------------------------------------------------------------------------------------------
 
-// The type of sums and formulas: 16-bit floats and float in float, double in double, integers exactly in 64 bits (bool
-// counts in i64, as in NumPy and PyTorch).
+// The type of sums and formulas: 16-bit floats and float in float, double in double, complex in itself, integers exactly
+// in 64 bits (bool counts in i64, as in NumPy and PyTorch).
 template <class T> struct acc_of {
   using type = conditional<is_floating<T>, conditional<is_same<T, double>, double, float>,
                            conditional<is_unsigned_int<T> && !is_same<T, bool>, u64, i64>>;
+};
+template <class R> struct acc_of<complex<R>> {
+  using type = complex<R>;
 };
 template <class T> using acc_t = typename acc_of<T>::type;
 

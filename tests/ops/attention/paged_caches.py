@@ -9,7 +9,7 @@ import numpy as np
 
 def deal(
     rng: Any, caches: list[Any], page: int, fill: Any, spare: int = 2, lengths: Any = None, nhd: bool = False
-) -> tuple[list[Any], Any]:  # fmt: skip
+) -> tuple[list[Any], Any]:
     """Caches [batch, heads, cells, d] as pages in random order, and the padded table; unused cells hold `fill`."""
     batch, heads, cells, _ = caches[0].shape
     each = -(-cells // page)

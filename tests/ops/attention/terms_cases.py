@@ -24,7 +24,7 @@ TERMS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"window_left": 90, "window_right": 20, "softcap": 3.0, "dropout_p": 0.2, "causal_alignment": "bottom_right"},
         {"mask", "slopes", "sinks"},
     ),
-}  # fmt: skip
+}
 BROADCASTS = [tuple(bool(bits >> n & 1) for n in range(4)) for bits in range(16)]  # the axes along which a mask is 1
 
 

@@ -249,7 +249,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"window_left": 4, "window_right": 3, "softcap": 1.2, "dropout_p": 0.2, "seed": 7, "scale": -0.6},
         ("mask", "slopes", "sinks"),
     ),
-}  # fmt: skip
+}
 GRADIENTS = ("dq", "dk", "dv", "dmask", "dslopes", "dsinks")
 
 

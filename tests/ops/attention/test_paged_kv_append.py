@@ -70,10 +70,7 @@ def test_compressed_table_and_last_page_len():
     indices, indptr = np.array([3, 0, 1, 12, 5, 4], np.int32), np.array([0, 2, 3, 6], np.int32)
     table = [[3, 0], [1], [12, 5, 4]]
     places = [(0, 4), (0, 5), (1, 2), (1, 3), (2, 7), (2, 8)]
-    check(
-        fresh(6), table, places, kv_indices=indices, kv_indptr=indptr,
-        kv_last_page_len=np.array([2, 4, 1], np.int32),
-    )  # fmt: skip
+    check(fresh(6), table, places, kv_indices=indices, kv_indptr=indptr, kv_last_page_len=np.array([2, 4, 1], np.int32))
     check(fresh(6), table, places, kv_indices=indices, kv_indptr=indptr, cache_offsets=np.array([4, 2, 7]))
 
 

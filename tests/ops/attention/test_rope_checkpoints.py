@@ -52,9 +52,7 @@ GEMMA4 = {
     "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0, "rope_type": "proportional"},
     "sliding_attention": {"rope_theta": 10_000.0, "rope_type": "default"},
 }
-FACTORS = {
-    "short_factor": [1.0 + 0.01 * j for j in range(48)], "long_factor": [1.0 + 1.3 * j for j in range(48)],
-}  # fmt: skip
+FACTORS = {"short_factor": [1.0 + 0.01 * j for j in range(48)], "long_factor": [1.0 + 1.3 * j for j in range(48)]}
 PHI3_SU = {"type": "su", **FACTORS}
 PHI35_MOE = {
     "type": "longrope", **FACTORS, "original_max_position_embeddings": 4096, "short_mscale": 1.243163121016122,

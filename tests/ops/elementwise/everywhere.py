@@ -16,7 +16,7 @@ COUNT = {2: 2**16, 4: 2000, 8: 600}
 
 
 # A value for each coefficient that torch gives none.
-OWN = {"threshold": {"threshold": 0.5, "value": -3.0}}
+OWN = {"threshold": {"threshold": 0.5, "value": -3.0}, "polygamma": {"n": 2}}
 
 
 def own(kind: UnaryKind) -> dict[str, float]:
@@ -63,13 +63,29 @@ def scale_of(kind: UnaryKind, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.abs(dy) * np.where(x < 0, tail, 1)
 
 
+FEW = 7  # of so many results one is compared with mpmath where a bound is relative to terms
+
+
+def wrong_forward(element: ElementKind, kind: UnaryKind, x: np.ndarray, got: np.ndarray) -> str | None:
+    """What a kernel's f(x) gets wrong, or None."""
+    wanted, bound = forward(kind, element, x), kind.row.error(element)
+    if isinstance(bound, Relative):
+        scale = truth.scale(kind.value, x[::FEW], *coefficients(kind, element))
+        return truth.within_terms(element, got[::FEW], wanted[::FEW], scale)
+    return check(bound, got, wanted, element=kind.row.result(element))
+
+
 def wrong_gradient(element: ElementKind, kind: UnaryKind, dy: np.ndarray, x: np.ndarray, got: np.ndarray) -> str | None:
     """What a kernel's dy f'(x) gets wrong, or None."""
     wanted = slope(kind, element, dy, x)
     bound = slope_bound(element, kind)
-    if isinstance(bound, Relative):
+    if not isinstance(bound, Relative):
+        return check(bound, got, wanted, element=element)
+    if kind.value in truth.GATES:
         return truth.within_terms(element, got, wanted, scale_of(kind, wide(dy, element), wide(x, element)))
-    return check(bound, got, wanted, element=element)
+    some = np.flatnonzero(np.isin(x.astype(np.float64), truth.POLES.get(kind.value, ()), invert=True))[::FEW]
+    scale = truth.gradient(kind.value, dy[some], x[some], *coefficients(kind, element))[1]
+    return truth.within_terms(element, got[some], wanted[some], scale)
 
 
 def report(found: dict[str, str | None]) -> None:
@@ -120,3 +136,15 @@ def wrong_binary(element: ElementKind, kind: BinaryKind, a: np.ndarray, b: np.nd
         return f"{wrong.size} wrong, {a[wrong[0]]} and {b[wrong[0]]}: {got[wrong[0]]}" if wrong.size else None
     scale = kind.row.formula(np.abs(x), np.abs(y), *more) if element.is_float else None
     return check(kind.row.error(element), got, wanted, element=element, scale=scale)
+
+
+def wrong_partial(
+    element: ElementKind, kind: BinaryKind, side: int, dy: np.ndarray, a: np.ndarray, b: np.ndarray, got: np.ndarray
+) -> str | None:
+    """What a kernel's dy ∂f/∂a (side 0) or dy ∂f/∂b gets wrong, alpha being 1.5, or None."""
+    gradient = (kind.row.gradient or (None, None))[side]
+    d, x, y = (np.asarray(v, np.longdouble) for v in (dy, a, b))
+    more = [x.dtype.type(1.5)] if "alpha" in kind.row.coefficients else []
+    with np.errstate(all="ignore"):
+        wanted = np.zeros_like(x) if gradient is None else np.asarray(gradient(d, x, y, *more), x.dtype)
+    return check(kind.row.slope(element), got, wanted, element=element)

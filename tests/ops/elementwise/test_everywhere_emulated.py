@@ -8,20 +8,18 @@ import functools
 import numpy as np
 import pytest
 from everywhere import (
-    binary_coefficients, coefficients, forward, inputs, pairs, report, scale_of, wide, wrong_binary, wrong_gradient,
+    binary_coefficients, coefficients, inputs, pairs, report, wrong_binary, wrong_forward, wrong_gradient,
+    wrong_partial,
 )  # fmt: skip
 import truth
 
 from baracuda_py.core.element import FLOATS, ElementKind
 from baracuda_py.jit import Unit
 from baracuda_py.ops.elementwise import binary_functions
-from baracuda_py.ops.elementwise.binary_kinds import BinaryKind
+from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
 from baracuda_py.ops.elementwise.operations.row import EVERY
-from baracuda_py.ops.elementwise.unary_gradients import gated_gradient
-from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
-from baracuda_py.ops.gated.gated_activation import GatedActivationKind, _bound
+from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind
 from baracuda_py.testing.emulator import run_kernel, translated
-from baracuda_py.testing.tolerance import check
 
 pytestmark = pytest.mark.usefixtures("emulation")
 THREADS = 256
@@ -30,7 +28,6 @@ CODE = """
 #include <baracuda/types.cuh>
 namespace baracuda {{
 struct Nothing {{}};
-struct GatedActivationBackwardParams {{}};
 }}
 #include "{source}"
 using namespace baracuda;
@@ -68,49 +65,29 @@ def given(kind: UnaryKind, element: ElementKind) -> str:
     return ", ".join(f"A({c!r})" for c in coefficients(kind, element))
 
 
+FILES = {"unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients")}
+files = functools.partial(pytest.mark.parametrize, "kernel", FILES)
+
+
 @elements()
-def test_forward(element):
+@files()
+def test_forward(element, kernel):
     x = inputs(element)
-    kinds = [kind for kind in UnaryKind if element in kind.row.elements and not kind.row.special]
+    kinds = [kind for kind in UnaryKind if element in kind.row.elements and kind.row.kernel == kernel]
     lines = [f"{kind.cpp}<T>::value(a, {{{given(kind, element)}}})" for kind in kinds]
-    rows, found = run("elementwise/functors.cuh", element, lines, x), {}
-    for kind, got in zip(kinds, rows, strict=True):
-        found[kind.value] = check(unary_bound(element, kind), got, forward(kind, element, x), element=element)
-    report(found)
+    rows = run(f"elementwise/{FILES[kernel][0]}.cuh", element, lines, x)
+    report({kind.value: wrong_forward(element, kind, x, got) for kind, got in zip(kinds, rows, strict=True)})
 
 
 @elements()
-def test_gradient(element):
+@files()
+def test_gradient(element, kernel):
     x = inputs(element)
     dy = truth.cotangents(element, x.size)
-    kinds = [kind for kind in DIFFERENTIABLE if not kind.row.special]
+    kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == kernel]
     lines = [f"gradient::{kind.cpp}<T>::value(b, a, {{{given(kind, element)}}})" for kind in kinds]
-    rows, found = run("elementwise/gradients.cuh", element, lines, x, dy), {}
-    for kind, got in zip(kinds, rows, strict=True):
-        found[kind.value] = wrong_gradient(element, kind, dy, x, got)
-    report(found)
-
-
-@elements()
-def test_gated(element):
-    gate = inputs(element)
-    up, dy = truth.cotangents(element, gate.size), truth.cotangents(element, gate.size)[::-1].copy()
-    kinds = list(GatedActivationKind)
-    lines = [f"{kind.cpp}<T>::by(a, b)" for kind in kinds]
-    lines += [
-        f"gate_gradient<T>(c, b, [&](A d) {{ return gradient::{kind.cpp}<T>::value(d, a, A(0)); }})" for kind in kinds
-    ]
-    rows, found = run("gated/gated_activation_backward.cu", element, lines, gate, up, dy), {}
-    g, u, d = (wide(x, element) for x in (gate, up, dy))
-    with np.errstate(all="ignore"):
-        lost = np.where(np.abs(d * u) > element.limits.max, np.abs(d * u), 0) * 2.0**element.limits.min_exponent
-        for k, kind in enumerate(kinds):
-            act = kind.activation
-            found[kind.value] = check(_bound(element, kind), rows[k], act.row.gate(g, u), element=element)
-            scale = scale_of(act, d * u, g) + lost
-            wanted = gated_gradient(act, d, u, g)
-            found[f"{kind.value} dgate"] = truth.within_terms(element, rows[len(kinds) + k], wanted, scale)
-    report(found)
+    rows = run(f"elementwise/{FILES[kernel][1]}.cuh", element, lines, x, dy)
+    report({kind.value: wrong_gradient(element, kind, dy, x, got) for kind, got in zip(kinds, rows, strict=True)})
 
 
 BINARY = "elementwise/binary_functors.cuh"
@@ -140,3 +117,16 @@ def test_order_of_zeros_and_nan(element):
         np.testing.assert_array_equal(got.astype(float), wanted.astype(float))
         numbers = ~np.isnan(wanted.astype(float))
         np.testing.assert_array_equal(np.signbit(got[numbers].astype(float)), np.signbit(wanted[numbers].astype(float)))
+
+
+@elements()
+def test_binary_gradients(element):
+    """Over the whole range of all three: products on the way neither overflow nor vanish."""
+    a, b = pairs(element)
+    dy = np.where(np.arange(a.size) % 4 == 0, truth.cotangents(element, a.size), np.ones_like(a))
+    sides = [(kind, i) for kind in WITH_GRADIENT for i in (0, 1)]
+    lines = [f"partial::{kind.cpp}<T>::{('da', 'db')[i]}(c, a, b, A(1.5))" for kind, i in sides]
+    rows, found = run("elementwise/binary_gradients.cuh", element, lines, a, b, dy), {}
+    for (kind, i), got in zip(sides, rows, strict=True):
+        found[f"{kind.value} {i}"] = wrong_partial(element, kind, i, dy, a, b, got)
+    report(found)

@@ -13,6 +13,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
+import truth_special
+
 from baracuda_py.core.element import ElementKind, cast
 from baracuda_py.testing.tolerance import ulp
 
@@ -128,6 +130,12 @@ _positive = lambda x: x > 0  # noqa: E731
 _within = lambda x: -1 < x < 1  # noqa: E731
 
 FORWARD: dict[str, Callable[..., Any]] = {
+    "positive": _of(lambda x: x), "deg2rad": _of(lambda x: x * mp.pi / 180), "rad2deg": _of(lambda x: x * 180 / mp.pi),
+    "nan_to_num": lambda x, *_: x, "exp10": _near(lambda x: mp.mpf(10) ** x),
+    "tanhshrink": _of(lambda x: x - mp.tanh(x) if abs(x) > 1e-8 else x**3 / 3 - 2 * x**5 / 15 + 17 * x**7 / 315),
+    "isnan": _of(lambda x: mp.mpf(0)), "isinf": _of(lambda x: mp.mpf(0)), "isposinf": _of(lambda x: mp.mpf(0)),
+    "isneginf": _of(lambda x: mp.mpf(0)), "isfinite": _of(lambda x: mp.mpf(1)), "isreal": _of(lambda x: mp.mpf(1)),
+    "signbit": _of(lambda x: mp.mpf(x < 0)), "logical_not": _of(lambda x: mp.mpf(x == 0)),
     "neg": _of(lambda x: -x), "abs": _of(abs), "sign": _of(mp.sign), "square": _of(lambda x: x * x),
     "reciprocal": _of(_pole(lambda x: 1 / x, 0)), "cube": _of(lambda x: x**3),
     "sqrt": _inside(mp.sqrt, lambda x: x >= 0), "rsqrt": _inside(lambda x: 1 / mp.sqrt(x), _positive),
@@ -140,7 +148,7 @@ FORWARD: dict[str, Callable[..., Any]] = {
     "atan": _of(mp.atan), "sinh": _near(mp.sinh), "cosh": _near(mp.cosh), "tanh": _near(mp.tanh),
     "asinh": _of(mp.asinh), "acosh": _inside(mp.acosh, lambda x: x >= 1), "atanh": _inside(mp.atanh, _within),
     "erf": _near(mp.erf, 200), "erfc": _near(mp.erfc, 200),
-    "floor": _of(mp.floor), "ceil": _of(mp.ceil), "round": _of(mp.nint),
+    "floor": _of(mp.floor), "ceil": _of(mp.ceil), "round": lambda x, d: mp.nint(x * mp.mpf(10) ** d) / mp.mpf(10) ** d,
     "trunc": _of(lambda x: mp.floor(x) if x > 0 else mp.ceil(x)),
     "frac": _of(lambda x: x - (mp.floor(x) if x > 0 else mp.ceil(x))),
     "sigmoid": _near(_sigmoid), "log_sigmoid": lambda x: -mp.log1p(mp.exp(-x)) if x > -_END else x,
@@ -160,8 +168,12 @@ FORWARD: dict[str, Callable[..., Any]] = {
     "hardshrink": lambda x, a: x if abs(x) > a else mp.mpf(0),
     "softshrink": lambda x, a: mp.sign(x) * max(abs(x) - a, 0), "threshold": lambda x, t, v: v if x <= t else x,
 }  # fmt: skip
+FORWARD |= truth_special.FORWARD
 
 SLOPE: dict[str, Callable[..., Any]] = {
+    "positive": _of(lambda x: mp.mpf(1)), "nan_to_num": lambda x, *_: mp.mpf(1), "deg2rad": _of(lambda x: mp.pi / 180),
+    "rad2deg": _of(lambda x: 180 / mp.pi), "exp10": _near(lambda x: mp.mpf(10) ** x * mp.log(10)),
+    "tanhshrink": _of(lambda x: mp.tanh(x) ** 2),
     "neg": _of(lambda x: mp.mpf(-1)), "abs": _of(mp.sign), "square": _of(lambda x: 2 * x),
     "reciprocal": _of(_pole(lambda x: -1 / x**2, 0)), "cube": _of(lambda x: 3 * x**2),
     "sqrt": _inside(lambda x: 1 / (2 * mp.sqrt(x)), _positive),
@@ -195,6 +207,8 @@ SLOPE: dict[str, Callable[..., Any]] = {
     "threshold": lambda x, t, v: mp.mpf(x > t),
 }  # fmt: skip
 
+SLOPE |= truth_special.SLOPE
+
 
 def _mish_terms(x: Any) -> tuple[Any, Any]:
     softplus = mp.log1p(mp.exp(x))
@@ -207,13 +221,13 @@ TERMS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "gelu": lambda x: (_cdf(x), x * _density(x)),
     "gelu_tanh": lambda x: (_sigmoid(_inner(x)), x * _sigmoid(_inner(x)) * _sigmoid(-_inner(x)) * _inner_slope(x)),
     "mish": _mish_terms,
-}
-_FARTHEST = {"silu": _END, "gelu": 200, "gelu_tanh": 60, "mish": _END}
+} | truth_special.TERMS
+GATES = _FARTHEST = {"silu": _END, "gelu": 200, "gelu_tanh": 60, "mish": _END}
 
 
 def terms(name: str, x: Any) -> tuple[Any, Any]:
     """The two terms of a slope that crosses zero."""
-    end = mp.mpf(_FARTHEST[name])
+    end = mp.mpf(_FARTHEST.get(name, mp.inf))
     return TERMS[name](max(min(x, end), -end))
 
 
@@ -226,6 +240,12 @@ def forward(name: str, x: np.ndarray, *coefficients: float) -> np.ndarray:
     """f(x) in 64 bits; NaN outside the domain and at poles, which `defined` leaves out."""
     given = [mp.mpf(c) for c in coefficients]
     return np.array([wide(_number(FORWARD[name](exact(v), *given))) for v in x])
+
+
+def scale(name: str, x: np.ndarray, *coefficients: float) -> np.ndarray:
+    """The size of the terms of f(x) that may cancel."""
+    given = [mp.mpf(c) for c in coefficients]
+    return np.array([abs(wide(_number(truth_special.SCALE[name](exact(v), *given)))) for v in x])
 
 
 def gradient(name: str, dy: Any, x: np.ndarray, *coefficients: float) -> tuple[np.ndarray, np.ndarray]:
@@ -244,6 +264,8 @@ def _number(value: Any) -> Any:
 
 
 POLES: dict[str, tuple[float, ...]] = {
+    "digamma": (0,), "lgamma": (0,), "polygamma": (0,), "erfinv": (-1, 1), "ndtri": (0, 1), "entr": (0,),
+    "signbit": (0,),  # mpmath's zero has no sign
     "reciprocal": (0,), "rsqrt": (0,), "log": (0,), "log2": (0,), "log10": (0,), "log1p": (-1,), "atanh": (-1, 1),
     "logit": (0, 1), "sqrt": (0,), "cbrt": (0,), "asin": (-1, 1), "acos": (-1, 1), "acosh": (1,),
 }  # fmt: skip

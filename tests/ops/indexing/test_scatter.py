@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.ops.indexing.gather_backward import (
     GatherBackwardDescriptor, GatherBackwardPlan, TakeBackwardDescriptor, TakeBackwardPlan,
 )  # fmt: skip
 from baracuda_py.ops.indexing.scatter import ScatterDescriptor, ScatterPlan
+from baracuda_py.ops.indexing.scatter_backward import ScatterBackwardDescriptor, ScatterBackwardPlan
 from baracuda_py.schedules.scatter import FEW
 from baracuda_py.testing import emulator
 from baracuda_py.testing.places import call
@@ -18,13 +19,43 @@ from baracuda_py.testing.places import call
 RNG = np.random.default_rng(5)
 
 
-def one_by_one(x, index, src, axis, add):
-    y = np.array(x)
+COMBINE = {"set": lambda own, token: token, "add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def named(index, extent, axis):
+    """Each token's place, and the element that it names."""
     for at in np.ndindex(index.shape):
-        if 0 <= index[at] < x.shape[axis]:
-            to = (*at[:axis], index[at], *at[axis + 1 :])
-            y[to] = y[to] + src[at] if add else src[at]
+        if 0 <= index[at] < extent:
+            yield at, (*at[:axis], index[at], *at[axis + 1 :])
+
+
+def one_by_one(x, index, src, axis, kind):
+    y = np.array(x)
+    with np.errstate(over="ignore"):
+        for at, to in named(index, x.shape[axis], axis):
+            y[to] = COMBINE[kind](y[to], src[at])
     return y
+
+
+def gradients_one_by_one(dy, index, axis, kind):
+    dx, dsrc, winner = np.array(dy), np.zeros(index.shape, dy.dtype), {}
+    for at, to in named(index, dy.shape[axis], axis):
+        dsrc[at] = dy[to]
+        if kind == "set":
+            dx[to] = 0
+            if to in winner:
+                dsrc[winner[to]] = 0
+            winner[to] = at
+    return {"dx": dx, "dsrc": dsrc}
+
+
+FUNCTIONS = {
+    "set": bc.scatter,
+    "add": bc.scatter_add,
+    "prod": bc.scatter_prod,
+    "amax": bc.scatter_amax,
+    "amin": bc.scatter_amin,
+}
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -34,8 +65,8 @@ def test_scatter(axis, shape, dtype):
     x = (10 * RNG.standard_normal([max(n, 4) for n in shape])).astype(dtype)
     src = (100 * RNG.standard_normal(shape)).astype(dtype)  # sums of int8 wrap
     index = RNG.integers(-1, x.shape[axis] + 1, shape)
-    for add, function in ((False, bc.scatter), (True, bc.scatter_add)):
-        wanted = one_by_one(x, index, src, axis % 3, add)
+    for kind, function in FUNCTIONS.items():
+        wanted = one_by_one(x, index, src, axis % 3, kind)
         np.testing.assert_array_equal(function(x, index, src, axis=axis), wanted)
         y = np.array(x)
         function(y, index, src, axis=axis, out=y)  # in place
@@ -51,6 +82,10 @@ def test_as_torch():
     index = RNG.integers(0, 6, (4, 5))
     wanted = t.scatter_add(0, torch.tensor(index), s)
     np.testing.assert_allclose(bc.scatter_add(x, index, src, axis=0), wanted, atol=1e-14)
+    src[1, 2], src[0, 3], x[2] = np.nan, np.inf, -0.0
+    for kind in ("prod", "amax", "amin"):
+        wanted = torch.tensor(x).scatter_reduce(0, torch.tensor(index), torch.tensor(src), kind)
+        np.testing.assert_allclose(FUNCTIONS[kind](x, index, src, axis=0), wanted, rtol=1e-14)
 
 
 def test_checked_run(monkeypatch):
@@ -70,6 +105,19 @@ def test_gradients_are_adjoint():
     dy = RNG.standard_normal((4, 5, 2, 3))
     dx = bc.take_backward(dy, indices, shape=x.shape, index_shape=indices.shape, axis=1)
     np.testing.assert_allclose(np.vdot(dy, bc.take(x, indices, axis=1)), np.vdot(dx, x), rtol=1e-12)
+
+
+def test_gradients_of_scatter():
+    dy = RNG.standard_normal((3, 5))
+    index = np.array([[0, 2, 0, 5], [-1, 1, 1, 1]])  # 5 and -1 write nothing
+    dx, dsrc = bc.scatter_backward(dy, index, axis=1)
+    np.testing.assert_array_equal(dx, dy * [[0, 1, 0, 1, 1], [1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    np.testing.assert_array_equal(dsrc, [[0, dy[0, 2], dy[0, 0], 0], [0, 0, 0, dy[1, 1]]])
+    dx, dsrc = bc.scatter_add_backward(dy, index, axis=1)
+    np.testing.assert_array_equal(dx, dy)
+    np.testing.assert_array_equal(dsrc, [[dy[0, 0], dy[0, 2], dy[0, 0], 0], [0, *dy[1, [1, 1, 1]]]])
+    with pytest.raises(UnsupportedError, match="no gradient for kind amax"):
+        ScatterBackwardDescriptor(kind="amax", shape=(3, 5), index_shape=(2, 4), axis=1, element="float64")
 
 
 def test_gradient_of_a_table_is_that_of_embedding():
@@ -94,18 +142,33 @@ LINES = [  # shape, index_shape, axis: tokens of a line around the limit, around
 
 
 @pytest.mark.parametrize("lines", LINES, ids=str)
-@pytest.mark.parametrize("kind", ["set", "add"])
+@pytest.mark.parametrize("kind", COMBINE)
 def test_lines(kind, lines, place):
     """Whole numbers: their sums are exact in every order."""
     shape, index_shape, axis = lines
     x = RNG.integers(-9, 9, shape).astype(np.float32)
-    src = RNG.integers(-9, 9, index_shape).astype(np.float32)
+    src = (RNG.choice((-1, 1, 2), index_shape) if kind == "prod" else RNG.integers(-9, 9, index_shape)).astype(
+        np.float32
+    )
     spread = RNG.integers(-2, shape[axis] + 2, index_shape)
     skewed = np.where(RNG.random(index_shape) < 0.8, shape[axis] // 2, spread)
     desc = ScatterDescriptor(kind=kind, shape=shape, index_shape=index_shape, axis=axis, element="float32")
     for index in (spread, skewed.astype(np.int32)):
         got = call(ScatterPlan, desc, ["y"], place, x=x, index=index, src=src)["y"]
-        np.testing.assert_array_equal(got, one_by_one(x, index, src, axis, kind == "add"))
+        np.testing.assert_array_equal(got, one_by_one(x, index, src, axis, kind))
+
+
+@pytest.mark.parametrize("lines", LINES, ids=str)
+@pytest.mark.parametrize("kind", ["set", "add"])
+def test_gradients_of_lines(kind, lines, place):
+    shape, index_shape, axis = lines
+    desc = ScatterBackwardDescriptor(kind=kind, shape=shape, index_shape=index_shape, axis=axis, element="float16")
+    dy, index = RNG.standard_normal(shape).astype(np.float16), RNG.integers(-2, shape[axis] + 2, index_shape)
+    wanted = gradients_one_by_one(dy, index, axis, kind)
+    for names in (["dx", "dsrc"], ["dsrc"], ["dx"]):
+        got = call(ScatterBackwardPlan, desc, names, place, dy=dy, index=index)
+        for name in names:
+            np.testing.assert_array_equal(got[name], wanted[name])
 
 
 @pytest.mark.parametrize("rows", [(3, 16), (64 + 5, 2), (1500,)], ids=str)

@@ -96,6 +96,30 @@ def test_as_torch(rank, ceil_mode):
             np.testing.assert_allclose(got, grad, atol=1e-13)
 
 
+@pytest.mark.parametrize("shape", [(2, 8, 9, 7), (3, 1, 8, 8), (2, 8, 2, 2), (1, 5, 9, 1), (1, 1, 4, 4)], ids=str)
+def test_outputs_lie_in_memory_as_torchs_do(shape):
+    torch = pytest.importorskip("torch")
+    for form in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(shape).contiguous(memory_format=form)
+        wanted, places = torch.nn.functional.max_pool2d(x, (2, 1), return_indices=True)
+        got, indices = bc.max_pool2d(x, kernel_size=(2, 1), return_indices=True)
+        assert (got.stride(), indices.stride()) == (wanted.stride(), places.stride())
+        assert torch.equal(got, wanted) and torch.equal(indices, places)
+        y = bc.max_pool2d(x.numpy(), kernel_size=(2, 1))
+        assert y.strides == tuple(4 * n for n in wanted.stride())
+
+
+def test_outputs_follow_channels_last_volumes_and_gradients():
+    x = np.moveaxis(RNG.standard_normal((2, 4, 6, 8, 5)), -1, 1)
+    y = bc.avg_pool3d(x, kernel_size=2)
+    assert y.shape == (2, 5, 2, 3, 4) and np.moveaxis(y, 1, -1).flags.c_contiguous
+    np.testing.assert_array_equal(y, bc.avg_pool3d(np.ascontiguousarray(x), kernel_size=2))
+    dx = bc.pool_backward(y, kind="avg", shape=x.shape, spatial_rank=3, kernel_size=2)
+    assert np.moveaxis(dx, 1, -1).flags.c_contiguous
+    rows = bc.avg_pool1d(np.moveaxis(x[0, 0], -1, 0), kernel_size=2)
+    assert rows.flags.c_contiguous
+
+
 @pytest.mark.parametrize("rank", [1, 2])
 def test_lp_as_torch(rank):
     torch = pytest.importorskip("torch")

@@ -11,18 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core import (
-    Args,
-    Array,
-    Descriptor,
-    ElementKind,
-    Plan,
-    element,
-    extent,
-    functional,
-    operand,
-    output,
-)  # fmt: skip
+from ....core import Args, Array, Descriptor, ElementKind, Plan, element, extent, functional, operand, output
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
@@ -80,9 +69,7 @@ class FlashDecodingArgs(Args):
     mean_weights: Array | None = output("batch_size max_cache_len", element="acc", optional=True, layout="inner")
 
 
-def attend(
-    desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded, softcap: float = 0.0
-) -> tuple[Any, Any, Any]:  # fmt: skip
+def attend(desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded, softcap: float = 0.0) -> tuple[Any, Any, Any]:
     """y [heads, d_v], lse [heads] and weights [heads, keys] of q [heads, d_k] over k, v [kv_heads, keys, d]."""
     shape, keys = (desc.num_heads, desc.d_v), (desc.num_heads, k.shape[1])
     if not k.shape[1] or not desc.num_heads:

@@ -177,16 +177,16 @@ class AlibiPlan(Plan):
     vjp = Vjp("AlibiBackwardPlan", grads={"scores": "dscores", "slopes": "dslopes"})
     variants = (
         Variant(
-            "chunks", _geometry, source="attention/dense/alibi.cu",
+            "chunks",
+            _geometry,
+            source="attention/dense/alibi.cu",
             kernels=(
-                Kernel(
-                    "alibi", "alibi<{T}, {MODE}>", PARAMS, {"MODE": (FLAT, ROWS)}, THREADS, min_blocks=8
-                ),
+                Kernel("alibi", "alibi<{T}, {MODE}>", PARAMS, {"MODE": (FLAT, ROWS)}, THREADS, min_blocks=8),
                 Kernel("alibi_elements", "alibi_elements<{T}>", PARAMS, {}, THREADS),
             ),
             guarantee=Guarantee(Ulp(0.51), batch_invariant=True),
         ),
-    )  # fmt: skip
+    )
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(

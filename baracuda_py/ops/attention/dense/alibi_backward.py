@@ -86,9 +86,7 @@ def _geometry(p: Problem) -> Geometry | str:
         samples, parts = (desc.batch_size, slabs) if per_sample else (1, slabs * desc.batch_size)
         strides = [0, 1] if p.dslopes is None else [0, 0, *p.dslopes.strides][-2:]
         wide = int(p.dslopes is None or p.dslopes.element is desc.acc)
-        params = {
-            "partials": 0, "count": parts, "strides": strides, "samples": max(samples, 1), "wide_slopes": wide,
-        }  # fmt: skip
+        params = {"partials": 0, "count": parts, "strides": strides, "samples": max(samples, 1), "wide_slopes": wide}
         if samples:
             steps.append(Step("alibi_backward_finish", (desc.num_heads * samples, 1, 1), params, {}, THREADS))
     workspace = aligned(slabs * matrices * desc.acc.itemsize) if summing else 0

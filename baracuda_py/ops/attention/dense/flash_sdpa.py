@@ -8,18 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import (
-    Args,
-    Array,
-    Plan,
-    Scalar,
-    Variant,
-    Vjp,
-    functional,
-    operand,
-    output,
-    scalar,
-)  # fmt: skip
+from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, scalar
 from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected

@@ -70,7 +70,7 @@ attention_flash = _entry("attention_flash", _FLASH.format(""), elements=_FULL)
 attention_flash_causal = _entry("attention_flash_causal", _FLASH.format(_SEEN), elements=_FULL, causal=True)
 attention_flash_with_stats = _entry(
     "attention_flash_with_stats", _FLASH.format("") + _STATS, elements=_FULL, stats=True
-)  # fmt: skip
+)
 attention_flash_causal_with_stats = _entry(
     "attention_flash_causal_with_stats", _FLASH.format(_SEEN) + _STATS, elements=_FULL, causal=True, stats=True
 )

@@ -245,7 +245,7 @@ def rope_benchmarks() -> tuple[Benchmark, ...]:
         Benchmark(
             "[8, 32, 4096, 128] bf16", batch_size=8, num_heads=32, seq_len=4096, head_dim=128, element="bfloat16"
         ),
-    )  # fmt: skip
+    )
 
 
 class RopePlan(Plan):

@@ -209,15 +209,13 @@ SCHEMES: dict[str, _Scheme] = {
     "linear": _Scheme(_linear, ("factor",)),
     "ntk": _Scheme(_ntk, ("factor",)),
     "dynamic": _Scheme(_dynamic, ("factor", "alpha"), _TURNS),
-    "yarn": _Scheme(
-        _yarn, ("factor", "attention_factor", "truncate", "extrapolation_factor", "attn_factor", *_TURNS)
-    ),
+    "yarn": _Scheme(_yarn, ("factor", "attention_factor", "truncate", "extrapolation_factor", "attn_factor", *_TURNS)),
     "longrope": _Scheme(
         _longrope, ("factor", "attention_factor", "short_factor", "long_factor", "short_mscale", "long_mscale")
     ),
     "llama3": _Scheme(_llama3, ("factor", "low_freq_factor", "high_freq_factor")),
     "proportional": _Scheme(_proportional, ("factor",)),
-}  # fmt: skip
+}
 
 
 def _entries(scaling: Any, layer_type: str | None) -> dict[str, Any]:

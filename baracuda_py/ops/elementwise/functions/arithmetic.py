@@ -1,13 +1,29 @@
-"""Sign, powers and roots."""
+"""Sign, powers, roots, angles, and what replaces NaN and infinities."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .. import unary_gradients as slopes
-from ..unary_formulas import cbrt
-from .row import WITH_INTEGERS, Function, exact, rounded_once, ulps
+from ....core import ElementKind
 
+from .. import unary_gradients as slopes
+from ..unary_formulas import cbrt, pi
+from .row import EVERY, WITH_INTEGERS, Coefficient, Function, exact, rounded_once, ulps
+
+
+def _largest(element: ElementKind) -> float:
+    return float(element.limits.max) if element.is_float else 0.0
+
+
+def _nan_to_num(x: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
+    if x.dtype.kind != "f":
+        return x
+    return np.where(np.isnan(x), nan, np.where(x == np.inf, posinf, np.where(x == -np.inf, neginf, x)))
+
+
+POSITIVE = Function("Positive", lambda x: x, lambda dy, x: dy, elements=WITH_INTEGERS, slope=exact, torch="positive")
 NEG = Function(
     "Neg", np.negative, lambda dy, x: -dy, elements=WITH_INTEGERS, slope=exact, torch="neg", aliases=("negative",)
 )
@@ -33,4 +49,19 @@ RSQRT = Function("Rsqrt", lambda x: 1 / np.sqrt(x), slopes.rsqrt, bound=ulps(2.5
 CBRT = Function(
     "Cbrt", cbrt, lambda dy, x: dy / (3 * cbrt(x) ** 2), bound=ulps(1.5, 1.5),
     torch=lambda torch, x: torch.sign(x) * torch.abs(x) ** (1 / 3),
+)  # fmt: skip
+DEG2RAD = Function(
+    "Deg2rad", lambda x: x * (pi(x) / 180), lambda dy, x: dy * (pi(x) / 180),
+    bound=ulps(1.5, 1.5), torch="deg2rad", aliases=("radians",),
+)  # fmt: skip
+RAD2DEG = Function(
+    "Rad2deg", lambda x: x * (180 / pi(x)), lambda dy, x: dy * (180 / pi(x)),
+    bound=ulps(1.5, 1.5), torch="rad2deg", aliases=("degrees",),
+)  # fmt: skip
+NAN_TO_NUM = Function(
+    "NanToNum", _nan_to_num, lambda dy, x, *_: dy * np.isfinite(x), elements=EVERY, slope=exact, torch="nan_to_num",
+    coefficients=(
+        Coefficient.limit("nan", 0.0), Coefficient.limit("posinf", _largest),
+        Coefficient.limit("neginf", lambda element: -_largest(element)),
+    ),
 )  # fmt: skip

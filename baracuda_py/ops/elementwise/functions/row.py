@@ -38,7 +38,7 @@ class Coefficient:
 
     default: a number, a function of the element, or None where the caller must give it. It lies in [low, high], and is
     a whole number where `whole`, and not 0 unless `zero`. absent: what the kernel is told where the caller says None,
-    for those that may be. drawn: the range that tests take it from.
+    for those that may be. floats: integers take the default alone. drawn: the range that tests take it from.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Coefficient:
     whole: bool = False
     zero: bool = True
     absent: float | None = None
+    floats: bool = False
     drawn: tuple[float, float] = (0.0, 2.0)
 
     @classmethod
@@ -68,8 +69,9 @@ class Function:
     gradient::<cpp> has value(dy, x, {coefficients}). gradient: dy f'(x), or None where f' is 0 wherever it exists or f
     is one of integers. elements: those of x; y has the same, or bool where `predicate`. bound, slope: of the error of
     f and of its gradient, by element. torch: torch's function, dotted from `torch`, or a function of torch, x and the
-    coefficients; None where torch has none. gate: f(x) by, for those that gate. special: the functor is one of
-    special.cuh. points: values whose neighbours tests visit besides `POINTS`. aliases: further public names.
+    coefficients; None where torch has none. gate: f(x) by, for those that gate. kernel: the file of
+    kernels/elementwise/ that has the functor, without .cu. points: values whose neighbours tests visit besides
+    `POINTS`. aliases: further public names.
     """
 
     cpp: str
@@ -82,7 +84,7 @@ class Function:
     slope: Bound = lambda element: Ulp(0.51) if element in HALVES else Ulp(8)
     torch: str | Callable[..., Any] | None = None
     gate: Formula | Any = None
-    special: bool = False
+    kernel: str = "unary"
     points: tuple[float, ...] = ()
     aliases: tuple[str, ...] = ()
 
@@ -133,3 +135,20 @@ def rounded_once(element: ElementKind) -> ErrorBound:
 def crosses_zero(element: ElementKind) -> ErrorBound:
     """A sum of terms that cancel somewhere, so that no bound relative to the result can hold."""
     return Relative(2)
+
+
+def in_double(double: float) -> Bound:
+    """Computed in double for every element and rounded once; n ulp of float64 itself."""
+    return ulps(0.51, double)
+
+
+def slope_in_double(double: float | None) -> Bound:
+    """As `in_double`, for a gradient; None where terms cancel, so that float64 has no bound relative to the result."""
+    if double is not None:
+        return ulps(0.51, double)
+    return beyond_zeros
+
+
+def beyond_zeros(element: ElementKind) -> ErrorBound:
+    """Computed in double, with zeros at which float64 has no relative bound; other elements are not that near them."""
+    return Relative(2) if element is ElementKind.F64 else Ulp(1) if element is ElementKind.F32 else Ulp(0.51)

@@ -66,7 +66,8 @@ def _nextafter(a: Any, b: Any, element: Any) -> Any:
 
 
 NEXTAFTER = Operation(
-    "Nextafter", _nextafter, coefficients=("element",), bound=exact, in_element=True,
+    "Nextafter", _nextafter, (lambda dy, a, b: dy, None), coefficients=("element",), bound=exact, slope=exact,
+    in_element=True,
     torch=lambda torch, a, b, element: torch.nextafter(a, b),
 )  # fmt: skip
 
@@ -76,10 +77,17 @@ def _prelu(a: Any, b: Any) -> Any:
 
 
 PRELU = Operation(
-    "Prelu", _prelu, (lambda dy, a, b: np.where(a > 0, dy, dy * b), lambda dy, a, b: np.where(a > 0, dy * 0, dy * a)),
+    "Prelu", _prelu, (lambda dy, a, b: np.where(a > 0, dy, dy * b), lambda dy, a, b: np.where(a > 0, 0, dy * a)),
     bound=rounded_product, slope=rounded_product, torch=lambda torch, a, b: torch.where(a > 0, a, a * b),
 )  # fmt: skip
+
+
+def _copysign_slope(dy: Any, a: Any, b: Any) -> Any:
+    """dy y / a, which is dy or -dy, and 0 where a is 0."""
+    return np.where(a == 0, 0, dy * (np.copysign(a, b) / a))
+
+
 COPYSIGN = Operation(
-    "Copysign", np.copysign, (lambda dy, a, b: np.where(a == 0, 0, dy * (np.copysign(1, a) * np.copysign(1, b))), None),
+    "Copysign", np.copysign, (_copysign_slope, None),
     bound=exact, slope=exact, torch="copysign", in_element=True,
 )  # fmt: skip

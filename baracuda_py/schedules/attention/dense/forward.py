@@ -248,10 +248,7 @@ SM89 = {
 }  # fmt: skip
 # One warpgroup a block where two blocks or more fit, as the groups of one block wait for each other. Head_dim 64 spills
 # 52 bytes, which lazy bases are worth; with masks it takes 168 registers, so three blocks.
-SM90A = {
-    64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1),
-    256: GroupTiling(2, 1),
-}  # fmt: skip
+SM90A = {64: GroupTiling(1, 4, terms=(4, 3)), 128: GroupTiling(1, 2), 192: GroupTiling(2, 1), 256: GroupTiling(2, 1)}
 # Past head_dim 64 blocks that load for themselves are bound by the L2 cache; here two consumers share what is loaded.
 PIPELINE = {128: PipelineTiling(keys=128), 192: PipelineTiling(), 256: PipelineTiling()}
 

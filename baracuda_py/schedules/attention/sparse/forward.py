@@ -83,7 +83,7 @@ def constants(p: Problem) -> dict[str, Any] | str:
         "pattern_stride": p.pattern.broadcast_to(whole).strides,
         "query_block": desc.query_block if desc.query_blocks > 1 else _LIMIT,
         "key_block": desc.key_block if desc.key_blocks > 1 else _LIMIT,
-    }  # fmt: skip
+    }
 
 
 def _mma(p: Problem) -> Geometry | str:

@@ -1,0 +1,126 @@
+"""The kinds of functions of one complex number: a kind is a name of a `ComplexFunction`, a row of the table below."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...core import ElementKind, Exact, Ulp
+from ...core.error_bound import ErrorBound
+from . import complex_formulas as f
+from . import complex_gradients as g
+
+Torch: TypeAlias = "str | Callable[[Any, Any], Any]"
+
+POINTS = (
+    0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 12, 22, 40, 2.0**15, *(k * math.pi / 4 for k in (1, 2, 3, 4, 6, 8)),
+    *(k * end for end in (16.6, 87, 88.7, 104, 127, 708, 709.8, 745.1, 1022) for k in (0.5, 1, 2)),
+)  # fmt: skip
+"""Values of a part whose neighbours are worth testing."""
+
+
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity
+class ComplexFunction:
+    """A row: y = f(z), element by element.
+
+    cpp: the functor of kernels/elementwise/complex_unary.cu; gradient::<cpp> of complex_gradients.cuh where there is a
+    gradient. formula: NumPy in the dtype of z. gradient(dy, z): dy times the conjugate of f', PyTorch's gradient of a
+    holomorphic f; else what PyTorch has. bound, slope: ulp of |f(z)| and of the gradient's magnitude, half as much
+    again as was measured over the whole range; where there is no bound, each part is one of an operand. real: y has
+    the element of z's parts. predicate: y is bool. torch: torch's function.
+    """
+
+    cpp: str
+    formula: Callable[[Any], Any]
+    gradient: Callable[[Any, Any], Any] | None = None
+    bound: float | None = None
+    real: bool = False
+    predicate: bool = False
+    torch: Torch = ""
+    slope: float = 6
+
+    def result(self, element: ElementKind) -> ElementKind:
+        """The element of y."""
+        return ElementKind.BOOL if self.predicate else element.part if self.real else element
+
+    @property
+    def error(self) -> ErrorBound:
+        """The error bound of f."""
+        return Exact() if self.bound is None else Ulp(self.bound)
+
+    @property
+    def slope_error(self) -> ErrorBound:
+        """The error bound of the gradient."""
+        return Exact() if self.bound is None else Ulp(self.slope)
+
+    def in_torch(self, torch: Any, z: Any) -> Any:
+        """f(z) by torch's function."""
+        name = self.torch or self.cpp.lower()
+        return getattr(torch, name)(z) if isinstance(name, str) else name(torch, z)
+
+
+def _numpy(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """NumPy's function, without the signs of NaN."""
+    return lambda z: function(f.plain(z))
+
+
+class ComplexUnaryKind(enum.Enum):
+    """y = f(z), by PyTorch's names."""
+
+    NEG = "neg", ComplexFunction("Neg", np.negative, g.neg, torch="neg")
+    CONJ = "conj", ComplexFunction("Conj", np.conj, g.conj, torch="conj_physical")
+    RECIPROCAL = "reciprocal", ComplexFunction("Reciprocal", lambda z: f.divide(np.ones_like(z), z), g.reciprocal, 2.5)
+    SQUARE = "square", ComplexFunction("Square", lambda z: f.multiply(z, z), g.square, 2.5)
+    SQRT = "sqrt", ComplexFunction("Sqrt", _numpy(np.sqrt), g.sqrt, 2.5)
+    EXP = "exp", ComplexFunction("Exp", _numpy(np.exp), g.exp, 3)
+    EXPM1 = "expm1", ComplexFunction("Expm1", f.expm1, g.exp, 5)
+    LOG = "log", ComplexFunction("Log", _numpy(np.log), g.log, 4)
+    LOG2 = "log2", ComplexFunction("Log2", _numpy(np.log2), g.log2, 4)
+    LOG10 = "log10", ComplexFunction("Log10", _numpy(np.log10), g.log10, 4.5)
+    LOG1P = "log1p", ComplexFunction("Log1p", f.log1p, g.log1p, 5)
+    SIN = "sin", ComplexFunction("Sin", f.sin, g.sin, 3.5)
+    COS = "cos", ComplexFunction("Cos", _numpy(np.cos), g.cos, 3.5)
+    TAN = "tan", ComplexFunction("Tan", _numpy(np.tan), g.tan, 6, slope=10)
+    ASIN = "asin", ComplexFunction("Asin", _numpy(np.arcsin), g.asin, 4)
+    ACOS = "acos", ComplexFunction("Acos", _numpy(np.arccos), g.acos, 4)
+    ATAN = "atan", ComplexFunction("Atan", _numpy(np.arctan), g.atan, 4)
+    SINH = "sinh", ComplexFunction("Sinh", f.sinh, g.sinh, 3.5)
+    COSH = "cosh", ComplexFunction("Cosh", _numpy(np.cosh), g.cosh, 3.5)
+    TANH = "tanh", ComplexFunction("Tanh", _numpy(np.tanh), g.tanh, 6, slope=10)
+    ASINH = "asinh", ComplexFunction("Asinh", _numpy(np.arcsinh), g.asinh, 4)
+    ACOSH = "acosh", ComplexFunction("Acosh", _numpy(np.arccosh), g.acosh, 4)
+    ATANH = "atanh", ComplexFunction("Atanh", _numpy(np.arctanh), g.atanh, 4)
+    SIGMOID = "sigmoid", ComplexFunction("Sigmoid", f.sigmoid, g.sigmoid, 6, slope=11)
+    SGN = "sgn", ComplexFunction("Sgn", f.sgn, g.sgn, 3)
+    ABS = "abs", ComplexFunction("Abs", lambda z: np.hypot(z.real, z.imag), g.abs, 3.5, real=True)
+    ANGLE = "angle", ComplexFunction("Angle", lambda z: np.arctan2(z.imag, z.real), g.angle, 3.5, real=True)
+    REAL = "real", ComplexFunction("Real", lambda z: z.real.copy(), g.real, real=True)
+    IMAG = "imag", ComplexFunction("Imag", lambda z: z.imag.copy(), g.imag, real=True)
+    ISNAN = "isnan", ComplexFunction("Isnan", np.isnan, predicate=True)
+    ISINF = "isinf", ComplexFunction("Isinf", np.isinf, predicate=True)
+    ISFINITE = "isfinite", ComplexFunction("Isfinite", np.isfinite, predicate=True)
+    ISREAL = "isreal", ComplexFunction("Isreal", np.isreal, predicate=True)
+
+    def __new__(cls, name: str, row: ComplexFunction) -> ComplexUnaryKind:
+        kind = object.__new__(cls)
+        kind._value_ = name
+        kind.row = row
+        return kind
+
+    row: ComplexFunction
+
+    @property
+    def cpp(self) -> str:
+        """The functor, without its template argument."""
+        return f"of_complex::{self.row.cpp}"
+
+
+K = ComplexUnaryKind
+DIFFERENTIABLE = tuple(kind for kind in K if kind.row.gradient is not None)
+COMPLEX_RESULT = tuple(kind for kind in DIFFERENTIABLE if not kind.row.real)
+REAL_RESULT = tuple(kind for kind in DIFFERENTIABLE if kind.row.real)

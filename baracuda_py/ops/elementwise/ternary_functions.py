@@ -1,0 +1,232 @@
+"""The functions of `TernaryPlan`: clamp, where, lerp, fma, mac, addcmul, addcdiv and their other names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Array, DeviceMismatchError, ElementKind, InvalidProblemError, MisalignedOperandError, Scalar, functional,
+)  # fmt: skip
+from ...core.checked import shown
+from ...core.keywords import entry, unexpected
+from ...interop.arrays import read
+from .ternary import K, TernaryPlan
+from .ternary_kinds import TernaryKind
+
+_FUNCTIONS = {kind: functional(TernaryPlan, kind.value, kind=kind) for kind in TernaryKind}
+_NARROW = range(128)  # integers that every integer element has
+
+
+def _call(kind: TernaryKind, a: Array, b: Any, c: Any, names: str, **rest: Any) -> Any:
+    """The function of a kind with numbers among b and c handed over as such; `names`: what the caller calls a, b, c."""
+    arrays: dict[str, Any] = {}
+    element = rest.get("element")
+    named = dict(zip("abc", names.split(), strict=True))
+
+    def holds() -> ElementKind:
+        lead, name = (a, "a") if kind is not K.WHERE else next((x, n) for n, x in arrays.items())
+        return ElementKind.of(element) if element is not None else read(lead, named[name]).element
+
+    for field, x in sorted((("b", b), ("c", c)), key=lambda pair: _is_number(pair[1])):  # arrays first: they say what
+        if x is None:  # numbers become
+            raise InvalidProblemError(f"{named[field]} is required, got None; give an array or a number")
+        if not _is_number(x):
+            arrays[field] = x
+            continue
+        rest[f"{field}_number"], rest[f"{field}_whole"] = _parameters(named[field], x, holds, kind is K.CLAMP)
+    if kind is not K.WHERE:
+        rest["element"] = _dtype(a, named["a"])
+    try:
+        return _FUNCTIONS[kind](a, **arrays, **rest)
+    except (InvalidProblemError, DeviceMismatchError, MisalignedOperandError) as error:
+        text = _OPERAND.sub(lambda found: named[found[1]] + found[2], str(error))
+        if type(error) not in _WITH_TEXT or text == str(error):
+            raise
+        raise type(error)(text) from None
+
+
+# An operand of the plan in the message of an error, by the name that the plan has for it.
+_OPERAND = re.compile(r"\b([abc])( (?:must|is|has|overlaps|\())")
+_WITH_TEXT = (InvalidProblemError, DeviceMismatchError, MisalignedOperandError)
+
+
+def _dtype(x: Array, name: str) -> Any:
+    """What an array holds, without reading all of it where its package says so."""
+    try:
+        return x.dtype
+    except Exception:
+        return read(x, name).element
+
+
+def _is_number(x: Any) -> bool:
+    """Whether an operand is a number of Python or NumPy, which a kernel takes as a parameter."""
+    return isinstance(x, (int, float, np.generic))
+
+
+def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: bool) -> tuple[float, int]:
+    """A number as a float and as an integer, of which the kernel takes what its element is.
+
+    holds: the element, which is asked for where it matters. clips: the element's range may be exceeded.
+    """
+    number = x.item() if isinstance(x, np.generic) else x
+    if not isinstance(number, (int, float)):
+        raise InvalidProblemError(f"{name} must be an array or a real number, got {shown(x)}")
+    if isinstance(number, float) and not number.is_integer():
+        if not _fractional(kind := holds()):
+            raise InvalidProblemError(f"{name} must be an integer for {kind}, got {number}; cast to a float first")
+        return number, 0
+    whole = int(number)
+    if whole not in _NARROW and not _fractional(kind := holds()):
+        low, high = int(kind.limits.min), int(kind.limits.max)
+        if not clips and not low <= whole <= high:
+            raise InvalidProblemError(f"{name} must fit {kind}, got {shown(number)}")
+        whole = min(max(whole, low), high)
+    try:
+        return float(number), min(max(whole, -(2**63)), 2**64 - 1)
+    except OverflowError:
+        raise InvalidProblemError(f"{name} must fit a float64, got {shown(number)}") from None
+
+
+def _fractional(kind: ElementKind) -> bool:
+    return kind.is_float or kind.is_complex
+
+
+@entry(TernaryPlan, kind=K.CLAMP)
+def clamp(
+    x: Array, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp).
+
+    NaN propagates; where min > max, max wins. A number beyond the range of an integer x is the end of the range.
+    """
+    if unknown:
+        raise unexpected(clamp, unknown)
+    if min is None and max is None:
+        raise InvalidProblemError("min and max are both None; give one of them at least")
+    return _clamp(x, min, max, out, stream, preference)
+
+
+def _clamp(x: Array, low: Any, high: Any, out: Any, stream: Any, preference: Any) -> Any:
+    integer = (low is None or high is None) and not read(x, "x").element.is_float
+    low = (-(2**64) if integer else -math.inf) if low is None else low
+    high = (2**64 if integer else math.inf) if high is None else high
+    return _call(K.CLAMP, x, low, high, "x min max", out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.CLAMP)
+def clip(
+    x: Array, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
+    if unknown:
+        raise unexpected(clip, unknown)
+    return _clamp(x, min, max, out, stream, preference)
+
+
+@entry(TernaryPlan, kind=K.CLAMP)
+def clamp_min(
+    x: Array, min: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """max(x, min) with min an array or a number (torch.clamp_min); NaN propagates."""
+    if unknown:
+        raise unexpected(clamp_min, unknown)
+    return clamp(x, min, None, out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.CLAMP)
+def clamp_max(
+    x: Array, max: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """min(x, max) with max an array or a number (torch.clamp_max); NaN propagates."""
+    if unknown:
+        raise unexpected(clamp_max, unknown)
+    return clamp(x, None, max, out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.WHERE)
+def where(
+    condition: Array, a: Any, b: Any, *, element: Any = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where).
+
+    Elements are moved bit by bit. y has the element of the array among a and b; of two numbers `element`, by default
+    float32 where one of them is a float, bool where both are bool, else int64.
+    """
+    if unknown:
+        raise unexpected(where, unknown)
+    numbers = [x for x in (a, b) if _is_number(x)]
+    if element is None and len(numbers) == 2:
+        kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in numbers}
+        element = "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
+    rest = {} if element is None else {"element": element}
+    return _call(K.WHERE, condition, a, b, "condition a b", out=out, stream=stream, preference=preference, **rest)
+
+
+@entry(TernaryPlan, kind=K.WHERE)
+def masked_fill(
+    x: Array, mask: Array, value: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
+    if unknown:
+        raise unexpected(masked_fill, unknown)
+    return _call(K.WHERE, mask, value, x, "mask value x", out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.LERP)
+def lerp(
+    a: Array, b: Any, weight: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
+    if unknown:
+        raise unexpected(lerp, unknown)
+    return _call(K.LERP, a, b, weight, "a b weight", out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.FMA)
+def fma(
+    a: Array, b: Any, c: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """a b + c, rounded once; b and c are arrays or numbers, integers wrap."""
+    if unknown:
+        raise unexpected(fma, unknown)
+    return _call(K.FMA, a, b, c, "a b c", out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.MAC)
+def mac(
+    a: Array, b: Any, c: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """a + b c, the product rounded to the accumulator; b and c are arrays or numbers, integers wrap."""
+    if unknown:
+        raise unexpected(mac, unknown)
+    return _call(K.MAC, a, b, c, "a b c", out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.ADDCMUL)
+def addcmul(
+    a: Array, b: Any, c: Any, *, value: Scalar = 1.0, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """a + value b c (torch.addcmul); b and c are arrays or numbers, value a number or a 0-d array. Integers wrap."""
+    if unknown:
+        raise unexpected(addcmul, unknown)
+    return _call(K.ADDCMUL, a, b, c, "a b c", value=value, out=out, stream=stream, preference=preference)
+
+
+@entry(TernaryPlan, kind=K.ADDCDIV)
+def addcdiv(
+    a: Array, b: Any, c: Any, *, value: Scalar = 1.0, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """a + value b / c (torch.addcdiv); b and c are arrays or numbers, value a number or a 0-d array."""
+    if unknown:
+        raise unexpected(addcdiv, unknown)
+    return _call(K.ADDCDIV, a, b, c, "a b c", value=value, out=out, stream=stream, preference=preference)

@@ -1,0 +1,168 @@
+"""reduce_backward: dx of the reductions that have a gradient; and one function per kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, axes, choice, element, extents,
+    flag, functional, integer, number, operand, output,
+)  # fmt: skip
+from ...core.benchmark import Benchmark
+from ...core.element import cast, decode
+from ...core.error_bound import ErrorBound
+from ...core.errors import InvalidProblemError
+from ...core.tensor import Shape
+from .gradient_launches import gradient_geometry, gradient_kernels
+from .reduce import OPTIONS, ReduceDescriptor, drawn, in_torch, kept_shape
+from .reduce import reference as forward
+from .reduce_gradients import GRADIENT
+from .reduce_kinds import ReduceKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceBackwardDescriptor(Descriptor):
+    """x and dx have shape `shape`; axis, keepdims, correction and p are as in `ReduceDescriptor`."""
+
+    kind: ReduceKind = choice(ReduceKind)
+    shape: Shape = extents()
+    axis: Any = axes(None)
+    keepdims: bool = flag(False)
+    correction: int = integer(1)
+    p: float = number(2.0)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.kind not in GRADIENT:
+            raise InvalidProblemError(f"the gradient of {self.kind.value} is 0 wherever there is one; fill dx with 0")
+        _ = self.forward  # raises what the forward op does
+
+    @property
+    def forward(self) -> ReduceDescriptor:
+        """Of the op whose gradient this is."""
+        return ReduceDescriptor(
+            kind=self.kind, shape=self.shape, axis=self.axis, keepdims=self.keepdims, correction=self.correction,
+            p=self.p, element=self.element,
+        )  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """Elements that make one of y."""
+        return math.prod(self.shape[a] for a in self.axis)
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape of y and dy."""
+        return kept_shape(self)
+
+
+_WITH_X = tuple(kind for kind, slope in GRADIENT.items() if slope.x)
+_WITH_Y = tuple(kind for kind, slope in GRADIENT.items() if slope.y)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReduceBackwardArgs(Args):
+    """Any strides. x where the gradient depends on it (not of sum and mean), y (the forward's result) likewise."""
+
+    dy: Array = operand("*result_shape")
+    x: Array | None = operand("*shape", kinds=_WITH_X)
+    y: Array | None = operand("*result_shape", kinds=_WITH_Y)
+    dx: Array = output("*shape")
+
+
+def reference(desc: ReduceBackwardDescriptor, *, dy: Any, x: Any, y: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in."""
+    kept = tuple(1 if a in desc.axis else n for a, n in enumerate(desc.shape))
+    with np.errstate(all="ignore"):
+        held = None if y is None else y.reshape(kept)
+        dx = GRADIENT[desc.kind].formula(dy.reshape(kept), x, held, desc.axis, desc)
+    return {"dx": np.broadcast_to(np.asarray(dx, dy.dtype), desc.shape)}
+
+
+def _row(statistics: bool) -> Variant:
+    def geometry(p: Problem) -> Geometry | str:
+        option = p.desc.p if p.desc.kind is ReduceKind.P_NORM else p.desc.correction
+        return gradient_geometry(p, p.desc.axis, statistics, {"dz": None, "index": None}, option)
+
+    return Variant(
+        "statistics" if statistics else "map", geometry, source="reduce/reduce_backward.cu",
+        kinds=tuple(kind for kind, slope in GRADIENT.items() if slope.statistics is statistics),
+        kernels=gradient_kernels("{KIND}<{T}>", statistics), guarantee=Guarantee(_bound, batch_invariant=True),
+    )  # fmt: skip
+
+
+def _bound(element: ElementKind, kind: ReduceKind) -> ErrorBound:
+    return GRADIENT[kind].bound(element)
+
+
+def backward_in_torch(torch: Any, desc: ReduceBackwardDescriptor, *, dy: Any, x: Any, y: Any) -> Any:
+    """Autograd of torch's function of the kind, whose y is not rounded: that is made up for."""
+    slope = GRADIENT[desc.kind]
+    if desc.kind in (ReduceKind.NANVAR, ReduceKind.NANSTD) and desc.count <= desc.correction:
+        return NotImplemented  # what torch makes of it depends on how it is put together
+    with torch.enable_grad():
+        leaf = (dy.new_zeros(desc.shape) if x is None else x.detach()).requires_grad_()
+        exact = in_torch(torch, desc.forward, x=leaf)
+        (dx,) = torch.autograd.grad(exact, leaf, dy)
+    if slope.exactly is None:
+        return dx
+    kept = tuple(1 if a in desc.axis else n for a, n in enumerate(desc.shape))
+    factor = slope.exactly(exact.detach(), y, desc).reshape(kept)
+    return torch.where(dx == 0, dx, dx * factor)
+
+
+class ReduceBackwardPlan(Plan):
+    """dx of y = the elements of x along `axis` made one, for the kinds of `ReduceKind` that have a gradient.
+
+    An extreme's dy is divided evenly among the elements that are it (NaN among the NaN, as torch.max does it), also of
+    max_norm, min_norm and ptp. The gradient of prod is the product of all other elements, with zeros and infinities
+    among them, and without overflow on the way. Norms and std have the gradient 0 where they are 0, l1_norm at 0. Where
+    x is NaN, kinds named nan… have the gradient 0. var of as many elements as `correction` has an infinite slope, as in
+    PyTorch. Statistics of rows are found in launches of their own, in the order of the forward; variances, products and
+    norms of any order are computed in float64.
+    """
+
+    op = "reduce.reduce_backward"
+    direction = "backward"
+    kinds = tuple(GRADIENT)
+    descriptor = ReduceBackwardDescriptor
+    args = ReduceBackwardArgs
+    reference = staticmethod(reference)
+    variants = (_row(False), _row(True))
+    torch = staticmethod(backward_in_torch)
+    benchmarks = tuple(
+        Benchmark(f"{kind} {list(shape)} bf16, axis {axis}", kind=kind, shape=shape, axis=axis, element="bfloat16")
+        for kind in ("sum", "amax", "logsumexp", "var")
+        for shape, axis in (((16384, 8192), 1), ((8192, 16384), 0))
+    )
+
+    @staticmethod
+    def case(draw: Any) -> ReduceBackwardDescriptor:
+        options: dict[str, Any] = {"correction": draw.integer(0, 2)} if "correction" in draw.kind.row.takes else {}
+        if "p" in draw.kind.row.takes:
+            options["p"] = draw.choice((3.0, 0.5, 1.5, 10.0))
+        return ReduceBackwardDescriptor(
+            kind=draw.kind, **drawn(draw), keepdims=draw.flag(), element=draw.element, **options
+        )
+
+    @classmethod
+    def complete(cls, desc: ReduceBackwardDescriptor, arrays: dict[str, Any]) -> None:
+        """y becomes the result of the forward."""
+        if arrays["y"] is not None:
+            made = forward(desc.forward, x=decode(arrays["x"], desc.element).astype(np.float64))
+            arrays["y"] = np.array(cast(made["y"], desc.element))
+
+
+def _function(kind: ReduceKind) -> Any:
+    doc = f"dx of {kind.value} along `axis` (all axes by default); see `ReduceBackwardPlan`."
+    fixed: dict[str, Any] = {name: value for name, value in OPTIONS.items() if name not in kind.row.takes}
+    return functional(ReduceBackwardPlan, f"{kind.value}_backward", doc, kind=kind, **fixed)
+
+
+# A function for each kind with a gradient, named after it.
+globals().update({f"{kind.value}_backward": _function(kind) for kind in GRADIENT})

@@ -1,0 +1,203 @@
+"""Gradients of the reductions in NumPy: a row of the table for each kind that has one.
+
+A formula takes dy and y with an extent of 1 for every reduced axis, x, the axes and the descriptor, in the dtype they
+come in, and returns dx, which broadcasts to x's shape. What a kind does not read is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import ElementKind, Exact, Relative, Ulp
+from ...core.element import HALVES
+from ...core.error_bound import ErrorBound
+from . import reduce_formulas as formulas
+from .reduce_formulas import Axes
+from .reduce_kinds import ReduceKind
+
+K = ReduceKind
+
+
+def _ulps(double: float, single: float | None = None) -> Callable[[ElementKind], ErrorBound]:
+    """`double` ulp for float64, `single` for float32, 16-bit floats rounded once from float32."""
+
+    def bound(element: ElementKind) -> ErrorBound:
+        if element in HALVES:
+            return Ulp(0.51)
+        return Ulp(double if element is ElementKind.F64 or single is None else single)
+
+    return bound
+
+
+def _relative(element: ElementKind) -> ErrorBound:
+    return Relative()
+
+
+def _exact(element: ElementKind) -> ErrorBound:
+    return Exact()
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A row: the formula, what it reads, whether launches find statistics of the rows first, and the bound.
+
+    exactly: (y as it is, y as it is stored, descriptor) → what a gradient by the former is multiplied by to be that of
+    the latter, for a comparison with what does not take y.
+    """
+
+    formula: Callable[[Any, Any, Any, Axes, Any], Any]
+    bound: Callable[[ElementKind], ErrorBound]
+    x: bool = True
+    y: bool = False
+    statistics: bool = False
+    exactly: Callable[[Any, Any, Any], Any] | None = None
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; 0 of NaN, as in PyTorch."""
+    return np.where(np.isnan(x), x.dtype.type(0), np.sign(x))
+
+
+def shared(dy: Any, x: Any, value: Any, axes: Axes) -> Any:
+    """dy divided evenly among the elements of x that are `value`, NaN being NaN; 0 for the others."""
+    same = (x == value) | (np.isnan(x) & np.isnan(value))
+    share = dy / np.sum(same, axis=axes, keepdims=True).astype(x.dtype)
+    return np.where(same, share, x.dtype.type(0))
+
+
+def _extreme(find: Callable[..., Any], read: Callable[[Any], Any] = np.asarray) -> Callable[..., Any]:
+    def formula(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+        return shared(dy, read(x), find(read(x), axis=axes, keepdims=True), axes)
+
+    return formula
+
+
+def _size(find: Callable[..., Any]) -> Callable[..., Any]:
+    extreme = _extreme(find, np.abs)
+    return lambda dy, x, y, axes, desc: sign(x) * extreme(dy, x, y, axes, desc)
+
+
+def _nan_extreme(find: Callable[..., Any], bottom: float) -> Callable[..., Any]:
+    def formula(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+        value = find(formulas.without_nan(x, bottom), axis=axes, keepdims=True)
+        dx = shared(dy, x, value, axes)
+        return np.where(np.isnan(x), x.dtype.type(0), dx)
+
+    return formula
+
+
+def both(low: Any, high: Any, x: Any, axes: Axes) -> Any:
+    """low shared by the smallest elements, and high by the largest."""
+    ends = (low, np.min(x, axis=axes, keepdims=True)), (high, np.max(x, axis=axes, keepdims=True))
+    return sum(shared(dy, x, end, axes) for dy, end in ends)
+
+
+def _product(dy: Any, x: Any, axes: Axes) -> Any:
+    """dy times the product of all other elements: of those before and of those after."""
+    if not x.size:
+        return x
+    order = [a for a in range(x.ndim) if a not in axes] + list(axes)
+    flat = formulas.rows(x, axes)
+    one = np.ones((*flat.shape[:-1], 1), x.dtype)
+    before = np.concatenate([one, flat[..., :-1]], -1).cumprod(-1)
+    after = np.concatenate([one, flat[..., :0:-1]], -1).cumprod(-1)[..., ::-1]
+    others = (before * after).reshape([x.shape[a] for a in order])
+    return dy * np.transpose(others, np.argsort(order))
+
+
+def _nanprod(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+    return np.where(np.isnan(x), x.dtype.type(0), _product(dy, formulas.without_nan(x, 1), axes))
+
+
+def deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
+    """The gradient of the variance."""
+    n = x.dtype.type(formulas.count(x, axes))
+    middle = np.sum(x, axis=axes, keepdims=True) / n
+    return dy * (x.dtype.type(2) / (n - x.dtype.type(correction))) * (x - middle)
+
+
+def _nan_deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
+    n = np.sum(~np.isnan(x), axis=axes, keepdims=True).astype(x.dtype)
+    middle = np.sum(formulas.without_nan(x), axis=axes, keepdims=True) / n
+    slope = dy * (x.dtype.type(2) / (n - x.dtype.type(correction)))
+    return np.where(np.isnan(x), x.dtype.type(0), slope * (x - middle))
+
+
+def under_root(dy: Any, y: Any) -> Any:
+    """The gradient of y² from that of y; 0 where y is 0, as in PyTorch."""
+    return np.where(y == 0, y.dtype.type(0), dy / (2 * y))
+
+
+def _l2(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+    return np.where(y == 0, x.dtype.type(0), dy * (x / y))
+
+
+def _p(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+    slope = np.copysign(np.power(np.abs(x) / y, x.dtype.type(desc.p - 1)), x)
+    return np.where((x == 0) | (y == 0), x.dtype.type(0), dy * slope)
+
+
+def _numbers(x: Any) -> Any:
+    return (~np.isnan(x)).astype(x.dtype)
+
+
+def _nanmean(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+    return dy / np.sum(_numbers(x), axis=axes, keepdims=True) * _numbers(x)
+
+
+def _logmeanexp(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+    return dy / x.dtype.type(formulas.count(x, axes)) * np.exp(x - y)
+
+
+def _ratio(exact: Any, stored: Any, desc: Any) -> Any:
+    return exact / stored
+
+
+def _power(exact: Any, stored: Any, desc: Any) -> Any:
+    return (exact / stored) ** (desc.p - 1)
+
+
+def _exponential(exact: Any, stored: Any, desc: Any) -> Any:
+    return (exact - stored).exp()
+
+
+_ONCE = _ulps(1.5, 0.51)  # computed in double
+_SPREAD: dict[str, Any] = {"bound": _relative, "statistics": True}
+_SHARED: dict[str, Any] = {"bound": _ulps(0.501, 0.501), "statistics": True}
+
+GRADIENT: dict[ReduceKind, Slope] = {
+    K.SUM: Slope(lambda dy, x, y, axes, desc: dy, _exact, x=False),
+    K.MEAN: Slope(lambda dy, x, y, axes, desc: dy / dy.dtype.type(desc.count), _ulps(1, 1), x=False),
+    K.PROD: Slope(lambda dy, x, y, axes, desc: _product(dy, x, axes), _ulps(4, 0.51), statistics=True),
+    K.AMAX: Slope(_extreme(np.max), **_SHARED),
+    K.AMIN: Slope(_extreme(np.min), **_SHARED),
+    K.PTP: Slope(lambda dy, x, y, axes, desc: both(-dy, dy, x, axes), _relative, statistics=True),
+    K.SUM_SQUARES: Slope(lambda dy, x, y, axes, desc: dy * x * 2, _ulps(1, 1)),
+    K.L1_NORM: Slope(lambda dy, x, y, axes, desc: dy * sign(x), _exact),
+    K.L2_NORM: Slope(_l2, _ONCE, y=True, exactly=_ratio),
+    K.P_NORM: Slope(_p, _relative, y=True, exactly=_power),
+    K.MAX_NORM: Slope(_size(np.max), **_SHARED),
+    K.MIN_NORM: Slope(_size(np.min), **_SHARED),
+    K.LOGSUMEXP: Slope(lambda dy, x, y, axes, desc: dy * np.exp(x - y), _relative, y=True, exactly=_exponential),
+    K.LOGMEANEXP: Slope(_logmeanexp, _relative, y=True, exactly=_exponential),
+    K.VAR: Slope(lambda dy, x, y, axes, desc: deviations(dy, x, axes, desc.correction), **_SPREAD),
+    K.STD: Slope(
+        lambda dy, x, y, axes, desc: deviations(under_root(dy, y), x, axes, desc.correction),
+        y=True, exactly=_ratio, **_SPREAD,
+    ),
+    K.NANSUM: Slope(lambda dy, x, y, axes, desc: dy * _numbers(x), _exact),
+    K.NANMEAN: Slope(_nanmean, _ulps(1, 1), statistics=True),
+    K.NANPROD: Slope(_nanprod, _ulps(4, 0.51), statistics=True),
+    K.NANMAX: Slope(_nan_extreme(np.max, -np.inf), **_SHARED),
+    K.NANMIN: Slope(_nan_extreme(np.min, np.inf), **_SHARED),
+    K.NANVAR: Slope(lambda dy, x, y, axes, desc: _nan_deviations(dy, x, axes, desc.correction), **_SPREAD),
+    K.NANSTD: Slope(
+        lambda dy, x, y, axes, desc: _nan_deviations(under_root(dy, y), x, axes, desc.correction),
+        y=True, exactly=_ratio, **_SPREAD,
+    ),
+}  # fmt: skip
+"""The kinds with a gradient; that of the others is 0 wherever there is one."""

@@ -1,0 +1,264 @@
+#pragma once
+// gradients  Gradient<K>: dx of one element, from what belongs to its row and from x; K is the functor that reduced x.
+//
+// Made for a row, then called for each of its elements: it returns dx in the type it computes in, which is rounded once.
+// `reads` says what it needs of them; Statistic is the functor of reduce/statistics.cuh whose result a row has as
+// row.statistic.
+#include "reduce/statistics.cuh"
+
+namespace baracuda {
+
+constexpr int reads_x = 1, reads_dy = 2, reads_y = 4, reads_dz = 8, reads_index = 16, reads_statistic = 32;
+
+struct Nothing {
+  struct Result {};
+};
+
+template <class A, class S> struct GradientRow {
+  A dy, y, dz;
+  i64 index;  // place of the element that dy goes to
+  typename S::Result statistic;
+};
+
+// What holds for all rows: the elements of one, and the kind's own option (correction, order of a norm, diagonal).
+struct GradientFacts {
+  double count, option;
+};
+
+template <class K> struct Gradient;
+
+// ---- sums -----------------------------------------------------------------------------------------------------------
+
+template <class T> struct Gradient<kinds::Sum<T>> {
+  static constexpr int reads = reads_dy;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64) const { return dy; }
+};
+
+template <class T> struct Gradient<kinds::Mean<T>> {
+  static constexpr int reads = reads_dy;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy / static_cast<acc_t<T>>(facts.count)) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64) const { return dy; }
+};
+
+// Of a diagonal, on which the place of an element, column - row, is the option.
+template <class T> struct Gradient<kinds::Trace<T>> {
+  static constexpr int reads = reads_dy;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  i64 diagonal;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
+      : dy(row.dy), diagonal(static_cast<i64>(facts.option)) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64 place) const { return place == diagonal ? dy : acc_t<T>(0); }
+};
+
+template <class T> struct Gradient<kinds::SumSquares<T>> {
+  static constexpr int reads = reads_dy | reads_x;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * x * acc_t<T>(2); }
+};
+
+// NaN has a factor of 0, as in PyTorch: an infinite dy is NaN there.
+template <class T> struct Gradient<kinds::Nansum<T>> {
+  static constexpr int reads = reads_dy | reads_x;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * acc_t<T>(!math::isnan(x)); }
+};
+
+template <class T> struct Gradient<kinds::Nanmean<T>> {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::Numbers<T>;
+  acc_t<T> dy;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy / static_cast<acc_t<T>>(row.statistic)) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * acc_t<T>(!math::isnan(x)); }
+};
+
+template <class T> struct Gradient<kinds::Logsumexp<T>> {
+  static constexpr int reads = reads_dy | reads_x | reads_y;
+  using Statistic = Nothing;
+  acc_t<T> dy, y;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * math::exp(x - y); }
+};
+
+template <class T> struct Gradient<kinds::Logmeanexp<T>> : Gradient<kinds::Logsumexp<T>> {
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : Gradient<kinds::Logsumexp<T>>(row, facts) {
+    this->dy = this->dy / static_cast<acc_t<T>>(facts.count);
+  }
+};
+
+// ---- norms: 0 where the norm is 0 -----------------------------------------------------------------------------------
+
+template <class A> BARACUDA_D A sign_of(A x) { return A(x > A(0)) - A(x < A(0)); }  // of NaN 0, as in PyTorch
+
+template <class T> struct Gradient<kinds::L1Norm<T>> {
+  static constexpr int reads = reads_dy | reads_x;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * sign_of(x); }
+};
+
+// In double: x / y may be subnormal in float where the product is not.
+template <class T> struct Gradient<kinds::L2Norm<T>> {
+  static constexpr int reads = reads_dy | reads_x | reads_y;
+  using Statistic = Nothing;
+  double dy, y;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
+  BARACUDA_D double operator()(acc_t<T> x, i64) const { return y == 0 ? 0.0 : dy * (x / y); }
+};
+
+template <class T> struct Gradient<kinds::PNorm<T>> {
+  static constexpr int reads = reads_dy | reads_x | reads_y;
+  using Statistic = Nothing;
+  double dy, y, power;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y), power(facts.option - 1) {}
+  BARACUDA_D double operator()(acc_t<T> value, i64) const {
+    const double x = static_cast<double>(value);
+    if (x == 0 || y == 0) return 0.0;
+    return dy * math::copysign(math::pow(math::abs(x) / y, power), x);
+  }
+};
+
+// ---- extremes: dy divided evenly among the elements that are it -----------------------------------------------------
+
+// K is the extreme of x itself, or of its magnitude; it may pass NaN over.
+template <class K, class T, bool MAGNITUDE = false, bool SKIPS_NAN = false> struct SharedExtreme {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::TiesOf<K, T>;
+  using A = acc_t<T>;
+  A dy;
+  kinds::Ties<A> ties;
+  template <class Row>
+  BARACUDA_D SharedExtreme(const Row& row, const GradientFacts&)
+      : dy(row.dy / static_cast<A>(row.statistic.count)), ties(row.statistic) {}
+  BARACUDA_D A operator()(A x, i64) const {
+    if (!ties.has(K::leaf(x)) || (SKIPS_NAN && math::isnan(x))) return A(0);
+    return MAGNITUDE ? dy * sign_of(x) : dy;
+  }
+};
+template <class T> struct Gradient<kinds::Amax<T>> : SharedExtreme<kinds::Amax<T>, T> {
+  using SharedExtreme<kinds::Amax<T>, T>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::Amin<T>> : SharedExtreme<kinds::Amin<T>, T> {
+  using SharedExtreme<kinds::Amin<T>, T>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::Nanmax<T>> : SharedExtreme<kinds::Nanmax<T>, T, false, true> {
+  using SharedExtreme<kinds::Nanmax<T>, T, false, true>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::Nanmin<T>> : SharedExtreme<kinds::Nanmin<T>, T, false, true> {
+  using SharedExtreme<kinds::Nanmin<T>, T, false, true>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::MaxNorm<T>> : SharedExtreme<kinds::MaxNorm<T>, T, true> {
+  using SharedExtreme<kinds::MaxNorm<T>, T, true>::SharedExtreme;
+};
+template <class T> struct Gradient<kinds::MinNorm<T>> : SharedExtreme<kinds::MinNorm<T>, T, true> {
+  using SharedExtreme<kinds::MinNorm<T>, T, true>::SharedExtreme;
+};
+
+// low goes to the smallest elements, high to the largest.
+template <class T> struct SharedEnds {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::BothTiesOf<T>;
+  using A = acc_t<T>;
+  A low, high;
+  typename Statistic::State ties;
+  BARACUDA_D SharedEnds(A low, A high, const typename Statistic::State& ties)
+      : low(low / static_cast<A>(ties.low.count)), high(high / static_cast<A>(ties.high.count)), ties(ties) {}
+  BARACUDA_D A operator()(A x, i64) const { return (ties.low.has(x) ? low : A(0)) + (ties.high.has(x) ? high : A(0)); }
+};
+template <class T> struct Gradient<kinds::Ptp<T>> : SharedEnds<T> {
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&) : SharedEnds<T>(-row.dy, row.dy, row.statistic) {}
+};
+template <class T> struct Gradient<kinds::Aminmax<T>> : SharedEnds<T> {
+  static constexpr int reads = SharedEnds<T>::reads | reads_dz;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&) : SharedEnds<T>(row.dy, row.dz, row.statistic) {}
+};
+
+template <class T> struct AtIndex {
+  static constexpr int reads = reads_dy | reads_index;
+  using Statistic = Nothing;
+  acc_t<T> dy;
+  i64 index;
+  template <class Row> BARACUDA_D AtIndex(const Row& row, const GradientFacts&) : dy(row.dy), index(row.index) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64 place) const { return place == index ? dy : acc_t<T>(0); }
+};
+template <class T> struct Gradient<kinds::MaxWithIndex<T>> : AtIndex<T> {
+  using AtIndex<T>::AtIndex;
+};
+template <class T> struct Gradient<kinds::MinWithIndex<T>> : AtIndex<T> {
+  using AtIndex<T>::AtIndex;
+};
+
+// ---- products of all other elements ---------------------------------------------------------------------------------
+
+template <class T, bool SKIPS_NAN> struct OtherFactors {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::FactorsOf<T, SKIPS_NAN>;
+  double dy;
+  kinds::Factors factors;
+  template <class Row>
+  BARACUDA_D OtherFactors(const Row& row, const GradientFacts&) : dy(row.dy), factors(row.statistic) {}
+  BARACUDA_D double operator()(acc_t<T> x, i64) const { return Statistic::without(factors, x, dy); }
+};
+template <class T> struct Gradient<kinds::Prod<T>> : OtherFactors<T, false> {
+  using OtherFactors<T, false>::OtherFactors;
+};
+template <class T> struct Gradient<kinds::Nanprod<T>> : OtherFactors<T, true> {
+  using OtherFactors<T, true>::OtherFactors;
+};
+
+// ---- variances: deviations from the mean, in double -----------------------------------------------------------------
+
+// ROOT: y is the square root, which has no slope at 0: 0, as PyTorch says. MEAN: dz is the gradient of the mean.
+template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct Deviations {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic | (ROOT ? reads_y : 0) | (MEAN ? reads_dz : 0);
+  using Statistic = kinds::SpreadOf<conditional<SKIPS_NAN, kinds::Nanvar<T>, kinds::MeanSpread<T>>>;
+  double slope, base, offset, shift;
+  template <class Row>
+  BARACUDA_D Deviations(const Row& row, const GradientFacts& facts)
+      : slope(row.dy), base(row.statistic.base), offset(row.statistic.offset), shift(0) {
+    if constexpr (ROOT) slope = row.y == 0 ? 0.0 : slope / (2.0 * row.y);
+    if constexpr (MEAN) shift = row.dz / facts.count;
+    slope *= 2.0 / ((SKIPS_NAN ? row.statistic.n : facts.count) - facts.option);
+  }
+  BARACUDA_D double operator()(acc_t<T> x, i64) const {
+    if (SKIPS_NAN && math::isnan(x)) return 0.0;
+    return slope * ((static_cast<double>(x) - base) - offset) + shift;
+  }
+};
+template <class T> struct Gradient<kinds::Var<T>> : Deviations<T, false, false, false> {
+  using Deviations<T, false, false, false>::Deviations;
+};
+template <class T> struct Gradient<kinds::Std<T>> : Deviations<T, true, false, false> {
+  using Deviations<T, true, false, false>::Deviations;
+};
+template <class T> struct Gradient<kinds::VarMean<T>> : Deviations<T, false, true, false> {
+  using Deviations<T, false, true, false>::Deviations;
+};
+template <class T> struct Gradient<kinds::StdMean<T>> : Deviations<T, true, true, false> {
+  using Deviations<T, true, true, false>::Deviations;
+};
+template <class T> struct Gradient<kinds::Nanvar<T>> : Deviations<T, false, false, true> {
+  using Deviations<T, false, false, true>::Deviations;
+};
+template <class T> struct Gradient<kinds::Nanstd<T>> : Deviations<T, true, false, true> {
+  using Deviations<T, true, false, true>::Deviations;
+};
+
+}  // namespace baracuda

@@ -1,0 +1,84 @@
+// reduce_backward   dx = what dy, and where there is one dz, says of every element of x; G is a Gradient<K>.
+//
+// A map over x: what belongs to a row (dy, y, statistics) broadcasts over the reduced axes by strides of 0. Statistics
+// of a row come from launches of the schedule reduce before it, whose order of sums reduce_axes.cuh fixes; so no bit of
+// dx depends on layout or alignment. Schedule map, strided, with VEC elements of x and dx in one access.
+#include <baracuda/map.cuh>
+#include <baracuda/math.cuh>
+#include "reduce/gradients.cuh"
+
+namespace baracuda {
+
+// The operands, in the order of p.strides. `place` is no memory: its offsets are the places of elements in their row.
+enum GradientOperand { at_dx, at_x, at_dy, at_y, at_dz, at_index, at_statistic, at_place, gradient_operands };
+
+// Element `k` of a chunk along the last axis, where the operand may stay.
+template <class P> BARACUDA_D i64 beside(const P& p, const i64 (&at)[gradient_operands], int operand, int k) {
+  return at[operand] + (p.splat >> operand & 1 ? 0 : k);
+}
+
+template <class G, class T, class P>
+BARACUDA_D GradientRow<acc_t<T>, typename G::Statistic> gradient_row(const P& p, const i64 (&at)[gradient_operands],
+                                                                     int k) {
+  using Statistic = typename G::Statistic::Result;
+  GradientRow<acc_t<T>, typename G::Statistic> row;
+  row.dy = to_acc(static_cast<const T*>(p.dy)[beside(p, at, at_dy, k)]);
+  if constexpr (G::reads & reads_y) row.y = to_acc(static_cast<const T*>(p.y)[beside(p, at, at_y, k)]);
+  if constexpr (G::reads & reads_dz) row.dz = to_acc(static_cast<const T*>(p.dz)[beside(p, at, at_dz, k)]);
+  if constexpr (G::reads & reads_index) row.index = static_cast<const i64*>(p.index)[beside(p, at, at_index, k)];
+  if constexpr (G::reads & reads_statistic) {
+    row.statistic = static_cast<const Statistic*>(p.statistics)[beside(p, at, at_statistic, k)];
+  }
+  return row;
+}
+
+template <class G, class T, class L, class P> BARACUDA_D void reduce_backward(const P& p) {
+  using A = acc_t<T>;
+  constexpr int V = L::vec, U = L::unroll;
+  constexpr u32 of_row = 1u << at_dy | (G::reads & reads_y ? 1u << at_y : 0) | (G::reads & reads_dz ? 1u << at_dz : 0) |
+                         (G::reads & reads_index ? 1u << at_index : 0) |
+                         (G::reads & reads_statistic ? 1u << at_statistic : 0);
+  const GradientFacts facts{p.reduced, p.option};
+  const bool one_row = V == 1 || (p.splat & of_row) == of_row;  // a chunk belongs to one row
+  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
+  if (first >= p.chunks) return;
+  i64 c[U], at[U][gradient_operands];
+#pragma unroll
+  for (int u = 0; u < U; ++u) c[u] = min<i64>(first + u * map_threads, p.chunks - 1);
+  map_offsets(p, c, at);
+  Vec<T, V> x[U];
+  if constexpr (G::reads & reads_x) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const T* const from = static_cast<const T*>(p.x) + at[u][at_x];
+      if (V > 1 && (p.splat >> at_x & 1)) {
+        const T one = *from;
+#pragma unroll
+        for (int k = 0; k < V; ++k) x[u][k] = one;
+      } else {
+        x[u] = load<V>(from);
+      }
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    if (first + u * map_threads >= p.chunks) break;
+    Vec<T, V> dx;
+    const auto slope = [&](const G& g, int k) {
+      A value = A(0);
+      if constexpr (G::reads & reads_x) value = to_acc(x[u][k]);
+      return cast<T>(g(value, beside(p, at[u], at_place, k)));
+    };
+    if (one_row) {
+      const G g(gradient_row<G, T>(p, at[u], 0), facts);
+#pragma unroll
+      for (int k = 0; k < V; ++k) dx[k] = slope(g, k);
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) dx[k] = slope(G(gradient_row<G, T>(p, at[u], k), facts), k);
+    }
+    store(static_cast<T*>(p.dx) + at[u][at_dx], dx);
+  }
+}
+
+}  // namespace baracuda

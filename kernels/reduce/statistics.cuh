@@ -1,0 +1,139 @@
+#pragma once
+// statistics   what the gradient of a reduction needs of a row besides its result: a functor each, of
+//              baracuda/reduce_axes.cuh. Result is the state itself, one a row in the workspace.
+#include "reduce/kinds.cuh"
+
+namespace baracuda::kinds {
+
+// One element at a time, in order, as fill() need not be like empty().
+template <class K> struct Each {
+  typename K::State sum = K::empty();
+  template <class A, int V> BARACUDA_D void add(const Vec<A, V>& x, i64 left, i64) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) sum = k < left ? K::merge(sum, K::leaf(x[k])) : sum;
+  }
+  BARACUDA_D typename K::State state() const { return sum; }
+};
+
+// ---- extremes that several elements share ---------------------------------------------------------------------------
+
+template <class A> struct Ties {
+  A value;
+  i64 count;
+  BARACUDA_D bool has(A x) const { return x == value || (math::isnan(x) && math::isnan(value)); }
+};
+template <class A> BARACUDA_D Ties<A> merge_ties(const Ties<A>& a, const Ties<A>& b, A value) {
+  return {value, (a.has(value) ? a.count : 0) + (b.has(value) ? b.count : 0)};
+}
+
+// Of what K, an extreme, makes of x; NaN is passed over where K passes it over.
+template <class K, class T> struct TiesOf {
+  using A = acc_t<T>;
+  using State = Ties<A>;
+  using Result = State;
+  using Lane = Each<TiesOf>;
+  static BARACUDA_D T fill() { return T(0.0f); }
+  static BARACUDA_D State empty() { return {K::empty(), 0}; }
+  static BARACUDA_D State leaf(A x) { return {K::leaf(x), 1}; }
+  static BARACUDA_D State merge(State a, State b) { return merge_ties(a, b, K::merge(a.value, b.value)); }
+  static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
+};
+
+template <class A> struct BothTies {
+  Ties<A> low, high;
+};
+template <class T> struct BothTiesOf {
+  using Low = TiesOf<Amin<T>, T>;
+  using High = TiesOf<Amax<T>, T>;
+  using State = BothTies<acc_t<T>>;
+  using Result = State;
+  using Lane = Each<BothTiesOf>;
+  static BARACUDA_D T fill() { return T(0.0f); }
+  static BARACUDA_D State empty() { return {Low::empty(), High::empty()}; }
+  static BARACUDA_D State leaf(acc_t<T> x) { return {Low::leaf(x), High::leaf(x)}; }
+  static BARACUDA_D State merge(State a, State b) { return {Low::merge(a.low, b.low), High::merge(a.high, b.high)}; }
+  static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
+};
+
+// ---- mean, and how many ---------------------------------------------------------------------------------------------
+
+template <class V> struct SpreadOf : V {  // of MeanSpread or Nanvar
+  using Result = Spread;
+  static BARACUDA_D Result finish(Spread s, const Reduced&) { return s; }
+};
+
+template <class T> struct Numbers : CountNonzero<T> {  // elements that are not NaN
+  using Lane = Fold<Numbers>;
+  static BARACUDA_D T fill() { return numeric<T>::nan(); }
+  template <class A> static BARACUDA_D i64 leaf(A x) { return !math::isnan(x); }
+};
+
+// ---- products of all other elements ---------------------------------------------------------------------------------
+
+// (hi + lo) 2^exponent is the product of the elements that are neither 0, infinite nor NaN; of those `flags` has two
+// bits each, 0, 1, or 2 for more, and whether an odd number of the zeros and infinities is negative. So the product
+// without an element follows from one division by it, or from a zero or an infinity left out, and no partial product
+// leaves the range. hi is in [1, 2) or (-2, -1].
+struct Factors {
+  double hi, lo;
+  i64 exponent;
+  u32 flags, unused;
+};
+constexpr int zeros_at = 0, infinities_at = 2, nans_at = 4;
+constexpr u32 negative = 64;
+
+BARACUDA_D u32 saturated(u32 a, u32 b, int at) { return min<u32>((a >> at & 3) + (b >> at & 3), 2) << at; }
+
+template <class T, bool SKIPS_NAN> struct FactorsOf {
+  using A = acc_t<T>;
+  using State = Factors;
+  using Result = State;
+  using Lane = Fold<FactorsOf>;
+  static BARACUDA_D T fill() { return T(1.0f); }
+  static BARACUDA_D State empty() { return {1.0, 0.0, 0, 0, 0}; }
+  static BARACUDA_D State leaf(A value) {
+    const double x = static_cast<double>(value);
+    if (math::isnan(x)) return {1.0, 0.0, 0, SKIPS_NAN ? 0u : 1u << nans_at, 0};
+    const u32 sign = math::signbit(x) ? negative : 0u;
+    if (x == 0) return {1.0, 0.0, 0, 1u << zeros_at | sign, 0};
+    if (math::isinf(x)) return {1.0, 0.0, 0, 1u << infinities_at | sign, 0};
+    return scaled(x, 0.0, 0, 0);
+  }
+  static BARACUDA_D State merge(State a, State b) {
+    const double hi = a.hi * b.hi;
+    const double lo = math::fma(a.hi, b.lo, math::fma(a.lo, b.hi, math::fma(a.hi, b.hi, -hi)));
+    const u32 flags = saturated(a.flags, b.flags, zeros_at) | saturated(a.flags, b.flags, infinities_at) |
+                      saturated(a.flags, b.flags, nans_at) | ((a.flags ^ b.flags) & negative);
+    return scaled(hi, lo, a.exponent + b.exponent, flags);
+  }
+  static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
+
+  static BARACUDA_D State scaled(double hi, double lo, i64 exponent, u32 flags) {
+    const int e = ::ilogb(hi);
+    return {math::ldexp(hi, -e), math::ldexp(lo, -e), exponent + e, flags, 0};
+  }
+
+  // dy times the product of all elements but one, which is `value`.
+  static BARACUDA_D double without(const State& s, A value, double dy) {
+    const double x = static_cast<double>(value);
+    const bool zero = x == 0, infinite = math::isinf(x), nan = math::isnan(x);
+    if (SKIPS_NAN && nan) return 0.0;
+    const u32 zeros = (s.flags >> zeros_at & 3) - zero, infinities = (s.flags >> infinities_at & 3) - infinite;
+    const u32 nans = (s.flags >> nans_at & 3) - nan;
+    if (nans != 0 || (zeros != 0 && infinities != 0)) return numeric<double>::nan();
+    const bool special = zero || infinite || nan;
+    const int e = special ? 0 : ::ilogb(x);
+    const double by = special ? 1.0 : math::ldexp(x, -e), whole = s.hi / by;
+    const double quotient = whole + (math::fma(-whole, by, s.hi) + s.lo) / by;
+    const bool flipped = ((s.flags & negative) != 0) != (special && math::signbit(x));
+    const double rest = flipped ? -quotient : quotient;
+    if (zeros != 0) return dy * math::copysign(0.0, rest);
+    if (infinities != 0) return dy * math::copysign(numeric<double>::infinity(), rest);
+    if (dy == 0 || !math::isfinite(dy)) return dy * rest;
+    const int own = ::ilogb(dy);
+    const i64 exponent = s.exponent - e + own;
+    return math::ldexp(math::ldexp(dy, -own) * rest, static_cast<int>(max<i64>(min<i64>(exponent, 4000), -4000)));
+  }
+};
+
+}  // namespace baracuda::kinds
