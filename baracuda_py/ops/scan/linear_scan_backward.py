@@ -59,11 +59,11 @@ def reference(
     """NumPy in the dtype dh comes in: step by step."""
     slopes, factors, states = (rows_of(desc, np.broadcast_to(x, desc.shape)) for x in (dh, a, h))
     whole, db, dfirst = gradients(desc, slopes, factors, states_before(states, initial, 0), dcarry)
-    da = from_rows(desc, whole).sum(axis=_away(a.shape, desc.shape), keepdims=True).reshape(a.shape)
+    da = from_rows(desc, whole).sum(axis=away_from(a.shape, desc.shape), keepdims=True).reshape(a.shape)
     return {"da": da, "db": from_rows(desc, db), "dinitial": dfirst.reshape(desc.kept_shape)}
 
 
-def _away(shape: Shape, whole: Shape) -> tuple[int, ...]:
+def away_from(shape: Shape, whole: Shape) -> tuple[int, ...]:
     """The axes along which an array of this shape is broadcast to the whole."""
     lead = len(whole) - len(shape)
     return tuple(i for i, n in enumerate(whole) if i < lead or (shape[i - lead] == 1 and n != 1))
@@ -89,7 +89,7 @@ _SPILLS: Spills = {
 def _geometry(p: Problem) -> Geometry | str:
     """The scan; where a is broadcast, its terms go to the workspace in the accumulator and are summed from there."""
     desc, a = p.desc, p.a.broadcast_to(p.desc.shape)
-    away = _away(p.a.shape, desc.shape)
+    away = away_from(p.a.shape, desc.shape)
     views, places, prefix, terms = {"a": a}, {}, "", None
     if p.da is not None and away:
         terms = View(0, desc.shape, dense_strides(desc.shape), desc.acc)
@@ -101,7 +101,7 @@ def _geometry(p: Problem) -> Geometry | str:
     )
     if terms is None or isinstance(found, str):
         return found
-    kept = View(p.da.ptr, *_kept(p.da, away, desc.shape), p.da.element)
+    kept = kept_view(p.da, away, desc.shape)
     at = {"terms": ("@workspace", 0), "y": "da"}
     sums = reduce_launches(
         p.device, (terms,), (kept,), away, mapped=True, values=at, prefix="sum_", base=found.workspace
@@ -111,11 +111,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*found.steps, *sums.steps), sums.used, found.layout)
 
 
-def _kept(view: View, away: tuple[int, ...], whole: Shape) -> tuple[Shape, Shape]:
-    """Shape and strides of a view without the axes along which it is broadcast."""
+def kept_view(view: View, away: tuple[int, ...], whole: Shape) -> View:
+    """The view without the axes along which it is broadcast to the whole."""
     lead = len(whole) - len(view.shape)
     rest = [i - lead for i in range(len(whole)) if i not in away]
-    return tuple(view.shape[i] for i in rest), tuple(view.strides[i] for i in rest)
+    return View(view.ptr, tuple(view.shape[i] for i in rest), tuple(view.strides[i] for i in rest), view.element)
 
 
 def _bound(element: ElementKind, _: Any = None) -> ErrorBound:
