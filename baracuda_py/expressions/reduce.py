@@ -102,7 +102,7 @@ class FormulaReduction(Call):
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any) -> Any:
         """The result for arrays and numbers."""
-        return self.run(self.values(args, given), out=out, stream=stream, preference=preference)
+        return self.run(self.values(args, given), out, stream, preference)
 
     def plan(self, **roles: Any) -> type[ReductionPlan]:
         """The Plan class in which every input is an array but those given here: `plan(eps=float)`.
