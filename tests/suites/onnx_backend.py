@@ -96,11 +96,14 @@ _SAME = {
     "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf",
     "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sigmoid": "sigmoid", "Relu": "relu", "Mish": "mish",
     "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hardswish",
+    "IsNaN": "isnan", "Not": "logical_not", "BitwiseNot": "bitwise_not",
 }  # fmt: skip
 for _name, _ours in _SAME.items():
     OPS[_name] = lambda n, ours=_ours: getattr(bc, ours)(n[0])
-OPS["LeakyRelu"] = lambda n: bc.leaky_relu(n[0], alpha=n.get("alpha", 0.01))
+OPS["LeakyRelu"] = lambda n: bc.leaky_relu(n[0], negative_slope=n.get("alpha", 0.01))
 OPS["Elu"] = lambda n: bc.elu(n[0], alpha=n.get("alpha", 1.0))
+OPS["Celu"] = lambda n: bc.celu(n[0], alpha=n.get("alpha", 1.0))
+OPS["ThresholdedRelu"] = lambda n: bc.threshold(n[0], threshold=n.get("alpha", 1.0), value=0.0)
 OPS["Gelu"] = lambda n: (bc.gelu_tanh if n.get("approximate") == "tanh" else bc.gelu)(n[0])
 
 
@@ -117,11 +120,18 @@ def _hard_sigmoid(n: Node) -> Any:
     return bc.hardsigmoid(n[0])
 
 
+@onnx_op("IsInf")
+def _is_inf(n: Node) -> Any:
+    positive, negative = n.get("detect_positive", 1), n.get("detect_negative", 1)
+    need(positive or negative, "isinf asks about one infinity at least")
+    return (bc.isinf if positive and negative else bc.isposinf if positive else bc.isneginf)(n[0])
+
+
 @onnx_op("Shrink")
 def _shrink(n: Node) -> Any:
     bias, bound = n.get("bias", 0.0), n.get("lambd", 0.5)
     need(bias in (0.0, bound), "softshrink subtracts its own bound")
-    return (bc.softshrink if bias else bc.hardshrink)(n[0], alpha=bound)
+    return (bc.softshrink if bias else bc.hardshrink)(n[0], lambd=bound)
 
 
 @onnx_op("Swish")
