@@ -97,11 +97,14 @@ _SAME = {
     "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf",
     "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sigmoid": "sigmoid", "Relu": "relu", "Mish": "mish",
     "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hardswish",
+    "IsNaN": "isnan", "Not": "logical_not", "BitwiseNot": "bitwise_not",
 }  # fmt: skip
 for _name, _ours in _SAME.items():
     OPS[_name] = lambda n, ours=_ours: getattr(bc, ours)(n[0])
 OPS["LeakyRelu"] = lambda n: bc.leaky_relu(n[0], negative_slope=n.get("alpha", 0.01))
 OPS["Elu"] = lambda n: bc.elu(n[0], alpha=n.get("alpha", 1.0))
+OPS["Celu"] = lambda n: bc.celu(n[0], alpha=n.get("alpha", 1.0))
+OPS["ThresholdedRelu"] = lambda n: bc.threshold(n[0], threshold=n.get("alpha", 1.0), value=0.0)
 OPS["Gelu"] = lambda n: (bc.gelu_tanh if n.get("approximate") == "tanh" else bc.gelu)(n[0])
 
 
@@ -116,6 +119,13 @@ def _selu(n: Node) -> Any:
 def _hard_sigmoid(n: Node) -> Any:
     need(close(n.get("alpha", 0.2), 1 / 6) and close(n.get("beta", 0.5), 0.5), "hardsigmoid is relu6(x + 3) / 6")
     return bc.hardsigmoid(n[0])
+
+
+@onnx_op("IsInf")
+def _is_inf(n: Node) -> Any:
+    positive, negative = n.get("detect_positive", 1), n.get("detect_negative", 1)
+    need(positive or negative, "isinf asks about one infinity at least")
+    return (bc.isinf if positive and negative else bc.isposinf if positive else bc.isneginf)(n[0])
 
 
 @onnx_op("Shrink")
