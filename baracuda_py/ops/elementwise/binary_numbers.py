@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ...core.checked import shown
-from ...core.element import HALVES, ElementKind
+from ...core.element import FLOATS, HALVES, INTS, ElementKind
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import TensorRef
 
 NUMBERS = frozenset(
-    (bool, int, float, np.bool_, ml_dtypes.bfloat16, *(t for c in "efdbhilqBHILQ" if (t := np.dtype(c).type)))
+    (bool, int, float, np.bool_, np.longlong, np.ulonglong, *(kind.dtype.type for kind in (*FLOATS, *INTS)))
 )
 """The types of numbers: Python's, and NumPy's scalars."""
 
@@ -28,7 +27,7 @@ def element_of(array: Any) -> ElementKind:
 def number_for(name: str, place: str, element: ElementKind, value: Any) -> dict[str, Any]:
     """The scalar of `BinaryArgs` that holds a number for an array of an element; raises where torch would promote."""
     other = "b" if place == "a" else "a"
-    if element.is_float:
+    if element.is_float or element.is_complex:  # of which the plan says what it takes
         try:
             return {"number": float(value)}
         except OverflowError:
