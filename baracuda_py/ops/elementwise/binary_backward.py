@@ -80,11 +80,11 @@ def reference(
             gradient = gradients[(name == "db") != desc.reverse]
             with np.errstate(all="ignore"):
                 whole = 0 if gradient is None else gradient(dy, left, right, *more)
-                found[name] = _summed(np.broadcast_to(np.asarray(whole, a.dtype), desc.shape), shape)
+                found[name] = summed(np.broadcast_to(np.asarray(whole, a.dtype), desc.shape), shape)
     return found
 
 
-def _summed(whole: Any, shape: tuple[int, ...]) -> Any:
+def summed(whole: Any, shape: tuple[int, ...]) -> Any:
     """Over the axes along which `shape` broadcasts."""
     lead = whole.ndim - len(shape)
     away = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and whole.shape[lead + i] != 1)
@@ -153,14 +153,16 @@ class _Call:
         return map_geometry(p, (*shown, *given), {**places, **self.values})
 
 
-def _map(p: Problem) -> Geometry | str:
+def gradient_map(p: Problem) -> Geometry | str:
+    """The launch where no operand was broadcast."""
     call = _Call.of(p)
     if all(map(call.whole, call.gradients)):
         return call.map(p, (True, True))
     return "a gradient is summed over the axes its operand was broadcast along"
 
 
-def _sum(p: Problem) -> Geometry | str:
+def gradient_sum(p: Problem) -> Geometry | str:
+    """The launches that sum the gradients of broadcast operands, and map the other."""
     call, used, coalesced = _Call.of(p), 0, True
     steps: list[Step] = []
     maps = tuple(gradient is not None and call.whole(gradient) for gradient in call.gradients)
@@ -201,11 +203,11 @@ class BinaryBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", _map, source="elementwise/binary_backward.cu", kernels=_MAP,
+            "map", gradient_map, source="elementwise/binary_backward.cu", kernels=_MAP,
             guarantee=Guarantee(slope_bound, batch_invariant=True),
         ),
         Variant(
-            "sum", _sum, source="elementwise/binary_backward.cu", kernels=(*_MAP, *_SUM),
+            "sum", gradient_sum, source="elementwise/binary_backward.cu", kernels=(*_MAP, *_SUM),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -6,15 +6,17 @@ import math
 from typing import Any
 
 from ...core import Array, Scalar, functional
-from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, known_only, unexpected
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
 from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
 from .binary import BinaryPlan
 from .binary_kinds import BinaryKind
-from .binary_numbers import NUMBERS, element_of, mixed, number_for
+from .binary_numbers import NUMBERS, element_of, is_complex, mixed, number_for
 from .cast import cast
+from .complex_binary import ComplexBinaryPlan, call_with_number
+from .complex_binary_kinds import ComplexBinaryKind
 
 K = BinaryKind
 _ISCLOSE = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
@@ -27,8 +29,26 @@ def _make(kind: BinaryKind, with_number: bool) -> Any:
         fixed: dict[str, Any] = {} if kind is K.ISCLOSE else dict(_ISCLOSE)
         if not with_number:
             fixed["reverse"] = False
-        _made[kind, with_number] = functional(BinaryPlan, kind.value, kind=kind, with_number=with_number, **fixed)
+        complex_ = COMPLEX.get(kind.value)
+        of_complex = (ComplexBinaryPlan, {"kind": complex_, "with_number": False, "reverse": False})
+        _made[kind, with_number] = functional(
+            BinaryPlan, kind.value, kind=kind, with_number=with_number, **fixed,
+            overloads=() if with_number or complex_ is None else (of_complex,),
+        )  # fmt: skip
     return _made[kind, with_number]
+
+
+COMPLEX = {kind.value: kind for kind in ComplexBinaryKind}
+"""The kinds that complex numbers have, too, by name."""
+
+
+def complex_kind(kind: BinaryKind, name: str) -> ComplexBinaryKind:
+    """The kind of two complex numbers of that name."""
+    if kind is K.ADD_SCALED:
+        raise UnsupportedError(f"{name}: alpha is for real numbers; write add(a, mul(b, alpha))")
+    if kind.value not in COMPLEX:
+        raise UnsupportedError(f"{name} is not defined for complex numbers")
+    return COMPLEX[kind.value]
 
 
 def _call(kind: BinaryKind, name: str, a: Any, b: Any, **more: Any) -> Any:
@@ -37,8 +57,8 @@ def _call(kind: BinaryKind, name: str, a: Any, b: Any, **more: Any) -> Any:
         return _with_number(kind, name, a, b, more)
     try:
         return _make(kind, False)(a, b, **more)
-    except InvalidProblemError as error:
-        raise _explained(name, a, b, error) from None
+    except BaracudaError as error:
+        raise _explained(kind, name, a, b, error) from None
 
 
 def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, Any]) -> Any:
@@ -46,6 +66,8 @@ def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, An
     array, value = (b, a) if reverse else (a, b)
     if type(array) in NUMBERS:
         raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
+    if is_complex(array):
+        return call_with_number(complex_kind(kind, name), array, value, reverse, **more)
     element = element_of(array)
     given = number_for(name, "a" if reverse else "b", element, value)
     if kind is K.POW and not (reverse or element.is_float) and value < 0:
@@ -54,10 +76,13 @@ def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, An
     return _make(kind, True)(array, reverse=reverse, **given, **more)
 
 
-def _explained(name: str, a: Any, b: Any, error: InvalidProblemError) -> InvalidProblemError:
+def _explained(kind: BinaryKind, name: str, a: Any, b: Any, error: BaracudaError) -> BaracudaError:
     """The error of a call, or the one that says which cast two arrays of different elements need."""
-    why = mixed(name, a, b)
-    return error if why is None else InvalidProblemError(why)
+    if isinstance(error, InvalidProblemError) and (why := mixed(name, a, b)) is not None:
+        return InvalidProblemError(why)
+    if isinstance(error, UnsupportedError) and is_complex(a):
+        complex_kind(kind, name)  # says that there is none
+    return error
 
 
 def _caller(kind: BinaryKind) -> Any:
@@ -74,8 +99,8 @@ def _caller(kind: BinaryKind) -> Any:
             arrays = _make(kind, False)
         try:
             return arrays(a, b, out=out, stream=stream, preference=preference)
-        except InvalidProblemError as error:
-            raise _explained(name, a, b, error) from None
+        except BaracudaError as error:
+            raise _explained(kind, name, a, b, error) from None
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"y = {name}(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from ...core.checked import shown
-from ...core.element import FLOATS, HALVES, INTS, ElementKind
+from ...core.element import COMPLEX, FLOATS, HALVES, INTS, ElementKind
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import TensorRef
 
 NUMBERS = frozenset(
-    (bool, int, float, np.bool_, np.longlong, np.ulonglong, *(kind.dtype.type for kind in (*FLOATS, *INTS)))
-)
+    (
+        bool, int, float, complex, np.bool_, np.longlong, np.ulonglong,
+        *(kind.dtype.type for kind in (*FLOATS, *INTS, *COMPLEX)),
+    )
+)  # fmt: skip
 """The types of numbers: Python's, and NumPy's scalars."""
 
 
@@ -24,10 +27,19 @@ def element_of(array: Any) -> ElementKind:
     return ElementKind.of(getattr(array, "dtype", array))
 
 
+def is_complex(operand: Any) -> bool:
+    """Whether an array holds complex numbers."""
+    dtype = getattr(operand, "dtype", None) or getattr(operand, "element", None)
+    return dtype is not None and ElementKind.of(dtype).is_complex
+
+
 def number_for(name: str, place: str, element: ElementKind, value: Any) -> dict[str, Any]:
     """The scalar of `BinaryArgs` that holds a number for an array of an element; raises where torch would promote."""
     other = "b" if place == "a" else "a"
-    if element.is_float or element.is_complex:  # of which the plan says what it takes
+    if isinstance(value, (complex, np.complexfloating)):
+        wider = ElementKind.C128 if element is ElementKind.F64 else ElementKind.C64
+        raise UnsupportedError(_promoting(name, place, other, element, value, str(wider)))
+    if element.is_float:
         try:
             return {"number": float(value)}
         except OverflowError:

@@ -65,7 +65,9 @@ def test_gradient_is_that_of_torch(kind):
     y = kind.row.in_torch(torch, leaf)
     dy = rng.standard_normal(40) + (1j * rng.standard_normal(40) if y.is_complex() else 0)
     (wanted,) = torch.autograd.grad(y, leaf, torch.from_numpy(dy))
-    np.testing.assert_allclose(run(f"{kind.value}_backward", dy, z), wanted.resolve_conj().numpy(), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(
+        run(f"{kind.value}_backward", dy, z), wanted.resolve_conj().numpy(), rtol=1e-10, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("name", ["abs", "angle", "sgn"])
@@ -76,18 +78,22 @@ def test_gradients_at_zero_are_zero(name):
 
 
 ANNEX_G = {
-    "sqrt": {-4 + 0j: 2j, complex(-9, -0.0): -3j, complex(-INF, 1): complex(0, INF), complex(NAN, INF): complex(INF, INF)},
+    "sqrt": {-4 + 0j: 2j, complex(-9, -0.0): -3j, complex(-INF, 1): complex(0, INF),
+             complex(NAN, INF): complex(INF, INF)},
     "exp": {complex(-INF, INF): 0, complex(INF, 0): complex(INF, 0), complex(INF, NAN): complex(INF, NAN)},
     "log": {0j: -INF, complex(-1, -0.0): complex(0, -math.pi), complex(INF, NAN): complex(INF, NAN)},
-    "sinh": {complex(-INF, INF): complex(-INF, NAN), complex(INF, 0): complex(INF, 0), complex(0, INF): complex(0, NAN)},
+    "sinh": {complex(-INF, INF): complex(-INF, NAN), complex(INF, 0): complex(INF, 0),
+             complex(0, INF): complex(0, NAN)},
     "cosh": {complex(INF, INF): complex(INF, NAN), complex(-INF, 0): INF, complex(0, INF): complex(NAN, 0)},
     "tanh": {complex(INF, 3): 1, complex(-INF, NAN): -1, complex(0, INF): complex(0, NAN)},
     "acos": {2 + 0j: -1.3169578969248166j, complex(-INF, INF): complex(3 * math.pi / 4, -INF)},
     "asin": {complex(2, -0.0): complex(math.pi / 2, -1.3169578969248166), complex(0, NAN): complex(0, NAN)},
     "atan": {complex(INF, NAN): math.pi / 2, complex(0, 2): complex(math.pi / 2, math.atanh(0.5))},
-    "acosh": {0.5 + 0j: 1.0471975511965979j, complex(NAN, INF): complex(INF, NAN), -2 + 0j: 1.3169578969248166 + math.pi * 1j},
+    "acosh": {0.5 + 0j: 1.0471975511965979j, complex(NAN, INF): complex(INF, NAN),
+              -2 + 0j: 1.3169578969248166 + math.pi * 1j},
     "asinh": {complex(-INF, 2): -INF, complex(NAN, 0): complex(NAN, 0)},
-    "atanh": {1 + 0j: INF, complex(INF, 1): math.pi / 2 * 1j, complex(2, -0.0): complex(math.atanh(0.5), -math.pi / 2)},
+    "atanh": {1 + 0j: INF, complex(INF, 1): math.pi / 2 * 1j,
+              complex(2, -0.0): complex(math.atanh(0.5), -math.pi / 2)},
     "log1p": {-1 + 0j: -INF, 1e-300 + 1e-300j: 1e-300 + 1e-300j},
     "expm1": {complex(-INF, INF): -1, 1e-300 + 1e-300j: 1e-300 + 1e-300j},
     "reciprocal": {0j: complex(INF, NAN), complex(INF, 1): 0, complex(INF, INF): complex(NAN, NAN)},

@@ -9,6 +9,7 @@ import pytest
 
 from baracuda_py.core.element import COMPLEX, ElementKind
 from baracuda_py.jit import Unit
+from baracuda_py.ops.elementwise.complex_binary_kinds import ComplexBinaryKind
 from baracuda_py.ops.elementwise.complex_kinds import DIFFERENTIABLE, ComplexUnaryKind
 from baracuda_py.testing.emulator import run_kernel, translated
 from baracuda_py.testing.tolerance import check
@@ -40,7 +41,9 @@ extern "C" __global__ void all(const __grid_constant__ P p) {{
 def run(source: str, element: ElementKind, formulas: list[str], a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """One row of results for each formula of a and b, real ones and truth values in the real part."""
     lines = "\n".join(f"  p.y[{k} * p.n + i] = cast<T>({formula});" for k, formula in enumerate(formulas))
-    unit = Unit(f"complex_{element}", CODE.format(source=source, ctype=element.part.ctype, lines=lines), symbols=("all",))
+    unit = Unit(
+        f"complex_{element}", CODE.format(source=source, ctype=element.part.ctype, lines=lines), symbols=("all",)
+    )
     y = np.empty((len(formulas), a.size), element.dtype)
     params = np.array([y.ctypes.data, a.ctypes.data, b.ctypes.data, a.size], np.uint64).tobytes()
     run_kernel(translated(unit, "sm_90", "all"), "all", (-(-a.size // THREADS), 1, 1), (THREADS, 1, 1), 0, params, 1)
@@ -87,4 +90,19 @@ def test_gradient(element: ElementKind) -> None:
         for kind, got in zip(DIFFERENTIABLE, rows, strict=True):
             wanted = kind.row.gradient(wide_dy.real if kind.row.real else wide_dy, wide)
             found[kind.value] = check(kind.row.slope_error, got, wanted, element=element)
+    report(found)
+
+
+@elements
+def test_binary(element: ElementKind) -> None:
+    a, b = operands(element)
+    kinds = [kind for kind in ComplexBinaryKind if kind.row.everywhere]
+    rows = run("elementwise/complex_binary.cuh", element, [f"{kind.cpp}<R>::value(a, b)" for kind in kinds], a, b)
+    found = {}
+    with np.errstate(all="ignore"):
+        for kind, got in zip(kinds, rows, strict=True):
+            result = kind.row.result(element)
+            wanted = kind.row.formula(a.astype(WIDER[element]), b.astype(WIDER[element]))
+            got = got if result.is_complex else got.real.astype(result.dtype)
+            found[kind.value] = check(kind.row.bound, got, wanted, element=result)
     report(found)

@@ -17,8 +17,6 @@ from baracuda_py.ops.elementwise.binary_backward import BinaryBackwardPlan
 from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
 from baracuda_py.ops.elementwise.binary_kinds import slope_bound as partial_bound
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, slope_bound, unary_bound
-from baracuda_py.ops.gated import gated_activation, gated_activation_backward
-from baracuda_py.ops.gated.gated_activation import GatedActivationKind
 from baracuda_py.testing.tolerance import assert_within
 
 NAN, INF = math.nan, math.inf
@@ -71,31 +69,6 @@ def test_every_half_is_the_double_rounded_once(element):
         got = getattr(unary, kind.value)(x, **given)
         wanted = cast(getattr(unary, kind.value)(wide, **given), kind.row.result(element))
         assert ((got == wanted) | ((got != got) & (wanted != wanted))).all(), kind
-
-
-ACTIVATIONS = {"glu": "sigmoid", "reglu": "relu", "swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
-
-
-@pytest.mark.parametrize("kind", GatedActivationKind, ids=value)
-def test_gated(kind):
-    """The product of a subnormal activation and a large factor has all digits; dgate is finite where dy up is not."""
-    name = ACTIVATIONS[kind.value]
-    for element in FLOATS:
-        gate = truth.points(element, COUNT[element.itemsize])[::5]
-        up, dy = truth.cotangents(element, gate.size), truth.cotangents(element, gate.size)[::-1].copy()
-        bound = gated_activation._bound(element, kind)
-        activation = [truth.FORWARD[name](truth.exact(x)) for x in gate]
-        y = gated_activation.gated_activation(gate, up, kind=kind)
-        dgate, dup = gated_activation_backward.gated_activation_backward(dy, gate, up, kind=kind)
-        for got, factor in ((y, up), (dup, dy)):
-            wanted = [truth.wide(f * truth.exact(b)) for f, b in zip(activation, factor, strict=True)]
-            assert_within(bound, got, np.array(wanted), element=element)
-        products = [truth.exact(a) * truth.exact(b) for a, b in zip(dy, up, strict=True)]
-        wanted, scale = truth.gradient(name, products, gate)
-        # A product that overflows is scaled down: a slope below the smallest number is then 0.
-        lost = np.array([truth.wide(abs(p)) if abs(p) > element.limits.max else 0 for p in products])
-        scale = scale + lost * 2.0**element.limits.min_exponent
-        assert (wrong := truth.within_terms(element, dgate, wanted, scale)) is None, wrong
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BinaryKind if kind.value in truth.BINARY], ids=value)

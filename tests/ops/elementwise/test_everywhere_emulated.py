@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import pytest
 from everywhere import (
-    binary_coefficients, coefficients, forward, inputs, pairs, report, scale_of, wide, wrong_binary, wrong_gradient,
+    binary_coefficients, coefficients, forward, inputs, pairs, report, wrong_binary, wrong_gradient,
     wrong_partial,
 )  # fmt: skip
 import truth
@@ -18,9 +18,7 @@ from baracuda_py.jit import Unit
 from baracuda_py.ops.elementwise import binary_functions
 from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
 from baracuda_py.ops.elementwise.operations.row import EVERY
-from baracuda_py.ops.elementwise.unary_gradients import gated_gradient
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
-from baracuda_py.ops.gated.gated_activation import GatedActivationKind, _bound
 from baracuda_py.testing.emulator import run_kernel, translated
 from baracuda_py.testing.tolerance import check
 
@@ -31,7 +29,6 @@ CODE = """
 #include <baracuda/types.cuh>
 namespace baracuda {{
 struct Nothing {{}};
-struct GatedActivationBackwardParams {{}};
 }}
 #include "{source}"
 using namespace baracuda;
@@ -89,28 +86,6 @@ def test_gradient(element):
     rows, found = run("elementwise/gradients.cuh", element, lines, x, dy), {}
     for kind, got in zip(kinds, rows, strict=True):
         found[kind.value] = wrong_gradient(element, kind, dy, x, got)
-    report(found)
-
-
-@elements()
-def test_gated(element):
-    gate = inputs(element)
-    up, dy = truth.cotangents(element, gate.size), truth.cotangents(element, gate.size)[::-1].copy()
-    kinds = list(GatedActivationKind)
-    lines = [f"{kind.cpp}<T>::by(a, b)" for kind in kinds]
-    lines += [
-        f"gate_gradient<T>(c, b, [&](A d) {{ return gradient::{kind.cpp}<T>::value(d, a, A(0)); }})" for kind in kinds
-    ]
-    rows, found = run("gated/gated_activation_backward.cu", element, lines, gate, up, dy), {}
-    g, u, d = (wide(x, element) for x in (gate, up, dy))
-    with np.errstate(all="ignore"):
-        lost = np.where(np.abs(d * u) > element.limits.max, np.abs(d * u), 0) * 2.0**element.limits.min_exponent
-        for k, kind in enumerate(kinds):
-            act = kind.activation
-            found[kind.value] = check(_bound(element, kind), rows[k], act.row.gate(g, u), element=element)
-            scale = scale_of(act, d * u, g) + lost
-            wanted = gated_gradient(act, d, u, g)
-            found[f"{kind.value} dgate"] = truth.within_terms(element, rows[len(kinds) + k], wanted, scale)
     report(found)
 
 
