@@ -12,8 +12,10 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, functional,
     operand, output,
 )  # fmt: skip
+from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
+from ..reduce.reduce_formulas import near_circle
 from .scan_kinds import AlongAxis, from_rows, problem, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
@@ -21,7 +23,7 @@ from .scan_kinds import AlongAxis, from_rows, problem, recurrence, rows_of, scan
 class LinearScanDescriptor(AlongAxis):
     """b and h have shape `shape`; the scan is along `axis`, from the last element to the first if `reverse`."""
 
-    element: ElementKind = element(FLOATS)
+    element: ElementKind = element((*FLOATS, *COMPLEX))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +59,7 @@ def recurrence_bound(kind: ElementKind, _: Any = None) -> ErrorBound:
 
     Else each of up to 2 + 5 + 32 merges of a segment, and 10 and one in 1024 of segments, errs by up to 3 half eps.
     """
-    return Forward(192 if kind is ElementKind.F64 else 1)
+    return Forward(192 if kind.part is ElementKind.F64 else 1)
 
 
 def in_torch(torch: Any, desc: LinearScanDescriptor, *, a: Any, b: Any, initial: Any, wanted: Any) -> Any:
@@ -79,7 +81,8 @@ class LinearScanPlan(Plan):
     averages and discounted returns (reverse) are made of. Maps are composed in float64, whatever the element, and
     results rounded once. `carry` is the last h (`initial` of an empty row), the `initial` of a stream's next chunk;
     both are float32 (float64 of float64), so a stream is rounded to that once a chunk. A recurrence that grows may lose
-    what cancels: errors are small beside the h of |a|, |b| and |initial|.
+    what cancels: errors are small beside the h of |a|, |b| and |initial|. A complex h that leaves the range of float64
+    is infinite or NaN from there on.
     """
 
     op = "scan.linear_scan"
@@ -90,7 +93,7 @@ class LinearScanPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
-            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS),
+            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS), elements=(*FLOATS, *COMPLEX),
             guarantee=Guarantee(recurrence_bound, math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
@@ -102,6 +105,12 @@ class LinearScanPlan(Plan):
     def case(draw: Any) -> LinearScanDescriptor:
         shape, axis = problem(draw)
         return LinearScanDescriptor(shape=shape, axis=axis, reverse=draw.flag(), element=draw.element)
+
+    @classmethod
+    def complete(cls, desc: LinearScanDescriptor, arrays: dict[str, Any]) -> None:
+        """Complex factors are near the unit circle."""
+        if desc.element.is_complex:
+            arrays["a"] = near_circle(arrays["a"])
 
 
 linear_scan = functional(LinearScanPlan)

@@ -12,7 +12,7 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
     functional, operand, output, where,
 )  # fmt: skip
-from ...core.element import cast, decode
+from ...core.element import COMPLEX, cast, decode
 from ...core.error_bound import ErrorBound
 from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
@@ -30,7 +30,7 @@ _WITH_Y = (ScanKind.CUMPROD, ScanKind.LOGCUMSUMEXP, ScanKind.NANCUMPROD)
 class ScanBackwardDescriptor(ScanDescriptor):
     """The forward's fields."""
 
-    element: ElementKind = element(FLOATS)
+    element: ElementKind = element((*FLOATS, *COMPLEX))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,6 +133,10 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, operands, desc.axis, reverse=not desc.reverse, exclusive=exclusive, shifted=shifted)
 
 
+def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
+    return (*FLOATS, *COMPLEX) if kind in (None, ScanKind.CUMSUM, ScanKind.CUMPROD) else FLOATS
+
+
 def _bound(kind: ElementKind, scan: Any) -> ErrorBound:
     if scan.plain is ScanKind.CUMPROD:
         return recurrence_bound(kind)
@@ -158,7 +162,7 @@ class ScanBackwardPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan_backward.cu",
-            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS),
+            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS), elements=_elements,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -178,8 +182,9 @@ class ScanBackwardPlan(Plan):
         if arrays["x"] is not None:
             ScanPlan.complete(desc, arrays)
         if arrays["y"] is not None:
-            x = decode(arrays["x"], desc.element).astype(np.float64)
-            initial = None if arrays["initial"] is None else arrays["initial"].astype(np.float64)
+            wide = np.complex128 if desc.element.is_complex else np.float64
+            x = decode(arrays["x"], desc.element).astype(wide)
+            initial = None if arrays["initial"] is None else arrays["initial"].astype(wide)
             arrays["y"] = np.array(cast(forward(desc, x=x, initial=initial, wanted=set())["y"], desc.element))
 
 
