@@ -38,9 +38,10 @@ FRAME = {
 HOST = {  # functions of the host that belong to an op
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
-    "ops.gated.gated_activation": ["halves"],
+    "ops.gated.gated_functions": ["halves"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
+    "expressions.reduce": ["FormulaReduction", "reduce"],
 }
 
 

@@ -34,15 +34,13 @@ template <class A> BARACUDA_D A scaled_sum(A m, int e, A a) {
   const int down = e > 0 ? 4 : 0;
   return math::ldexp(math::ldexp(m, e - down) + math::ldexp(a, -down), down);
 }
-// A product or quotient that is 0, subnormal, infinite or NaN may have come to be so on the way to one that is not.
-template <class A> BARACUDA_D bool lost(A x) { return !(math::abs(x) >= numeric<A>::tiny() && math::isfinite(x)); }
 
 // a + s b c
 template <class A> BARACUDA_D A addcmul(A a, A b, A c, A s) {
   if constexpr (is_integer<A>) return plus(a, times(times(s, b), c));
   else {
     const A product = s * b;
-    if (!lost(product)) return math::fma(product, c, a);
+    if (!math::lost(product)) return math::fma(product, c, a);
     int es, eb, ec;
     const A m = math::frexp(s, &es) * math::frexp(b, &eb) * math::frexp(c, &ec);
     return scaled_sum(m, es + eb + ec, a);
@@ -51,7 +49,7 @@ template <class A> BARACUDA_D A addcmul(A a, A b, A c, A s) {
 // a + s b / c
 template <class A> BARACUDA_D A addcdiv(A a, A b, A c, A s) {
   const A quotient = b / c;
-  if (!lost(quotient)) return math::fma(s, quotient, a);
+  if (!math::lost(quotient)) return math::fma(s, quotient, a);
   int es, eb, ec;
   const A m = math::frexp(s, &es) * (math::frexp(b, &eb) / math::frexp(c, &ec));
   return scaled_sum(m, es + eb - ec, a);

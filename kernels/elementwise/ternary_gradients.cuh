@@ -8,20 +8,10 @@
 namespace baracuda {
 namespace ternary_partials {
 
-using ternary_kinds::lost;
-
-// x y z
-template <class A> BARACUDA_D A product(A x, A y, A z) {
-  const A first = x * y;
-  if (!lost(first)) return first * z;
-  int ex, ey, ez;
-  const A m = math::frexp(x, &ex) * math::frexp(y, &ey) * math::frexp(z, &ez);
-  return math::ldexp(m, ex + ey + ez);
-}
 // x y / z
 template <class A> BARACUDA_D A quotient(A x, A y, A z) {
   const A first = x / z;
-  if (!lost(first)) return first * y;
+  if (!math::lost(first)) return first * y;
   int ex, ey, ez;
   const A m = math::frexp(x, &ex) * math::frexp(y, &ey) / math::frexp(z, &ez);
   return math::ldexp(m, ex + ey - ez);
@@ -29,7 +19,7 @@ template <class A> BARACUDA_D A quotient(A x, A y, A z) {
 // s x y / z^2
 template <class A> BARACUDA_D A over_square(A s, A x, A y, A z) {
   const A first = x / z, second = y / z, both = first * second;
-  if (!lost(first) && !lost(second) && !lost(both)) return both * s;
+  if (!math::lost(first) && !math::lost(second) && !math::lost(both)) return both * s;
   int es, ex, ey, ez;
   const A m = math::frexp(s, &es) * math::frexp(x, &ex) * math::frexp(y, &ey), n = math::frexp(z, &ez);
   return math::ldexp(m / (n * n), es + ex + ey - 2 * ez);
@@ -60,7 +50,7 @@ BARACUDA_PARTIALS(Where, A(0), (a != A(0) ? dy : A(0)), (a != A(0) ? A(0) : dy))
 BARACUDA_PARTIALS(Lerp, dy * (A(1) - c), dy * c, times_difference(dy, a, b))
 BARACUDA_PARTIALS(Fma, dy * b, dy * a, dy)
 BARACUDA_PARTIALS(Mac, dy, dy * c, dy * b)
-BARACUDA_PARTIALS(Addcmul, dy, product(dy, c, s), product(dy, b, s))
+BARACUDA_PARTIALS(Addcmul, dy, math::product(dy, c, s), math::product(dy, b, s))
 BARACUDA_PARTIALS(Addcdiv, dy, quotient(dy, s, c), -over_square(s, dy, b, c))
 // clang-format on
 

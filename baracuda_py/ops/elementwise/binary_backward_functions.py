@@ -9,7 +9,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from .binary_backward import BinaryBackwardPlan
-from .binary_functions import of_complex, per_channel
+from .binary_functions import complex_kind, per_channel
 from .binary_kinds import BinaryKind
 from .binary_numbers import NUMBERS, element_of, is_complex, number_for
 from .complex_binary_backward import call_backward_with_number, call_complex_backward
@@ -29,7 +29,7 @@ def _call(kind: BinaryKind, dy: Any, a: Any, b: Any, **more: Any) -> Any:
     reverse = type(a) in NUMBERS
     if not reverse and type(b) not in NUMBERS:
         if is_complex(a):
-            return call_complex_backward(of_complex(kind, f"{kind.value}_backward"), dy, a, b, **more)
+            return call_complex_backward(complex_kind(kind, f"{kind.value}_backward"), dy, a, b, **more)
         made = _made.get((kind, False)) or _make(kind, False)
         return made(dy, a, b, **more)
     array, value = (b, a) if reverse else (a, b)
@@ -43,7 +43,7 @@ def _call(kind: BinaryKind, dy: Any, a: Any, b: Any, **more: Any) -> Any:
     if not (db if reverse else da):
         raise InvalidProblemError(f"{name}: a number has no gradient; ask for that of {'b' if reverse else 'a'}")
     if is_complex(array):
-        return call_backward_with_number(of_complex(kind, name), dy, array, value, reverse, **more)
+        return call_backward_with_number(complex_kind(kind, name), dy, array, value, reverse, **more)
     made = _made.get((kind, True)) or _make(kind, True)
     return made(dy, array, reverse=reverse, **given, **more)
 

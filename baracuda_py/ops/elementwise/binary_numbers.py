@@ -28,7 +28,9 @@ NUMBERS = frozenset(
 
 def element_of(array: Any) -> ElementKind:
     """The element of an array of any package."""
-    return array.element if isinstance(array, TensorRef) else ElementKind.of(array)  # type: ignore[return-value]
+    if isinstance(array, TensorRef):
+        return ElementKind.of(array.element)
+    return ElementKind.of(getattr(array, "dtype", array))
 
 
 def is_complex(operand: Any) -> bool:

@@ -173,15 +173,6 @@ def complete_numbers(desc: Any, arrays: dict[str, Any]) -> None:
 _made: dict[Any, Any] = {}
 
 
-def call_complex(kind: ComplexBinaryKind, a: Any, b: Any, **more: Any) -> Any:
-    """f(a, b) of two complex arrays."""
-    made = _made.get(kind)
-    if made is None:
-        made = functional(ComplexBinaryPlan, kind.value, kind=kind, with_number=False, reverse=False)
-        made = _made.setdefault(kind, made)
-    return made(a, b, **more)
-
-
 def call_with_number(kind: ComplexBinaryKind, array: Any, value: Any, reverse: bool, **more: Any) -> Any:
     """f(array, value), or f(value, array) if `reverse`."""
     made = _made.get((kind, reverse))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ...core import Array, ElementKind, InvalidProblemError, Scalar, functional
+from ...core import (
+    Array, DeviceMismatchError, ElementKind, InvalidProblemError, MisalignedOperandError, Scalar, functional,
+)  # fmt: skip
 from ...core.checked import shown
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
@@ -20,26 +23,44 @@ _NARROW = range(128)  # integers that every integer element has
 
 
 def _call(kind: TernaryKind, a: Array, b: Any, c: Any, names: str, **rest: Any) -> Any:
-    """The function of a kind with numbers among b and c handed over as such; `names`: what the caller calls b and c."""
+    """The function of a kind with numbers among b and c handed over as such; `names`: what the caller calls a, b, c."""
     arrays: dict[str, Any] = {}
     element = rest.get("element")
+    named = dict(zip("abc", names.split(), strict=True))
 
     def holds() -> ElementKind:
-        lead = a if kind is not K.WHERE else next(iter(arrays.values()))
-        return ElementKind.of(element) if element is not None else read(lead, "a").element
+        lead, name = (a, "a") if kind is not K.WHERE else next((x, n) for n, x in arrays.items())
+        return ElementKind.of(element) if element is not None else read(lead, named[name]).element
 
-    given = [("b", b), ("c", c)]
-    named = dict(zip("bc", names.split(), strict=True))
-    for field, x in sorted(given, key=lambda pair: _is_number(pair[1])):  # arrays first: they say what numbers become
-        if x is None:
+    for field, x in sorted((("b", b), ("c", c)), key=lambda pair: _is_number(pair[1])):  # arrays first: they say what
+        if x is None:  # numbers become
             raise InvalidProblemError(f"{named[field]} is required, got None; give an array or a number")
         if not _is_number(x):
             arrays[field] = x
             continue
         rest[f"{field}_number"], rest[f"{field}_whole"] = _parameters(named[field], x, holds, kind is K.CLAMP)
-    if not arrays and element is None:
-        rest["element"] = holds()
-    return _FUNCTIONS[kind](a, **arrays, **rest)
+    if kind is not K.WHERE:
+        rest["element"] = _dtype(a, named["a"])
+    try:
+        return _FUNCTIONS[kind](a, **arrays, **rest)
+    except (InvalidProblemError, DeviceMismatchError, MisalignedOperandError) as error:
+        text = _OPERAND.sub(lambda found: named[found[1]] + found[2], str(error))
+        if type(error) not in _WITH_TEXT or text == str(error):
+            raise
+        raise type(error)(text) from None
+
+
+# An operand of the plan in the message of an error, by the name that the plan has for it.
+_OPERAND = re.compile(r"\b([abc])( (?:must|is|has|overlaps|\())")
+_WITH_TEXT = (InvalidProblemError, DeviceMismatchError, MisalignedOperandError)
+
+
+def _dtype(x: Array, name: str) -> Any:
+    """What an array holds, without reading all of it where its package says so."""
+    try:
+        return x.dtype
+    except Exception:
+        return read(x, name).element
 
 
 def _is_number(x: Any) -> bool:
@@ -56,11 +77,11 @@ def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: bool
     if not isinstance(number, (int, float)):
         raise InvalidProblemError(f"{name} must be an array or a real number, got {shown(x)}")
     if isinstance(number, float) and not number.is_integer():
-        if not (kind := holds()).is_float:
+        if not _fractional(kind := holds()):
             raise InvalidProblemError(f"{name} must be an integer for {kind}, got {number}; cast to a float first")
         return number, 0
     whole = int(number)
-    if whole not in _NARROW and not (kind := holds()).is_float:
+    if whole not in _NARROW and not _fractional(kind := holds()):
         low, high = int(kind.limits.min), int(kind.limits.max)
         if not clips and not low <= whole <= high:
             raise InvalidProblemError(f"{name} must fit {kind}, got {shown(number)}")
@@ -69,6 +90,10 @@ def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: bool
         return float(number), min(max(whole, -(2**63)), 2**64 - 1)
     except OverflowError:
         raise InvalidProblemError(f"{name} must fit a float64, got {shown(number)}") from None
+
+
+def _fractional(kind: ElementKind) -> bool:
+    return kind.is_float or kind.is_complex
 
 
 @entry(TernaryPlan, kind=K.CLAMP)
@@ -91,7 +116,7 @@ def _clamp(x: Array, low: Any, high: Any, out: Any, stream: Any, preference: Any
     integer = (low is None or high is None) and not read(x, "x").element.is_float
     low = (-(2**64) if integer else -math.inf) if low is None else low
     high = (2**64 if integer else math.inf) if high is None else high
-    return _call(K.CLAMP, x, low, high, "min max", out=out, stream=stream, preference=preference)
+    return _call(K.CLAMP, x, low, high, "x min max", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.CLAMP)
@@ -142,7 +167,7 @@ def where(
         kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in numbers}
         element = "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
     rest = {} if element is None else {"element": element}
-    return _call(K.WHERE, condition, a, b, "a b", out=out, stream=stream, preference=preference, **rest)
+    return _call(K.WHERE, condition, a, b, "condition a b", out=out, stream=stream, preference=preference, **rest)
 
 
 @entry(TernaryPlan, kind=K.WHERE)
@@ -152,7 +177,7 @@ def masked_fill(
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
     if unknown:
         raise unexpected(masked_fill, unknown)
-    return _call(K.WHERE, mask, value, x, "value x", out=out, stream=stream, preference=preference)
+    return _call(K.WHERE, mask, value, x, "mask value x", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.LERP)
@@ -162,7 +187,7 @@ def lerp(
     """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
     if unknown:
         raise unexpected(lerp, unknown)
-    return _call(K.LERP, a, b, weight, "b weight", out=out, stream=stream, preference=preference)
+    return _call(K.LERP, a, b, weight, "a b weight", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.FMA)
@@ -172,7 +197,7 @@ def fma(
     """a b + c, rounded once; b and c are arrays or numbers, integers wrap."""
     if unknown:
         raise unexpected(fma, unknown)
-    return _call(K.FMA, a, b, c, "b c", out=out, stream=stream, preference=preference)
+    return _call(K.FMA, a, b, c, "a b c", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.MAC)
@@ -182,7 +207,7 @@ def mac(
     """a + b c, the product rounded to the accumulator; b and c are arrays or numbers, integers wrap."""
     if unknown:
         raise unexpected(mac, unknown)
-    return _call(K.MAC, a, b, c, "b c", out=out, stream=stream, preference=preference)
+    return _call(K.MAC, a, b, c, "a b c", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.ADDCMUL)
@@ -193,7 +218,7 @@ def addcmul(
     """a + value b c (torch.addcmul); b and c are arrays or numbers, value a number or a 0-d array. Integers wrap."""
     if unknown:
         raise unexpected(addcmul, unknown)
-    return _call(K.ADDCMUL, a, b, c, "b c", value=value, out=out, stream=stream, preference=preference)
+    return _call(K.ADDCMUL, a, b, c, "a b c", value=value, out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.ADDCDIV)
@@ -204,4 +229,4 @@ def addcdiv(
     """a + value b / c (torch.addcdiv); b and c are arrays or numbers, value a number or a 0-d array."""
     if unknown:
         raise unexpected(addcdiv, unknown)
-    return _call(K.ADDCDIV, a, b, c, "b c", value=value, out=out, stream=stream, preference=preference)
+    return _call(K.ADDCDIV, a, b, c, "a b c", value=value, out=out, stream=stream, preference=preference)

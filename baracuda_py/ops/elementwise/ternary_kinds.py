@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Forward, Relative, Ulp
-from ...core.element import HALVES, INTS
+from ...core.element import ALL, HALVES, INTS
 from ...core.element import cast as cast_values
 from ...core.error_bound import ErrorBound
 from .unary_formulas import maximum, minimum
 
 REALS = (*FLOATS, *INTS)
-EVERY = (*REALS, ElementKind.BOOL)
 
 
 def _exact(element: ElementKind) -> ErrorBound:
@@ -24,7 +23,7 @@ def _exact(element: ElementKind) -> ErrorBound:
 
 
 def _moved(element: ElementKind) -> ErrorBound:
-    return Exact(signed_zero=element.is_float)
+    return Exact(signed_zero=element.is_float or element.is_complex)
 
 
 def _rounded(element: ElementKind) -> ErrorBound:
@@ -123,7 +122,7 @@ class TernaryKind(enum.Enum):
     )
     WHERE = (
         "where",
-        Ternary("Where", lambda a, b, c, value, element: np.where(a, b, c), _WHERE, EVERY, _moved, _exact, True),
+        Ternary("Where", lambda a, b, c, value, element: np.where(a, b, c), _WHERE, ALL, _moved, _exact, True),
     )
     LERP = "lerp", Ternary("Lerp", _lerp, _LERP, FLOATS, _rounded)
     FMA = "fma", Ternary("Fma", lambda a, b, c, value, element: a * b + c, _FMA, REALS, _fused)
@@ -153,7 +152,7 @@ class TernaryKind(enum.Enum):
 
 def ternary_elements(kind: TernaryKind | None) -> tuple[ElementKind, ...]:
     """The elements a kind takes."""
-    return EVERY if kind is None else kind.row.elements
+    return ALL if kind is None else kind.row.elements
 
 
 def ternary_bound(element: ElementKind, kind: TernaryKind) -> ErrorBound:

@@ -182,12 +182,3 @@ def selu(dy: Any, x: Any) -> Any:
     """dy times scale, and below 0 times alpha exp(x)."""
     scale, alpha = selu_constants(x)
     return np.where(x <= 0, _below(dy, np.minimum(x, 0), scale * alpha), scale * dy)
-
-
-def gated_gradient(kind: Any, dy: Any, up: Any, gate: Any) -> Any:
-    """dy up act'(gate). Where dy up overflows, the slope may bring it back: there both are scaled down first."""
-    product = dy * up
-    large = np.isinf(product)
-    down = np.exp2(half(gate) * np.finfo(gate.dtype).minexp - 1)
-    found = kind.row.gradient(np.where(large, dy * down * (up * down), product), gate)
-    return np.where(large, found / down / down, found)

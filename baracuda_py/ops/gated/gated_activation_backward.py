@@ -10,21 +10,22 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
-    Relative, Variant, choice, element, extents, functional, operand, output,
+    Relative, Variant, choice, element, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
-from ..elementwise.unary_gradients import gated_gradient
-from .gated_activation import GatedActivationKind, gate_points, halves_in_torch
+from ..elementwise.unary_fields import MOST, UnaryFields, packed
+from ..elementwise.unary_kinds import draw_coefficients, unary_points
+from .gated_activation import halves_in_torch
+from .gated_kinds import GatedActivationKind, gate_gradient, gated
 from ...core.benchmark import Benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedActivationBackwardDescriptor(Descriptor):
-    """Every operand has shape `shape`."""
+class GatedActivationBackwardDescriptor(UnaryFields, Descriptor):
+    """Every operand has shape `shape`; the coefficients are those of the activation, see `UnaryFields`."""
 
-    kind: GatedActivationKind = choice(GatedActivationKind)
-    shape: tuple[int, ...] = extents()
+    kind: GatedActivationKind = choice(GatedActivationKind)  # type: ignore[assignment]
     element: ElementKind = element()
 
 
@@ -33,7 +34,7 @@ class GatedActivationBackwardArgs(Args):
     """Any strides: dgate and dup may be the two halves of one packed gradient, and may overwrite the inputs."""
 
     dy: Array = operand("*shape", values=Everywhere())
-    gate: Array = operand("*shape", values=Everywhere(gate_points))
+    gate: Array = operand("*shape", values=Everywhere(unary_points))
     up: Array = operand("*shape", values=Everywhere())
     dgate: Array | None = output("*shape", optional=True, inplace=("dy", "gate", "up"))
     dup: Array | None = output("*shape", optional=True, inplace=("dy", "gate", "up"))
@@ -43,22 +44,23 @@ def reference(
     desc: GatedActivationBackwardDescriptor, *, dy: Any, gate: Any, up: Any, wanted: set[str]
 ) -> Mapping[str, Any]:
     """NumPy in the dtype gate comes in."""
-    kind, found = desc.kind.activation, {}
+    kind, found, k = desc.kind, {}, desc.rounded(gate)
     with np.errstate(all="ignore"):
         if "dgate" in wanted:
-            found["dgate"] = np.asarray(gated_gradient(kind, dy, up, gate), gate.dtype)
+            found["dgate"] = gate_gradient(kind, dy, up, gate, *k)
         if "dup" in wanted:
-            found["dup"] = np.asarray(kind.row.gate(gate, dy), gate.dtype)
+            found["dup"] = gated(kind, gate, dy, *k)
     return found
 
 
 PARAMS = Params(
-    "GatedActivationBackwardParams", dgate="ptr", dup="ptr", dy="ptr", gate="ptr", up="ptr", **map_params(5)
+    "GatedActivationBackwardParams", dgate="ptr", dup="ptr", dy="ptr", gate="ptr", up="ptr",
+    coefficients=f"f64[{MOST}]", **map_params(5),
 )  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return map_geometry(p, (p.dgate, p.dup, p.dy, p.gate, p.up))
+    return map_geometry(p, (p.dgate, p.dup, p.dy, p.gate, p.up), {"coefficients": packed(p.desc)})
 
 
 def in_torch(
@@ -73,7 +75,7 @@ def in_torch(
         return {"dgate": dgate.to(gate.dtype), "dup": dup.to(gate.dtype)}
     with torch.enable_grad():
         leaves = [gate.detach().requires_grad_(), up.detach().requires_grad_()]
-        y = desc.kind.activation.row.in_torch(torch, leaves[0]) * leaves[1]
+        y = desc.kind.row.in_torch(torch, leaves[0], *desc.coefficients) * leaves[1]
         return dict(zip(("dgate", "dup"), torch.autograd.grad(y, leaves, dy), strict=True))
 
 
@@ -90,7 +92,7 @@ class GatedActivationBackwardPlan(Plan):
         Variant(
             "map", _geometry, source="gated/gated_activation_backward.cu",
             kernels=map_kernels(
-                "gated_activation_backward<{KIND}, gradient::{KIND}, {T}, {LAYOUT}>", PARAMS
+                "gated_activation_backward<{KIND}<{T}>, gradient::{KIND}<{T}>, {T}, {LAYOUT}>", PARAMS
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
@@ -107,7 +109,8 @@ class GatedActivationBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> GatedActivationBackwardDescriptor:
-        return GatedActivationBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
+        shape, own = draw.shape(0, 4, 0, 17), dict(draw_coefficients(draw))
+        return GatedActivationBackwardDescriptor(kind=draw.kind, shape=shape, element=draw.element, **own)
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
@@ -117,19 +120,3 @@ class GatedActivationBackwardPlan(Plan):
     @classmethod
     def bytes(cls, desc: Any) -> int:
         return 5 * int(np.prod(desc.shape, dtype=np.int64)) * desc.element.itemsize  # type: ignore[no-any-return]
-
-
-gated_activation_backward = functional(GatedActivationBackwardPlan)
-
-
-def _function(kind: GatedActivationKind) -> Any:
-    name = f"{kind.value}_backward"
-    doc = f"(dgate, dup) of {kind.value}(gate, up); see `GatedActivationBackwardPlan`."
-    return functional(GatedActivationBackwardPlan, name, doc, kind=kind)
-
-
-glu_backward = _function(GatedActivationKind.GLU)
-reglu_backward = _function(GatedActivationKind.REGLU)
-swiglu_backward = _function(GatedActivationKind.SWIGLU)
-geglu_backward = _function(GatedActivationKind.GEGLU)
-geglu_tanh_backward = _function(GatedActivationKind.GEGLU_TANH)

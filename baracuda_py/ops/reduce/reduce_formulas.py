@@ -134,17 +134,17 @@ def p_norm(x: Any, axes: Axes, p: float) -> Any:
     return np.where(top.reshape(found.shape) == 0, x.dtype.type(0), top.reshape(found.shape) * found)
 
 
-def logsumexp(x: Any, axes: Axes) -> Any:
-    """log Σ exp(x)."""
+def logsumexp(x: Any, axes: Axes, by: int = 1) -> Any:
+    """log (Σ exp(x) / by)."""
     top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(top), top, x.dtype.type(0))
-    found = np.log(total(np.exp(x - shift), axes))
+    found = np.log(total(np.exp(x - shift), axes) / x.dtype.type(by))
     return found + shift.reshape(found.shape)
 
 
 def logmeanexp(x: Any, axes: Axes) -> Any:
     """log of the mean of exp(x)."""
-    return logsumexp(x, axes) - np.log(x.dtype.type(count(x, axes)))
+    return logsumexp(x, axes, count(x, axes))
 
 
 def variance(x: Any, axes: Axes, correction: int) -> Any:

@@ -55,6 +55,20 @@ template <class T> BARACUDA_D bool isnan(T x) { return x != x; }
 template <class T> BARACUDA_D bool isinf(T x) { return abs(x) == numeric<T>::infinity(); }
 template <class T> BARACUDA_D bool isfinite(T x) { return abs(x) < numeric<T>::infinity(); }
 
+// ---- products whose factors alone leave the range -------------------------------------------------------------------
+
+// A product or quotient that is 0, subnormal, infinite or NaN may have come to be so on the way to one that is not.
+template <class T> BARACUDA_D bool lost(T x) { return !(abs(x) >= numeric<T>::tiny() && isfinite(x)); }
+
+// x y z; where x y is lost, of the fractions and exponents of all.
+template <class T> BARACUDA_D T product(T x, T y, T z) {
+  const T first = x * y;
+  if (!lost(first)) return first * z;
+  int ex, ey, ez;
+  const T m = frexp(x, &ex) * frexp(y, &ey) * frexp(z, &ez);
+  return ldexp(m, ex + ey + ez);
+}
+
 // ---- maximum and minimum: NaN if either is NaN, and -0 below +0 -----------------------------------------------------
 
 // One instruction; fmaxf differs, as it drops a NaN. PTX ISA, Floating Point Instructions: max, min (.NaN, PTX 7.0,

@@ -1,17 +1,15 @@
 """Elementwise ops on a GPU over the whole range of each element, 16-bit floats in full, against the NumPy formulas."""
 
-import numpy as np
 import pytest
-from everywhere import forward, inputs, own, report, scale_of, wide, wrong_gradient
+from everywhere import inputs, own, report, wrong_forward, wrong_gradient
+from test_gated_everywhere import wrong_gated
 import truth
 
 from baracuda_py.core.element import FLOATS
 from baracuda_py.ops.elementwise import unary, unary_backward
-from baracuda_py.ops.elementwise.unary_gradients import gated_gradient
-from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
-from baracuda_py.ops.gated.gated_activation import GatedActivationKind, _bound, gated_activation
-from baracuda_py.ops.gated.gated_activation_backward import gated_activation_backward
-from baracuda_py.testing.tolerance import check
+from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind
+from baracuda_py.ops.gated.gated_functions import gated_activation, gated_activation_backward
+from baracuda_py.ops.gated.gated_kinds import GatedActivationKind
 
 pytestmark = [pytest.mark.gpu, pytest.mark.parametrize("element", FLOATS, ids=str)]
 
@@ -28,9 +26,7 @@ def test_forward(element):
     x, found = inputs(element), {}
     for kind in UnaryKind:
         if element in kind.row.elements:
-            got = call(getattr(unary, kind.value), x, **own(kind))
-            bound, result = unary_bound(element, kind), kind.row.result(element)
-            found[kind.value] = check(bound, got, forward(kind, element, x), element=result)
+            found[kind.value] = wrong_forward(element, kind, x, call(getattr(unary, kind.value), x, **own(kind)))
     report(found)
 
 
@@ -46,15 +42,9 @@ def test_gradient(element):
 def test_gated(element):
     gate, found = inputs(element), {}
     up, dy = truth.cotangents(element, gate.size), truth.cotangents(element, gate.size)[::-1].copy()
-    g, u, d = (wide(x, element) for x in (gate, up, dy))
-    with np.errstate(all="ignore"):
-        lost = np.where(np.abs(d * u) > element.limits.max, np.abs(d * u), 0) * 2.0**element.limits.min_exponent
-        for kind in GatedActivationKind:
-            act = kind.activation
-            y = call(gated_activation, gate, up, kind=kind)
-            dgate, dup = call(gated_activation_backward, dy, gate, up, kind=kind)
-            found[kind.value] = check(_bound(element, kind), y, act.row.gate(g, u), element=element)
-            found[f"{kind.value} dup"] = check(_bound(element, kind), dup, act.row.gate(g, d), element=element)
-            wanted = gated_gradient(act, d, u, g)
-            found[f"{kind.value} dgate"] = truth.within_terms(element, dgate, wanted, scale_of(act, d * u, g) + lost)
+    for kind in GatedActivationKind:
+        y = call(gated_activation, gate, up, kind=kind)
+        dgate, dup = call(gated_activation_backward, dy, gate, up, kind=kind)
+        found |= wrong_gated(element, kind, gate, up, dy, y, dgate)
+        found[f"{kind.value} dup"] = wrong_gated(element, kind, gate, dy, up, dup, dgate)[kind.value]
     report(found)

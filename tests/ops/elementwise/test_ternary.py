@@ -63,12 +63,23 @@ def test_where():
     for wrong, said in ((40000, "b must fit int16, got 40000"), (0.5, "b must be an integer for int16")):
         with pytest.raises(bc.InvalidProblemError, match=said):
             bc.where(mask, x, wrong)
-    with pytest.raises(bc.InvalidProblemError, match="a must be bool"):
+    with pytest.raises(bc.InvalidProblemError, match="condition must be bool"):
         bc.where(x, x, x)
     with pytest.raises(bc.InvalidProblemError, match="b is required, got None"):
         bc.where(mask, x, None)
     with pytest.raises(bc.InvalidProblemError, match="do not broadcast"):
         bc.where(mask, np.zeros(2), np.zeros(3))
+
+
+def test_where_of_complex_numbers():
+    z = np.array([1 + 2j, complex(-0.0, math.nan), 3j], np.complex64)
+    mask = np.array([True, True, False])
+    np.testing.assert_array_equal(bc.where(mask, z, 0.5), np.where(mask, z, np.complex64(0.5)))
+    np.testing.assert_array_equal(bc.masked_fill(z, mask, -300), np.where(mask, np.complex64(-300), z))
+    with pytest.raises(bc.InvalidProblemError, match=r"b must be an array .*, got complex"):
+        bc.where(mask, z, 1j)
+    with pytest.raises(bc.UnsupportedError, match="clamp takes no complex64"):
+        bc.clamp(z, 0, 1)
 
 
 def test_lerp_ends_exactly():
@@ -97,6 +108,18 @@ def test_a_product_that_would_overflow_on_the_way():
     same(bc.addcmul(a, b, c, value=1e20), 1 + 1e20)
     same(bc.addcdiv(a, b, np.array([1e-300]), value=1e-290), 1e310)
     same(bc.addcdiv(a, b, np.array([1e-300]), value=1e-300), 1 + 1e300)
+
+
+def test_errors_name_the_operand_as_the_caller_does():
+    x = np.zeros(3)
+    with pytest.raises(bc.InvalidProblemError, match="min must be float64, got float32"):
+        bc.clamp(x, np.zeros(3, np.float32), 1.0)
+    with pytest.raises(bc.InvalidProblemError, match="mask must be bool, got float64"):
+        bc.masked_fill(x, x, 1.0)
+    with pytest.raises(bc.InvalidProblemError, match=r"a \(3,\), weight \(2,\) do not broadcast"):
+        bc.lerp(x, 1.0, np.zeros(2))
+    with pytest.raises(bc.InvalidProblemError, match=r"max must be an array .*, got str"):
+        bc.clamp(x, 1.0, "two")
 
 
 def test_in_place_and_numpy_numbers():

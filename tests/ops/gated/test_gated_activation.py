@@ -5,7 +5,7 @@ import pytest
 
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.elementwise.unary import gelu, gelu_tanh, relu, sigmoid, silu
-from baracuda_py.ops.gated import gated_activation as forward
+import baracuda_py as bc
 from baracuda_py.ops.gated import gated_activation_backward as backward
 
 ACTIVATIONS = {"glu": sigmoid, "reglu": relu, "swiglu": silu, "geglu": gelu, "geglu_tanh": gelu_tanh}
@@ -16,17 +16,21 @@ def test_packed_halves(kind):
     x = np.random.default_rng(0).standard_normal((3, 5, 8))
     first, second = x[..., :4], x[..., 4:]
     act = ACTIVATIONS[kind]
-    np.testing.assert_array_equal(forward.gated_activation_packed(x, kind=kind), act(first) * second)
-    np.testing.assert_array_equal(forward.gated_activation_packed(x, kind=kind, order="gate_last"), first * act(second))
-    np.testing.assert_array_equal(getattr(forward, kind)(first, second), act(first) * second)
+    function, turned = getattr(bc, kind), np.ascontiguousarray(x.swapaxes(0, 2))
+    np.testing.assert_array_equal(function(x, order="gate_first"), act(first) * second)
+    np.testing.assert_array_equal(function(x, order="gate_last"), first * act(second))
+    np.testing.assert_array_equal(function(x), function(x, order="gate_last" if kind == "glu" else "gate_first"))
+    np.testing.assert_array_equal(function(turned, axis=0).swapaxes(0, 2), function(x))
+    np.testing.assert_array_equal(bc.gated_activation(x, kind=kind), function(x))
+    np.testing.assert_array_equal(function(first, second), act(first) * second)
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)
 def test_backward_is_the_difference_of_the_forward(kind):
     rng = np.random.default_rng(1)
     gate, up, dy, h = rng.standard_normal(50), rng.standard_normal(50), rng.standard_normal(50), 1e-6
-    dgate, dup = backward.gated_activation_backward(dy, gate, up, kind=kind)
-    run = getattr(forward, kind)
+    dgate, dup = bc.gated_activation_backward(dy, gate, up, kind=kind)
+    run = getattr(bc, kind)
     np.testing.assert_allclose(dgate, dy * (run(gate + h, up) - run(gate - h, up)) / (2 * h), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(dup, dy * run(gate, np.ones(50)), rtol=1e-12)
 
@@ -34,16 +38,28 @@ def test_backward_is_the_difference_of_the_forward(kind):
 def test_one_packed_gradient():
     gate, up, dy = (np.random.default_rng(2).standard_normal((4, 6)) for _ in range(3))
     packed = np.empty((4, 12))
-    backward.swiglu_backward(dy, gate, up, out=list(forward.halves(packed)))
-    dgate, dup = backward.swiglu_backward(dy, gate, up)
+    x = np.concatenate([gate, up], axis=-1)
+    bc.swiglu_backward(dy, gate, up, out=list(bc.halves(packed)))
+    dgate, dup = bc.swiglu_backward(dy, gate, up)
     np.testing.assert_array_equal(packed, np.concatenate([dgate, dup], axis=-1))
+    np.testing.assert_array_equal(bc.swiglu_backward(dy, x), packed)
+    np.testing.assert_array_equal(bc.swiglu_backward(dy.T, x.T, axis=0), packed.T)
+    given = np.zeros((4, 12))
+    assert bc.swiglu_backward(dy, x, out=given) is given
+    np.testing.assert_array_equal(given, packed)
+    last = bc.glu_backward(dy, np.concatenate([up, gate], axis=-1))
+    np.testing.assert_array_equal(last, np.concatenate(bc.glu_backward(dy, gate, up)[::-1], axis=-1))
+    with pytest.raises(InvalidProblemError, match="both halves of one gradient"):
+        bc.swiglu_backward(dy, x, return_dup=False)
+    with pytest.raises(InvalidProblemError, match="nothing to split"):
+        bc.swiglu(gate, up, axis=0)
 
 
 def test_an_unwanted_gradient():
     gate, up, dy = (np.random.default_rng(3).standard_normal(9) for _ in range(3))
-    both = backward.swiglu_backward(dy, gate, up)
-    np.testing.assert_array_equal(backward.swiglu_backward(dy, gate, up, return_dup=False), both[0])
-    np.testing.assert_array_equal(backward.swiglu_backward(dy, gate, up, return_dgate=False), both[1])
+    both = bc.swiglu_backward(dy, gate, up)
+    np.testing.assert_array_equal(bc.swiglu_backward(dy, gate, up, return_dup=False), both[0])
+    np.testing.assert_array_equal(bc.swiglu_backward(dy, gate, up, return_dgate=False), both[1])
     plan = backward.GatedActivationBackwardPlan.select(
         backward.GatedActivationBackwardDescriptor(kind="glu", shape=(9,), element="float64"), device="cpu"
     )
@@ -53,6 +69,33 @@ def test_an_unwanted_gradient():
 
 def test_halves_need_an_even_axis():
     with pytest.raises(InvalidProblemError, match="even last axis"):
-        forward.halves(np.zeros((2, 3)))
+        bc.halves(np.zeros((2, 3)))
     with pytest.raises(InvalidProblemError, match="gate_first"):
-        forward.halves(np.zeros((2, 4)), "up_first")
+        bc.halves(np.zeros((2, 4)), "up_first")
+    with pytest.raises(InvalidProblemError, match="axis must be an integer in"):
+        bc.glu(np.zeros((2, 4)), axis=2)
+    with pytest.raises(InvalidProblemError, match="even axis 0"):
+        bc.glu(np.zeros((3, 4)), axis=0)
+
+
+def test_coefficients_of_the_activation():
+    gate, up = np.random.default_rng(4).standard_normal((2, 9))
+    leaky = bc.leaky_relu(gate, negative_slope=0.3) * up
+    np.testing.assert_allclose(bc.leaky_relu_glu(gate, up, negative_slope=0.3), leaky, rtol=1e-15)
+    np.testing.assert_allclose(bc.softplus_glu(gate, up, beta=2.0), bc.softplus(gate, beta=2.0) * up, rtol=1e-15)
+    with pytest.raises(InvalidProblemError, match="softplus_glu has beta, threshold; alpha must be None"):
+        bc.gated_activation(gate, up, kind="softplus_glu", alpha=1.0)
+    with pytest.raises(bc.UnknownKeywordError, match="alpha"):
+        bc.softplus_glu(gate, up, alpha=1.0)
+
+
+@pytest.mark.parametrize("kind", bc.GatedActivationKind, ids=lambda kind: kind.value)
+def test_every_kind_is_its_activation_times_up(kind):
+    gate, up, dy = np.random.default_rng(5).standard_normal((3, 64))
+    coefficients = [c.default_for(bc.ElementKind.F64) for c in kind.row.coefficients]
+    np.testing.assert_allclose(
+        getattr(bc, kind.value)(gate, up), kind.row.formula(gate, *coefficients) * up, rtol=1e-13
+    )
+    dgate, dup = getattr(bc, f"{kind.value}_backward")(dy, gate, up)
+    np.testing.assert_allclose(dgate, kind.row.gradient(dy * up, gate, *coefficients), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(dup, kind.row.formula(gate, *coefficients) * dy, rtol=1e-13)

@@ -1,0 +1,128 @@
+"""The functions of gated activations, of a gate and an up apart or as the halves of one array."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ...core import Array, UnsupportedError, functional
+from ...core.checked import shown, whole
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry
+from ...core.outputs import maker, ordinal
+from ...interop.arrays import package_name, read
+from ..elementwise.unary_fields import fixed_for
+from .gated_activation import GatedActivationPlan
+from .gated_activation_backward import GatedActivationBackwardPlan
+from .gated_kinds import GatedActivationKind
+
+
+def halves(x: Array, order: str = "gate_first", axis: int = -1) -> tuple[Array, Array]:
+    """(gate, up): views of the two halves of x along an axis.
+
+    order: "gate_first" as language models pack them (LLaMA's gate_up projection), or "gate_last" as
+    torch.nn.functional.glu does, where glu(x) = first · sigmoid(second).
+    """
+    if not isinstance(order, str) or order not in ("gate_first", "gate_last"):
+        raise InvalidProblemError(f'order must be "gate_first" or "gate_last", got {shown(order)}')
+    shape = read(x, "x").shape
+    at = whole("axis", axis, -len(shape), len(shape) - 1) % len(shape) if shape else 0
+    if not shape or shape[at] % 2:
+        which = "last axis" if at == len(shape) - 1 or not shape else f"axis {at}"
+        raise InvalidProblemError(f"x must have an even {which} to be split in halves, got shape {shape}")
+    lead, middle = (slice(None),) * at, shape[at] // 2
+    before, after = (*lead, slice(None, middle)), (*lead, slice(middle, None))
+    try:
+        first, second = x[before], x[after]
+    except Exception as error:
+        raise InvalidProblemError(f"x must be an array that can be sliced, got {type(x).__name__}") from error
+    return (first, second) if order == "gate_first" else (second, first)
+
+
+def _order(kind: Any, order: str | None) -> str:
+    """The order of halves; by default that of torch's glu, and of language models for the others."""
+    if order is not None:
+        return order
+    glu = kind is GatedActivationKind.GLU or (isinstance(kind, str) and kind == GatedActivationKind.GLU.value)
+    return "gate_last" if glu else "gate_first"
+
+
+_HALVES = """
+
+    With `up` left out, `gate` is an array of both, halves along `axis`. order: "gate_first" or "gate_last", by default
+    {order}."""
+
+
+def _shown(made: Callable[..., Any], apart: Callable[..., Any], doc: str, fixed: dict[str, Any]) -> Any:
+    """`made` with the name and the parameters of `apart`, but `up` optional, and with `axis` and `order`."""
+    parameters = list(inspect.signature(apart).parameters.values())
+    optional = [p.replace(default=None) if p.name == "up" else p for p in parameters]
+    own = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in (("axis", -1), ("order", None))]
+    last = inspect.Parameter("unknown", inspect.Parameter.VAR_KEYWORD)
+    made.__name__ = made.__qualname__ = apart.__name__
+    made.__signature__ = inspect.Signature([*optional, *own, last])  # type: ignore[attr-defined]
+    order = "gate_last" if fixed.get("kind") is GatedActivationKind.GLU else "gate_first"
+    if "kind" not in fixed:
+        order = "gate_last of glu, gate_first of the others"
+    made.__doc__ = doc + _HALVES.format(order=order)
+    return entry(apart.plan, **fixed)(made)  # type: ignore[attr-defined]
+
+
+def _refuse_halves(axis: Any, order: Any) -> None:
+    if order is not None or type(axis) is not int or axis != -1:
+        raise InvalidProblemError("axis and order say how one array is split; with up given there is nothing to split")
+
+
+def _function(name: str, doc: str, **fixed: Any) -> Any:
+    apart = functional(GatedActivationPlan, name, doc, **fixed)
+
+    def made(gate: Array, up: Any = None, *, axis: int = -1, order: str | None = None, **rest: Any) -> Any:
+        if up is None:
+            gate, up = halves(gate, _order(fixed.get("kind", rest.get("kind")), order), axis)
+        else:
+            _refuse_halves(axis, order)
+        return apart(gate, up, **rest)
+
+    return _shown(made, apart, doc, fixed)
+
+
+def _backward_function(name: str, doc: str, **fixed: Any) -> Any:
+    apart = functional(GatedActivationBackwardPlan, name, doc, **fixed)
+
+    def made(dy: Array, gate: Array, up: Any = None, *, axis: int = -1, order: str | None = None, **rest: Any) -> Any:
+        if up is not None:
+            _refuse_halves(axis, order)
+            return apart(dy, gate, up, **rest)
+        if any(rest.pop(name, True) is not True for name in ("return_dgate", "return_dup")):
+            raise InvalidProblemError("both halves of one gradient are written; give gate and up apart to have one")
+        out = rest.pop("out", None)
+        whole = _like(gate) if out is None else out
+        of = _order(fixed.get("kind", rest.get("kind")), order)
+        apart(dy, *halves(gate, of, axis), out=list(halves(whole, of, axis)), **rest)
+        return whole
+
+    return _shown(made, apart, doc, fixed)
+
+
+def _like(x: Array) -> Array:
+    """An empty array of x's package, shape and element."""
+    if package_name(type(x)) == "jax":
+        raise UnsupportedError("halves of a JAX array are no views to write to; give gate and up apart")
+    found = read(x, "x")
+    return maker(x, found.shape, found.element, ordinal(x))()
+
+
+_OF = "y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."
+_BACK = "(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."
+gated_activation = _function("gated_activation", _OF)
+gated_activation_backward = _backward_function("gated_activation_backward", _BACK)
+
+# Two functions for each kind.
+globals().update(
+    {kind.value: _function(kind.value, _OF, **fixed_for(kind)) for kind in GatedActivationKind}  # type: ignore[arg-type]
+    | {
+        f"{kind.value}_backward": _backward_function(f"{kind.value}_backward", _BACK, **fixed_for(kind))  # type: ignore[arg-type]
+        for kind in GatedActivationKind
+    }
+)

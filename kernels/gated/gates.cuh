@@ -1,0 +1,85 @@
+#pragma once
+// gates      act(gate) up and dy up act'(gate), for any activation of the unary table, and two that only gate.
+//
+// The product is right wherever it is a number of the type, also where act(gate) alone is subnormal, so that it has lost
+// digits, 0, or infinite: an activation that knows how has `by`; of the others, act(x) is act'(0) x near 0 and
+// proportional to x where it overflows, and where a tail vanishes it goes with its slope, whose product with up the
+// gradients have right.
+#include "elementwise/gradients.cuh"
+
+namespace baracuda {
+
+// clang-format off
+template <class T> struct Identity {
+  using A = compute_t<T>;
+  static BARACUDA_D A value(A x, const Coefficients<A>& = {}) { return x; }
+  static BARACUDA_D A by(A x, A factor) { return x * factor; }
+};
+template <class T> struct ReluSquared {
+  using A = compute_t<T>;
+  static BARACUDA_D A value(A x, const Coefficients<A>& = {}) { return times(math::maximum(x, A(0)), math::maximum(x, A(0))); }
+  static BARACUDA_D A by(A x, A factor) { return math::product(math::maximum(x, A(0)), factor, math::maximum(x, A(0))); }
+};
+namespace gradient {
+template <class T> struct Identity {
+  using A = acc_t<T>;
+  static BARACUDA_D A value(A dy, A, const Coefficients<A>& = {}) { return dy; }
+};
+template <class T> struct ReluSquared {
+  using A = acc_t<T>;
+  static BARACUDA_D A by(A dy, A up, A x) { return A(2) * math::product(dy, up, math::maximum(x, A(0))); }
+};
+}  // namespace gradient
+// clang-format on
+
+template <class F, class = void> constexpr bool has_by = false;
+template <class F> constexpr bool has_by<F, decltype(static_cast<void>(&F::by))> = true;
+
+// Tail<F>::of is act(x) up where act(x), subnormal or 0, goes with its slope far from 0; relu and its like are 0 there.
+template <class F> struct Tail {};
+#define BARACUDA_TAIL(Name, formula)                                                                 \
+  template <class T> struct Tail<Name<T>> {                                                          \
+    using A = acc_t<T>;                                                                              \
+    static BARACUDA_D A of(A x, A up, [[maybe_unused]] const Coefficients<A>& k) { return formula; } \
+  };
+BARACUDA_TAIL(Softplus, gradient::Softplus<T>::value(up, x, k) / k.a)
+BARACUDA_TAIL(LogSigmoid, -gradient::LogSigmoid<T>::value(up, x, k))
+BARACUDA_TAIL(Mish, gradient::Mish<T>::value(up, x, k) * (x / (A(1) + x)))
+#undef BARACUDA_TAIL
+
+template <class F, class = void> constexpr bool has_tail = false;
+template <class F> constexpr bool has_tail<F, decltype(static_cast<void>(&Tail<F>::of))> = true;
+
+// act(gate) up; F is the activation, G its gradient.
+template <class F, class G, class A> BARACUDA_D A gated(A gate, A up, const Coefficients<A>& k) {
+  if constexpr (has_by<F>) {
+    return F::by(gate, up);
+  } else {
+    const A value = F::value(gate, k);
+    if (!math::lost(value)) return value * up;
+    if (math::isinf(value)) return F::value(gate * A(0.25), k) * up * A(4);
+    if (math::abs(gate) < A(1e-10)) {  // the slope may be above 1, and up near the end of the range
+      const A down = math::abs(up) > A(1) ? A(2.3283064365386963e-10) : A(1);  // 2^-32
+      return G::value(up * down, gate, k) * (gate / down);
+    }
+    if constexpr (has_tail<F>) return Tail<F>::of(gate, up, k);
+    else return value * up;
+  }
+}
+
+// dy up act'(gate). Where dy up overflows, the slope may bring it back into range: then both are scaled down first.
+template <class T, class G, class A> BARACUDA_D A gate_gradient(A dy, A up, A gate, const Coefficients<A>& k) {
+  if constexpr (has_by<G>) {
+    return G::by(dy, up, gate);
+  } else {
+    A product = dy * up, back = A(1);
+    // Products of f16 values do not overflow; an infinite factor stays one.
+    if (!is_same<T, f16> && math::isinf(product) && math::isfinite(dy) && math::isfinite(up)) {
+      constexpr A down = is_same<A, float> ? A(5.421010862427522e-20) : A(7.458340731200207e-155);  // 2^-64, 2^-512
+      product = (dy * down) * (up * down), back = A(1) / down;
+    }
+    return G::value(product, gate, k) * back * back;
+  }
+}
+
+}  // namespace baracuda
