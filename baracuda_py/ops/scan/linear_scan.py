@@ -10,10 +10,11 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, functional,
-    operand, output,
+    operand, output, where,
 )  # fmt: skip
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
+from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_formulas import near_circle
 from .scan_kinds import AlongAxis, from_rows, problem, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
@@ -47,6 +48,13 @@ def reference(desc: LinearScanDescriptor, *, a: Any, b: Any, initial: Any, wante
 
 PARAMS = scan_params("LinearScanParams")
 OPERANDS = ScanOperands(("b", "a"), ("h",), ("initial",), ("carry",))
+
+
+_SPILLS: Spills = {  # a few bytes of complex maps
+    "rows": where(element=ElementKind.C128, TOTALS=False),
+    "block": where(element=ElementKind.C64, WIDE=True),
+    "neighbours": where(element=ElementKind.C128, TOTALS=True),
+}
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -93,7 +101,7 @@ class LinearScanPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
-            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS), elements=(*FLOATS, *COMPLEX),
+            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS, _SPILLS), elements=(*FLOATS, *COMPLEX),
             guarantee=Guarantee(recurrence_bound, math="float64", batch_invariant=True),
         ),
     )  # fmt: skip

@@ -94,6 +94,7 @@ _SPILLS: Spills = {  # a few bytes, in some of the kernels that keep 16 rows
     "neighbours": where(kind=ScanKind.CUMSUM, element=_WIDENED, TOTALS=False)
     | where(kind=ScanKind.CUMPROD, element=(ElementKind.I32, ElementKind.U32), TOTALS=False)
     | where(kind=ScanKind.NANCUMSUM, element=ElementKind.F32, TOTALS=False)
+    | where(kind=ScanKind.CUMSUM, element=ElementKind.C64, TOTALS=False)
 }
 
 

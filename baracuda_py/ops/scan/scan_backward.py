@@ -119,9 +119,12 @@ _F32, _F64, _SUMS, _PRODUCTS = ElementKind.F32, ElementKind.F64, (ScanKind.CUMSU
 _SPILLS: Spills = {
     "neighbours": where(kind=_SUMS, element=_F32, TOTALS=False)
     | where(kind=_PRODUCTS, element=_F32, TOTALS=True)
-    | where(kind=ScanKind.CUMPROD, element=_F64, TOTALS=False),
-    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True),
-    "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False),
+    | where(kind=ScanKind.CUMPROD, element=_F64, TOTALS=False)
+    | where(kind=ScanKind.CUMSUM, element=ElementKind.C64, TOTALS=False),
+    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True)
+    | where(kind=ScanKind.CUMPROD, element=ElementKind.C128),
+    "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False)
+    | where(kind=ScanKind.CUMPROD, element=ElementKind.C64, WIDE=True, TOTALS=False),
 }
 
 
