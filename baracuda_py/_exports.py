@@ -827,6 +827,8 @@ EXPORTS = {
     "vecdot": "ops.reduce.vecdot",
     "vecdot_backward": "ops.reduce.vecdot",
     "vector_norm": "ops.reduce.norm",
+    "view_as_complex": "ops.elementwise.complex_views",
+    "view_as_real": "ops.elementwise.complex_views",
     "warm": "core.warm",
     "where": "ops.elementwise.ternary_functions",
     "where_backward": "ops.elementwise.ternary_backward",

@@ -81,7 +81,8 @@ def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, An
 
 def _explained(kind: BinaryKind, name: str, a: Any, b: Any, error: BaracudaError) -> BaracudaError:
     """The error of a call, or the one that says which cast two arrays of different elements need."""
-    if isinstance(error, InvalidProblemError) and (why := mixed(name, a, b)) is not None:
+    apart = isinstance(error, InvalidProblemError) or is_complex(b) > is_complex(a)
+    if apart and (why := mixed(name, a, b)) is not None:
         return InvalidProblemError(why)
     if isinstance(error, UnsupportedError) and is_complex(a):
         complex_kind(kind, name)  # says that there is none

@@ -18,6 +18,7 @@ from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
+from .reduce_formulas import near_circle
 from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements
 
 
@@ -225,6 +226,12 @@ class ReducePlan(Plan):
         if row.widened and draw.element in HALVES:
             options["out_element"] = draw.choice((None, ElementKind.F32))
         return ReduceDescriptor(kind=draw.kind, **drawn(draw), keepdims=draw.flag(), element=draw.element, **options)
+
+    @classmethod
+    def complete(cls, desc: ReduceDescriptor, arrays: dict[str, Any]) -> None:
+        """Complex factors of a product are near the unit circle."""
+        if desc.kind is ReduceKind.PROD and desc.element.is_complex:
+            arrays["x"] = near_circle(arrays["x"])
 
 
 def drawn(draw: Any) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output, where,
+    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output,
+    where,
 )  # fmt: skip
+from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Spills, aligned
@@ -39,6 +41,7 @@ class LinearScanBackwardArgs(Args):
 def gradients(desc: AlongAxis, dh: Any, a: Any, before: Any, dlast: Any) -> tuple[Any, Any, Any]:
     """(da, db, dinitial) of h[t] = a[t] h[t - 1] + b[t] from rows in the order of the scan; before[t] = h[t - 1]."""
     last = dh.dtype.type(0) if dlast is None else dlast.reshape(dh.shape[:-1])
+    a, before = np.conj(a), np.conj(before)
     ones = np.ones((*a.shape[:-1], 1), a.dtype)
     # g[t] = dh[t] + a[t + 1] g[t + 1]; beyond the end stands dlast, which a factor of 1 hands on.
     factors = np.concatenate([a[..., 1:], ones], -1)[..., : a.shape[-1]]
@@ -128,6 +131,8 @@ def in_torch(
     torch: Any, desc: LinearScanDescriptor, *, dh: Any, a: Any, h: Any, initial: Any, dcarry: Any, wanted: Any
 ) -> Any:
     """autograd of the forward, with the b that makes this h of these a."""
+    if not desc.count:
+        return NotImplemented
     states, kept = torch_rows(desc, h), desc.kept_shape
     first = torch.zeros_like(states[..., :1]) if initial is None else initial.reshape((*states.shape[:-1], 1))
     terms = states - torch_rows(desc, a.expand(desc.shape)) * torch.cat((first, states), -1)[..., :-1]
@@ -166,12 +171,17 @@ class LinearScanBackwardPlan(Plan):
                 ),
                 *_SUMS,
             ),
-            guarantee=Guarantee(_bound, math="float64", batch_invariant=True),
+            elements=(*FLOATS, *COMPLEX), guarantee=Guarantee(_bound, math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = scan_benchmarks("linear_scan_backward", kinds=False, peers=(), also=("da", "db"))
     case = staticmethod(LinearScanPlan.case)
+
+    @classmethod
+    def complete(cls, desc: LinearScanDescriptor, arrays: dict[str, Any]) -> None:
+        """As the forward's."""
+        LinearScanPlan.complete(desc, arrays)
 
 
 linear_scan_backward = functional(LinearScanBackwardPlan)
