@@ -84,7 +84,7 @@ def drawn() -> Iterator[Any]:
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize(("plan", "element"), drawn())
+@pytest.mark.parametrize(("plan", "element"), list(drawn()))
 def test_problems_drawn_anew_pass(plan: type[Plan], element: ElementKind | None) -> None:
     elements = None if element is None else (element,)
     exercise(plan, emulated, EXAMPLES, seeded=element is not None, elements=elements)

@@ -41,6 +41,7 @@ HOST = {  # functions of the host that belong to an op
     "ops.gated.gated_functions": ["halves"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
+    "expressions.reduce": ["FormulaReduction", "reduce"],
 }
 
 

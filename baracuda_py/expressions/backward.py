@@ -86,7 +86,7 @@ def _text(shape: Shape, kind: Signature) -> str:
     given = ", ".join(program.inputs[i].ctype for i in shape.read)
     for j, element in enumerate(program.results):
         if element.is_float:
-            text += mapped_text(f"Gradient{j}", program, shape.read, j, element.acc)
+            text += mapped_text(f"Gradient{j}", program, shape.read, j, element.acc.ctype)
             text += f"namespace baracuda {{\nusing Sum{j} = {element.ctype};\n"
             text += "template <class F, class... Ts> struct Mapped;\n"
             text += f"using Mapped{j} = Mapped<Gradient{j}, {given}>;\n}}\n"

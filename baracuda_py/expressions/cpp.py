@@ -31,9 +31,9 @@ _MULTIPLICATIVE = frozenset(
 """Functions whose result has about the relative error of their arguments."""
 
 
-def functor(name: str, program: Program) -> str:
-    """The text of a functor; see the module's page for its form."""
-    code = _Code(program)
+def functor(name: str, program: Program, scalars: Sequence[str] | None = None) -> str:
+    """The text of a functor; see the module's page for its form. scalars: what p calls them, by default s0, s1, …"""
+    code = _Code(program, scalars)
     takes = [f"{value_type(element)} x{i}" for i, element in enumerate(program.inputs)]
     gives = [f"{value_type(result_of(program.steps[index]))}& y{j}" for j, (index, _) in enumerate(program.outputs)]
     lines = [
@@ -62,8 +62,9 @@ def value_type(element: ElementKind) -> str:
 
 
 class _Code:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, scalars: Sequence[str] | None) -> None:
         self.program = program
+        self.scalars = scalars or [f"s{i}" for i in range(len(program.scalars))]
         self.fine = _may_be_narrow(program)
 
     def name(self, index: int) -> str:
@@ -104,7 +105,7 @@ class _Code:
         args = [self.name(i) for i in step.args]
         element = step.element
         if step.form == "scalar":
-            return f"p.s{step.value}()"
+            return f"p.{self.scalars[step.value]}()"
         if step.form == "cast":
             return f"rounded<{element.ctype}>({args[0]})"
         if step.form == "convert":
@@ -224,8 +225,8 @@ template <class P> struct FormulaMap {{
 """
 
 
-def mapped_text(name: str, program: Program, read: Sequence[int], output: int, value: ElementKind) -> str:
-    """A functor `NAME` for `Mapped` of baracuda/reduce_source.cuh: output `output` of `Formula`, as a `value`."""
+def mapped_text(name: str, program: Program, read: Sequence[int], output: int, value: str) -> str:
+    """A functor `NAME` for `Mapped` of baracuda/reduce_source.cuh: output `output` of `Formula`, as a C++ `value`."""
     inputs = [(i, program.inputs[i].ctype) for i in read]
     kinds = [value_type(result_of(program.steps[index])) for index, _ in program.outputs]
     passed = [
@@ -233,7 +234,7 @@ def mapped_text(name: str, program: Program, read: Sequence[int], output: int, v
     ] + [f"y{j}" for j in range(len(kinds))]
     return f"""namespace baracuda {{
 struct {name} {{
-  using Value = {value.ctype};
+  using Value = {value};
   const Formula f;
   template <class P> BARACUDA_D explicit {name}(const P& p) : f(p) {{}}
   template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[{len(inputs)}]) {{

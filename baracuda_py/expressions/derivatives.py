@@ -92,6 +92,11 @@ RULES: Mapping[str, Rule] = {
     "acosh": ("x", "d * rsqrt(x - 1) * rsqrt(x + 1)"),
     "atanh": ("x", "d / ((1 - x) * (1 + x))"),
     # special functions
+    "entr": ("x", "-d * (log(x) + 1)"),
+    "digamma": ("x", "d * polygamma(x, 1)"),
+    "polygamma": ("x n", "d * polygamma(x, n + 1)", ""),
+    "sinc": ("x", "where(x == 0, d * 0, d * ((cos(x * pi) - sinc(x)) / x))"),
+    "spherical_bessel_j0": ("x", "where(x == 0, d * 0, d * ((cos(x) - spherical_bessel_j0(x)) / x))"),
     "erf": ("x", "d * (1.1283791670955126 * exp(-square(x)))"),
     "erfc": ("x", "-d * (1.1283791670955126 * exp(-square(x)))"),
     "erfcx": ("x", "d * (2 * x * erfcx(x) - 1.1283791670955126)"),

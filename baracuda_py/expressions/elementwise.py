@@ -6,16 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ..core.checked import shown
-from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
 from ..core.functional import functional
-from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..interop.arrays import read
 from .backward import gradient_plan_of
+from .calls import Call
 from .derive import gradient, is_smooth
 from .errors import ExpressionError
 from .formula import Formula
@@ -23,11 +20,8 @@ from .forward import plan_of
 from .nodes import named, substituted
 from .parse import parse
 from .plan import FormulaPlan
-from .shape import ARRAY, REAL, WHOLE, Roles, Shape
+from .shape import Roles, Shape
 from .trace import Symbol, symbol, trace
-
-_ROLES: dict[type, str] = {int: WHOLE, float: REAL, bool: WHOLE}
-_OPTIONS = ("out", "stream", "preference")
 
 
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
@@ -36,10 +30,11 @@ def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expressio
         swish = bc.elementwise("silu(x) * y + alpha")
         swish(x, y, 0.5)                        # or swish(x, y, alpha=0.5)
 
-    A call takes the names of the formula in the order in which they first stand there (of a Python function: that of
-    its parameters). What is given decides what a name is: an array, which is broadcast with the others, or a number
-    (a Python number or a 0-d array), which may change from call to call and takes no new kernel. `defaults` are what
-    is taken where a name is not given. One kernel is compiled for each choice of elements; layouts are the caller's.
+    A call takes the names of the formula in the order in which they first stand there, those with a default last (of a
+    Python function: the order of its parameters). What is given decides what a name is: an array, which is broadcast
+    with the others, or a number (a Python number or a 0-d array), which may change from call to call and takes no new
+    kernel. `defaults` are what is taken where a name is not given. One kernel is compiled for each choice of elements;
+    layouts are the caller's.
 
     The formula has Python's operators, comparisons, `a if c else b`, `and`, `or`, `not`, the functions of the
     elementwise tables by their names (`exp`, `silu`, `maximum`, …), `where`, `clamp`, `lerp`, `isnan`, casts as
@@ -54,10 +49,11 @@ def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expressio
         parameters = inspect.signature(formula).parameters.values()
         own = {p.name: p.default for p in parameters if p.default is not p.empty}
         return Expression(trace(formula), {**own, **defaults})
-    return Expression(parse(formula), defaults)
+    found = parse(formula)
+    return Expression(found.reordered(sorted(found.inputs, key=defaults.__contains__)), defaults)
 
 
-class Expression:
+class Expression(Call):
     """A formula as a function; `bc.elementwise` makes it. Equal formulas share plans and kernels.
 
     `formula` is its tree and `text` what it reads as; `inputs` and `outputs` are names. `plan(…)` is its Plan class for
@@ -65,25 +61,14 @@ class Expression:
     """
 
     def __init__(self, formula: Formula, defaults: Mapping[str, Any] | None = None) -> None:
+        super().__init__(formula.inputs, defaults)
         self.formula = formula
-        self.defaults = dict(defaults or {})
-        if unknown := [name for name in self.defaults if name not in formula.inputs]:
-            raise unknown_keywords("elementwise", unknown, formula.inputs)
-        for name, value in self.defaults.items():
-            if not isinstance(value, (int, float, np.generic)):
-                raise InvalidProblemError(f"the default of {name} must be a number, got {shown(value)}")
-        self._functions: dict[Roles, Callable[..., Any]] = {}
         self._gradients: dict[Any, Callable[..., Any]] = {}
 
     @property
     def text(self) -> str:
         """The formula."""
         return self.formula.text
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """What a call takes, in order."""
-        return self.formula.inputs
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -111,56 +96,21 @@ class Expression:
         self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any
     ) -> Any:  # fmt: skip
         """The outputs for arrays and numbers: one array, or a tuple. `out=` takes arrays to write, in place too."""
-        values = args if len(args) == len(self.inputs) and not given else self.arranged(args, given)
+        values = self.values(args, given)
         if any(type(value) is Symbol for value in values):
             return self._of_symbols(values)
-        roles = self.roles(values)
-        function = self._functions.get(roles) or self._function(roles)
-        arrays = [value for value, role in zip(values, roles, strict=True) if role == ARRAY]
-        numbers = {n: v for n, v, role in zip(self.inputs, values, roles, strict=True) if role != ARRAY}
-        return function(*arrays, **numbers, out=out, stream=stream, preference=preference)
-
-    def arranged(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The inputs of a call in order, defaults filled in."""
-        names = self.inputs
-        if len(args) > len(names):
-            raise InvalidProblemError(f"{self!r} takes {len(names)} operands ({', '.join(names)}), got {len(args)}")
-        if unknown := [name for name in given if name not in names]:
-            raise unknown_keywords("formula", unknown, (*names, *_OPTIONS))
-        held = {**self.defaults, **dict(zip(names, args, strict=False))}
-        if twice := [name for name in names[: len(args)] if name in given]:
-            raise InvalidProblemError(f"{self!r}: {twice[0]} is given twice")
-        held |= given
-        if missing := [name for name in names if name not in held]:
-            raise InvalidProblemError(f"{self!r} needs {' and '.join(missing)}")
-        return tuple(held[name] for name in names)
-
-    def roles(self, values: tuple[Any, ...]) -> Roles:
-        """What each input is, by what is given for it: an array, or a number."""
-        roles = tuple([_ROLES.get(type(value)) or _role(value) for value in values])
-        if ARRAY in roles:
-            return roles
-        # 0-d arrays alone are what the formula is of.
-        roles = tuple(ARRAY if hasattr(v, "shape") and not isinstance(v, np.generic) else r
-                      for v, r in zip(values, roles, strict=True))  # fmt: skip
-        if ARRAY not in roles:
-            raise InvalidProblemError(f"{self!r} needs an array, got numbers alone")
-        return roles
+        return self.run(values, out=out, stream=stream, preference=preference)
 
     def plan(self, **roles: Any) -> type[FormulaPlan]:
         """The Plan class in which every input is an array but those given here: `plan(alpha=float)`, `plan(n=int)`.
 
         Inputs with a default are numbers unless it says `alpha=None`.
         """
-        if unknown := [name for name in roles if name not in self.inputs]:
-            raise unknown_keywords("plan", unknown, self.inputs)
-        words = {float: REAL, int: WHOLE, None: ARRAY, REAL: REAL, "int": WHOLE, WHOLE: WHOLE, ARRAY: ARRAY}
-        chosen = {name: _ROLES.get(type(value), REAL) for name, value in self.defaults.items()}
-        for name, said in roles.items():
-            if said not in words:
-                raise InvalidProblemError(f"{name} must be float, int or None (an array), got {shown(said)}")
-            chosen[name] = words[said]
-        return plan_of(self.formula, tuple(chosen.get(name, ARRAY) for name in self.inputs))
+        return plan_of(self.formula, self.chosen(roles))
+
+    def made(self, roles: Roles) -> Callable[..., Any]:
+        """The functional entry for inputs that are what `roles` says."""
+        return functional(plan_of(self.formula, roles), "formula")
 
     def vjp(
         self, *args: Any, wrt: str | tuple[str, ...] | None = None, out: Any = None, stream: Any = None,
@@ -174,12 +124,10 @@ class Expression:
         count = len(self.outputs)
         if len(args) < count:
             raise InvalidProblemError(f"{self!r}: vjp takes {count} cotangents first, then the operands")
-        cotangents, rest = args[:count], args[count:]
-        values = rest if len(rest) == len(self.inputs) and not given else self.arranged(rest, given)
+        cotangents, values = args[:count], self.values(args[count:], given)
         roles = self.roles(values)
-        arrays = {n: v for n, v, role in zip(self.inputs, values, roles, strict=True) if role == ARRAY}
+        arrays, numbers = self.split(values, roles)
         names = self._wanted(wrt, arrays)
-        numbers = {n: v for n, v, role in zip(self.inputs, values, roles, strict=True) if role != ARRAY}
         kept = tuple(name for name, d in zip(self.outputs, cotangents, strict=True) if d is not None)
         if not kept:
             raise InvalidProblemError(f"{self!r}: vjp needs a cotangent, got None for every output")
@@ -205,9 +153,6 @@ class Expression:
             raise InvalidProblemError(f"{self!r}: no operand is an array of floats, so there is no gradient")
         return names
 
-    def _function(self, roles: Roles) -> Callable[..., Any]:
-        return keep(self._functions, roles, functional(plan_of(self.formula, roles), "formula"), 64)
-
     def _of_symbols(self, values: tuple[Any, ...]) -> Any:
         """The formula inside another one."""
         given = {named(name): symbol(value).node for name, value in zip(self.inputs, values, strict=True)}
@@ -225,16 +170,6 @@ class Expression:
 
     def __repr__(self) -> str:
         return f"elementwise({self.text!r})"
-
-
-def _role(value: Any) -> str:
-    """What a value that is no Python number is."""
-    if isinstance(value, np.generic):
-        return WHOLE if isinstance(value, (np.integer, np.bool_)) else REAL
-    if getattr(value, "shape", None) != ():
-        return ARRAY
-    element = read(value, "an operand").element
-    return ARRAY if element not in SCALAR_TAGS else REAL if element.is_float else WHOLE
 
 
 __all__ = ["Expression", "ExpressionError", "elementwise"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Mapping
 from typing import NoReturn
 
 from . import build
@@ -28,18 +29,22 @@ _LOGIC = {ast.And: "logical_and", ast.Or: "logical_or"}
 _LONGEST, _DEEPEST = 20_000, 200
 
 
-def parse(text: str) -> Formula:
-    """The formula of a text; raises ExpressionError, which points at what is wrong."""
+def parse(text: str, reductions: Mapping[str, str] | None = None) -> Formula:
+    """The formula of a text; raises ExpressionError, which points at what is wrong.
+
+    reductions: names that are reductions of their one argument, nodes of the form "reduce", and what each is called.
+    """
     if not isinstance(text, str):
         raise ExpressionError(f"a formula is a string or a function, got {type(text).__name__}")
     if len(text) > _LONGEST:
         raise ExpressionError(f"a formula has at most {_LONGEST} characters, got {len(text)}")
-    return _Parser(inspect.cleandoc(text)).formula()
+    return _Parser(inspect.cleandoc(text), reductions or {}).formula()
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, reductions: Mapping[str, str]) -> None:
         self.text = text
+        self.reductions = reductions
         self.lines = text.split("\n")
         self.starts = [0]
         for line in self.lines[:-1]:
@@ -212,6 +217,8 @@ class _Parser:
         if len(args) < len(tree.args):  # clamp(x, None, high)
             words = [w for w, a in zip(("low", "high"), tree.args[1:], strict=False) if not _absent(a)]
             args, given = args[:1], {**given, **dict(zip(words, args[1:], strict=True))}
+        if tree.func.id in self.reductions and len(args) == 1 and not given:
+            return Node("reduce", self.reductions[tree.func.id], tuple(args))
         try:
             return build.call(tree.func.id, args, given)
         except ExpressionError as error:

@@ -2,23 +2,26 @@
 
 Axes are put in the order in which the first output lies in memory and then merged over all operands, so that
 operands transposed alike become dense and writes coalesce. Three layouts come out: *flat* (every operand dense),
-*inner contiguous* (every operand steps along the last axis by 1 or 0) and *strided*. An element is computed by the
-same code in each of them, so its bits never depend on the layout.
+*inner contiguous* (every operand steps along the last axis by 1 or 0) and *strided*, whose elements are visited tile by
+tile where operands are contiguous along different axes. An element is computed by the same code in each of them, so its
+bits never depend on the layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import View, pad
-from ..core.variant import Geometry, Kernel, Problem, Step
+from ..core.tensor import AXES, View, pad
+from ..core.variant import Geometry, Kernel, Problem, Step, Where
 from .geometry import Axes, Merged
 
 THREADS = 256
 _NARROW = 2**31 - THREADS * 4  # below it offsets and chunk numbers, also of threads past the end, fit 32 bits
+_SECTOR = 32  # bytes that memory moves at least
 _BLOCKS = 4  # an SM at least: 1024 threads with a chunk of each operand on the way keep memory busy
 
 
@@ -30,11 +33,13 @@ def map_params(operands: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: Any = None) -> tuple[Kernel, Kernel]:
+def map_kernels(
+    template: str, params: Params, vec: str = "{VEC}", widths_of: Any = None, spills: bool | Where = False
+) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
 
     vec: the C++ form of a chunk's width. widths_of: element → the values of VEC, where those of the descriptor's
-    element will not do.
+    element will not do. spills: of the kernel of any strides.
     """
     options = widths_of or (lambda kind: widths(kind.itemsize))
 
@@ -48,7 +53,7 @@ def map_kernels(template: str, params: Params, vec: str = "{VEC}", widths_of: An
     any_layout = template.replace("{LAYOUT}", f"Strided<{vec}>")
     return (
         Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
-        Kernel("strided", any_layout, params, strided, threads=THREADS),
+        Kernel("strided", any_layout, params, strided, threads=THREADS, spills=spills),
     )
 
 
@@ -85,8 +90,28 @@ def map_geometry(
         each = 2 if vec > 1 else 4  # as `Strided` in map.cuh
         kernel = "strided"
     grid = max(1, -(-(axes.count // vec) // (THREADS * each)))
-    step = Step(kernel, (grid, 1, 1), {**(values or {}), **chunked(found, vec)}, {"VEC": vec}, THREADS)
+    visited = found if vec > 1 else dataclasses.replace(found, groups=(in_tiles(axes, 16 // options[0]),))
+    step = Step(kernel, (grid, 1, 1), {**(values or {}), **chunked(visited, vec)}, {"VEC": vec}, THREADS)
     return Geometry((step,), layout=found.layout(found.inner))
+
+
+def in_tiles(axes: Axes, itemsize: int) -> Axes:
+    """The same elements in another order, where some operand is contiguous along another axis than the last.
+
+    Both axes are split, and a tile of whole sectors along either comes last: a warp then moves whole sectors of every
+    operand, or a block does before they leave the cache. Axes that no tile divides stay as they are.
+    """
+    last, side = axes.rank - 1, _SECTOR // itemsize
+    across = next((a for s in axes.strides for a in range(last) if abs(s[a]) == 1 and abs(s[last]) != 1), None)
+    if across is None or axes.rank + 2 > AXES or axes.shape[across] % side or axes.shape[last] % side:
+        return axes
+
+    def split(values: Sequence[int], outer: Callable[[int], int], inner: Callable[[int], int]) -> tuple[int, ...]:
+        whole = [outer(n) if a in (across, last) else n for a, n in enumerate(values)]
+        return (*whole, inner(values[across]), inner(values[last]))
+
+    strides = tuple(split(s, lambda n: n * side, lambda n: n) for s in axes.strides)
+    return Axes(split(axes.shape, lambda n: n // side, lambda n: side), strides)
 
 
 def chunked(found: Merged, vec: int, words: Collection[int] = ()) -> Mapping[str, Any]:

@@ -68,12 +68,12 @@ def scan_params(name: str, **more: str) -> Params:
 
 def scan_kernels(
     kind: str, params: Params, spills: Spills = MappingProxyType({}), *, prefix: str = "",
-    elements: tuple[ElementKind, ...] = tuple(ElementKind),
+    elements: tuple[ElementKind, ...] = tuple(ElementKind), wide: bool = True,
 ) -> tuple[Kernel, ...]:  # fmt: skip
     """The kernels of a scan.
 
     kind: the C++ type of the functor. spills: those that do, by name. prefix: stands before the names. elements: those
-    that need these kernels, of the row's.
+    that need these kernels, of the row's. wide: whether rows may be read 16 bytes at a time.
     """
 
     def kernel(name: str, template: str, threads: int = THREADS, **axes: tuple[bool, ...]) -> Kernel:
@@ -83,10 +83,10 @@ def scan_kernels(
         name = f"{prefix}{name}"
         return Kernel(name, template, params, of, threads=threads, spills=spills.get(name, False))
 
-    both = (False, True)
+    both, loads = (False, True), (True, False) if wide else (False,)
     return (
-        kernel("rows", f"scan_rows<{kind}, {{WIDE}}, {{TOTALS}}>", WIDE=(True, False), TOTALS=both),
-        kernel("block", f"scan_block_rows<{kind}, {{WIDE}}>", WIDE=(True, False)),
+        kernel("rows", f"scan_rows<{kind}, {{WIDE}}, {{TOTALS}}>", WIDE=loads, TOTALS=both),
+        kernel("block", f"scan_block_rows<{kind}, {{WIDE}}>", WIDE=loads),
         kernel("neighbours", f"scan_neighbours<{kind}, {{TOTALS}}>", TOTALS=both),
         kernel("carries", f"scan_carries<{kind}>", CARRIES),
     )
@@ -100,12 +100,13 @@ def width_of(element: ElementKind) -> int:
 def scan_geometry(
     p: Problem, operands: ScanOperands, axis: int, *, reverse: bool, exclusive: bool = False, shifted: bool = False,
     views: Mapping[str, View] = MappingProxyType({}), places: Mapping[str, Any] = MappingProxyType({}),
-    prefix: str = "", base: int = 0,
+    prefix: str = "", base: int = 0, wide: bool = True,
 ) -> Geometry | str:  # fmt: skip
     """The launches that scan the operands' rows along `axis`; the first input fixes the chunk.
 
     views: of operands that are seen otherwise than they were given; places: where their memory is, as a step says it.
     prefix: stands before the kernels' names. base: where the launches' own part of the workspace begins.
+    wide: as in `scan_kernels`.
     """
     names = operands.names()
     given = {**p.views, **views}
@@ -130,7 +131,9 @@ def scan_geometry(
         "step": [s[0] if s else 1 for s in rows.inner_axes.strides[: len(full)]], "carries": base, "segments": segments,
         "pieces": 1, "lanes": lanes, "reverse": reverse, "exclusive": exclusive, "shifted": shifted,
     }  # fmt: skip
-    kernel, axes, blocks, inner = _design(rows, first.element, lanes, tiles, segments, reverse, p.device.sms)
+    kernel, axes, blocks, inner = _design(
+        rows, first.element, lanes, tiles, segments, wide and (rows.cols % width == 0 or not reverse), p.device.sms
+    )
     if kernel == "neighbours":
         constants["pieces"] = -(-rows.outer.shape[-1] // COLUMNS)
     dense = all(v is None or v.dense for v in seen.values())
@@ -146,9 +149,12 @@ def scan_geometry(
 
 
 def _design(
-    rows: Rows, element: ElementKind, lanes: int, tiles: int, segments: int, reverse: bool, sms: int
+    rows: Rows, element: ElementKind, lanes: int, tiles: int, segments: int, wide: bool, sms: int
 ) -> tuple[str, dict[str, Any], int, bool]:
-    """The kernel, its axes without TOTALS, its blocks, and whether rows are read as they lie in memory."""
+    """The kernel, its axes without TOTALS, its blocks, and whether rows are read as they lie in memory.
+
+    wide: whether rows may be read 16 bytes at a time where they lie so.
+    """
     kept, width = rows.outer, width_of(element)
     if (
         lanes >= _TURNED and kept.rank and kept.strides[0][-1] == 1 and rows.inner_axes.strides[0] != (1,)
@@ -157,11 +163,11 @@ def _design(
         pieces = -(-kept.shape[-1] // COLUMNS)
         return "neighbours", {}, rows.rows // kept.shape[-1] * pieces * segments, True
     inner = rows.inner
-    wide = {"WIDE": inner and rows.access(width) and (rows.cols % width == 0 or not reverse)}
+    loads = {"WIDE": wide and inner and rows.access(width)}
     few = tiles >= _SHARED and rows.rows < _WARPS * sms
     if lanes == 32 and segments <= BLOCK_SEGMENTS and (segments > 1 or few):
-        return "block", wide, rows.rows, inner
-    return "rows", wide, -(-rows.rows * segments // (THREADS // lanes)), inner
+        return "block", loads, rows.rows, inner
+    return "rows", loads, -(-rows.rows * segments // (THREADS // lanes)), inner
 
 
 def _at_least_one_axis(view: View | None, pointer: str) -> View | None:

@@ -70,13 +70,18 @@ template <class T, class A> BARACUDA_D A twice_difference(A dy, A a, A b) {
   const bool halves = math::isinf(d) && math::isfinite(a) && math::isfinite(b);
   return narrow<A>(Wide<T>(dy) * Wide<T>(halves ? A(0.5) * a - A(0.5) * b : d) * Wide<T>(halves ? A(4) : A(2)));
 }
-// The whole quotient by Q, a function of doubles. One that has more than 53 bits is no other than a / b.
-template <class T, class A, class Q> BARACUDA_D A times_quotient(A dy, A a, A b, const Q& whole) {
+// The quotient of doubles rounded down, or to zero. Not inlined: a remainder is much code, and there is one for each
+// element of a chunk.
+static __device__ __noinline__ double whole_quotient(double a, double b, bool down) {
+  return down ? floor_division(a, b).quotient : trunc_quotient(a, b);
+}
+// -dy times that quotient. One that has more than 53 bits is no other than a / b.
+template <class T, class A> BARACUDA_D A times_quotient(A dy, A a, A b, bool down) {
   if constexpr (!is_same<T, double>) {
-    return static_cast<A>(-static_cast<double>(dy) * whole(static_cast<double>(a), static_cast<double>(b)));
+    return static_cast<A>(-static_cast<double>(dy) * whole_quotient(a, b, down));
   } else {
     const bool large = math::isfinite(a) && b != A(0) && magnitude(a / b) > A(9007199254740992.0);
-    return narrow<A>(-Wide<T>(dy) * (large ? Wide<T>(a) / Wide<T>(b) : Wide<T>(whole(a, b))));
+    return narrow<A>(-Wide<T>(dy) * (large ? Wide<T>(a) / Wide<T>(b) : Wide<T>(whole_quotient(a, b, down))));
   }
 }
 template <class A> BARACUDA_D A signed_by(A dy, A a, A b) { return a > b ? dy : a < b ? -dy : dy * A(0); }
@@ -87,9 +92,8 @@ BARACUDA_PARTIAL(AddScaled, dy, dy * alpha)
 BARACUDA_PARTIAL(Sub, dy, -dy)
 BARACUDA_PARTIAL(Mul, dy * b, dy * a)
 BARACUDA_PARTIAL(Div, dy / b, narrow<A>(-W(dy) * W(a) / W(b) / W(b)))
-BARACUDA_PARTIAL(Remainder, dy,
-                 (times_quotient<T>(dy, a, b, [](double x, double y) { return floor_division(x, y).quotient; })))
-BARACUDA_PARTIAL(Fmod, dy, (times_quotient<T>(dy, a, b, [](double x, double y) { return trunc_quotient(x, y); })))
+BARACUDA_PARTIAL(Remainder, dy, times_quotient<T>(dy, a, b, true))
+BARACUDA_PARTIAL(Fmod, dy, times_quotient<T>(dy, a, b, false))
 BARACUDA_PARTIAL(SquaredDifference, (twice_difference<T>(dy, a, b)), (twice_difference<T>(dy, b, a)))
 BARACUDA_PARTIAL(AbsoluteDifference, signed_by(dy, a, b), signed_by(dy, b, a))
 
@@ -111,20 +115,19 @@ BARACUDA_D double times_power_of_2(double dy, double a, double b) {
 }
 BARACUDA_PARTIAL(Ldexp, scaled_by(dy, b), times_power_of_2(dy, a, b))
 
-// dy / (1 + base^(b - a)), far down as two square roots of the exponential. The exponential multiplies the rounding of
-// a - b, so that is taken in double, and of doubles as two numbers.
+// dy / (1 + base^(b - a)), far down as two square roots of the exponential. That multiplies the rounding of a - b, which
+// only 16-bit floats can bear: the others take the difference as two numbers.
 template <class T> BARACUDA_D compute_t<T> share(compute_t<T> dy, compute_t<T> a, compute_t<T> b, bool base2) {
   using A = compute_t<T>;
-  using W = conditional<is_half<T>, float, double>;
-  const W d = static_cast<W>(a) - static_cast<W>(b);
-  W root = base2 ? math::exp2(W(-0.5) * magnitude(d)) : math::exp(W(-0.5) * magnitude(d));
-  if constexpr (is_same<A, double>) {
-    const double back = a - d, lost = (a - (d + back)) + (back - b);  // a - b is d + lost
-    const double slope = (d < 0.0 ? 0.5 : -0.5) * lost * (base2 ? 0.6931471805599453 : 1.0);
+  const A d = a - b;
+  A root = base2 ? math::exp2(A(-0.5) * magnitude(d)) : math::exp(A(-0.5) * magnitude(d));
+  if constexpr (!is_half<T>) {
+    const A back = a - d, lost = (a - (d + back)) + (back - b);  // a - b is d + lost
+    const A slope = (d < A(0) ? A(0.5) : A(-0.5)) * lost * (base2 ? A(0.6931471805599453) : A(1));
     if (math::isfinite(d)) root = math::fma(root, slope, root);
   }
-  const W part = a < b ? root : W(1);
-  return static_cast<A>(static_cast<W>(dy) * part * (part / (W(1) + root * root)));
+  const A part = a < b ? root : A(1);
+  return dy * part * (part / (A(1) + root * root));
 }
 // clang-format off
 BARACUDA_PARTIAL(Logaddexp, (share<T>(dy, a, b, false)), (share<T>(dy, b, a, false)))

@@ -30,7 +30,7 @@ BARACUDA_D Vec<stored_t<TO>, N> convert_all(const Vec<stored_t<FROM>, N>& x, boo
   using From = stored_t<FROM>;
   using To = stored_t<TO>;
   Vec<To, N> y;
-  if constexpr (is_half<To> && !is_coded_float(FROM) && (is_floating<From> || sizeof(From) <= 2) &&
+  if constexpr (is_half<To> && !is_coded_float(FROM) && !is_packed(FROM) && (is_floating<From> || sizeof(From) <= 2) &&
                 !is_same<From, double>) {
     y = cast_vec<To>(cast_vec<float>(x));
     if (saturate) {

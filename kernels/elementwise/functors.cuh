@@ -130,6 +130,9 @@ BARACUDA_UNARY2(Log2, math::log2(x), half_math::log2(x))
 BARACUDA_UNARY2(Log10, math::log10(x), half_math::log10(x))
 BARACUDA_UNARY2(Log1p, math::log1p(x), half_math::log1p(x))
 
+BARACUDA_UNARY2(Entr, (x == A(0) ? A(0) : x < A(0) ? -numeric<A>::infinity() : -x * math::log(x)),
+                (x == A(0) ? A(0) : x < A(0) ? -numeric<A>::infinity() : -x * half_math::log(x)))
+
 // 2 atanh(2x - 1) near 1/2: there the quotient x / (1 - x) is near 1, and its rounding would dominate the logarithm.
 template <class A> BARACUDA_D A logit(A x) {
   const A u = math::fma(A(2), x, A(-1));

@@ -176,6 +176,7 @@ BARACUDA_GRADIENT(Exp10, times_exp10<T>(dy, x))
 BARACUDA_GRADIENT(Expm1, times_exp<T>(dy, x))
 BARACUDA_GRADIENT(Log, where_defined(!(x < A(0)), dy / x))
 BARACUDA_GRADIENT(Log2, where_defined(!(x < A(0)), dy / x * A(1.4426950408889634)))
+BARACUDA_GRADIENT(Entr, where_defined(!(x < A(0)), -dy*(A(1) + math::log(x))))
 BARACUDA_GRADIENT(Log1p, where_defined(!(x < A(-1)), dy / (A(1) + x)))
 // eps < 0: x is not kept away from 0 and 1.
 template <class T> struct Logit {

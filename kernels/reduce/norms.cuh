@@ -37,6 +37,48 @@ template <class T> struct Prod {
   }
 };
 
+// Of complex numbers: doubles serve complex<float>; of complex<double> hi + lo is the product, as above. A factor that is
+// infinite or NaN makes the product NaN in both parts: of two infinite parts the signs would depend on the order.
+struct ComplexProduct {
+  complex<double> hi, lo;
+};
+template <class R> struct Prod<complex<R>> {
+  using C = complex<double>;
+  static constexpr bool wide = is_same<R, double>;
+  using State = conditional<wide, ComplexProduct, C>;
+  using Result = complex<R>;
+  using Lane = Fold<Prod>;
+  static BARACUDA_D complex<R> fill() { return R(1); }
+  static BARACUDA_D State empty() { return state(C(1.0)); }
+  static BARACUDA_D State state(C z) {
+    if constexpr (wide) return {z, C(0.0)};
+    else return z;
+  }
+  static BARACUDA_D State leaf(complex<R> x) {
+    const double nan = numeric<double>::nan();
+    return state(math::isfinite(x) ? cast<C>(x) : C(nan, nan));
+  }
+  // x y - z w as a number and what it lacks.
+  static BARACUDA_D C difference(double x, double y, double z, double w) {
+    const double p = x * y, q = z * w, hi = p - q, part = hi - p;
+    const double rest = (p - (hi - part)) - (q + part);
+    return {hi, rest + (math::fma(x, y, -p) - math::fma(z, w, -q))};
+  }
+  static BARACUDA_D State merge(State a, State b) {
+    if constexpr (wide) {
+      const C re = difference(a.hi.re, b.hi.re, a.hi.im, b.hi.im), im = difference(a.hi.re, b.hi.im, -a.hi.im, b.hi.re);
+      const C cross = math::plain_product(a.hi, b.lo) + math::plain_product(a.lo, b.hi);
+      return {{re.re, im.re}, C(re.im, im.im) + cross};
+    } else {
+      return a * b;
+    }
+  }
+  static BARACUDA_D Result finish(State s, const Reduced&) {
+    if constexpr (wide) return math::isfinite(s.lo) ? s.hi + s.lo : s.hi;  // beyond an infinity lo is NaN
+    else return cast<Result>(s);
+  }
+};
+
 template <class T> struct Nanprod : Prod<T> {
   using Lane = Fold<Nanprod>;
   static BARACUDA_D Product leaf(acc_t<T> x) { return {math::isnan(x) ? 1.0 : static_cast<double>(x), 0.0}; }
@@ -81,6 +123,14 @@ template <class T> struct L2Norm {
       return math::sqrt(s.middle + s.small * 0x1p-600 * 0x1p-600);
     }
   }
+};
+
+// Of complex numbers, the squares of both parts; the result is real.
+template <class R> struct L2Norm<complex<R>> : L2Norm<R> {
+  using Base = L2Norm<R>;
+  using Lane = Fold<L2Norm>;
+  static BARACUDA_D complex<R> fill() { return R(0); }
+  static BARACUDA_D typename Base::State leaf(complex<R> z) { return Base::merge(Base::leaf(z.re), Base::leaf(z.im)); }
 };
 
 // ---- p-norm ---------------------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 #pragma once
 // sums       sums, means, counts, truth and the log of a sum of exponentials: functors of baracuda/reduce_axes.cuh, over elements T.
+#include <baracuda/complex.cuh>
 #include <baracuda/reduce_axes.cuh>
 
 namespace baracuda::kinds {
 
 // Sums, products and counts of integers are i64, as in PyTorch; of u64 they are u64.
-template <class T> using total_t = conditional<is_floating<T>, T, conditional<is_same<T, u64>, u64, i64>>;
+template <class T>
+using total_t = conditional<is_floating<T> || is_complex<T>, T, conditional<is_same<T, u64>, u64, i64>>;
 
 // Signed overflow is not defined, so integers add and multiply as unsigned ones.
 template <class A> BARACUDA_D A plus(A a, A b) {
@@ -30,7 +32,11 @@ template <class T> struct Sum {
 template <class T> struct Trace : Sum<T> {};  // of a diagonal
 
 template <class T> struct Mean : Sum<T> {
-  static BARACUDA_D T finish(acc_t<T> s, const Reduced& r) { return cast<T>(s / static_cast<acc_t<T>>(r.count)); }
+  static BARACUDA_D T finish(acc_t<T> s, const Reduced& r) {
+    const auto n = static_cast<part_t<acc_t<T>>>(r.count);
+    if constexpr (is_complex<T>) return {s.re / n, s.im / n};
+    else return cast<T>(s / n);
+  }
 };
 
 template <class T> struct Nansum : Sum<T> {
@@ -56,6 +62,11 @@ template <class T> struct Nanmean {
 template <class T> struct L1Norm : Sum<T> {
   using Lane = Fold<L1Norm>;
   static BARACUDA_D acc_t<T> leaf(acc_t<T> x) { return math::abs(x); }
+};
+template <class R> struct L1Norm<complex<R>> : Sum<R> {
+  using Lane = Fold<L1Norm>;
+  static BARACUDA_D complex<R> fill() { return R(0); }
+  static BARACUDA_D R leaf(complex<R> z) { return math::hypot(z.re, z.im); }
 };
 
 template <class T> struct SumSquares : Sum<T> {

@@ -144,7 +144,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(launch, "_cuda", lambda: _RECORDER)
     monkeypatch.setattr(device_module, "cuda_device", lambda ordinal: device)
     module = sys.modules["baracuda_py.core.functional"]
-    monkeypatch.setattr(module, "maker", lambda like, shape, kind, device: lambda: pointer_view(array(*shape)))
+    monkeypatch.setattr(module, "maker", lambda like, shape, kind, device, last: lambda: pointer_view(array(*shape)))
     used = set(device_module._used)
     with recording():
         yield

@@ -199,7 +199,7 @@ def test_cached_functional_entries_make_nothing_first(real: Device, monkeypatch:
     """Outputs are made before the run: CuPy's own error would come first."""
     parent = os.getpid()
 
-    def maker(like: Any, shape: Any, kind: Any, device: int) -> Callable[[], Any]:
+    def maker(like: Any, shape: Any, kind: Any, device: int, last: bool) -> Callable[[], Any]:
         def make() -> Any:
             if os.getpid() != parent:
                 raise RuntimeError("cudaErrorInitializationError: initialization error")

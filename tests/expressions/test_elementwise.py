@@ -15,6 +15,7 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.expressions.forward import plan_of
 from baracuda_py.testing import CHECKS, emulated, exercise
 from baracuda_py.testing.gradients import check_gradients
+from baracuda_py.testing.places import call
 
 E = ElementKind
 RNG = np.random.default_rng(0)
@@ -29,6 +30,12 @@ def test_a_call_takes_names_in_their_order_or_by_keyword_and_defaults() -> None:
     out = X.copy()
     assert f(out, Y, out=out) is out
     np.testing.assert_allclose(out, wanted, rtol=1e-6)
+
+
+def test_names_with_a_default_come_last() -> None:
+    assert bc.elementwise("beta * x + y", beta=2.0).inputs == ("x", "y", "beta")
+    assert bc.reduce("sum(n * x) * a + y", n=3).inputs == ("x", "a", "y", "n")
+    assert bc.reduce("sum(n * x) * a + y", n=3)(np.ones(4), 2.0, 1.0) == 25
 
 
 def test_operands_broadcast_and_may_be_views() -> None:
@@ -88,7 +95,7 @@ def test_elements_without_a_meaning_are_refused_at_the_character(text: str, oper
 
 def test_wrong_calls_name_what_is_wrong() -> None:
     f = bc.elementwise("silu(x) * y + alpha", alpha=1.0)
-    for call, said in (
+    for wrong, said in (
         (lambda: f(X), "needs y"), (lambda: f(X, Y, beta=1), "'beta'"), (lambda: f(X, Y, 1, 2), "takes 3 operands"),
         (lambda: f(1, 2, 3), "needs an array"), (lambda: f(X, Y[:, :3]), "do not broadcast"),
         (lambda: f(X, Y, x=X), "twice"),
@@ -96,7 +103,7 @@ def test_wrong_calls_name_what_is_wrong() -> None:
         (lambda: bc.elementwise("x + 1", y=3), "'y'"), (lambda: bc.elementwise("x + a", a="b"), "must be a number"),
     ):  # fmt: skip
         with pytest.raises(bc.InvalidProblemError) as raised:
-            call()
+            wrong()
         assert said in str(raised.value)
 
 
@@ -245,6 +252,44 @@ def test_formulas_pass_the_checks_of_all_ops(text: str, roles: dict, check: obje
 @pytest.mark.parametrize(("text", "roles"), FORMULAS, ids=[text for text, _ in FORMULAS])
 def test_kernels_of_formulas_compute_them(text: str, roles: dict) -> None:
     exercise(bc.elementwise(text).plan(**roles), emulated, examples=3, seeded=False)
+
+
+COMPOSED = (
+    ("silu(x) * y", lambda b: b("mul", b("silu", "x"), "y")),
+    ("gelu(x) + tanh(y) / exp(x)", lambda b: b("add", b("gelu", "x"), b("div", b("tanh", "y"), b("exp", "x")))),
+    ("maximum(x, y) ** 2 - log1p(abs(y))",
+     lambda b: b("sub", b("square", b("maximum", "x", "y")), b("log1p", b("abs", "y")))),
+    ("softplus(x) % y", lambda b: b("remainder", b("softplus", "x"), "y")),
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["float32", "float64"])
+@pytest.mark.parametrize(("text", "composed"), COMPOSED, ids=[text for text, _ in COMPOSED])
+def test_a_formula_has_the_bits_of_the_built_ins_composed(text: str, composed: object, element: str) -> None:
+    arrays = {name: (4 * RNG.standard_normal(513)).astype(element) for name in ("x", "y")}
+
+    def built_in(kind: str, *operands: object) -> np.ndarray:
+        given = [arrays[one] if isinstance(one, str) else one for one in operands]
+        plan, names = (bc.UnaryPlan, "x") if len(given) == 1 else (bc.BinaryPlan, "ab")
+        desc = plan.descriptor(kind=kind, shape=(513,), element=element)
+        return call(plan, desc, ("y",), "emulator", **dict(zip(names, given, strict=True)))["y"]
+
+    plan = bc.elementwise(text).plan()
+    desc = plan.descriptor(shape=(513,), element=element)
+    got = call(plan, desc, ("result",), "emulator", **arrays)["result"]
+    assert got.tobytes() == composed(built_in).tobytes()  # type: ignore[operator]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", ["silu", "gelu", "sin", "log", "erfc", "softplus"])
+@pytest.mark.parametrize("element", ["bfloat16", "float16"])
+def test_a_built_in_as_a_formula_is_the_built_in(kind: str, element: str) -> None:
+    x = (4 * RNG.standard_normal(513)).astype(np.float32).astype(E.of(element).dtype)
+    plan = bc.elementwise(f"{kind}(x)").plan()
+    got = call(plan, plan.descriptor(shape=(513,), element=element), ("result",), "emulator", x=x)["result"]
+    desc = bc.UnaryDescriptor(kind=kind, shape=(513,), element=element)
+    assert got.tobytes() == call(bc.UnaryPlan, desc, ("y",), "emulator", x=x)["y"].tobytes()
 
 
 def test_plans_are_found_by_what_they_are_made_of() -> None:

@@ -3,12 +3,14 @@
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.tensor import View, dense_strides
 from baracuda_py.schedules.geometry import Axes, Merged
+from baracuda_py.schedules.map import in_tiles
 
 ELEMENTS = (ElementKind.F16, ElementKind.F32, ElementKind.F64, ElementKind.I8)
 
@@ -120,3 +122,23 @@ def test_padded_fields():
     axes = Merged.of((View(0, (4, 6), dense_strides((4, 6)), ElementKind.F32), None), (range(2),)).groups[0]
     assert axes.params() == {"shape": [24, *[0] * 7], "strides": [[1, *[0] * 7], [0] * 8], "rank": 1}
     assert set(axes.params("a", "b", "c")) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "itemsize", "tiles"),
+    [
+        ((32, 64), ((64, 1), (1, 32)), 4, (4, 8, 8, 8)),
+        ((32, 64), ((64, 1), (1, 32)), 2, (2, 4, 16, 16)),
+        ((3, 16, 8, 24), ((3072, 192, 24, 1), (1, 3, 1152, 48)), 4, None),  # 3 falls into no tiles
+        ((16, 3, 8), ((24, 8, 1), (1, 128, 16)), 4, (2, 3, 1, 8, 8)),
+        ((32, 64), ((64, 1), (64, 1)), 4, None),  # contiguous along the same axis
+        ((32, 60), ((60, 1), (1, 32)), 4, None),
+    ],
+)
+def test_tiles_have_the_same_elements(shape, strides, itemsize, tiles):
+    def places(axes):
+        return {tuple(np.dot(at, s) for s in axes.strides) for at in np.ndindex(*axes.shape)}
+
+    found = in_tiles(whole := Axes(shape, strides), itemsize)
+    assert found.shape == (tiles or shape)
+    assert places(found) == places(whole)

@@ -28,6 +28,7 @@ import baracuda_py as bc
 
 from . import scoreboard
 from .onnx_attention import attention
+from .onnx_binary import BINARY
 from .onnx_families import FAMILIES
 from .scoreboard import Outcome
 
@@ -99,7 +100,7 @@ _SAME = {
 }  # fmt: skip
 for _name, _ours in _SAME.items():
     OPS[_name] = lambda n, ours=_ours: getattr(bc, ours)(n[0])
-OPS["LeakyRelu"] = lambda n: bc.leaky_relu(n[0], alpha=n.get("alpha", 0.01))
+OPS["LeakyRelu"] = lambda n: bc.leaky_relu(n[0], negative_slope=n.get("alpha", 0.01))
 OPS["Elu"] = lambda n: bc.elu(n[0], alpha=n.get("alpha", 1.0))
 OPS["Gelu"] = lambda n: (bc.gelu_tanh if n.get("approximate") == "tanh" else bc.gelu)(n[0])
 
@@ -121,7 +122,7 @@ def _hard_sigmoid(n: Node) -> Any:
 def _shrink(n: Node) -> Any:
     bias, bound = n.get("bias", 0.0), n.get("lambd", 0.5)
     need(bias in (0.0, bound), "softshrink subtracts its own bound")
-    return (bc.softshrink if bias else bc.hardshrink)(n[0], alpha=bound)
+    return (bc.softshrink if bias else bc.hardshrink)(n[0], lambd=bound)
 
 
 @onnx_op("Swish")
@@ -136,31 +137,7 @@ def _swiglu(n: Node) -> Any:
     return bc.swiglu(n[0], n[1])
 
 
-_FOLDED = {"Add": "add", "Sub": "sub", "Mul": "mul", "Max": "maximum", "Min": "minimum", "Sum": "add"}
-for _name, _ours in _FOLDED.items():
-    OPS[_name] = lambda n, ours=_ours: functools.reduce(getattr(bc, ours), n.inputs)
-
-
-@onnx_op("Mean")
-def _mean(n: Node) -> Any:
-    return bc.affine(functools.reduce(bc.add, n.inputs), 1 / len(n.inputs))
-
-
-@onnx_op("Div")
-def _div(n: Node) -> Any:
-    need(n[0].dtype.kind != "i", "floor_divide rounds toward minus infinity, ONNX's integer Div toward zero")
-    return (bc.floor_divide if n[0].dtype.kind == "u" else bc.div)(n[0], n[1])
-
-
-@onnx_op("Mod")
-def _mod(n: Node) -> Any:
-    return (bc.fmod if n.get("fmod", 0) else bc.remainder)(n[0], n[1])
-
-
-@onnx_op("Pow")
-def _pow(n: Node) -> Any:
-    need(n[0].dtype.kind == "f", "pow takes floats")
-    return bc.pow(n[0], bc.cast(n[1], n[0].dtype))
+OPS.update(BINARY)
 
 
 @onnx_op("Clip")
@@ -175,6 +152,8 @@ def _clip(n: Node) -> Any:
 def _cast(n: Node) -> Any:
     target = helper.tensor_dtype_to_np_dtype(n.attributes["to"]) if n.name == "Cast" else n[1].dtype
     need("FNUZ" not in str(target) and np.dtype(target).kind != "O", f"no element {target}")
+    kind = bc.ElementKind.of(target)
+    need(kind.carrier == kind.dtype, f"{kind} travels as {kind.carrier}")
     return bc.cast(n[0], target)
 
 

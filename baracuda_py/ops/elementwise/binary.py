@@ -19,7 +19,8 @@ from ...core.tensor import View
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .binary_kinds import BinaryKind, binary_bound, binary_elements, binary_points
 
-ISCLOSE = ("rtol", "atol", "equal_nan")
+K = BinaryKind
+_TOLERANCES = 1e-5, 1e-8, False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,8 @@ class BinaryDescriptor(Descriptor):
 
     def validate(self) -> None:
         row, what = self.kind.row, f"{self.kind.value} of {self.element}"
+        if "rtol" not in row.coefficients and (self.rtol, self.atol, self.equal_nan) != _TOLERANCES:
+            raise InvalidProblemError(f"{self.kind.value} has no rtol, atol and equal_nan; leave them as they are")
         if self.element in row.elements:
             return
         if not row.elements[0].is_float:
@@ -130,10 +133,15 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, shown, {**places, "rtol": desc.rtol, "atol": desc.atol, "equal_nan": desc.equal_nan})
 
 
+_OF_NUMBERS = (K.ADD, K.SUB, K.MUL, K.DIV, K.POW, K.EQ, K.NE, K.LT, K.LE, K.GT, K.GE)
+"""Kinds whose second operand may be a number in torch, too."""
+
+
 def in_torch(torch: Any, desc: BinaryDescriptor, *, a: Any, b: Any, number: Any, whole: Any, alpha: Any) -> Any:
     """torch's function of the kind; integers wrap."""
     if desc.with_number:
-        b = torch.full_like(a, number if desc.element.is_float else int(whole))
+        value = number if desc.element.is_float else int(whole)
+        b = value if desc.kind in _OF_NUMBERS and not desc.reverse else torch.full_like(a, value)
     left, right = (b, a) if desc.reverse else (a, b)
     more = [getattr(desc, name) if name != "alpha" else alpha for name in desc.kind.row.coefficients]
     if not desc.element.is_float and "alpha" in desc.kind.row.coefficients:
@@ -150,9 +158,9 @@ class BinaryPlan(Plan):
     for b that is not whole.
 
     Integers wrap; with b = 0 their quotients and remainders are 0, as in NumPy. pow with b < 0 is what is whole of
-    1 / aⁿ: ±1 of ±1, else 0. gcd and lcm have no sign; that of the lowest integer and 0 or itself wraps. Shifts by
-    less than 0, or by as many bits as the element has and more, leave 0; to the right, the sign in all bits. Of bool,
-    add is or, mul and minimum are and, maximum is or.
+    1 / aⁿ: ±1 of ±1, else 0. gcd and lcm have no sign; that of the lowest integer and 0 or itself wraps. mulhi is the
+    upper half of the product (jax.lax.mulhi). Shifts by less than 0, or by as many bits as the element has and more,
+    leave 0; to the right, the sign in all bits. Of bool, add is or, mul and minimum are and, maximum is or.
 
     Comparisons, logic and isclose give bool. isclose compares in float64, whatever the element.
     A number in b's place is rounded to the accumulator (float32, float64 for float64), and to the element itself where
@@ -177,6 +185,8 @@ class BinaryPlan(Plan):
     benchmarks = (
         Benchmark("add 134M bf16", shape=1 << 27, kind="add", element="bfloat16", peers=(EAGER,)),
         Benchmark("eq 134M bf16", shape=1 << 27, kind="eq", element="bfloat16", peers=(EAGER,)),
+        Benchmark("pow 2.5 134M bf16", shape=1 << 27, kind="pow", with_number=True, element="bfloat16", peers=(EAGER,),
+                  make=lambda torch, desc: {"number": 2.5}),
     )  # fmt: skip
 
     @staticmethod

@@ -80,11 +80,11 @@ def reference(
             gradient = gradients[(name == "db") != desc.reverse]
             with np.errstate(all="ignore"):
                 whole = 0 if gradient is None else gradient(dy, left, right, *more)
-                found[name] = _summed(np.broadcast_to(np.asarray(whole, a.dtype), desc.shape), shape)
+                found[name] = summed(np.broadcast_to(np.asarray(whole, a.dtype), desc.shape), shape)
     return found
 
 
-def _summed(whole: Any, shape: tuple[int, ...]) -> Any:
+def summed(whole: Any, shape: tuple[int, ...]) -> Any:
     """Over the axes along which `shape` broadcasts."""
     lead = whole.ndim - len(shape)
     away = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and whole.shape[lead + i] != 1)
@@ -96,10 +96,14 @@ PARAMS = Params(
     "BinaryBackwardParams", d_left="ptr", d_right="ptr", dy="ptr", left="ptr", right="ptr", **_NUMBERS, **map_params(5)
 )
 SUM_PARAMS = reduce_params("BinaryBackwardSumParams", ("dy", "left", "right"), second="i32", **_NUMBERS)
+_BLOCKS = 2  # an SM: powers need more registers than four leave, and unbounded, some kernels would spill to fit four
 _F, _G = "{KIND}<{T}>", "partial::{KIND}<{T}>"
-_MAP = map_kernels(f"binary_backward<{_F}, {_G}, {{T}}, {{LAYOUT}}>", PARAMS)
+_MAP = tuple(
+    replace(kernel, min_blocks=_BLOCKS)
+    for kernel in map_kernels(f"binary_backward<{_F}, {_G}, {{T}}, {{LAYOUT}}>", PARAMS)
+)
 _SUM = tuple(
-    replace(kernel, source="elementwise/binary_backward_sum.cu")
+    replace(kernel, source="elementwise/binary_backward_sum.cu", min_blocks=_BLOCKS)
     for kernel in reduce_kernels(
         "kinds::Sum<{T}>", SUM_PARAMS, source=f"Mapped<Summand<{_F}, {_G}, {{T}}>, {{T}}, {{T}}, {{T}}>"
     )
@@ -144,17 +148,21 @@ class _Call:
         for side, gradient, one in zip(("d_left", "d_right"), self.gradients, wanted, strict=True):
             shown.append(gradient.broadcast_to(shape) if gradient is not None and one else None)
             places[side] = places[side] if shown[-1] is not None else "@null"
-        return map_geometry(p, (*shown, *self.views), {**places, **self.values})
+        # In the place of a number dy is read once more, or one element of it: no layout is refused for that.
+        given = [None if i == self.values["number_place"] and i else view for i, view in enumerate(self.views)]
+        return map_geometry(p, (*shown, *given), {**places, **self.values})
 
 
-def _map(p: Problem) -> Geometry | str:
+def gradient_map(p: Problem) -> Geometry | str:
+    """The launch where no operand was broadcast."""
     call = _Call.of(p)
     if all(map(call.whole, call.gradients)):
         return call.map(p, (True, True))
     return "a gradient is summed over the axes its operand was broadcast along"
 
 
-def _sum(p: Problem) -> Geometry | str:
+def gradient_sum(p: Problem) -> Geometry | str:
+    """The launches that sum the gradients of broadcast operands, and map the other."""
     call, used, coalesced = _Call.of(p), 0, True
     steps: list[Step] = []
     maps = tuple(gradient is not None and call.whole(gradient) for gradient in call.gradients)
@@ -195,16 +203,20 @@ class BinaryBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", _map, source="elementwise/binary_backward.cu", kernels=_MAP,
+            "map", gradient_map, source="elementwise/binary_backward.cu", kernels=_MAP,
             guarantee=Guarantee(slope_bound, batch_invariant=True),
         ),
         Variant(
-            "sum", _sum, source="elementwise/binary_backward.cu", kernels=(*_MAP, *_SUM),
+            "sum", gradient_sum, source="elementwise/binary_backward.cu", kernels=(*_MAP, *_SUM),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
     benchmarks = (
-        Benchmark("mul 134M bf16", shape=1 << 27, kind="mul", element="bfloat16"),
+        Benchmark("mul 134M bf16", shape=1 << 27, kind="mul", element="bfloat16", also=("da", "db")),
+        Benchmark(
+            "mul [16384, 8192] bf16 by a row", shape=(16384, 8192), kind="mul", element="bfloat16", also=("da", "db"),
+            make=lambda torch, desc: {n: torch.randn(desc.shape[1], dtype=torch.bfloat16) for n in ("b", "db")},
+        ),
     )  # fmt: skip
 
     @staticmethod

@@ -9,9 +9,10 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from .binary_backward import BinaryBackwardPlan
-from .binary_functions import per_channel
+from .binary_functions import complex_kind, per_channel
 from .binary_kinds import BinaryKind
-from .binary_numbers import NUMBERS, element_of, number_for
+from .binary_numbers import NUMBERS, element_of, is_complex, number_for
+from .complex_binary_backward import call_backward_with_number, call_complex_backward
 
 K = BinaryKind
 _made: dict[Any, Any] = {}
@@ -27,18 +28,22 @@ def _make(kind: BinaryKind, with_number: bool) -> Any:
 def _call(kind: BinaryKind, dy: Any, a: Any, b: Any, **more: Any) -> Any:
     reverse = type(a) in NUMBERS
     if not reverse and type(b) not in NUMBERS:
+        if is_complex(a):
+            return call_complex_backward(complex_kind(kind, f"{kind.value}_backward"), dy, a, b, **more)
         made = _made.get((kind, False)) or _make(kind, False)
         return made(dy, a, b, **more)
     array, value = (b, a) if reverse else (a, b)
     if type(array) in NUMBERS:
         raise InvalidProblemError(f"a or b must be an array, got the numbers {a!r} and {b!r}")
     name = f"{kind.value}_backward"
-    given = number_for(name, "a" if reverse else "b", element_of(array), value)
-    if "number" not in given:
+    given = {} if is_complex(array) else number_for(name, "a" if reverse else "b", element_of(array), value)
+    if given and "number" not in given:
         raise InvalidProblemError(f"{name}: integers have no gradient, got {element_of(array)}")
     da, db = more.pop("return_da", True), more.pop("return_db", True)
     if not (db if reverse else da):
         raise InvalidProblemError(f"{name}: a number has no gradient; ask for that of {'b' if reverse else 'a'}")
+    if is_complex(array):
+        return call_backward_with_number(complex_kind(kind, name), dy, array, value, reverse, **more)
     made = _made.get((kind, True)) or _make(kind, True)
     return made(dy, array, reverse=reverse, **given, **more)
 

@@ -6,14 +6,17 @@ import math
 from typing import Any
 
 from ...core import Array, Scalar, functional
-from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
+from ...core.keywords import entry, known_only, unexpected
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
+from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
 from .binary import BinaryPlan
 from .binary_kinds import BinaryKind
-from .binary_numbers import NUMBERS, element_of, mixed, number_for
+from .binary_numbers import NUMBERS, element_of, is_complex, mixed, number_for
 from .cast import cast
+from .complex_binary import ComplexBinaryPlan, call_with_number
+from .complex_binary_kinds import ComplexBinaryKind
 
 K = BinaryKind
 _ISCLOSE = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
@@ -22,47 +25,95 @@ _made: dict[Any, Any] = {}
 
 def _make(kind: BinaryKind, with_number: bool) -> Any:
     """The generated function of a kind, of two arrays or of an array and a number; made when first called."""
-    fixed: dict[str, Any] = {} if kind is K.ISCLOSE else dict(_ISCLOSE)
-    if not with_number:
-        fixed["reverse"] = False
-    made = functional(BinaryPlan, kind.value, kind=kind, with_number=with_number, **fixed)
-    return _made.setdefault((kind, with_number), made)
+    if (kind, with_number) not in _made:
+        fixed: dict[str, Any] = {} if kind is K.ISCLOSE else dict(_ISCLOSE)
+        if not with_number:
+            fixed["reverse"] = False
+        complex_ = COMPLEX.get(kind.value)
+        of_complex = (ComplexBinaryPlan, {"kind": complex_, "with_number": False, "reverse": False})
+        _made[kind, with_number] = functional(
+            BinaryPlan, kind.value, kind=kind, with_number=with_number, **fixed,
+            overloads=() if with_number or complex_ is None else (of_complex,),
+        )  # fmt: skip
+    return _made[kind, with_number]
+
+
+COMPLEX = {kind.value: kind for kind in ComplexBinaryKind}
+"""The kinds that complex numbers have, too, by name."""
+
+
+def complex_kind(kind: BinaryKind, name: str) -> ComplexBinaryKind:
+    """The kind of two complex numbers of that name."""
+    if kind is K.ADD_SCALED:
+        raise UnsupportedError(f"{name}: alpha is for real numbers; write add(a, mul(b, alpha))")
+    if kind.value not in COMPLEX:
+        raise UnsupportedError(f"{name} is not defined for complex numbers")
+    return COMPLEX[kind.value]
 
 
 def _call(kind: BinaryKind, name: str, a: Any, b: Any, **more: Any) -> Any:
     """f(a, b); what is wrong with two arrays of different elements is said once the call has failed."""
     if type(a) in NUMBERS or type(b) in NUMBERS:
-        reverse = type(a) in NUMBERS
-        array, value = (b, a) if reverse else (a, b)
-        if type(array) in NUMBERS:
-            raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
-        given = number_for(name, "a" if reverse else "b", element_of(array), value)
-        made = _made.get((kind, True)) or _make(kind, True)
-        return made(array, reverse=reverse, **given, **more)
-    made = _made.get((kind, False)) or _make(kind, False)
+        return _with_number(kind, name, a, b, more)
     try:
-        return made(a, b, **more)
-    except InvalidProblemError:
-        if (why := mixed(name, a, b)) is not None:
-            raise InvalidProblemError(why) from None
-        raise
+        return _make(kind, False)(a, b, **more)
+    except BaracudaError as error:
+        raise _explained(kind, name, a, b, error) from None
 
 
-def _function(kind: BinaryKind) -> Any:
-    name = kind.value
+def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, Any]) -> Any:
+    reverse = type(a) in NUMBERS
+    array, value = (b, a) if reverse else (a, b)
+    if type(array) in NUMBERS:
+        raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
+    if is_complex(array):
+        return call_with_number(complex_kind(kind, name), array, value, reverse, **more)
+    element = element_of(array)
+    given = number_for(name, "a" if reverse else "b", element, value)
+    if kind is K.POW and not (reverse or element.is_float) and value < 0:
+        better = f"pow(cast(a, 'float32'), {value!r})"
+        raise UnsupportedError(f"pow: a negative power of {element} is no integer, but of ±1; write {better}")
+    return _make(kind, True)(array, reverse=reverse, **given, **more)
 
-    @entry(BinaryPlan, kind=kind)
+
+def _explained(kind: BinaryKind, name: str, a: Any, b: Any, error: BaracudaError) -> BaracudaError:
+    """The error of a call, or the one that says which cast two arrays of different elements need."""
+    if isinstance(error, InvalidProblemError) and (why := mixed(name, a, b)) is not None:
+        return InvalidProblemError(why)
+    if isinstance(error, UnsupportedError) and is_complex(a):
+        complex_kind(kind, name)  # says that there is none
+    return error
+
+
+def _caller(kind: BinaryKind) -> Any:
+    """f(a, b) of two arrays with little before the generated function, which is made when first called."""
+    name, arrays = kind.value, None
+
     def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+        nonlocal arrays
         if unknown:
-            raise unexpected(call, unknown)
-        return _call(kind, name, a, b, out=out, stream=stream, preference=preference)
+            raise unexpected(known_only(call), unknown)
+        if type(a) in NUMBERS or type(b) in NUMBERS:
+            return _with_number(kind, name, a, b, {"out": out, "stream": stream, "preference": preference})
+        if arrays is None:
+            arrays = _make(kind, False)
+        try:
+            return arrays(a, b, out=out, stream=stream, preference=preference)
+        except BaracudaError as error:
+            raise _explained(kind, name, a, b, error) from None
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"y = {name}(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."
     return call
 
 
+def _function(kind: BinaryKind) -> Any:
+    return entry(BinaryPlan, kind=kind)(_caller(kind))
+
+
 # ---- arithmetic -----------------------------------------------------------------------------------------------------
+
+_plain_add = _caller(K.ADD)
 
 
 def _scaled(name: str, kind: BinaryKind, a: Any, b: Any, alpha: Any, sign: int, more: dict[str, Any]) -> Any:
@@ -88,7 +139,7 @@ def add(
     if unknown:
         raise unexpected(add, unknown)
     if type(alpha) is int and alpha == 1:
-        return _call(K.ADD, "add", a, b, out=out, stream=stream, preference=preference)
+        return _plain_add(a, b, out=out, stream=stream, preference=preference)
     return _scaled("add", K.ADD, a, b, alpha, 1, {"out": out, "stream": stream, "preference": preference})
 
 
@@ -139,6 +190,16 @@ fmod = _function(K.FMOD)
 squared_difference = _function(K.SQUARED_DIFFERENCE)
 absolute_difference = _function(K.ABSOLUTE_DIFFERENCE)
 subtract, multiply, divide, true_divide, mod = sub, mul, div, div, remainder
+
+
+@entry(BinaryPlan, kind=K.FLOOR_DIVIDE)
+def divmod(a: Array, b: Array, *, stream: Any = None, preference: Any = None, **unknown: Any) -> tuple[Any, Any]:
+    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod)."""
+    if unknown:
+        raise unexpected(divmod, unknown)
+    given = {"stream": stream, "preference": preference}
+    return floor_divide(a, b, **given), remainder(a, b, **given)
+
 
 # ---- powers, exponentials, angles -----------------------------------------------------------------------------------
 
@@ -211,6 +272,7 @@ def per_channel(x: Any, weight: Any) -> Any:
 
 gcd = _function(K.GCD)
 lcm = _function(K.LCM)
+mulhi = _function(K.MULHI)
 bitwise_and = _function(K.BITWISE_AND)
 bitwise_or = _function(K.BITWISE_OR)
 bitwise_xor = _function(K.BITWISE_XOR)
@@ -242,3 +304,15 @@ def isclose(
         raise unexpected(isclose, unknown)
     given = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
     return _call(K.ISCLOSE, "isclose", a, b, **given, out=out, stream=stream, preference=preference)
+
+
+@entry(BinaryPlan, kind=K.ISCLOSE)
+def allclose(
+    a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
+    if unknown:
+        raise unexpected(allclose, unknown)
+    given = {"stream": stream, "preference": preference}
+    return all_of(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, **given), **given)

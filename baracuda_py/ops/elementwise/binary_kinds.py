@@ -43,6 +43,7 @@ class BinaryKind(enum.Enum):
     PRELU = "prelu", choices.PRELU
     GCD = "gcd", whole.GCD
     LCM = "lcm", whole.LCM
+    MULHI = "mulhi", whole.MULHI
     BITWISE_AND = "bitwise_and", whole.BITWISE_AND
     BITWISE_OR = "bitwise_or", whole.BITWISE_OR
     BITWISE_XOR = "bitwise_xor", whole.BITWISE_XOR

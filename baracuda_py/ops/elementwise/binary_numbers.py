@@ -13,19 +13,38 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import TensorRef
 
 NUMBERS = frozenset(
-    (bool, int, float, np.bool_, ml_dtypes.bfloat16, *(t for c in "efdbhilqBHILQ" if (t := np.dtype(c).type)))
+    (
+        bool,
+        int,
+        float,
+        complex,
+        np.bool_,
+        ml_dtypes.bfloat16,
+        *(t for c in "efdFDbhilqBHILQ" if (t := np.dtype(c).type)),
+    )
 )
 """The types of numbers: Python's, and NumPy's scalars."""
 
 
 def element_of(array: Any) -> ElementKind:
     """The element of an array of any package."""
-    return array.element if isinstance(array, TensorRef) else ElementKind.of(array)  # type: ignore[return-value]
+    if isinstance(array, TensorRef):
+        return ElementKind.of(array.element)
+    return ElementKind.of(getattr(array, "dtype", array))
+
+
+def is_complex(operand: Any) -> bool:
+    """Whether an array holds complex numbers."""
+    dtype = getattr(operand, "dtype", None) or getattr(operand, "element", None)
+    return dtype is not None and ElementKind.of(dtype).is_complex
 
 
 def number_for(name: str, place: str, element: ElementKind, value: Any) -> dict[str, Any]:
     """The scalar of `BinaryArgs` that holds a number for an array of an element; raises where torch would promote."""
     other = "b" if place == "a" else "a"
+    if isinstance(value, (complex, np.complexfloating)):
+        wider = ElementKind.C128 if element is ElementKind.F64 else ElementKind.C64
+        raise UnsupportedError(_promoting(name, place, other, element, value, str(wider)))
     if element.is_float:
         try:
             return {"number": float(value)}

@@ -20,6 +20,7 @@ from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_params
 from ...core.benchmark import Benchmark, EAGER
+from .complex_cast import call_complex_cast
 
 K = ElementKind
 PACKED = (K.FP4E2M1, K.S4, K.U4)
@@ -211,7 +212,7 @@ def _odd_float32(torch: Any, x: Any) -> Any:
 
 
 class CastPlan(Plan):
-    """y = x.to(to_element), between any two elements but complex ones.
+    """y = x.to(to_element), between any two elements but complex ones, which are `ComplexCastPlan`'s.
 
     To a float: to nearest even, once, whatever x is; overflow gives infinity, or NaN where the element has none
     (float8_e4m3fn), and with `saturate` the largest finite number, of infinities, too. NaN stays NaN. float8_e8m0fnu, a
@@ -279,5 +280,8 @@ def cast(
         raise unexpected(cast, unknown)
     rest = {} if shape is None else {"shape": shape}
     held = ElementKind.of(element) if element is not None else read(x, "x").element
-    return _cast(x, to_element=ElementKind.of(to_element), saturate=saturate, element=held, out=out, stream=stream,
-                 preference=preference, **rest)  # fmt: skip
+    goal = ElementKind.of(to_element)
+    more = {"out": out, "stream": stream, "preference": preference, **rest}
+    if held.is_complex or goal.is_complex:
+        return call_complex_cast(x, held, goal, saturate, **more)
+    return _cast(x, to_element=goal, saturate=saturate, element=held, **more)

@@ -51,12 +51,13 @@ def _near(x: Any) -> Any:
 
 def erfcx(a: Any) -> Any:
     """exp(a²) erfc(a) for a >= 0."""
-    a = np.minimum(a, _LARGE)
-    t = (a - _CENTRE) / (a + _CENTRE)
-    next_, after = np.zeros_like(a), np.zeros_like(a)
-    for term in reversed(_SERIES[1 : _TERMS.get(a.dtype.itemsize)]):  # Clenshaw's recurrence
-        next_, after = a.dtype.type(term) + 2 * t * next_ - after, next_
-    return (a.dtype.type(_SERIES[0]) + t * next_ - after) / (1 + 2 * a)
+    far, near = np.maximum(a, _LARGE), np.minimum(a, _LARGE)
+    t = (near - _CENTRE) / (near + _CENTRE)
+    next_, after = np.zeros_like(near), np.zeros_like(near)
+    for term in reversed(_SERIES[1 : _TERMS.get(near.dtype.itemsize)]):  # Clenshaw's recurrence
+        next_, after = near.dtype.type(term) + 2 * t * next_ - after, next_
+    series = (near.dtype.type(_SERIES[0]) + t * next_ - after) / (1 + 2 * near)
+    return np.where(a > _LARGE, 1 / np.sqrt(4 * np.arctan(near.dtype.type(1))) / far, series)
 
 
 def bell(x: Any, k: Any) -> Any:

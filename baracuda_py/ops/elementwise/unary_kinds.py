@@ -9,7 +9,7 @@ from typing import Any
 from ...core import ElementKind
 from ...core.error_bound import ErrorBound
 from .functions import (
-    activations, arithmetic, bits, exponential, piecewise, predicates, rounding, special, trigonometric,
+    activations, arithmetic, bessel, bits, exponential, gamma, normal, piecewise, predicates, rounding, trigonometric,
 )  # fmt: skip
 from .functions.row import EVERY, POINTS, Function
 
@@ -38,6 +38,7 @@ class UnaryKind(enum.Enum):
     LOG2 = "log2", exponential.LOG2
     LOG10 = "log10", exponential.LOG10
     LOG1P = "log1p", exponential.LOG1P
+    ENTR = "entr", exponential.ENTR
     SIN = "sin", trigonometric.SIN
     COS = "cos", trigonometric.COS
     TAN = "tan", trigonometric.TAN
@@ -50,8 +51,22 @@ class UnaryKind(enum.Enum):
     ASINH = "asinh", trigonometric.ASINH
     ACOSH = "acosh", trigonometric.ACOSH
     ATANH = "atanh", trigonometric.ATANH
-    ERF = "erf", special.ERF
-    ERFC = "erfc", special.ERFC
+    ERF = "erf", normal.ERF
+    ERFC = "erfc", normal.ERFC
+    ERFCX = "erfcx", normal.ERFCX
+    ERFINV = "erfinv", normal.ERFINV
+    NDTR = "ndtr", normal.NDTR
+    NDTRI = "ndtri", normal.NDTRI
+    LOG_NDTR = "log_ndtr", normal.LOG_NDTR
+    LGAMMA = "lgamma", gamma.LGAMMA
+    DIGAMMA = "digamma", gamma.DIGAMMA
+    POLYGAMMA = "polygamma", gamma.POLYGAMMA
+    I0 = "i0", bessel.I0
+    I0E = "i0e", bessel.I0E
+    I1 = "i1", bessel.I1
+    I1E = "i1e", bessel.I1E
+    SINC = "sinc", bessel.SINC
+    SPHERICAL_BESSEL_J0 = "spherical_bessel_j0", bessel.SPHERICAL_BESSEL_J0
     FLOOR = "floor", rounding.FLOOR
     CEIL = "ceil", rounding.CEIL
     ROUND = "round", rounding.ROUND
@@ -115,7 +130,7 @@ DIFFERENTIABLE = tuple(kind for kind in UnaryKind if kind.row.gradient is not No
 """Of the others the derivative is 0 wherever there is one, or they are functions of integers."""
 
 
-ROWS = {"unary": "map", "unary_predicate": "predicate"}
+ROWS = {"unary": "map", "unary_predicate": "predicate", "unary_special": "special"}
 """Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
 
 

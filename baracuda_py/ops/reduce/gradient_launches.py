@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...core import ElementKind, Geometry, Params, Problem
+from ...core import ElementKind, Geometry, Params, Problem, where
+from ...core.element import HALVES
 from ...core.tensor import Shape, View, dense_strides
-from ...core.variant import Kernel, Step, aligned
+from ...core.variant import Kernel, Spills, Step, aligned
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
 from ...schedules.reduce import STATE, reduce_kernels, reduce_launches, reduce_params
+from .reduce_kinds import ReduceKind
+from .reduce_pair import ReducePairKind
 
 OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in its order
 STATISTICS = reduce_params("GradientStatisticsParams")
@@ -18,14 +21,25 @@ SLOPES = Params(
     option="f64", **map_params(8),
 )  # fmt: skip
 
+_ENDS = (ReduceKind.PTP, ReducePairKind.AMINMAX)
+_PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
+_SPILLS: Spills = {  # statistics of 24 and 32 bytes are passed through calls
+    "rows": where(kind=_ENDS, element=HALVES),
+    "rows_any": where(kind=_ENDS, element=(*HALVES, ElementKind.F64)) | where(kind=_PRODUCTS, element=HALVES),
+    "columns": where(kind=_ENDS, element=HALVES, VEC=4) | where(kind=_PRODUCTS, element=HALVES, VEC=1),
+    "slopes": where(kind=ReduceKind.PROD, element=ElementKind.F16, VEC=8)
+    | where(kind=ReduceKind.NANPROD, element=ElementKind.BF16, VEC=8),
+}
+
 
 def gradient_kernels(kind: str, statistics: bool) -> tuple[Kernel, ...]:
     """The kernels of a gradient, with those that find the statistics of rows; `kind` is the C++ type of the functor."""
     slopes = Kernel(
         "slopes", f"reduce_backward<Gradient<{kind}>, {{T}}, Strided<{{VEC}}>>", SLOPES,
-        lambda element: {"VEC": widths(element.itemsize)}, threads=THREADS,
+        lambda element: {"VEC": widths(element.itemsize)}, threads=THREADS, spills=_SPILLS["slopes"],
     )  # fmt: skip
-    return (*reduce_kernels(f"Gradient<{kind}>::Statistic", STATISTICS), slopes) if statistics else (slopes,)
+    found = reduce_kernels(f"Gradient<{kind}>::Statistic", STATISTICS, _SPILLS) if statistics else ()
+    return (*found, slopes)
 
 
 def gradient_geometry(
@@ -34,7 +48,7 @@ def gradient_geometry(
 ) -> Geometry | str:  # fmt: skip
     """A map over x and dx of what belongs to rows, after the launches that find their statistics.
 
-    names: of `OF_ROWS` those that the op has under another name, or (None) not at all. option: the kind's own.
+    names: of x and `OF_ROWS` those that the op has under another name, or (None) not at all. option: the kind's own.
     places: strides of the places of elements, by default in the row-major order of the reduced axes.
     """
     shape = p.dx.shape

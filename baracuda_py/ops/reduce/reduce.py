@@ -84,6 +84,8 @@ def refuse_elements(kind: Any, given: ElementKind) -> None:
     if given not in kind.row.elements:
         if given.is_float:
             raise UnsupportedError(f"{kind.value} is of the bits of integers, got {given}")
+        if given.is_complex:
+            raise UnsupportedError(f"{kind.value} is of real numbers, got {given}; take the real part or the magnitude")
         why = "has no NaN" if kind.value.startswith("nan") else f"has no {kind.value} that is one in general"
         raise UnsupportedError(f"{given} {why}; cast to a float first")
 
@@ -130,7 +132,7 @@ def _powers_geometry(p: Problem) -> Geometry | str:
 
 def ordered(desc: Any) -> bool:
     """Whether the order of the elements counts: that of totals of integers does not, as they are exact."""
-    exact = desc.kind in (ReduceKind.SUM, ReduceKind.PROD) and not desc.element.is_float
+    exact = desc.kind in (ReduceKind.SUM, ReduceKind.PROD) and not desc.element.is_inexact
     return bool(desc.kind.row.ordered and not exact)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.element import joined
+
 Axes = tuple[int, ...]
 
 
@@ -18,7 +20,7 @@ def count(x: Any, axes: Axes) -> int:
 
 def total_dtype(x: Any) -> Any:
     """What a total of x is kept in."""
-    return x.dtype if x.dtype.kind == "f" else np.uint64 if x.dtype == np.uint64 else np.int64
+    return x.dtype if x.dtype.kind in "fc" else np.uint64 if x.dtype == np.uint64 else np.int64
 
 
 def total(x: Any, axes: Axes) -> Any:
@@ -27,13 +29,16 @@ def total(x: Any, axes: Axes) -> Any:
 
 
 def product(x: Any, axes: Axes) -> Any:
-    """The product."""
+    """The product; of complex numbers NaN in both parts where one of them is infinite or NaN."""
+    if x.dtype.kind == "c":
+        x = np.where(np.isfinite(x), x, joined(x.real * np.nan, x.real * np.nan))
     return np.prod(x, axis=axes, dtype=total_dtype(x))
 
 
 def mean(x: Any, axes: Axes) -> Any:
-    """The mean of floats."""
-    return total(x, axes) / x.dtype.type(count(x, axes))
+    """The mean of floats or complex numbers."""
+    sums, n = total(x, axes), x.real.dtype.type(count(x, axes))
+    return joined(sums.real / n, sums.imag / n) if x.dtype.kind == "c" else sums / n
 
 
 def without_nan(x: Any, value: float = 0.0) -> Any:
@@ -99,7 +104,10 @@ def nan_place(find: Callable[..., Any], bottom: float) -> Callable[[Any, Axes], 
 
 
 def l2_norm(x: Any, axes: Axes) -> Any:
-    """By the power of two of the largest element, so that no square leaves the range."""
+    """By the power of two of the largest element, or part of one, so that no square leaves the range."""
+    if x.dtype.kind == "c":
+        x = np.stack([x.real, x.imag])
+        axes = (0, *(a + 1 for a in axes))
     top = np.max(np.abs(x), axis=axes, keepdims=True, initial=0)
     exponent = np.where(np.isfinite(top), np.frexp(np.where(np.isfinite(top), top, 1))[1], 0)
     root = np.sqrt(total(np.square(np.ldexp(x, -exponent)), axes))
@@ -115,17 +123,17 @@ def p_norm(x: Any, axes: Axes, p: float) -> Any:
     return np.where(top.reshape(found.shape) == 0, x.dtype.type(0), top.reshape(found.shape) * found)
 
 
-def logsumexp(x: Any, axes: Axes) -> Any:
-    """log Σ exp(x)."""
+def logsumexp(x: Any, axes: Axes, by: int = 1) -> Any:
+    """log (Σ exp(x) / by)."""
     top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(top), top, x.dtype.type(0))
-    found = np.log(total(np.exp(x - shift), axes))
+    found = np.log(total(np.exp(x - shift), axes) / x.dtype.type(by))
     return found + shift.reshape(found.shape)
 
 
 def logmeanexp(x: Any, axes: Axes) -> Any:
     """log of the mean of exp(x)."""
-    return logsumexp(x, axes) - np.log(x.dtype.type(count(x, axes)))
+    return logsumexp(x, axes, count(x, axes))
 
 
 def variance(x: Any, axes: Axes, correction: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Forward, Ulp
-from ...core.element import INTS
+from ...core.element import COMPLEX, INTS
 from ...core.error_bound import ErrorBound
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
@@ -18,6 +18,8 @@ from .reduce_formulas import Axes
 
 EVERY = (*FLOATS, *INTS, ElementKind.BOOL)
 NUMBERS = (*FLOATS, *INTS)
+INEXACT = (*FLOATS, *COMPLEX)
+WITH_COMPLEX = (*EVERY, *COMPLEX)
 
 
 def _same(element: ElementKind) -> ElementKind:
@@ -26,7 +28,11 @@ def _same(element: ElementKind) -> ElementKind:
 
 def total(element: ElementKind) -> ElementKind:
     """Integers and bool are totalled in int64, as in PyTorch; uint64 in itself."""
-    return element if element.is_float or element is ElementKind.U64 else ElementKind.I64
+    return element if element.is_inexact or element is ElementKind.U64 else ElementKind.I64
+
+
+def _part(element: ElementKind) -> ElementKind:
+    return element.part
 
 
 def _bool(element: ElementKind) -> ElementKind:
@@ -43,7 +49,7 @@ sum_bound = Forward(56)
 
 
 def _summed(element: ElementKind) -> ErrorBound:
-    return sum_bound if element.is_float else Exact()
+    return sum_bound if element.is_inexact else Exact()
 
 
 def exact(element: ElementKind) -> ErrorBound:
@@ -52,11 +58,16 @@ def exact(element: ElementKind) -> ErrorBound:
 
 
 def rounded(double: float) -> Callable[[ElementKind], ErrorBound]:
-    """Carried in double, so that other floats are rounded once; `double` ulp for float64."""
+    """Carried in double, so that other floats are rounded once; `double` ulp for float64.
+
+    Both parts of a complex number are rounded.
+    """
 
     def bound(element: ElementKind) -> ErrorBound:
-        if not element.is_float:
+        if not element.is_inexact:
             return Exact()
+        if element.is_complex:
+            return Ulp(0.75 if element is ElementKind.C64 else max(double, 1))
         return Ulp(double if element is ElementKind.F64 else 0.51)
 
     return bound
@@ -101,15 +112,15 @@ def _root(formula: Callable[[Any, Axes, int], Any]) -> Callable[[Any, Axes, int]
 
 
 _SPREAD: dict[str, Any] = {"bound": rounded(512), "takes": ("correction",)}
-_TRUTH: dict[str, Any] = {"elements": EVERY, "result": _bool, "bound": exact, "ordered": False}
+_TRUTH: dict[str, Any] = {"elements": WITH_COMPLEX, "result": _bool, "bound": exact, "ordered": False}
 
 
 class ReduceKind(enum.Enum):
     """What a ReducePlan computes, by PyTorch's names and definitions; those that it lacks by NumPy's."""
 
-    SUM = "sum", Reduction("Sum", formulas.total, EVERY, total, widened=True)
-    MEAN = "mean", Reduction("Mean", formulas.mean, widened=True)
-    PROD = "prod", Reduction("Prod", formulas.product, EVERY, total, rounded(1), widened=True, torch=oracle.prod)
+    SUM = "sum", Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True)
+    MEAN = "mean", Reduction("Mean", formulas.mean, INEXACT, widened=True)
+    PROD = "prod", Reduction("Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod)
     AMAX = ("amax", _extreme("Amax", lambda x, axes: np.max(x, axis=axes), elements=EVERY, aliases=("max",)))
     AMIN = ("amin", _extreme("Amin", lambda x, axes: np.min(x, axis=axes), elements=EVERY, aliases=("min",)))
     PTP = (
@@ -122,7 +133,9 @@ class ReduceKind(enum.Enum):
     ALL = "all", Reduction("All", lambda x, axes: np.all(x != 0, axis=axes), **_TRUTH)
     COUNT_NONZERO = (
         "count_nonzero",
-        Reduction("CountNonzero", lambda x, axes: formulas.total(x != 0, axes), EVERY, _index, exact, ordered=False),
+        Reduction(
+            "CountNonzero", lambda x, axes: formulas.total(x != 0, axes), WITH_COMPLEX, _index, exact, ordered=False
+        ),
     )
     XOR_SUM = (
         "xor_sum",
@@ -148,9 +161,19 @@ class ReduceKind(enum.Enum):
     )
     L1_NORM = (
         "l1_norm",
-        Reduction("L1Norm", lambda x, axes: formulas.total(np.abs(x), axes), widened=True, torch=oracle.norm(1)),
+        Reduction(
+            "L1Norm",
+            lambda x, axes: formulas.total(np.abs(x), axes),
+            INEXACT,
+            _part,
+            widened=True,
+            torch=oracle.norm(1),
+        ),
     )
-    L2_NORM = "l2_norm", Reduction("L2Norm", formulas.l2_norm, bound=rounded(64), widened=True, torch=oracle.norm(2))
+    L2_NORM = (
+        "l2_norm",
+        Reduction("L2Norm", formulas.l2_norm, INEXACT, _part, bound=rounded(64), widened=True, torch=oracle.norm(2)),
+    )
     P_NORM = "p_norm", Reduction("PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None))
     MAX_NORM = (
         "max_norm",
@@ -209,7 +232,7 @@ class ReduceKind(enum.Enum):
 
 def reduce_elements(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
     """The elements a kind takes."""
-    return EVERY if kind is None else kind.row.elements
+    return WITH_COMPLEX if kind is None else kind.row.elements
 
 
 def reduce_bound(element: ElementKind, kind: ReduceKind) -> ErrorBound:

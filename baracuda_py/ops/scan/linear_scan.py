@@ -26,12 +26,12 @@ class LinearScanDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class LinearScanArgs(Args):
-    """Any strides; a broadcasts to b. initial: h before each row, 0 where absent; carry: h after it."""
+    """Any strides; a broadcasts; h may be a or b. initial: h before each row, 0 where absent; carry: h after it."""
 
     a: Array = operand("*shape", broadcast=True)
     b: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="acc", optional=True)
-    h: Array = output("*shape")
+    h: Array = output("*shape", inplace=("a", "b"))
     carry: Array | None = output("*kept_shape", element="acc", optional=True)
 
 
@@ -96,7 +96,7 @@ class LinearScanPlan(Plan):
     )  # fmt: skip
     vjp = Vjp("LinearScanBackwardPlan", grads={"a": "da", "b": "db", "initial": "dinitial"})
     torch = staticmethod(in_torch)
-    benchmarks = scan_benchmarks("linear_scan", kinds=False)
+    benchmarks = scan_benchmarks("linear_scan", kinds=False, peers=())  # torch has a loop
 
     @staticmethod
     def case(draw: Any) -> LinearScanDescriptor:

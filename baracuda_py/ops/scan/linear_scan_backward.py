@@ -170,7 +170,7 @@ class LinearScanBackwardPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
-    benchmarks = scan_benchmarks("linear_scan_backward", kinds=False)
+    benchmarks = scan_benchmarks("linear_scan_backward", kinds=False, peers=(), also=("da", "db"))
     case = staticmethod(LinearScanPlan.case)
 
 

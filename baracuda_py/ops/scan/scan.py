@@ -53,11 +53,14 @@ class ScanDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class ScanArgs(Args):
-    """Any strides. initial: what stands before each row; carry: what stands after it, the `initial` of a next chunk."""
+    """Any strides; y may be x.
+
+    initial: what stands before each row; carry: what stands after it, the `initial` of a stream's next chunk.
+    """
 
     x: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="carried", optional=True)
-    y: Array = output("*shape", element="result")
+    y: Array = output("*shape", element="result", inplace=("x",))
     carry: Array | None = output("*kept_shape", element="carried", optional=True)
 
 
@@ -171,8 +174,10 @@ def with_nan(x: Any) -> Any:
     return x
 
 
-def _function(kind: ScanKind) -> Any:
-    return functional(ScanPlan, kind.value, f"The {kind.value} of x along `axis`; see `ScanPlan`.", kind=kind)
+def _function(kind: ScanKind, name: str | None = None) -> Any:
+    """The function of a kind, under its own name or another library's."""
+    doc = f"The {kind.value} of x along `axis`; see `ScanPlan`."
+    return functional(ScanPlan, name or kind.value, doc, kind=kind)
 
 
 cumsum = _function(ScanKind.CUMSUM)
@@ -180,3 +185,6 @@ cumprod = _function(ScanKind.CUMPROD)
 logcumsumexp = _function(ScanKind.LOGCUMSUMEXP)
 nancumsum = _function(ScanKind.NANCUMSUM)
 nancumprod = _function(ScanKind.NANCUMPROD)
+cumulative_sum = _function(ScanKind.CUMSUM, "cumulative_sum")
+cumulative_prod = _function(ScanKind.CUMPROD, "cumulative_prod")
+cumlogsumexp = _function(ScanKind.LOGCUMSUMEXP, "cumlogsumexp")

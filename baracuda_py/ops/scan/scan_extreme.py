@@ -42,7 +42,7 @@ class ScanExtremeDescriptor(AlongAxis):
 
 @dataclass(slots=True, kw_only=True)
 class ScanExtremeArgs(Args):
-    """y: the extreme so far; indices: where it stands along the axis, counted from `offset`. Any strides.
+    """y: the extreme so far; indices: where it stands along the axis, counted from `offset`. Any strides; y may be x.
 
     initial, initial_indices: the extreme before each row and its place, given together; carry, carry_indices: those
     after it. A chunk of a stream takes as `offset` the elements before it.
@@ -52,7 +52,7 @@ class ScanExtremeArgs(Args):
     initial: Array | None = operand("*kept_shape", optional=True)
     initial_indices: Array | None = operand("*kept_shape", element=ElementKind.I64, optional=True)
     offset: Scalar = scalar(0, integer=True)
-    y: Array = output("*shape")
+    y: Array = output("*shape", inplace=("x",))
     indices: Array = output("*shape", element=ElementKind.I64)
     carry: Array | None = output("*kept_shape", optional=True)
     carry_indices: Array | None = output("*kept_shape", element=ElementKind.I64, optional=True)

@@ -28,13 +28,13 @@ class ScanExtremeBackwardDescriptor(ScanExtremeDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class ScanExtremeBackwardArgs(Args):
-    """Any strides. indices and offset are the forward's; dcarry is the gradient of its `carry`."""
+    """Any strides; dx may be dy. indices and offset are the forward's; dcarry is the gradient of its `carry`."""
 
     dy: Array = operand("*shape")
     indices: Array = operand("*shape", element=ElementKind.I64)
     dcarry: Array | None = operand("*kept_shape", optional=True)
     offset: Scalar = scalar(0, integer=True)
-    dx: Array = output("*shape")
+    dx: Array = output("*shape", inplace=("dy",))
     dinitial: Array | None = output("*kept_shape", optional=True)
 
 

@@ -8,6 +8,7 @@
 //   static State empty()                       of no elements; merging with it changes nothing
 //   static State merge(State a, State b)       of all elements of a, then all of b
 //   static Result finish(State, const Reduced&); static Second second(State, const Reduced&)
+//   TakesParameters                            where finish(State, const Reduced&, const P&) reads the page's parameters
 //   static T fill()                            what a lane reads in place of elements past the end
 //   struct Lane                                sums up what one lane reads:
 //     add(Vec<A, V> x, i64 left, i64 index)    elements index … of the row, of which `left` exist; the others are fill()
@@ -41,6 +42,8 @@ struct Reduced {
 };
 
 template <class...> using void_t = void;
+template <class K, class = void> constexpr bool takes_parameters = false;
+template <class K> constexpr bool takes_parameters<K, void_t<typename K::TakesParameters>> = true;
 template <class K, class = void> constexpr int results_of = 1;
 template <class K> constexpr int results_of<K, void_t<typename K::Second>> = 2;
 
@@ -120,10 +123,16 @@ BARACUDA_D typename K::State reduce_lane(const P& p, const S& row, i64 segment, 
 
 BARACUDA_D i64 reduce_block() { return static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x; }
 
+// y's element of a state that is whole.
+template <class K, class P, class State> BARACUDA_D typename K::Result finished(const P& p, const State& s) {
+  const Reduced whole{p.count, p.correction};
+  if constexpr (takes_parameters<K>) return K::finish(s, whole, p);
+  else return K::finish(s, whole);
+}
 // Row `row`, whose state is whole: its results are at these places.
 template <class K, class State, class P> BARACUDA_D void put_results(const P& p, const i64* at, const State& s) {
   const Reduced whole{p.count, p.correction};
-  static_cast<typename K::Result*>(p.y)[at[0]] = K::finish(s, whole);
+  static_cast<typename K::Result*>(p.y)[at[0]] = finished<K>(p, s);
   if constexpr (results_of<K> > 1) static_cast<typename K::Second*>(p.z)[at[1]] = K::second(s, whole);
 }
 template <class K, class S, bool FAST, class State, class P>
@@ -223,7 +232,7 @@ template <class K, class S, int VEC, class P> BARACUDA_D void reduce_columns(con
     if (!mine) return;
     Vec<typename K::Result, VEC> y;
 #pragma unroll
-    for (int c = 0; c < VEC; ++c) y[c] = K::finish(lane[c].state(), Reduced{p.count, p.correction});
+    for (int c = 0; c < VEC; ++c) y[c] = finished<K>(p, lane[c].state());
     store_across(static_cast<typename K::Result*>(p.y) + at[S::operands], p.outer[S::operands][p.outer_rank - 1], y);
     if constexpr (results_of<K> > 1) {
       Vec<typename K::Second, VEC> z;

@@ -56,7 +56,7 @@ def corners(element: ElementKind) -> np.ndarray:
 
 
 def inside(name: str, z: np.ndarray) -> np.ndarray:
-    """The points at which textbook formulas serve: finite, off the axes' cuts and poles, not far out in an exponential."""
+    """Points at which textbook formulas serve: finite, off cuts and poles on the axes, not far out in exponentials."""
     keep = np.isfinite(z) & (z.real != 0) & (z.imag != 0)
     if name in _EXPONENTIALS:
         keep &= (np.abs(z.real) < 3000) & (np.abs(z.imag) < 3000)
@@ -71,11 +71,11 @@ def evaluate(function: Callable[[Any], Any], z: np.ndarray, dy: np.ndarray | Non
         with mp.workdps(60 + 3 * int(spread)):
             y = mp.mpc(function(mp.mpc(complex(value))))
             y = y if dy is None else mp.mpc(complex(dy[i])) * mp.conj(y)
-            found.append((_wide(y.real), _wide(y.imag)))
+            found.append((wide(y.real), wide(y.imag)))
     return joined(*np.array(found, np.longdouble).reshape(-1, 2).T)
 
 
-def _wide(value: Any) -> np.longdouble:
+def wide(value: Any) -> np.longdouble:
     if value == 0 or not mp.isfinite(value):
         return np.longdouble(float(value))
     mantissa, exponent = mp.frexp(value)

@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from everywhere import ATOL, RTOL, pairs, report, wrong_binary
+from everywhere import ATOL, RTOL, pairs, report, wrong_binary, wrong_partial
+import truth
 
 from baracuda_py.core import functional
 from baracuda_py.core.element import FLOATS
 from baracuda_py.ops.elementwise import binary_functions
 from baracuda_py.ops.elementwise.binary import BinaryPlan
-from baracuda_py.ops.elementwise.binary_kinds import BinaryKind
+from baracuda_py.ops.elementwise.binary_backward import BinaryBackwardPlan
+from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
 from baracuda_py.ops.elementwise.operations.row import EVERY
 
 pytestmark = pytest.mark.gpu
@@ -29,6 +31,19 @@ def test_binary(element):
     with np.errstate(all="ignore"):
         for kind in (kind for kind in BinaryKind if element in kind.row.elements):
             found[kind.value] = wrong_binary(element, kind, a, b, call(kind, a, b))
+    report(found)
+
+
+@pytest.mark.parametrize("element", FLOATS, ids=str)
+def test_gradients(element):
+    import cupy
+
+    (a, b), found = pairs(element), {}
+    dy = np.where(np.arange(a.size) % 4 == 0, truth.cotangents(element, a.size), np.ones_like(a))
+    given = [cupy.asarray(x) for x in (dy, a, b)]
+    for kind in WITH_GRADIENT:
+        for side, got in enumerate(functional(BinaryBackwardPlan, kind=kind)(*given, alpha=1.5)):
+            found[f"{kind.value} {side}"] = wrong_partial(element, kind, side, dy, a, b, got.get())
     report(found)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from baracuda_py.core.element import COMPLEX, ElementKind
 from baracuda_py.jit import Unit
+from baracuda_py.ops.elementwise.complex_binary_kinds import ComplexBinaryKind
 from baracuda_py.ops.elementwise.complex_kinds import DIFFERENTIABLE, ComplexUnaryKind
 from baracuda_py.testing.emulator import run_kernel, translated
 from baracuda_py.testing.tolerance import check
@@ -89,4 +90,19 @@ def test_gradient(element: ElementKind) -> None:
         for kind, got in zip(DIFFERENTIABLE, rows, strict=True):
             wanted = kind.row.gradient(wide_dy.real if kind.row.real else wide_dy, wide)
             found[kind.value] = check(kind.row.slope_error, got, wanted, element=element)
+    report(found)
+
+
+@elements
+def test_binary(element: ElementKind) -> None:
+    a, b = operands(element)
+    kinds = [kind for kind in ComplexBinaryKind if kind.row.everywhere]
+    rows = run("elementwise/complex_binary.cuh", element, [f"{kind.cpp}<R>::value(a, b)" for kind in kinds], a, b)
+    found = {}
+    with np.errstate(all="ignore"):
+        for kind, got in zip(kinds, rows, strict=True):
+            result = kind.row.result(element)
+            wanted = kind.row.formula(a.astype(WIDER[element]), b.astype(WIDER[element]))
+            got = got if result.is_complex else got.real.astype(result.dtype)
+            found[kind.value] = check(kind.row.bound, got, wanted, element=result)
     report(found)

@@ -5,13 +5,17 @@ import math
 import numpy as np
 import pytest
 from everywhere import coefficients, own
+from binary_truth import PARTIAL, partials
 import truth
 
+from baracuda_py.core import functional
 from baracuda_py.core.element import FLOATS, HALVES, INTS, cast
 from baracuda_py.core.error_bound import Exact, Relative
 from baracuda_py.ops.elementwise import binary_functions, unary, unary_backward
 from baracuda_py.ops.elementwise.affine import INTEGERS, affine
-from baracuda_py.ops.elementwise.binary_kinds import BinaryKind
+from baracuda_py.ops.elementwise.binary_backward import BinaryBackwardPlan
+from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
+from baracuda_py.ops.elementwise.binary_kinds import slope_bound as partial_bound
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, slope_bound, unary_bound
 from baracuda_py.testing.tolerance import assert_within
 
@@ -35,7 +39,12 @@ def test_forward(kind):
             x = values(kind, element)
             wanted = truth.forward(kind.value, x, *coefficients(kind, element))
             got = getattr(unary, kind.value)(x, **own(kind))
-            assert_within(unary_bound(element, kind), got, wanted, element=kind.row.result(element))
+            bound = unary_bound(element, kind)
+            if isinstance(bound, Relative):
+                scale = truth.scale(kind.value, x, *coefficients(kind, element))
+                assert (wrong := truth.within_terms(element, got, wanted, scale)) is None, wrong
+            else:
+                assert_within(bound, got, wanted, element=kind.row.result(element))
 
 
 @pytest.mark.parametrize("kind", DIFFERENTIABLE, ids=value)
@@ -84,7 +93,23 @@ def test_binary(kind):
         assert_within(bound, got, truth.binary(kind.value, a, b), element=element, scale=scale)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in BinaryKind if kind.value in PARTIAL], ids=value)
+def test_binary_gradient(kind):
+    for element in FLOATS:
+        a = truth.points(element, COUNT[element.itemsize])[::13]
+        a = a[(a != 0) & (a != -1)]
+        rng = np.random.default_rng(3)
+        a, b = np.concatenate([a, a]), np.concatenate([rng.permutation(a), np.roll(a, 1)])
+        dy = truth.cotangents(element, a.size)
+        got = functional(BinaryBackwardPlan, kind=kind)(dy, a, b)
+        bound = partial_bound(element, kind)
+        bound = Exact() if isinstance(bound, Exact) else bound
+        for one, wanted in zip(got, partials(kind.value, dy, a, b), strict=True):
+            assert_within(bound, one, wanted, element=element)
+
+
 def test_every_float_kind_has_a_truth():
+    assert {kind.value for kind in WITH_GRADIENT} - {"add_scaled"} == set(PARTIAL)
     own = {"add_scaled", "nextafter"}  # with coefficients
     floats = {kind.value for kind in BinaryKind if kind.row.elements[0].is_float and not kind.row.predicate}
     assert floats - own == set(truth.BINARY)

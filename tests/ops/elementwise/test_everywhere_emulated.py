@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import pytest
 from everywhere import (
-    binary_coefficients, coefficients, forward, inputs, pairs, report, wrong_binary, wrong_gradient,
+    binary_coefficients, coefficients, inputs, pairs, report, wrong_binary, wrong_forward, wrong_gradient,
     wrong_partial,
 )  # fmt: skip
 import truth
@@ -18,9 +18,8 @@ from baracuda_py.jit import Unit
 from baracuda_py.ops.elementwise import binary_functions
 from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
 from baracuda_py.ops.elementwise.operations.row import EVERY
-from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind, unary_bound
+from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind
 from baracuda_py.testing.emulator import run_kernel, translated
-from baracuda_py.testing.tolerance import check
 
 pytestmark = pytest.mark.usefixtures("emulation")
 THREADS = 256
@@ -66,27 +65,29 @@ def given(kind: UnaryKind, element: ElementKind) -> str:
     return ", ".join(f"A({c!r})" for c in coefficients(kind, element))
 
 
+FILES = {"unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients")}
+files = functools.partial(pytest.mark.parametrize, "kernel", FILES)
+
+
 @elements()
-def test_forward(element):
+@files()
+def test_forward(element, kernel):
     x = inputs(element)
-    kinds = [kind for kind in UnaryKind if element in kind.row.elements and kind.row.kernel == "unary"]
+    kinds = [kind for kind in UnaryKind if element in kind.row.elements and kind.row.kernel == kernel]
     lines = [f"{kind.cpp}<T>::value(a, {{{given(kind, element)}}})" for kind in kinds]
-    rows, found = run("elementwise/functors.cuh", element, lines, x), {}
-    for kind, got in zip(kinds, rows, strict=True):
-        found[kind.value] = check(unary_bound(element, kind), got, forward(kind, element, x), element=element)
-    report(found)
+    rows = run(f"elementwise/{FILES[kernel][0]}.cuh", element, lines, x)
+    report({kind.value: wrong_forward(element, kind, x, got) for kind, got in zip(kinds, rows, strict=True)})
 
 
 @elements()
-def test_gradient(element):
+@files()
+def test_gradient(element, kernel):
     x = inputs(element)
     dy = truth.cotangents(element, x.size)
-    kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == "unary"]
+    kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == kernel]
     lines = [f"gradient::{kind.cpp}<T>::value(b, a, {{{given(kind, element)}}})" for kind in kinds]
-    rows, found = run("elementwise/gradients.cuh", element, lines, x, dy), {}
-    for kind, got in zip(kinds, rows, strict=True):
-        found[kind.value] = wrong_gradient(element, kind, dy, x, got)
-    report(found)
+    rows = run(f"elementwise/{FILES[kernel][1]}.cuh", element, lines, x, dy)
+    report({kind.value: wrong_gradient(element, kind, dy, x, got) for kind, got in zip(kinds, rows, strict=True)})
 
 
 BINARY = "elementwise/binary_functors.cuh"

@@ -75,7 +75,7 @@ def test_where_of_complex_numbers():
     mask = np.array([True, True, False])
     np.testing.assert_array_equal(bc.where(mask, z, 0.5), np.where(mask, z, np.complex64(0.5)))
     np.testing.assert_array_equal(bc.masked_fill(z, mask, -300), np.where(mask, np.complex64(-300), z))
-    with pytest.raises(bc.InvalidProblemError, match="b must be an array .*, got complex"):
+    with pytest.raises(bc.InvalidProblemError, match=r"b must be an array .*, got complex"):
         bc.where(mask, z, 1j)
     with pytest.raises(bc.UnsupportedError, match="clamp takes no complex64"):
         bc.clamp(z, 0, 1)
@@ -117,7 +117,7 @@ def test_errors_name_the_operand_as_the_caller_does():
         bc.masked_fill(x, x, 1.0)
     with pytest.raises(bc.InvalidProblemError, match=r"a \(3,\), weight \(2,\) do not broadcast"):
         bc.lerp(x, 1.0, np.zeros(2))
-    with pytest.raises(bc.InvalidProblemError, match="max must be an array .*, got str"):
+    with pytest.raises(bc.InvalidProblemError, match=r"max must be an array .*, got str"):
         bc.clamp(x, 1.0, "two")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
+import truth_special
+
 from baracuda_py.core.element import ElementKind, cast
 from baracuda_py.testing.tolerance import ulp
 
@@ -166,6 +168,7 @@ FORWARD: dict[str, Callable[..., Any]] = {
     "hardshrink": lambda x, a: x if abs(x) > a else mp.mpf(0),
     "softshrink": lambda x, a: mp.sign(x) * max(abs(x) - a, 0), "threshold": lambda x, t, v: v if x <= t else x,
 }  # fmt: skip
+FORWARD |= truth_special.FORWARD
 
 SLOPE: dict[str, Callable[..., Any]] = {
     "positive": _of(lambda x: mp.mpf(1)), "nan_to_num": lambda x, *_: mp.mpf(1), "deg2rad": _of(lambda x: mp.pi / 180),
@@ -204,6 +207,8 @@ SLOPE: dict[str, Callable[..., Any]] = {
     "threshold": lambda x, t, v: mp.mpf(x > t),
 }  # fmt: skip
 
+SLOPE |= truth_special.SLOPE
+
 
 def _mish_terms(x: Any) -> tuple[Any, Any]:
     softplus = mp.log1p(mp.exp(x))
@@ -216,13 +221,13 @@ TERMS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "gelu": lambda x: (_cdf(x), x * _density(x)),
     "gelu_tanh": lambda x: (_sigmoid(_inner(x)), x * _sigmoid(_inner(x)) * _sigmoid(-_inner(x)) * _inner_slope(x)),
     "mish": _mish_terms,
-}
-_FARTHEST = {"silu": _END, "gelu": 200, "gelu_tanh": 60, "mish": _END}
+} | truth_special.TERMS
+GATES = _FARTHEST = {"silu": _END, "gelu": 200, "gelu_tanh": 60, "mish": _END}
 
 
 def terms(name: str, x: Any) -> tuple[Any, Any]:
     """The two terms of a slope that crosses zero."""
-    end = mp.mpf(_FARTHEST[name])
+    end = mp.mpf(_FARTHEST.get(name, mp.inf))
     return TERMS[name](max(min(x, end), -end))
 
 
@@ -235,6 +240,12 @@ def forward(name: str, x: np.ndarray, *coefficients: float) -> np.ndarray:
     """f(x) in 64 bits; NaN outside the domain and at poles, which `defined` leaves out."""
     given = [mp.mpf(c) for c in coefficients]
     return np.array([wide(_number(FORWARD[name](exact(v), *given))) for v in x])
+
+
+def scale(name: str, x: np.ndarray, *coefficients: float) -> np.ndarray:
+    """The size of the terms of f(x) that may cancel."""
+    given = [mp.mpf(c) for c in coefficients]
+    return np.array([abs(wide(_number(truth_special.SCALE[name](exact(v), *given)))) for v in x])
 
 
 def gradient(name: str, dy: Any, x: np.ndarray, *coefficients: float) -> tuple[np.ndarray, np.ndarray]:
@@ -253,6 +264,7 @@ def _number(value: Any) -> Any:
 
 
 POLES: dict[str, tuple[float, ...]] = {
+    "digamma": (0,), "lgamma": (0,), "polygamma": (0,), "erfinv": (-1, 1), "ndtri": (0, 1), "entr": (0,),
     "signbit": (0,),  # mpmath's zero has no sign
     "reciprocal": (0,), "rsqrt": (0,), "log": (0,), "log2": (0,), "log10": (0,), "log1p": (-1,), "atanh": (-1, 1),
     "logit": (0, 1), "sqrt": (0,), "cbrt": (0,), "asin": (-1, 1), "acos": (-1, 1), "acosh": (1,),

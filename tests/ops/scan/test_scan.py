@@ -29,7 +29,9 @@ def in_memory(values: np.ndarray, strides: tuple[int, ...], start: int = 0) -> n
     return held
 
 
-def scanned(kind, x: np.ndarray, axis: int, sms=None, **attributes) -> tuple[list[np.ndarray], list[str]]:
+def scanned(
+    kind, x: np.ndarray, axis: int, sms=None, inplace=False, **attributes
+) -> tuple[list[np.ndarray], list[str]]:
     """The outputs by the kernels on the emulator, and which of them ran."""
     element = ElementKind.of(x.dtype)
     extreme = isinstance(kind, ScanExtremeKind)
@@ -37,7 +39,12 @@ def scanned(kind, x: np.ndarray, axis: int, sms=None, **attributes) -> tuple[lis
     desc = descriptor(kind=kind, shape=x.shape, axis=axis, element=element, **attributes)
     kinds = [element, ElementKind.I64] if extreme else [desc.result]
     outs = [in_memory(np.full(x.shape, 77, k.dtype), dense_strides(x.shape)) for k in kinds]
-    refs = [TensorRef(o.ctypes.data, o.shape, dense_strides(o.shape), k) for o, k in zip(outs, kinds, strict=True)]
+    if inplace:
+        outs[0] = x
+    refs = [
+        TensorRef(o.ctypes.data, o.shape, tuple(s // o.itemsize for s in o.strides), k)
+        for o, k in zip(outs, kinds, strict=True)
+    ]
     given = TensorRef(x.ctypes.data, x.shape, tuple(s // x.itemsize for s in x.strides), element)
     chosen = plan.select(desc, device=emulated_device(9.0, sms))
     args = plan.args(x=given, **dict(zip(("y", "indices"), refs, strict=False)))
@@ -74,6 +81,20 @@ def test_a_row_has_the_same_bits_however_it_is_reached(kind):
         "rows_True_False", "rows_True_True", "rows_False_False", "rows_False_True", "block_True", "block_False",
         "neighbours_False", "neighbours_True", "carries",
     }, used  # fmt: skip
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", [ScanKind.CUMSUM, ScanExtremeKind.CUMMIN], ids=lambda kind: kind.value)
+def test_in_place(kind):
+    used = set()
+    for shape, axis, step in (((3, 100), 1, 1), ((2, 3000), 1, 1), ((1, 9000), 1, 2), ((2100, 5), 0, 1)):
+        x = np.random.default_rng(7).standard_normal(shape)
+        strides = tuple(s * step for s in dense_strides(shape))
+        wanted, _ = scanned(kind, in_memory(x, strides), axis)
+        (y, *_), names = scanned(kind, in_memory(x, strides), axis, inplace=True)
+        used.update(name.partition("_")[0] for name in names)
+        np.testing.assert_array_equal(y, wanted[0])
+    assert used == {"rows", "block", "neighbours", "carries"}
 
 
 @pytest.mark.usefixtures("emulation")

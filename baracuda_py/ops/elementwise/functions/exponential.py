@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import unary_gradients as slopes
 from ..unary_gradients import where_defined
-from .row import Function, ulps
+from .row import Function, crosses_zero, ulps
 
 
 def _exp10(x: Any) -> Any:
@@ -17,6 +17,14 @@ def _exp10(x: Any) -> Any:
 
 def _log2_slope(dy: Any, x: Any) -> Any:
     return where_defined(x >= 0, dy / x / np.log(x.dtype.type(2)), x)
+
+
+def _entr(x: Any) -> Any:
+    return np.where(x > 0, -x * np.log(np.where(x > 0, x, 1)), np.where(x == 0, 0, np.where(x < 0, -np.inf, x)))
+
+
+def _entr_slope(dy: Any, x: Any) -> Any:
+    return where_defined(x >= 0, -dy * (1 + np.log(x)), x)
 
 
 EXP = Function("Exp", np.exp, slopes.exponential, bound=ulps(1.5, 1.5), torch="exp")
@@ -31,3 +39,4 @@ LOG10 = Function("Log10", np.log10, slopes.log10, bound=ulps(2.5, 1.5), torch="l
 LOG1P = Function(
     "Log1p", np.log1p, lambda dy, x: where_defined(x >= -1, dy / (1 + x), x), bound=ulps(1.5, 1.5), torch="log1p"
 )
+ENTR = Function("Entr", _entr, _entr_slope, bound=ulps(2.5, 2.5), slope=crosses_zero, torch="special.entr")

@@ -135,3 +135,20 @@ def rounded_once(element: ElementKind) -> ErrorBound:
 def crosses_zero(element: ElementKind) -> ErrorBound:
     """A sum of terms that cancel somewhere, so that no bound relative to the result can hold."""
     return Relative(2)
+
+
+def in_double(double: float) -> Bound:
+    """Computed in double for every element and rounded once; n ulp of float64 itself."""
+    return ulps(0.51, double)
+
+
+def slope_in_double(double: float | None) -> Bound:
+    """As `in_double`, for a gradient; None where terms cancel, so that float64 has no bound relative to the result."""
+    if double is not None:
+        return ulps(0.51, double)
+    return beyond_zeros
+
+
+def beyond_zeros(element: ElementKind) -> ErrorBound:
+    """Computed in double, with zeros at which float64 has no relative bound; other elements are not that near them."""
+    return Relative(2) if element is ElementKind.F64 else Ulp(1) if element is ElementKind.F32 else Ulp(0.51)

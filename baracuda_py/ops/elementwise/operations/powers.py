@@ -101,11 +101,11 @@ _SUM = Forward(4)  # the logarithm of the sum may be near 0 where its two terms 
 
 LOGADDEXP = Operation(
     "Logaddexp", _logaddexp(np.exp, _one), (widened(_share(np.exp)), widened(_for_b(_share(np.exp)))),
-    bound=lambda element: _SUM, slope=ulps(64, 1200), torch="logaddexp",
+    bound=lambda element: _SUM, slope=ulps(8, 8), torch="logaddexp",
 )  # fmt: skip
 LOGADDEXP2 = Operation(
     "Logaddexp2", _logaddexp(np.exp2, _ln2), (widened(_share(np.exp2)), widened(_for_b(_share(np.exp2)))),
-    bound=lambda element: _SUM, slope=ulps(64, 1200), torch="logaddexp2",
+    bound=lambda element: _SUM, slope=ulps(8, 8), torch="logaddexp2",
 )  # fmt: skip
 
 

@@ -11,16 +11,16 @@ import numpy as np
 from ....core import FLOATS, ElementKind, Exact, Ulp
 from ....core.element import HALVES, INTS
 from ....core.error_bound import ErrorBound
+from ..functions.row import EVERY, WITH_INTEGERS, Bound, ulps
+
+__all__ = ["EVERY", "WITH_INTEGERS", "Operation", "ulps"]
 
 Formula: TypeAlias = Callable[..., Any]
 """f(a, b, *coefficients): NumPy in the dtype of a and b."""
 Gradient: TypeAlias = Callable[..., Any]
 """g(dy, a, b, *coefficients) = dy ∂f/∂a, or dy ∂f/∂b."""
-Bound: TypeAlias = Callable[[ElementKind], ErrorBound]
 Draw: TypeAlias = Callable[[np.random.Generator, Any], Any]
 
-WITH_INTEGERS = (*FLOATS, *INTS)
-EVERY = (*WITH_INTEGERS, ElementKind.BOOL)
 WITH_BOOL = (*INTS, ElementKind.BOOL)
 
 POINTS = (0, 0.5, 1, 2, 3, 10, 127, 128, 2.0**24, 2.0**53)
@@ -99,19 +99,6 @@ def rounded_once(element: ElementKind) -> ErrorBound:
 def rounded_product(element: ElementKind) -> ErrorBound:
     """Likewise a product or quotient; but a subnormal bfloat16 is a subnormal float first."""
     return Ulp(0.51) if element is ElementKind.BF16 else rounded_once(element)
-
-
-def ulps(single: float, double: float) -> Bound:
-    """n ulp of float32 and of float64; 16-bit floats are a float result of a few ulp, rounded once more.
-
-    Where a kernel calls the CUDA math library, n is its documented maximum (CUDA Programming Guide, Mathematical
-    Functions) and half an ulp; elsewhere that of the formula built on it.
-    """
-
-    def bound(element: ElementKind) -> ErrorBound:
-        return Ulp(0.51) if element in HALVES else Ulp(double if element is ElementKind.F64 else single)
-
-    return bound
 
 
 def wide(*values: Any) -> tuple[Any, ...]:

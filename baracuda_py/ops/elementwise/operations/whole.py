@@ -40,6 +40,14 @@ def _shift(shift: Any, beyond: Any) -> Any:
     return formula
 
 
+def _mulhi(a: Any, b: Any) -> Any:
+    """The upper half of the product, of which `*` has the lower; of 64 bits by Python's integers."""
+    bits = 8 * a.dtype.itemsize
+    if bits < 64:
+        return ((a.astype(np.int64) * b.astype(np.int64)) >> bits).astype(a.dtype)
+    return np.asarray((a.astype(object) * b.astype(object)) >> bits).astype(a.dtype)
+
+
 GCD = Operation("Gcd", _gcd, elements=INTS, torch=_in_64_bits("gcd"))
 LCM = Operation("Lcm", _lcm, elements=INTS, torch=_in_64_bits("lcm"))
 BITWISE_AND = Operation("BitwiseAnd", np.bitwise_and, elements=WITH_BOOL, torch="bitwise_and")
@@ -52,4 +60,8 @@ BITWISE_LEFT_SHIFT = Operation(
 BITWISE_RIGHT_SHIFT = Operation(
     "BitwiseRightShift", _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
     elements=INTS, torch="bitwise_right_shift", aliases=("right_shift",),
+)  # fmt: skip
+MULHI = Operation(
+    "Mulhi", _mulhi, elements=INTS,
+    torch=lambda torch, a, b: (a.to(torch.int64) * b.to(torch.int64) >> 8 * a.element_size()).to(a.dtype),
 )  # fmt: skip

@@ -1,0 +1,101 @@
+"""What functions made from formulas share: how a call's operands are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core.checked import shown
+from ..core.dispatch import SCALAR_TAGS
+from ..core.errors import InvalidProblemError
+from ..core.keywords import unknown_keywords
+from ..core.memo import keep
+from ..interop.arrays import read
+from .shape import ARRAY, REAL, WHOLE, Roles
+
+_ROLES: dict[type, str] = {int: WHOLE, float: REAL, bool: WHOLE}
+_OPTIONS = ("out", "stream", "preference")
+_WORDS = {float: REAL, int: WHOLE, None: ARRAY, REAL: REAL, "int": WHOLE, WHOLE: WHOLE, ARRAY: ARRAY}
+
+
+class Call:
+    """A function of `inputs`, arrays or numbers, with defaults for some; what is given decides what an input is."""
+
+    inputs: tuple[str, ...]
+
+    def __init__(self, inputs: tuple[str, ...], defaults: Mapping[str, Any] | None = None) -> None:
+        self.inputs = inputs
+        self.defaults = dict(defaults or {})
+        self._functions: dict[Roles, Callable[..., Any]] = {}
+        if unknown := [name for name in self.defaults if name not in inputs]:
+            raise unknown_keywords("formula", unknown, inputs)
+        for name, value in self.defaults.items():
+            if not isinstance(value, (int, float, np.generic)):
+                raise InvalidProblemError(f"the default of {name} must be a number, got {shown(value)}")
+
+    def made(self, roles: Roles) -> Callable[..., Any]:
+        """The functional entry for inputs that are what `roles` says."""
+        raise NotImplementedError
+
+    def values(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The inputs of a call in order, defaults filled in."""
+        names = self.inputs
+        if len(args) == len(names) and not given:
+            return args
+        if len(args) > len(names):
+            raise InvalidProblemError(f"{self!r} takes {len(names)} operands ({', '.join(names)}), got {len(args)}")
+        if unknown := [name for name in given if name not in names]:
+            raise unknown_keywords("formula", unknown, (*names, *_OPTIONS))
+        if twice := [name for name in names[: len(args)] if name in given]:
+            raise InvalidProblemError(f"{self!r}: {twice[0]} is given twice")
+        held = {**self.defaults, **dict(zip(names, args, strict=False)), **given}
+        if missing := [name for name in names if name not in held]:
+            raise InvalidProblemError(f"{self!r} needs {' and '.join(missing)}")
+        return tuple(held[name] for name in names)
+
+    def roles(self, values: tuple[Any, ...]) -> Roles:
+        """What each input is, by what is given for it: an array, or a number."""
+        roles = tuple([_ROLES.get(type(value)) or _role(value) for value in values])
+        if ARRAY in roles:
+            return roles
+        # 0-d arrays alone are what the formula is of.
+        whole = [hasattr(v, "shape") and not isinstance(v, np.generic) for v in values]
+        roles = tuple(ARRAY if is_array else r for is_array, r in zip(whole, roles, strict=True))
+        if ARRAY not in roles:
+            raise InvalidProblemError(f"{self!r} needs an array, got numbers alone")
+        return roles
+
+    def split(self, values: tuple[Any, ...], roles: Roles) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arrays and the numbers of a call, by name."""
+        named = list(zip(self.inputs, values, roles, strict=True))
+        return {n: v for n, v, r in named if r == ARRAY}, {n: v for n, v, r in named if r != ARRAY}
+
+    def run(self, values: tuple[Any, ...], **options: Any) -> Any:
+        """The call's result."""
+        roles = self.roles(values)
+        function = self._functions.get(roles) or keep(self._functions, roles, self.made(roles), 64)
+        arrays, numbers = self.split(values, roles)
+        return function(*arrays.values(), **numbers, **options)
+
+    def chosen(self, roles: Mapping[str, Any]) -> Roles:
+        """Roles from words: an input is an array unless it has a default, or `roles` says float, int or None."""
+        if unknown := [name for name in roles if name not in self.inputs]:
+            raise unknown_keywords("plan", unknown, self.inputs)
+        chosen = {name: _ROLES.get(type(value), REAL) for name, value in self.defaults.items()}
+        for name, said in roles.items():
+            if said not in _WORDS:
+                raise InvalidProblemError(f"{name} must be float, int or None (an array), got {shown(said)}")
+            chosen[name] = _WORDS[said]
+        return tuple(chosen.get(name, ARRAY) for name in self.inputs)
+
+
+def _role(value: Any) -> str:
+    """What a value that is no Python number is."""
+    if isinstance(value, np.generic):
+        return WHOLE if isinstance(value, (np.integer, np.bool_)) else REAL
+    if getattr(value, "shape", None) != ():
+        return ARRAY
+    element = read(value, "an operand").element
+    return ARRAY if element not in SCALAR_TAGS else REAL if element.is_float else WHOLE

@@ -1,0 +1,130 @@
+"""`reduce`: a reduction of a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..core.errors import InvalidProblemError
+from ..core.functional import functional
+from ..core.keywords import near
+from ..ops.reduce.reduce_kinds import ReduceKind
+from .calls import Call
+from .errors import ExpressionError
+from .formula import RESULT, Formula
+from .nodes import named, ordered, substituted
+from .parse import parse
+from .reduced import ReductionPlan, reduction_plan_of
+from .shape import Roles
+from .trace import trace
+
+_KINDS = {kind.value: kind for kind in ReduceKind if "p" not in kind.row.takes}
+_NAMES = {name: kind.value for kind in _KINDS.values() for name in kind.names}
+
+
+def reduce(
+    formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False,
+    then: str | None = None, correction: int = 1, **defaults: Any,
+) -> FormulaReduction:  # fmt: skip
+    """A function of arrays and numbers that reduces a formula along axes, without an array of its values.
+
+        rms = bc.reduce("sqrt(mean(x * x) + eps)", axis=-1, eps=1e-6)
+        rms(x)
+        bc.reduce("x * y", "sum", axis=-1)                  # the same as bc.reduce("sum(x * y)", axis=-1)
+        bc.reduce("x * x", "mean", then="sqrt(mean + eps)")
+
+    The reduction is one of `ReduceKind` (sum, mean, amax, argmax, any, logsumexp, var, …) along `axis` (an int, a
+    tuple, None for all). Either the formula calls it, or `kind` names it; then `then` is the formula of the result, in
+    which it has the kind's name, and other names are numbers. Operands are as in `elementwise`: arrays are broadcast
+    together, 16-bit floats are reduced in float32 and rounded once, after the last formula. correction: of var and std.
+    """
+    if kind is None:
+        inner, name, outer = _split(formula, then)
+    else:
+        if kind not in _NAMES:
+            close = near(str(kind), _NAMES)
+            hint = f"; did you mean {' or '.join(close)}?" if close else f"; one of {', '.join(_KINDS)}"
+            raise InvalidProblemError(f"there is no reduction {kind!r}{hint}")
+        inner, name = trace(formula) if callable(formula) else parse(formula), _NAMES[kind]
+        outer = _result(parse(name if then is None else then), name)
+    if len(inner.outputs) != 1:
+        raise inner.wrong(f"one value is reduced, the formula has {len(inner.outputs)} outputs")
+    return FormulaReduction(inner, name, outer, axis, keepdims, correction, defaults)
+
+
+def _split(formula: Any, then: str | None) -> tuple[Formula, str, Formula]:
+    """The formula inside the one reduction that a text calls, its kind, and the formula around it."""
+    if not isinstance(formula, str) or then is not None:
+        raise InvalidProblemError('a function, or a formula with then=, needs the kind of the reduction, as "sum"')
+    whole = parse(formula, _NAMES)
+    found = [node for node in whole.nodes if node.form == "reduce"]
+    if len(found) != 1 or len(whole.outputs) != 1:
+        raise whole.wrong(
+            f"a formula has one reduction, as in sum(x * x), got {len(found)}", found[1] if found[1:] else None
+        )
+    (node,) = found
+    inputs = [name for name in whole.inputs if any(n == named(name) for n in ordered(node.args))]
+    inner = Formula(tuple(inputs), ((RESULT, node.args[0]),), whole.text, whole.spans)
+    trees = substituted([tree for _, tree in whole.outputs], {node: named(node.value)})
+    others = [n.value for n in ordered(trees) if n.form == "input" and n.value != node.value]
+    return inner, node.value, Formula((node.value, *others), ((RESULT, trees[0]),), whole.text, whole.spans)
+
+
+def _result(then: Formula, name: str) -> Formula:
+    """The formula of the result with the reduced value as its first input."""
+    if len(then.outputs) != 1:
+        raise then.wrong("the formula of the result has one output")
+    if name not in then.inputs:
+        raise ExpressionError(
+            f"then= is a formula of {name}, which is what is reduced; it does not use it", then.text, (0, 1)
+        )
+    return Formula((name, *(n for n in then.inputs if n != name)), then.outputs, then.text, then.spans)
+
+
+class FormulaReduction(Call):
+    """A reduction of a formula as a function; `bc.reduce` makes it. `plan(…)` is its Plan class."""
+
+    def __init__(
+        self, inner: Formula, kind: str, outer: Formula, axis: Any, keepdims: bool, correction: int, defaults: Any
+    ) -> None:
+        inputs = dict.fromkeys((*inner.inputs, *outer.inputs[1:]))
+        super().__init__(tuple(sorted(inputs, key=defaults.__contains__)), defaults)
+        self.inner, self.kind, self.outer = inner, kind, outer
+        self.axis, self.keepdims, self.correction = axis, keepdims, correction
+
+    def __call__(self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any) -> Any:
+        """The result for arrays and numbers."""
+        return self.run(self.values(args, given), out=out, stream=stream, preference=preference)
+
+    def plan(self, **roles: Any) -> type[ReductionPlan]:
+        """The Plan class in which every input is an array but those given here: `plan(eps=float)`.
+
+        Inputs with a default are numbers unless it says `eps=None`.
+        """
+        return self._plan(self.chosen(roles))
+
+    def made(self, roles: Roles) -> Callable[..., Any]:
+        """The functional entry for inputs that are what `roles` says."""
+        return functional(
+            self._plan(roles), "formula", axis=self.axis, keepdims=self.keepdims, correction=self.correction
+        )
+
+    def _plan(self, roles: Roles) -> type[ReductionPlan]:
+        return reduction_plan_of(self.inner, self.kind, self.outer, self.inputs, roles)
+
+    def _facts(self) -> tuple[Any, ...]:
+        axis = tuple(self.axis) if isinstance(self.axis, list) else self.axis
+        return self.inner, self.kind, self.outer, axis, self.keepdims, self.correction, self.defaults
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FormulaReduction) and self._facts() == other._facts()
+
+    def __hash__(self) -> int:
+        return hash(self._facts()[:-1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FormulaReduction, self._facts()
+
+    def __repr__(self) -> str:
+        said = self.outer.text if self.outer.text == self.inner.text else f"{self.inner.text}, {self.kind}"
+        return f"reduce({said!r}, axis={self.axis})"

@@ -1,0 +1,96 @@
+"""The kinds of functions of two complex numbers: a kind is a name of a `ComplexOperation`, a row of the table below."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...core import ElementKind, Exact, Ulp
+from ...core.error_bound import ErrorBound, Relative
+from .complex_formulas import divide, multiply, power
+
+Gradient: TypeAlias = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity
+class ComplexOperation:
+    """A row: y = f(a, b), element by element.
+
+    cpp: the functor of kernels/elementwise/complex_binary.cuh, with value(a, b), and da(dy, a, b) and db(dy, a, b)
+    where there is a gradient. formula: NumPy in the dtype of a and b. gradient: dy times the conjugates of ∂f/∂a and
+    ∂f/∂b. bound, slope: of the errors. predicate: y is bool. everywhere: the bound holds for operands of any size; a
+    power's does not, as the logarithm's error is multiplied.
+    """
+
+    cpp: str
+    formula: Callable[[Any, Any], Any]
+    gradient: tuple[Gradient, Gradient] | None = None
+    bound: ErrorBound = Exact()
+    slope: ErrorBound = Exact()
+    predicate: bool = False
+    everywhere: bool = True
+
+    def result(self, element: ElementKind) -> ElementKind:
+        """The element of y."""
+        return ElementKind.BOOL if self.predicate else element
+
+
+def _over(dy: Any, a: Any, b: Any) -> Any:
+    return divide(dy, np.conj(b))
+
+
+def _pow_a(dy: Any, a: Any, b: Any) -> Any:
+    """dy conj(b a^(b - 1)), and 0 where b is 0."""
+    slope = multiply(b, power(a, b - 1))
+    return np.where(b == 0, 0 * dy, multiply(dy, np.conj(slope)))
+
+
+def _pow_b(dy: Any, a: Any, b: Any) -> Any:
+    """dy conj(a^b log a), and 0 where a is 0 and the real part of b not negative."""
+    slope = multiply(power(a, b), np.log(a))
+    return np.where((a == 0) & (b.real >= 0), 0 * dy, multiply(dy, np.conj(slope)))
+
+
+class ComplexBinaryKind(enum.Enum):
+    """y = f(a, b), by PyTorch's names."""
+
+    ADD = "add", ComplexOperation("Add", np.add, (lambda dy, a, b: dy, lambda dy, a, b: dy))
+    SUB = "sub", ComplexOperation("Sub", np.subtract, (lambda dy, a, b: dy, lambda dy, a, b: -dy))
+    MUL = (
+        "mul",
+        ComplexOperation(
+            "Mul", multiply,
+            (lambda dy, a, b: multiply(dy, np.conj(b)), lambda dy, a, b: multiply(dy, np.conj(a))),
+            Ulp(2.5), Ulp(2.5),
+        ),
+    )  # fmt: skip
+    DIV = (
+        "div",
+        ComplexOperation(
+            "Div", divide, (_over, lambda dy, a, b: -divide(multiply(dy, np.conj(divide(a, b))), np.conj(b))), Ulp(3),
+            Ulp(7),
+        ),
+    )  # fmt: skip
+    POW = "pow", ComplexOperation("Pow", power, (_pow_a, _pow_b), Relative(2), Relative(2), everywhere=False)
+    EQ = "eq", ComplexOperation("Eq", np.equal, predicate=True)
+    NE = "ne", ComplexOperation("Ne", np.not_equal, predicate=True)
+
+    def __new__(cls, name: str, row: ComplexOperation) -> ComplexBinaryKind:
+        kind = object.__new__(cls)
+        kind._value_ = name
+        kind.row = row
+        return kind
+
+    row: ComplexOperation
+
+    @property
+    def cpp(self) -> str:
+        """The functor, without its template argument."""
+        return f"of_complex::{self.row.cpp}"
+
+
+WITH_GRADIENT = tuple(kind for kind in ComplexBinaryKind if kind.row.gradient is not None)

@@ -1,0 +1,97 @@
+"""norm: the vector norm of any order, and reductions that are one of `ReduceKind` in another shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...core import Array
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...interop.arrays import read
+from . import reduce, reduce_backward
+from .reduce import ReducePlan
+from .reduce_kinds import ReduceKind
+from .reduce_backward import ReduceBackwardPlan
+
+_ORDERS = {0.0: "l0_norm", 1.0: "l1_norm", 2.0: "l2_norm", math.inf: "max_norm", -math.inf: "min_norm"}
+
+
+def _chosen(module: Any, name: str, value: Any, suffix: str = "") -> tuple[Any, dict[str, float]]:
+    """The function that serves an order, and the order where it takes one."""
+    try:
+        order = float(value)
+    except (TypeError, ValueError):
+        order = math.nan
+    if math.isnan(order) or isinstance(value, (str, bytes, bool)):
+        raise InvalidProblemError(f"{name} must be a number, inf or -inf, got {value!r}; the Frobenius norm has 2")
+    if order in _ORDERS:
+        return getattr(module, f"{_ORDERS[order]}{suffix}"), {}
+    return getattr(module, f"p_norm{suffix}"), {"p": order}
+
+
+@entry(ReducePlan)
+def vector_norm(
+    x: Array, ord: float = 2, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm).
+
+    ord 0 counts what is not 0, inf and -inf are the largest and smallest magnitude; any other number but NaN is an
+    order. No square or power leaves the range. Each order is a kind of `ReducePlan`: l0_norm, l1_norm, l2_norm,
+    max_norm, min_norm, p_norm.
+    """
+    if unknown:
+        raise unexpected(vector_norm, unknown)
+    function, order = _chosen(reduce, "ord", ord)
+    return function(x, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order)
+
+
+@entry(ReducePlan)
+def norm(
+    x: Array, p: float = 2, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`vector_norm` with the order by torch.norm's name."""
+    if unknown:
+        raise unexpected(norm, unknown)
+    function, order = _chosen(reduce, "p", p)
+    return function(x, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order)
+
+
+@entry(ReduceBackwardPlan)
+def norm_backward(
+    dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: Any = None, keepdims: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """dx of `norm` and `vector_norm`; y is their result, which orders 1, inf and -inf do not need.
+
+    The gradient is 0 where the norm is, and at 0 for orders up to 1; that of order 0 is 0 everywhere and refused.
+    """
+    if unknown:
+        raise unexpected(norm_backward, unknown)
+    if p == 0:
+        raise InvalidProblemError("the gradient of a norm of order 0 is 0 wherever there is one; fill dx with 0")
+    function, order = _chosen(reduce_backward, "p", p, "_backward")
+    saved = {"y": y} if function.fixed["kind"] in (ReduceKind.L2_NORM, ReduceKind.P_NORM) else {}
+    return function(
+        dy, x, **saved, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order
+    )
+
+
+@entry(ReducePlan)
+def sum_to_size(x: Array, shape: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size).
+
+    The gradient of broadcasting; its own is broadcasting. Integers are summed as `sum` does it.
+    """
+    if unknown:
+        raise unexpected(sum_to_size, unknown)
+    given = read(x, "x").shape
+    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+    lead = len(given) - len(wanted)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, given[max(lead, 0) :], strict=True)):
+        raise InvalidProblemError(f"shape {wanted} does not broadcast to x's shape {given}")
+    away = (*range(lead), *(lead + a for a, n in enumerate(wanted) if n == 1 and given[lead + a] != 1))
+    y: Any = reduce.__dict__["sum"](x, axis=away, keepdims=True, stream=stream, preference=preference)
+    return y.reshape(wanted)

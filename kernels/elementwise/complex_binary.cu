@@ -1,0 +1,21 @@
+// complex_binary   y = f(a, b), f one functor of elementwise/complex_binary.cuh; schedule map, a and b broadcast by strides
+// of 0.
+#include <baracuda/map.cuh>
+#include "elementwise/complex_binary.cuh"
+
+namespace baracuda {
+
+template <template <class> class F, class T, class L> BARACUDA_D void complex_binary(const ComplexBinaryParams& p) {
+  using R = part_t<T>;
+  using Out = decltype(F<R>::value(T{}, T{}));
+  const T *const left = static_cast<const T*>(p.left), *const right = static_cast<const T*>(p.right);
+  const ComplexOperands<T> x(p, left == nullptr ? 1 : right == nullptr ? 2 : 0);
+  Out* const y[1] = {static_cast<Out*>(p.y)};
+  const T* const given[2] = {left ? left : right, right ? right : left};  // an absent one is read, and not used
+  map<L>(p, y, given, [&](const auto& in, auto& out) {
+#pragma unroll
+    for (int k = 0; k < out[0].size; ++k) out[0][k] = F<R>::value(x.left(in[0][k]), x.right(in[1][k]));
+  });
+}
+
+}  // namespace baracuda

@@ -1,0 +1,162 @@
+"""Gradients of reductions: ties, zeros, infinities and NaN; the same bits however x lies; several axes and results."""
+
+import math
+
+import numpy as np
+import pytest
+from run_emulated import laid_out, run
+
+import baracuda_py as bc
+from baracuda_py.core.element import ElementKind, cast
+from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.ops.reduce.reduce_backward import ReduceBackwardDescriptor, ReduceBackwardPlan
+from baracuda_py.ops.reduce.reduce_gradients import GRADIENT
+from baracuda_py.ops.reduce.reduce_kinds import ReduceKind
+from baracuda_py.ops.reduce.reduce_pair import ReducePairKind
+from baracuda_py.ops.reduce.reduce_pair_backward import ReducePairBackwardDescriptor, ReducePairBackwardPlan
+
+K, P = ReduceKind, ReducePairKind
+F16, F32, F64 = ElementKind.F16, ElementKind.F32, ElementKind.F64
+NAN, INF = math.nan, math.inf
+
+
+def gradient(kind: K, x: np.ndarray, dy: np.ndarray, axis=None, y=None, dx=None, **options) -> np.ndarray:
+    """dx by the kernels."""
+    slope = GRADIENT[kind]
+    desc = ReduceBackwardDescriptor(kind=kind, shape=x.shape, axis=axis, element=ElementKind.of(x.dtype), **options)
+    given = {"dy": dy, "x": x if slope.x else None, "y": y if slope.y else None}
+    return run(ReduceBackwardPlan, desc, **given, **({} if dx is None else {"dx": dx}))["dx"]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(
+    ("kind", "x", "dy", "wanted", "options"),
+    [
+        (K.AMAX, [1, 3, 3, 2], 6, [0, 3, 3, 0], {}), (K.AMAX, [1, NAN, 3, NAN], 6, [0, 3, 0, 3], {}),
+        (K.AMAX, [-INF, -INF], 1, [0.5, 0.5], {}), (K.AMIN, [0.0, -0.0, 1], 4, [2, 2, 0], {}),
+        (K.NANMAX, [NAN, 3, 3, -1], 1, [0, 0.5, 0.5, 0], {}), (K.NANMAX, [NAN, NAN], 1, [0, 0], {}),
+        (K.NANMIN, [NAN, INF, INF], 1, [0, 0.5, 0.5], {}), (K.MAX_NORM, [-2, 2, 1, 0], 1, [-0.5, 0.5, 0, 0], {}),
+        (K.MAX_NORM, [0, 0], 1, [0, 0], {}), (K.MAX_NORM, [1, NAN], 1, [0, 0], {}),
+        (K.MIN_NORM, [-2, 3, 0.5], 2, [0, 0, 2], {}), (K.PTP, [1, 3, 3, -1], 2, [0, 1, 1, -2], {}),
+        (K.PTP, [5, 5], 2, [0, 0], {}),
+        (K.PROD, [2, 3, 4], 1, [12, 8, 6], {}), (K.PROD, [0, 3, 4], 2, [24, 0, 0], {}),
+        (K.PROD, [0, 3, 0], 1, [0, 0, 0], {}), (K.PROD, [1, INF, 2], 1, [INF, 2, INF], {}),
+        (K.PROD, [0, INF, 2], 1, [INF, 0, NAN], {}), (K.PROD, [-INF, INF, 2], 1, [INF, -INF, -INF], {}),
+        (K.PROD, [1, NAN, 2], 1, [NAN, 2, NAN], {}), (K.PROD, [0, NAN, 2], 1, [NAN, 0, NAN], {}),
+        (K.PROD, [-3], 5, [5], {}), (K.PROD, [-2, 3, -4], -1, [12, -8, 6], {}),
+        (K.NANPROD, [NAN, 3, 4], 1, [0, 4, 3], {}), (K.NANPROD, [NAN, 0, 4], 1, [0, 4, 0], {}),
+        (K.NANSUM, [NAN, 1], 3, [0, 3], {}), (K.NANMEAN, [NAN, 1, 2], 3, [0, 1.5, 1.5], {}),
+        (K.NANMEAN, [NAN, NAN], 1, [NAN, NAN], {}), (K.L1_NORM, [-2, 0, 3, -0.0], 2, [-2, 0, 2, 0], {}),
+        (K.L2_NORM, [3, 4], 5, [3, 4], {}), (K.L2_NORM, [0, 0], 5, [0, 0], {}), (K.L2_NORM, [1, INF], 1, [0, NAN], {}),
+        (K.P_NORM, [0, 0], 1, [0, 0], {"p": 3.0}), (K.P_NORM, [0, 2], 1, [0, 1], {"p": 3.0}),
+        (K.P_NORM, [0, -4], 1, [0, -1], {"p": 0.5}), (K.P_NORM, [0, 4], 1, [0, 0], {"p": -1.0}),
+        (K.P_NORM, [4, INF], 1, [1, 0], {"p": -1.0}), (K.SUM_SQUARES, [3, -1], 2, [12, -4], {}),
+        (K.VAR, [1, 3], 1, [-2, 2], {}), (K.VAR, [1, 3], 1, [-1, 1], {"correction": 0}), (K.VAR, [3], 1, [NAN], {}),
+        (K.VAR, [3, 4], 1, [1, -1], {"correction": 3}), (K.STD, [3, 3, 3], 1, [0, 0, 0], {}),
+        (K.STD, [1, 3], 1, [-0.5, 0.5], {"correction": 0}), (K.NANVAR, [NAN, 1, 3], 1, [0, -2, 2], {}),
+        (K.LOGSUMEXP, [-INF, 0], 1, [0, 1], {}), (K.LOGSUMEXP, [-INF, -INF], 1, [NAN, NAN], {}),
+        (K.LOGMEANEXP, [5, 5], 1, [0.5, 0.5], {}), (K.SUM, [1, 2], 3, [3, 3], {}), (K.MEAN, [1, 2], 3, [1.5, 1.5], {}),
+    ],
+)  # fmt: skip
+def test_known_gradients(kind, x, dy, wanted, options):
+    """PyTorch's, but that of prod, where an infinity does not hide the product of the others, and of NaN among x."""
+    for element in (F32, F64):
+        held, given = np.array(x, element.dtype), np.array(dy, element.dtype)
+        y = getattr(bc, kind.value)(held, **options)
+        np.testing.assert_array_equal(gradient(kind, laid_out(held), given, y=np.array(y), **options), wanted)
+        saved = {"y": y} if GRADIENT[kind].y else {}
+        given = {"dy": given, **({"x": held} if GRADIENT[kind].x else {"shape": held.shape}), **saved}
+        np.testing.assert_array_equal(getattr(bc, f"{kind.value}_backward")(**given, **options), wanted)
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_product_of_others_without_overflow_on_the_way():
+    """600 factors of magnitudes up to 1e30 whose product is near 1, and with a zero or an infinity among them."""
+    rng = np.random.default_rng(0)
+    big = np.ldexp(rng.uniform(1, 2, 300), rng.integers(60, 100, 300)).astype(np.float32)
+    x = rng.permutation(np.concatenate([big, (1 / big).astype(np.float32)]))
+    logs = np.log2(np.abs(x.astype(np.longdouble)))
+    for special in (None, 0.0, INF):
+        held = x.copy()
+        if special is not None:
+            held[5] = special
+        found = gradient(K.PROD, laid_out(held), np.array(2, np.float32)).astype(np.float64)
+        if special is None:
+            np.testing.assert_allclose(found, 2 * np.exp2(logs.sum() - logs).astype(np.float64), rtol=1e-6)
+        else:
+            others = 2 * np.exp2(np.delete(logs, 5).sum())
+            assert found[5] == pytest.approx(float(others), rel=1e-6)
+            rest = np.delete(found, 5)
+            assert (rest == 0).all() if special == 0 else np.isinf(rest).all()
+
+
+KINDS = (K.SUM, K.AMAX, K.PROD, K.LOGSUMEXP, K.STD, K.NANMEAN)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
+@pytest.mark.parametrize("element", [F16, F64], ids=str)
+def test_dx_has_the_same_bits_however_operands_lie(kind, element):
+    """x, dy and dx dense, transposed, apart and not aligned; reduced axes innermost, outermost, in the middle."""
+    rng = np.random.default_rng(1)
+    shape = (3, 48, 32)
+    x = cast(rng.standard_normal(shape) * 0.25 + 1, element)
+    x[1] = x[0]
+    for axis in ((2,), (0,), (1,), (0, 2), ()):
+        kept = tuple(n for a, n in enumerate(shape) if a not in axis)
+        dy = cast(rng.standard_normal(kept), element)
+        y = np.array(getattr(bc, kind.value)(x, axis=axis, **({"correction": 0} if kind is K.STD else {})))
+        options = {"axis": axis, "y": laid_out(y), **({"correction": 0} if kind is K.STD else {})}
+        wanted = gradient(kind, laid_out(x), laid_out(dy), **options).tobytes()
+        turned = (1, 3, 144)
+        far = (48 * 40 * 2, 80, 2)
+        empty = np.zeros(shape, element.dtype)
+        for strides, start in ((turned, 0), (far, 1), ((48 * 36, 36, 1), 0), ((48 * 33, 33, 1), 1)):
+            dx = laid_out(empty, strides, start)
+            found = gradient(kind, laid_out(x, strides), laid_out(dy, None, 1), dx=dx, **options)
+            assert np.ascontiguousarray(found).tobytes() == wanted
+        repeated = np.broadcast_to(laid_out(x[:1]), (2, 48, 32))  # x with a stride of 0
+        if 0 not in axis:
+            given = {**options, "y": laid_out(y[:2])}
+            whole = gradient(kind, laid_out(x[:2]), laid_out(dy[:2]), **given)
+            assert gradient(kind, repeated, laid_out(dy[:2]), **given).tobytes() == whole.tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("axis", [(1,), (0,), (0, 2), (0, 1, 2)])
+def test_the_gradient_of_an_extreme_goes_to_its_place(axis):
+    x = np.random.default_rng(2).standard_normal((4, 6, 40)).astype(np.float32)
+    values, indices = bc.max_with_index(x, axis=axis)
+    dy = np.random.default_rng(3).standard_normal(np.shape(values)).astype(np.float32)
+    desc = ReducePairBackwardDescriptor(kind="max_with_index", shape=x.shape, axis=axis, element=F32)
+    for strides in (None, (1, 4, 24), (500, 80, 2)):
+        dx = laid_out(np.zeros_like(x), strides)
+        given = {"dy": laid_out(dy), "z": laid_out(np.array(indices)), "dx": dx}
+        found = run(ReducePairBackwardPlan, desc, dz=None, x=None, y=None, **given)["dx"]
+        np.testing.assert_array_equal(found, np.where(x == np.expand_dims(values, axis), np.expand_dims(dy, axis), 0))
+    outside = np.full(np.shape(indices), 10**12)
+    given = {"dy": laid_out(dy), "z": laid_out(outside)}
+    assert not run(ReducePairBackwardPlan, desc, dz=None, x=None, y=None, **given)["dx"].any()
+
+
+@pytest.mark.usefixtures("emulation")
+def test_both_gradients_of_two_results():
+    x = np.array([[1, 4, 4, 0], [2, 2, 2, 2]], np.float32)
+    dy, dz = np.array([2, 4], np.float32), np.array([6, 8], np.float32)
+    desc = ReducePairBackwardDescriptor(kind="aminmax", shape=x.shape, axis=1, element=F32)
+    found = run(ReducePairBackwardPlan, desc, dy=dy, dz=dz, x=laid_out(x), y=None, z=None)["dx"]
+    np.testing.assert_array_equal(found, [[0, 3, 3, 2], [3, 3, 3, 3]])
+    desc = ReducePairBackwardDescriptor(kind="var_mean", shape=x.shape, axis=1, correction=0, element=F32)
+    found = run(ReducePairBackwardPlan, desc, dy=dy, dz=dz, x=laid_out(x), y=None, z=None)["dx"]
+    centred = x - x.mean(1, keepdims=True)
+    np.testing.assert_allclose(found, dy[:, None] * centred / 2 + dz[:, None] / 4, rtol=1e-6)
+
+
+def test_kinds_without_a_gradient_say_so():
+    for kind in set(K) - set(GRADIENT):
+        with pytest.raises(InvalidProblemError, match="fill dx with 0"):
+            ReduceBackwardDescriptor(kind=kind, shape=(3,), element="float32")
+    with pytest.raises(InvalidProblemError, match="order 0"):
+        bc.norm_backward(np.float64(1), np.ones(3), np.float64(3), 0)
+    with pytest.raises(InvalidProblemError, match="no elements"):
+        ReduceBackwardDescriptor(kind="amax", shape=(0,), element="float32")

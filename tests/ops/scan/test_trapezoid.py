@@ -1,0 +1,38 @@
+"""Areas by the trapezoidal rule, against formulas that it is exact for and against NumPy's."""
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.core.errors import InvalidProblemError
+
+
+def test_lines_have_exact_areas():
+    x = np.array([0.0, 1.0, 4.0, 6.0])
+    assert float(bc.trapezoid(2 * x + 1, x)) == 42  # x^2 + x at 6
+    assert bc.cumulative_trapezoid(2 * x + 1, x).tolist() == [2, 20, 42]
+    assert float(bc.trapezoid(2 * x + 1, x[::-1])) == float(np.trapezoid(2 * x + 1, x[::-1]))
+    assert float(bc.trapezoid(np.array([1.0, 2.0, 3.0]), dx=0.5)) == 2
+    assert bc.trapezoid(np.ones((3, 1))).tolist() == [0] * 3
+    assert bc.cumulative_trapezoid(np.ones((3, 1))).shape == (3, 0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_places_lie_along_the_axis(axis):
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal((4, 5, 6))
+    n = y.shape[axis]
+    line, across = rng.standard_normal(n), rng.standard_normal(y.shape)
+    along = line.reshape([n if a == axis % 3 else 1 for a in range(3)])
+    for x, whole in ((line, along), (along, along), (across, across)):
+        wanted = np.trapezoid(y, np.broadcast_to(whole, y.shape), axis=axis)
+        np.testing.assert_allclose(bc.trapezoid(y, x, axis=axis), wanted, rtol=1e-12, atol=1e-13)
+        parts = bc.cumulative_trapezoid(y, x, axis=axis)
+        np.testing.assert_allclose(np.take(parts, -1, axis), wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_what_is_refused():
+    with pytest.raises(InvalidProblemError, match="dx is the step where there is no x"):
+        bc.trapezoid(np.ones(3), np.ones(3), dx=2.0)
+    with pytest.raises(InvalidProblemError, match="x must broadcast"):
+        bc.trapezoid(np.ones((3, 4)), np.ones(3))
