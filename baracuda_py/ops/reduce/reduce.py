@@ -241,7 +241,7 @@ def drawn(draw: Any) -> dict[str, Any]:
     if style == "small":
         shape = draw.shape(0, 5, least, 5)
         return {"shape": shape, "axis": draw.choice((None, tuple(a for a in range(len(shape)) if draw.flag())))}
-    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000)
+    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000, rare=(35001,))
     across = draw.sizes(1, 8, 33, 64) if long <= 2500 else 8
     if style == "whole":
         return {"shape": (long,), "axis": None}

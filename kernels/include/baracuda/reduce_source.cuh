@@ -67,8 +67,9 @@ template <bool FAST, class P, int N> BARACUDA_D void kept_offsets(const P& p, i6
 
 // ---- one operand ----------------------------------------------------------------------------------------------------
 
-template <class T> struct Elements {
-  static constexpr int operands = 1, width = vec_elems<T>, batch = sizeof(T) > 1 ? 4 : 2;
+// Chunks of 16 bytes, or of fewer elements where those are far apart.
+template <class T, int WIDTH = vec_elems<T>> struct Elements {
+  static constexpr int operands = 1, width = WIDTH, batch = sizeof(T) > 1 ? 4 : 2;
   using Value = acc_t<T>;
   template <int N> using Chunk = Vec<T, N>;
   const T* row;
