@@ -17,9 +17,8 @@ from ..core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Varia
 from ..core.element import FLOATS
 from ..core.memo import keep
 from ..core.spec import Vjp
-from ..ops.reduce.vecdot import sum_to
 from ..schedules.map import map_params
-from ..schedules.reduce import reduce_kernels, reduce_params
+from ..schedules.reduce import reduce_kernels, reduce_params, sum_to
 from . import plan as parts
 from .cpp import map_text, mapped_text
 from .derive import gradient

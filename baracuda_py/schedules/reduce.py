@@ -173,6 +173,21 @@ def reduce_launches(
     return Launches(tuple(steps), used, bool(vec) or run)
 
 
+def sum_to(
+    p: Problem, operands: Sequence[View], y: View, at: Mapping[str, str], base: int, prefix: str = ""
+) -> Launches | str:
+    """The launches that sum a map of operands of one shape over the axes along which y is broadcast to it.
+
+    at: the operands that the kernel's pointers mean. prefix, base: as in `reduce_launches`.
+    """
+    shape = operands[0].shape
+    lead = len(shape) - len(y.shape)
+    away = tuple(a for a, n in enumerate(shape) if a < lead or (y.shape[a - lead] == 1 and n != 1))
+    rest = tuple(a - lead for a in range(lead, len(shape)) if a not in away)
+    kept = View(y.ptr, tuple(y.shape[a] for a in rest), tuple(y.strides[a] for a in rest), y.element)
+    return reduce_launches(p.device, operands, (kept,), away, mapped=True, values=at, prefix=prefix, base=base)
+
+
 def _splat(axes: Axes, operands: int) -> int:
     """A bit for each operand that stays where it is along the last of these axes."""
     return sum(1 << i for i in range(operands) if axes.strides[i][-1:] == (0,))

@@ -18,8 +18,7 @@ from ...core.errors import InvalidProblemError
 from ...core.tensor import View
 from ...core.variant import Step
 from ...schedules.map import map_geometry, map_kernels, map_params
-from ...schedules.reduce import reduce_kernels, reduce_params
-from ..reduce.vecdot import sum_to
+from ...schedules.reduce import reduce_kernels, reduce_params, sum_to
 from .binary import binary_case, coefficients, complete_numbers, ordered, sides
 from .binary_kinds import WITH_GRADIENT, BinaryKind, slope_bound
 

@@ -17,8 +17,7 @@ from ...core.benchmark import Benchmark
 from ...core.tensor import View
 from ...core.variant import Step
 from ...schedules.map import map_geometry, map_kernels, map_params
-from ...schedules.reduce import reduce_kernels, reduce_params
-from ..reduce.vecdot import sum_to
+from ...schedules.reduce import reduce_kernels, reduce_params, sum_to
 from .ternary import numbers_of, rounded_value
 from .ternary_kinds import TernaryKind, ternary_slope_bound
 

@@ -159,7 +159,8 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
 
 
 _EXPONENTIALS = where(kind=(ReduceKind.LOGSUMEXP, ReduceKind.LOGMEANEXP), element=ElementKind.F64)
-_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"rows_any": _EXPONENTIALS})
+_ENDS = where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=4)
+_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"rows_any": _EXPONENTIALS, "columns": _ENDS})
 
 
 def _in_own_element(kind: ReduceKind | None) -> tuple[ElementKind, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, axes,
-    choice, element, extents, flag, functional, integer, operand, output,
+    choice, element, extents, flag, functional, integer, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
@@ -53,8 +53,8 @@ def _and_mean(root: bool) -> Callable[..., tuple[Any, Any]]:
 
 
 def _spread(element: ElementKind) -> ErrorBound:
-    # Both are carried in double, but a mean near 0 has no digits of its own. For float64 that is one pass in the element
-    # itself, where NumPy takes two.
+    # Both are carried in double, but a mean near 0 has no digits of its own. Of float64 that is one pass in the
+    # element itself, where NumPy takes two.
     return Relative(8 if element is ElementKind.F64 else 2)
 
 
@@ -156,6 +156,13 @@ def _geometry(p: Problem) -> Geometry | str:
     )
 
 
+_PLACES = (ReducePairKind.MAX_WITH_INDEX, ReducePairKind.MIN_WITH_INDEX)
+_SHORTS = (ElementKind.I16, ElementKind.U16)
+_SPILLS = where(kind=_PLACES, element=ElementKind.U8, VEC=4) | where(
+    kind=ReducePairKind.AMINMAX, element=_SHORTS, VEC=4
+)
+
+
 def in_torch(torch: Any, desc: ReducePairDescriptor, *, x: Any) -> Any:
     """torch's function of the kind; those without one for several axes take the axes as one."""
     kind, axis = desc.kind, desc.axis
@@ -186,7 +193,7 @@ class ReducePairPlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=pair_elements,
-            kernels=reduce_kernels("{KIND}<{T}>", PARAMS),
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, {"columns": _SPILLS}),
             guarantee=Guarantee(lambda element, kind: kind.row.bound(element), batch_invariant=True),
         ),
     )  # fmt: skip

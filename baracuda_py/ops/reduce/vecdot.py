@@ -19,7 +19,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
 from ...interop.arrays import read
-from ...schedules.reduce import Launches, reduce_geometry, reduce_kernels, reduce_launches, reduce_params
+from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, sum_to
 from .reduce_kinds import sum_bound, total
 
 
@@ -192,21 +192,6 @@ def _backward_geometry(p: Problem) -> Geometry | str:
             return found
         steps, used, coalesced = [*steps, *found.steps], found.used, coalesced and found.coalesced
     return Geometry(tuple(steps), used, "inner_contiguous" if coalesced else "strided")
-
-
-def sum_to(
-    p: Problem, operands: tuple[View, ...], y: View, at: Mapping[str, str], base: int, prefix: str = ""
-) -> Launches | str:
-    """The launches that sum a map of operands of one shape over the axes along which y is broadcast to it.
-
-    at: the operands that the kernel's pointers mean. prefix, base: as in `reduce_launches`.
-    """
-    shape = operands[0].shape
-    lead = len(shape) - len(y.shape)
-    away = tuple(a for a, n in enumerate(shape) if a < lead or (y.shape[a - lead] == 1 and n != 1))
-    rest = tuple(a - lead for a in range(lead, len(shape)) if a not in away)
-    kept = View(y.ptr, tuple(y.shape[a] for a in rest), tuple(y.strides[a] for a in rest), y.element)
-    return reduce_launches(p.device, operands, (kept,), away, mapped=True, values=at, prefix=prefix, base=base)
 
 
 class VecdotBackwardPlan(Plan):

@@ -27,18 +27,25 @@ def laid_out(values: np.ndarray, strides: tuple[int, ...] | None = None, start: 
     return made
 
 
-def run(plan: type[Plan], desc: Any, sms: int = 132, **arrays: np.ndarray | None) -> dict[str, np.ndarray]:
-    """The outputs by name, dense unless given; those given as None are not wanted."""
+def run(
+    plan: type[Plan], desc: Any, sms: int = 132, steps: list[Any] | None = None, **arrays: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """The outputs by name, dense unless given; those given as None are not wanted. `steps` gets what was launched."""
     chosen = plan.select(desc, device=replace(emulated_device(9.0), sms=sms))
     for spec in arrays_of(plan.args):
         if spec.writes and spec.name not in arrays:
-            arrays[spec.name] = np.full(spec.shape(desc), 77, spec.elements(desc)[0].dtype)
+            like = arrays[spec.like] if spec.like else None
+            shape = spec.shape(desc) if like is None else like.shape
+            arrays[spec.name] = np.full(shape, 77, spec.elements(desc)[0].dtype)
     given = {
         name: None
         if x is None
         else TensorRef(x.ctypes.data, x.shape, tuple(s // x.itemsize for s in x.strides), ElementKind.of(x.dtype))
         for name, x in arrays.items()
     }
+    args = plan.args(**given)
+    if steps is not None:
+        steps += chosen.plan_layout(args)[1].steps
     with emulating(1):
-        chosen.run(plan.args(**given))
+        chosen.run(args)
     return {s.name: arrays[s.name] for s in arrays_of(plan.args) if s.writes and arrays[s.name] is not None}  # type: ignore[misc]

@@ -1,49 +1,29 @@
 """Reductions of a map of several operands: one tree whatever the layout, operands that broadcast, gradients."""
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from run_emulated import laid_out, run
 
 import baracuda_py as bc
 from baracuda_py.core.element import ElementKind, cast
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.core.tensor import TensorRef
+from baracuda_py.ops.reduce.average import (
+    AverageBackwardDescriptor, AverageBackwardPlan, AverageDescriptor, AveragePlan,
+)  # fmt: skip
 from baracuda_py.ops.reduce.vecdot import VecdotBackwardDescriptor, VecdotBackwardPlan, VecdotDescriptor, VecdotPlan
-from baracuda_py.testing.emulator import emulated_device, emulating
-from baracuda_py.testing.layouts import aligned_bytes
 
 F16, BF16, F32, F64, I8 = (getattr(ElementKind, name) for name in ("F16", "BF16", "F32", "F64", "I8"))
-
-
-def held(values: np.ndarray, strides: tuple[int, ...], start: int = 0) -> np.ndarray:
-    """A view of these values with these strides (elements, 0 where they repeat), `start` past a 256-byte boundary."""
-    reach = start + sum((n - 1) * s for n, s in zip(values.shape, strides, strict=True)) + 1
-    buffer = aligned_bytes(reach * values.itemsize)
-    made = np.ndarray(
-        values.shape, values.dtype, buffer.data, start * values.itemsize, [s * values.itemsize for s in strides]
-    )
-    made[...] = values
-    return made
-
-
-def _ref(x: np.ndarray, element: ElementKind) -> TensorRef:
-    return TensorRef(x.ctypes.data, x.shape, tuple(s // x.itemsize for s in x.strides), element)
 
 
 def dotted(a: np.ndarray, b: np.ndarray, axis, sms: int = 132) -> tuple[np.ndarray, list[str]]:
     """y by the kernels on the emulator, and which of them ran."""
     element = ElementKind.of(a.dtype)
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    desc = VecdotDescriptor(shape=shape, axis=axis, element=element)
-    plan = VecdotPlan.select(desc, device=replace(emulated_device(9.0), sms=sms))
-    y = np.full(desc.result_shape, 77, desc.result.dtype)
-    args = plan.args(a=_ref(a, element), b=_ref(b, element), y=_ref(y, desc.result))
-    steps = plan.plan_layout(args)[1].steps
-    with emulating(1):
-        plan.run(args)
-    names = [s.kernel + "".join(f"_{v}" for v in s.axes.values()) + ("_team" * (s.params["team"] > 0)) for s in steps]
-    return y, names
+    desc = VecdotDescriptor(shape=np.broadcast_shapes(a.shape, b.shape), axis=axis, element=element)
+    ran: list[Any] = []
+    y = run(VecdotPlan, desc, sms, ran, a=a, b=b)["y"]
+    return y, [s.kernel + "".join(f"_{v}" for v in s.axes.values()) + ("_team" * (s.params["team"] > 0)) for s in ran]
 
 
 @pytest.mark.usefixtures("emulation")
@@ -65,21 +45,23 @@ def test_a_row_has_the_same_bits_however_its_operands_lie(element, n, across):
         used.update(names)
         return np.ravel(y)[0].tobytes()
 
-    wide = held(rows, (n + 16, 1))
-    wanted = take(held(row, (1,)), held(other, (1,)), None)
-    assert take(wide, held(other, (1,)), -1) == wanted  # b broadcast along rows
-    assert take(wide, held(other, (1,)), -1, sms=1) == wanted
-    assert take(held(other, (1,)), wide, -1) == wanted
-    assert take(wide, held(other, (1,), 1), -1) == wanted  # b is not aligned
-    assert take(wide, held(other, (3,)), -1, sms=1) == wanted  # nor dense
-    assert take(held(rows, (n + 1, 1), 1), held(other, (1,)), -1) == wanted
-    assert take(held(rows.T, (across, 1)), held(other[:, None], (1, 1)), 0) == wanted  # down columns, b one a row
-    assert take(held(rows.T, (across + 1, 1), 1), held(other[:, None], (2, 1)), 0) == wanted
+    wide = laid_out(rows, (n + 16, 1))
+    wanted = take(laid_out(row, (1,)), laid_out(other, (1,)), None)
+    assert take(wide, laid_out(other, (1,)), -1) == wanted  # b broadcast along rows
+    assert take(wide, laid_out(other, (1,)), -1, sms=1) == wanted
+    assert take(laid_out(other, (1,)), wide, -1) == wanted
+    assert take(wide, laid_out(other, (1,), 1), -1) == wanted  # b is not aligned
+    assert take(wide, laid_out(other, (3,)), -1, sms=1) == wanted  # nor dense
+    assert take(laid_out(rows, (n + 1, 1), 1), laid_out(other, (1,)), -1) == wanted
+    assert (
+        take(laid_out(rows.T, (across, 1)), laid_out(other[:, None], (1, 1)), 0) == wanted
+    )  # down columns, b one a row
+    assert take(laid_out(rows.T, (across + 1, 1), 1), laid_out(other[:, None], (2, 1)), 0) == wanted
     both = np.repeat(other[:, None], across, 1)
-    assert take(held(rows.T, (across, 1)), held(both, (across, 1)), 0) == wanted
-    assert take(held(rows.T, (across, 1)), held(both, (1, n)), 0) == wanted  # one lies by rows, one by columns
-    folded = held(rows.reshape(across, n // 6, 6), (n + n // 6 * 2, 8, 1))
-    assert take(folded, held(other.reshape(n // 6, 6), (6, 1)), (1, 2)) == wanted
+    assert take(laid_out(rows.T, (across, 1)), laid_out(both, (across, 1)), 0) == wanted
+    assert take(laid_out(rows.T, (across, 1)), laid_out(both, (1, n)), 0) == wanted  # one lies by rows, one by columns
+    folded = laid_out(rows.reshape(across, n // 6, 6), (n + n // 6 * 2, 8, 1))
+    assert take(folded, laid_out(other.reshape(n // 6, 6), (6, 1)), (1, 2)) == wanted
     if element is not I8:
         assert used >= {"rows_True", "rows_any_False", f"columns_{2 if element is F64 else 4}", "columns_1"}, used
 
@@ -115,9 +97,7 @@ def test_gradients_are_summed_over_the_axes_that_broadcast(a_shape, b_shape):
     desc = VecdotBackwardDescriptor(shape=shape, axis=-1, element=F32)
     dy, a, b = (rng.integers(-8, 9, s).astype(np.float32) for s in (desc.result_shape, a_shape, b_shape))
     da, db = np.full(a_shape, 77, np.float32), np.full(b_shape, 77, np.float32)
-    plan = VecdotBackwardPlan.select(desc, device=emulated_device(9.0))
-    with emulating(1):
-        plan.run(plan.args(dy=_ref(dy, F32), a=_ref(a, F32), b=_ref(b, F32), da=_ref(da, F32), db=_ref(db, F32)))
+    run(VecdotBackwardPlan, desc, dy=dy, a=a, b=b, da=da, db=db)
     wanted = bc.vecdot_backward(dy, a, b)
     np.testing.assert_array_equal(da, wanted[0])
     np.testing.assert_array_equal(db, wanted[1])
@@ -132,3 +112,37 @@ def test_dot_takes_two_vectors():
             bc.dot(a, bad)
     with pytest.raises(InvalidProblemError, match="broadcast"):
         bc.vecdot(a, np.ones(4, np.float32))
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("shape", [(40,), (5, 40), (5, 1), (1, 40), ()])
+def test_averages_and_their_gradients(shape):
+    """Weights of every shape that broadcasts."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (5, 40)).astype(np.float32)
+    weights = np.asarray(rng.integers(1, 9, shape), np.float32)
+    desc = AverageDescriptor(shape=x.shape, axis=1, element=F32)
+    made = run(AveragePlan, desc, x=laid_out(x), weights=laid_out(weights))
+    whole = np.broadcast_to(weights, x.shape)
+    np.testing.assert_array_equal(made["z"], whole.sum(1))
+    np.testing.assert_allclose(made["y"], np.average(x, 1, whole), rtol=1e-6, atol=1e-6)
+    dy = rng.integers(-4, 5, 5).astype(np.float32)
+    given = {"dy": laid_out(dy), "x": laid_out(x), "weights": laid_out(weights), **made}
+    found = run(AverageBackwardPlan, AverageBackwardDescriptor(shape=x.shape, axis=1, element=F32), **given)
+    wide = {name: value.astype(np.float64) for name, value in given.items()}
+    slope = wide["dy"][:, None] / wide["z"][:, None]
+    np.testing.assert_allclose(found["dx"], slope * whole, rtol=1e-6)
+    each = bc.sum_to_size(slope * (x - wide["y"][:, None]), shape)
+    np.testing.assert_allclose(found["dweights"], each, rtol=1e-5, atol=1e-5)
+
+
+def test_average_is_numpys():
+    x = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(bc.average(x, axis=0), np.average(x, 0))
+    np.testing.assert_allclose(bc.average(x, np.array([1.0, 2, 3]), axis=0), np.average(x, 0, [1, 2, 3]))
+    found = bc.average(x, np.arange(4.0), axis=-1, returned=True, keepdims=True)
+    for ours, theirs in zip(found, np.average(x, 1, np.arange(4.0), returned=True, keepdims=True), strict=True):
+        np.testing.assert_allclose(ours, theirs)
+    assert np.isnan(bc.average(np.zeros(3), np.zeros(3)))
+    with pytest.raises(InvalidProblemError, match="returned"):
+        bc.average(x, returned=True)
