@@ -77,6 +77,9 @@ def signature(value: Any) -> str:
             parts.append(f"*{parameter.name}: Any")
             starred = True
             continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            parts.append(f"**{parameter.name}: Any")
+            continue
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             parts.append("*")
             starred = True

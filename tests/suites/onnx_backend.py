@@ -9,7 +9,6 @@ A table maps an ONNX operator to calls of ours. `NotCovered` marks a case that t
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import re
 import warnings
@@ -25,43 +24,21 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 import baracuda_py as bc
+from baracuda_py.core.element import encode
 
 from . import scoreboard
 from .onnx_attention import attention
 from .onnx_binary import BINARY
-from .onnx_families import FAMILIES
+from .onnx_cast import cast
+from .onnx_families import FAMILIES, UNMAPPED
+from .onnx_node import Node, NotCovered, element, need
+from .onnx_reductions import REDUCTIONS
+from .onnx_unary import UNARY
 from .scoreboard import Outcome
 
 EXPECTED = Path(__file__).with_name("expected.toml")
 EXPANDED = re.compile(r"_expanded(_ver\d+)?$")  # the same cases again, written out in primitive operators
 SUITE = "ONNX backend node tests"
-
-
-class NotCovered(Exception):
-    """The op does not claim this case; the message says what is missing."""
-
-
-@dataclasses.dataclass
-class Node:
-    """One ONNX node with its inputs as arrays of `xp`."""
-
-    name: str
-    inputs: list[Any]
-    attributes: dict[str, Any]
-    outputs: int
-    xp: Any
-
-    def __getitem__(self, index: int) -> Any:
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """An attribute; strings as str."""
-        value = self.attributes.get(name, default)
-        return value.decode() if isinstance(value, bytes) else value
-
-    def number(self, index: int) -> Any:
-        """A scalar input as a Python number."""
-        return self[index].item()
 
 
 Handler = Callable[[Node], Any]
@@ -78,93 +55,9 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
     return add
 
 
-def need(condition: bool, missing: str) -> None:
-    """Leave the case out unless the op claims it."""
-    if not condition:
-        raise NotCovered(missing)
-
-
-def close(value: float, want: float) -> bool:
-    """Attributes are float32."""
-    return abs(value - want) <= 1e-6 * max(1.0, abs(want))
-
-
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-_SAME = {
-    "Abs": "abs", "Neg": "neg", "Sign": "sign", "Reciprocal": "reciprocal", "Sqrt": "sqrt", "Exp": "exp", "Log": "log",
-    "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
-    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf",
-    "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sigmoid": "sigmoid", "Relu": "relu", "Mish": "mish",
-    "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hardswish",
-    "IsNaN": "isnan", "Not": "logical_not", "BitwiseNot": "bitwise_not",
-}  # fmt: skip
-for _name, _ours in _SAME.items():
-    OPS[_name] = lambda n, ours=_ours: getattr(bc, ours)(n[0])
-OPS["LeakyRelu"] = lambda n: bc.leaky_relu(n[0], negative_slope=n.get("alpha", 0.01))
-OPS["Elu"] = lambda n: bc.elu(n[0], alpha=n.get("alpha", 1.0))
-OPS["Celu"] = lambda n: bc.celu(n[0], alpha=n.get("alpha", 1.0))
-OPS["ThresholdedRelu"] = lambda n: bc.threshold(n[0], threshold=n.get("alpha", 1.0), value=0.0)
-OPS["Gelu"] = lambda n: (bc.gelu_tanh if n.get("approximate") == "tanh" else bc.gelu)(n[0])
-
-
-@onnx_op("Selu")
-def _selu(n: Node) -> Any:
-    plain = close(n.get("alpha", 1.6732632), 1.6732632) and close(n.get("gamma", 1.0507010), 1.0507010)
-    need(plain, "selu has fixed coefficients")
-    return bc.selu(n[0])
-
-
-@onnx_op("HardSigmoid")
-def _hard_sigmoid(n: Node) -> Any:
-    need(close(n.get("alpha", 0.2), 1 / 6) and close(n.get("beta", 0.5), 0.5), "hardsigmoid is relu6(x + 3) / 6")
-    return bc.hardsigmoid(n[0])
-
-
-@onnx_op("IsInf")
-def _is_inf(n: Node) -> Any:
-    positive, negative = n.get("detect_positive", 1), n.get("detect_negative", 1)
-    need(positive or negative, "isinf asks about one infinity at least")
-    return (bc.isinf if positive and negative else bc.isposinf if positive else bc.isneginf)(n[0])
-
-
-@onnx_op("Shrink")
-def _shrink(n: Node) -> Any:
-    bias, bound = n.get("bias", 0.0), n.get("lambd", 0.5)
-    need(bias in (0.0, bound), "softshrink subtracts its own bound")
-    return (bc.softshrink if bias else bc.hardshrink)(n[0], lambd=bound)
-
-
-@onnx_op("Swish")
-def _swish(n: Node) -> Any:
-    need(n.get("alpha", 1.0) == 1.0, "silu has no slope")
-    return bc.silu(n[0])
-
-
-@onnx_op("SwiGLU")
-def _swiglu(n: Node) -> Any:
-    need(n.get("alpha", 1.0) == 1.0, "swiglu has no slope")
-    return bc.swiglu(n[0], n[1])
-
-
-OPS.update(BINARY)
-
-
-@onnx_op("Clip")
-def _clip(n: Node) -> Any:
-    x = n[0]
-    for bound, function in ((n[1], bc.maximum), (n[2], bc.minimum)):
-        x = x if bound is None else function(x, bound)
-    return x
-
-
-@onnx_op("Cast", "CastLike")
-def _cast(n: Node) -> Any:
-    target = helper.tensor_dtype_to_np_dtype(n.attributes["to"]) if n.name == "Cast" else n[1].dtype
-    need("FNUZ" not in str(target) and np.dtype(target).kind != "O", f"no element {target}")
-    kind = bc.ElementKind.of(target)
-    need(kind.carrier == kind.dtype, f"{kind} travels as {kind.carrier}")
-    return bc.cast(n[0], target)
+OPS |= {**UNARY, **BINARY, **REDUCTIONS, "Cast": cast, "CastLike": cast}
 
 
 @onnx_op("ConstantOfShape")
@@ -286,16 +179,25 @@ class Graph(BackendRep):
 
     def run(self, inputs: Sequence[Any], **kwargs: Any) -> tuple[np.ndarray, ...]:
         """The outputs as NumPy arrays."""
-        for value in inputs:
-            kind = bc.ElementKind.of(value.dtype)
-            need(kind.carrier == kind.dtype, f"{kind} travels as {kind.carrier} and has ops of its own")
-        given = {name: self.xp.asarray(value) for name, value in zip(self.names, inputs, strict=True)}
-        operands = [given[name] if name else None for name in self.node.input]
         op = self.node.op_type
-        made = OPS[op](Node(op, operands, self.attributes, len(self.node.output), self.xp))
+        given = {name: self._operand(value) for name, value in zip(self.names, inputs, strict=True)}
+        operands, kinds, sizes = zip(*(given.get(name, (None, None, 0)) for name in self.node.input), strict=True)
+        for kind in kinds:
+            carried = kind is not None and kind.carrier != kind.dtype
+            need(not carried or OPS[op] is cast, f"{kind} travels in bytes and has ops of its own")
+        node = Node(op, list(operands), list(kinds), list(sizes), self.attributes, len(self.node.output), self.xp)
+        made = OPS[op](node)
         made = made if isinstance(made, (list, tuple)) else [made]
         made = [x for x, name in zip(made, self.node.output, strict=True) if name]  # "" is an output nobody wants
         return tuple(x if isinstance(x, np.ndarray) else np.asarray(x.get()) for x in made)
+
+    def _operand(self, value: Any) -> tuple[Any, bc.ElementKind | None, int]:
+        """An input as our ops take it, what it holds, and its elements along the last axis."""
+        if not isinstance(value, np.ndarray):
+            return value, None, 0
+        kind = element(value.dtype)
+        stored = value if kind.carrier == kind.dtype else encode(value, kind)
+        return self.xp.asarray(stored), kind, value.shape[-1] if value.ndim else 1
 
 
 class BaracudaBackend(Backend):
@@ -338,7 +240,7 @@ def run_case(case: Any, device: str = "CPU") -> Outcome:
     """Run one case and judge it by ONNX's own comparison."""
     op = "+".join(sorted({node.op_type for node in case.model.graph.node}))
     if any(node.op_type not in OPS for node in case.model.graph.node):
-        return Outcome(op, "not_implemented", "no such op")
+        return Outcome(op, "not_implemented", UNMAPPED.get(op, ""))
     try:
         graph = BaracudaBackend.prepare(case.model, device)
         for inputs, wanted in case.data_sets:

@@ -49,11 +49,14 @@ def load(path: Path) -> Expected:
 
 
 def render(suite: str, version: str, found: Mapping[str, Outcome], reasons: Mapping[str, str]) -> str:
-    """The file for these outcomes; a disagreement keeps its reason, a new one gets an empty one to fill in."""
+    """The file for these outcomes; a disagreement keeps its reason, a new one gets an empty one to fill in.
+
+    What is not implemented stands under its op and why it is not, where that is known.
+    """
     by_status: dict[str, list[str]] = {s: sorted(n for n, o in found.items() if o.status == s) for s in STATUSES}
     missing: dict[str, list[str]] = defaultdict(list)
     for name in by_status["not_implemented"]:
-        missing[found[name].op].append(name)
+        missing[": ".join(filter(None, (found[name].op, found[name].why)))].append(name)
     lines = [f"# {suite}: where each case stands. Written by --update; the reasons are written by hand.", ""]
     lines += [f"version = {json.dumps(version)}"]
     lines += ["passed = [", *(f"  {json.dumps(name)}," for name in by_status["passed"]), "]"]

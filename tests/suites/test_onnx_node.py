@@ -41,7 +41,7 @@ def test_driver_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_handler_serves_a_case() -> None:
     used = {outcome.op for outcome in onnx_backend.outcomes().values() if outcome.status == "passed"}
-    assert set(onnx_backend.OPS) - used == {"HardSigmoid"}  # no case has its coefficients
+    assert set(onnx_backend.OPS) <= used
 
 
 def test_differences() -> None:
