@@ -34,7 +34,11 @@ def map_params(operands: int) -> dict[str, str]:
 
 
 def map_kernels(
-    template: str, params: Params, vec: str = "{VEC}", widths_of: Any = None, spills: bool | Where = False,
+    template: str,
+    params: Params,
+    vec: str = "{VEC}",
+    widths_of: Any = None,
+    spills: bool | Where = False,
     min_blocks: int = MIN_BLOCKS,
 ) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
