@@ -20,10 +20,10 @@ from .functions.row import EVERY, POINTS, Function
 class UnaryKind(enum.Enum):
     """y = f(x), by PyTorch's names and definitions (`cube`, `cbrt`, `exp10` by NumPy's habit)."""
 
-    POSITIVE = "positive", arithmetic.POSITIVE
     NEG = "neg", arithmetic.NEG
     ABS = "abs", arithmetic.ABS
     SIGN = "sign", arithmetic.SIGN
+    POSITIVE = "positive", arithmetic.POSITIVE
     RECIPROCAL = "reciprocal", arithmetic.RECIPROCAL
     SQUARE = "square", arithmetic.SQUARE
     CUBE = "cube", arithmetic.CUBE
