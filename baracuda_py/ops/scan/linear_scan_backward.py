@@ -84,7 +84,9 @@ _SUMS = tuple(
 
 
 _SPILLS: Spills = {
-    "neighbours": where(element=ElementKind.F16, TOTALS=False),
+    "rows": where(element=ElementKind.C64, WIDE=True, TOTALS=False),
+    "block": where(element=ElementKind.C64, WIDE=True) | where(element=ElementKind.C128, WIDE=False),
+    "neighbours": where(element=ElementKind.F16, TOTALS=False) | where(element=ElementKind.C128, TOTALS=True),
     "summed_neighbours": where(element=_HALVES, TOTALS=False),
 }
 
