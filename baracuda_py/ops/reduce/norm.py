@@ -14,7 +14,7 @@ from .reduce import ReducePlan
 from .reduce_kinds import ReduceKind
 from .reduce_backward import ReduceBackwardPlan
 
-_ORDERS = {0.0: "l0_norm", 1.0: "l1_norm", 2.0: "l2_norm", math.inf: "max_norm", -math.inf: "min_norm"}
+ORDERS = {0.0: "l0_norm", 1.0: "l1_norm", 2.0: "l2_norm", math.inf: "max_norm", -math.inf: "min_norm"}
 
 
 def _chosen(module: Any, name: str, value: Any, suffix: str = "") -> tuple[Any, dict[str, float]]:
@@ -25,8 +25,8 @@ def _chosen(module: Any, name: str, value: Any, suffix: str = "") -> tuple[Any, 
         order = math.nan
     if math.isnan(order) or isinstance(value, (str, bytes, bool)):
         raise InvalidProblemError(f"{name} must be a number, inf or -inf, got {value!r}; the Frobenius norm has 2")
-    if order in _ORDERS:
-        return getattr(module, f"{_ORDERS[order]}{suffix}"), {}
+    if order in ORDERS:
+        return getattr(module, f"{ORDERS[order]}{suffix}"), {}
     return getattr(module, f"p_norm{suffix}"), {"p": order}
 
 

@@ -1,0 +1,335 @@
+"""Distances, similarity and normalisation: compositions of norms and formulas, with their gradients.
+
+Each docstring says how many launches a call takes and what it allocates besides its result. Norms of 16-bit floats are
+kept in float32 where their kind can, so that they leave the range no earlier than those of float32 do.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...core import Array, ElementKind
+from ...core.element import HALVES
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.tensor import Shape, TensorRef
+from ...expressions.elementwise import elementwise
+from ...expressions.reduce import reduce as reduction
+from ...interop.arrays import read
+from . import reduce as page
+from .norm import ORDERS, norm, norm_backward, sum_to_size
+from .reduce import ReducePlan
+from .reduce_backward import ReduceBackwardPlan
+from .vecdot import VecdotBackwardPlan, VecdotPlan, vecdot
+
+
+@cache
+def _formula(text: str) -> Any:
+    return elementwise(text)
+
+
+@cache
+def _reduced(text: str, kind: str, axis: Any, keepdims: bool) -> Any:
+    return reduction(text, kind, axis=axis, keepdims=keepdims)
+
+
+def _shape(x: Any, name: str) -> Shape:
+    return tuple(read(x, name).shape)
+
+
+def _axis(axis: Any, rank: int) -> int:
+    """One axis of an array of `rank` axes, counted from the front."""
+    if type(axis) is not int or not -rank <= axis < rank:
+        raise InvalidProblemError(f"axis must be an integer in [{-rank}, {rank}), got {axis!r}")
+    return axis % rank
+
+
+def _kept_norm(x: Any, p: float, axis: Any, options: Any) -> Any:
+    """The norm along `axis`, which stays with extent 1; in float32 of 16-bit floats where the order allows it."""
+    if p in (1, 2) and read(x, "x").element in HALVES:
+        return getattr(page, ORDERS[p])(x, axis=axis, keepdims=True, out_element=ElementKind.F32, **options)
+    return norm(x, p, axis=axis, keepdims=True, **options)
+
+
+# ---- distances ------------------------------------------------------------------------------------------------------
+
+
+def _distance(a: Any, b: Any, p: float, eps: float, axis: Any, keepdims: bool, out: Any, options: Any) -> Any:
+    """The norm of a - b + eps: one launch for the orders that are kinds of their own, two for others."""
+    kind = ORDERS.get(p) if isinstance(p, (int, float)) else None
+    if kind is not None:
+        return _reduced("a - b + eps", kind, axis, keepdims)(a, b, eps=float(eps), out=out, **options)
+    apart = _formula("a - b + eps")(a, b, eps=float(eps), **options)
+    return norm(apart, p, axis=axis, keepdims=keepdims, out=out, **options)
+
+
+def _distance_backward(
+    dy: Any, a: Any, b: Any, y: Any, p: float, eps: float, axis: Any, keepdims: bool, options: Any
+) -> tuple[Any, Any]:
+    apart = _formula("a - b + eps")(a, b, eps=float(eps), **options)
+    da = norm_backward(dy, apart, y, p, axis=axis, keepdims=keepdims, **options)
+    shapes = _shape(a, "a"), _shape(b, "b")
+    whole = np.broadcast_shapes(*shapes)
+    db = _formula("-d")(da, **options)
+    return tuple(
+        g if shape == whole else sum_to_size(g, shape, **options) for g, shape in zip((da, db), shapes, strict=True)
+    )
+
+
+@entry(ReducePlan)
+def pairwise_distance(
+    x1: Array, x2: Array, p: float = 2, eps: float = 1e-6, *, keepdims: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance).
+
+    x1 and x2 broadcast. One launch for p = 0, 1, 2, inf and -inf; of other orders two, and an array of differences.
+    """
+    if unknown:
+        raise unexpected(pairwise_distance, unknown)
+    return _distance(x1, x2, p, eps, -1, keepdims, out, {"stream": stream, "preference": preference})
+
+
+@entry(ReduceBackwardPlan)
+def pairwise_distance_backward(
+    dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-6, *,
+    keepdims: bool = False, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need.
+
+    Three launches, and one for each of x1 and x2 that was broadcast; an array of differences.
+    """
+    if unknown:
+        raise unexpected(pairwise_distance_backward, unknown)
+    options = {"stream": stream, "preference": preference}
+    return _distance_backward(dy, x1, x2, y, p, eps, -1, keepdims, options)
+
+
+@entry(ReducePlan)
+def dist(
+    a: Array, b: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of
+    `pairwise_distance`."""
+    if unknown:
+        raise unexpected(dist, unknown)
+    return _distance(a, b, p, 0.0, None, False, out, {"stream": stream, "preference": preference})
+
+
+@entry(ReduceBackwardPlan)
+def dist_backward(
+    dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(da, db) of `dist`; see `pairwise_distance_backward`."""
+    if unknown:
+        raise unexpected(dist_backward, unknown)
+    return _distance_backward(dy, a, b, y, p, 0.0, None, False, {"stream": stream, "preference": preference})
+
+
+def _with_axis(x: Any, name: str, at: int) -> Any:
+    """A view of a matrix, or of a batch of them, with an axis of extent 1 before the one that `at` counts."""
+    view = read(x, name)
+    if len(view.shape) < 2:
+        raise InvalidProblemError(f"{name} must have shape [..., rows, features], got {tuple(view.shape)}")
+    if not isinstance(x, TensorRef):
+        return x[..., :, None, :] if at == -1 else x[..., None, :, :]
+    place = len(view.shape) + at
+    shape = (*view.shape[:place], 1, *view.shape[place:])
+    return TensorRef(x.ptr, shape, (*view.strides[:place], 0, *view.strides[place:]), view.element, device=x.device)
+
+
+@entry(ReducePlan)
+def cdist(
+    x1: Array, x2: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """y[..., i, j] = the norm of order p of x1[..., i, :] - x2[..., j, :] (torch.cdist).
+
+    Differences, not inner products, so that near rows keep their digits. Launches as of `pairwise_distance`; the array
+    of differences, where there is one, has rows × rows × features elements.
+    """
+    if unknown:
+        raise unexpected(cdist, unknown)
+    rows, columns = _with_axis(x1, "x1", -1), _with_axis(x2, "x2", -2)
+    return _distance(rows, columns, p, 0.0, -1, False, out, {"stream": stream, "preference": preference})
+
+
+@entry(ReduceBackwardPlan)
+def cdist_backward(
+    dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
+    if unknown:
+        raise unexpected(cdist_backward, unknown)
+    options = {"stream": stream, "preference": preference}
+    rows, columns = _with_axis(x1, "x1", -1), _with_axis(x2, "x2", -2)
+    da, db = _distance_backward(dy, rows, columns, y, p, 0.0, -1, False, options)
+    return da.reshape(_shape(x1, "x1")), db.reshape(_shape(x2, "x2"))
+
+
+# ---- similarity -----------------------------------------------------------------------------------------------------
+
+_COSINE = "a / maximum(m, eps) * (b / maximum(n, eps))"
+_COSINE_GRADIENT = (
+    "da = dy * (b / maximum(n, eps) - where(m > 0, y * a / m, 0)) / maximum(m, eps);"
+    "db = dy * (a / maximum(m, eps) - where(n > 0, y * b / n, 0)) / maximum(n, eps)"
+)
+
+
+def _cosine_axis(x1: Any, x2: Any, axis: int) -> int:
+    """The axis of the similarity, counted from the end; both must have all of it."""
+    shapes = _shape(x1, "x1"), _shape(x2, "x2")
+    rank = max(map(len, shapes))
+    found = _axis(axis, rank) - rank
+    if any(len(shape) < -found for shape in shapes) or shapes[0][found] != shapes[1][found]:
+        raise InvalidProblemError(
+            f"x1 and x2 must be as long along axis {axis}, got shapes {shapes[0]} and {shapes[1]}; broadcast them there"
+        )
+    return found
+
+
+def _norms(x1: Any, x2: Any, axis: int, options: Any) -> dict[str, Any]:
+    return {"m": _kept_norm(x1, 2, axis, options), "n": _kept_norm(x2, 2, axis, options)}
+
+
+@entry(VecdotPlan)
+def cosine_similarity(
+    x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity).
+
+    x1 and x2 broadcast along the other axes. Each is divided by its norm before they are multiplied, so that nothing
+    leaves the range. Three launches (of 16-bit floats four); the norms are two arrays of the result's size.
+    """
+    if unknown:
+        raise unexpected(cosine_similarity, unknown)
+    options = {"stream": stream, "preference": preference}
+    along = _cosine_axis(x1, x2, axis)
+    held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
+    y = _reduced(_COSINE, "sum", along, False)(**held, eps=float(eps), **options)
+    return _as(y, read(x1, "x1").element, options)
+
+
+def _as(x: Any, element: ElementKind, options: Any) -> Any:
+    """x in an element: what is kept in float32 of 16-bit floats is rounded at the end."""
+    return x if read(x, "x").element is element else _formula(f"{element}(x)")(x, **options)
+
+
+@entry(VecdotBackwardPlan)
+def cosine_similarity_backward(
+    dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(dx1, dx2) of `cosine_similarity`, which is computed again.
+
+    As in PyTorch eps is taken for a constant: a norm below it has the gradient of a norm. Four launches, and one for
+    each of x1 and x2 that was broadcast or has 16 bits; arrays of the norms and the similarity.
+    """
+    if unknown:
+        raise unexpected(cosine_similarity_backward, unknown)
+    options = {"stream": stream, "preference": preference}
+    along = _cosine_axis(x1, x2, axis)
+    held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
+    y = _reduced(_COSINE, "sum", along, True)(**held, eps=float(eps), **options)
+    found = _formula(_COSINE_GRADIENT)(dy=dy.reshape(_shape(y, "y")), y=y, **held, eps=float(eps), **options)
+    shapes, element = (_shape(x1, "x1"), _shape(x2, "x2")), read(x1, "x1").element
+    whole = np.broadcast_shapes(*shapes)
+    summed = (g if shape == whole else sum_to_size(g, shape, **options) for g, shape in zip(found, shapes, strict=True))
+    return tuple(_as(g, element, options) for g in summed)
+
+
+# ---- normalisation --------------------------------------------------------------------------------------------------
+
+
+def _scaled(x: Any, n: Any, text: str, out: Any, options: Any, **numbers: float) -> Any:
+    """x with a factor made of its norm n, in x's element."""
+    return _formula(f"{read(x, 'x').element}({text})")(x=x, n=n, **numbers, out=out, **options)
+
+
+def _scaled_backward(
+    dy: Any, x: Any, p: float, axis: Any, factor: str, slope: str, options: Any, **numbers: float
+) -> Any:
+    """dx of x f(n), n the norm of x: dy f(n), and the norm's gradient of Σ dy x f'(n)."""
+    if p == 0:
+        raise InvalidProblemError("p must not be 0: a norm of order 0 counts, and its gradient is 0 or is none")
+    element = read(x, "x").element
+    n = _kept_norm(x, p, axis, options)
+    s = vecdot(dy, x, axis=axis, **options)
+    dn = _formula(f"{element}({slope})")(s=s.reshape(_shape(n, "n")), n=n, **numbers, **options)
+    through = norm_backward(dn, x, _as(n, element, options), p, axis=axis, keepdims=True, **options)
+    return _formula(f"{element}(dy * {factor} + through)")(dy=dy, n=n, through=through, **numbers, **options)
+
+
+@entry(ReducePlan)
+def normalize(
+    x: Array, p: float = 2, axis: Any = 1, eps: float = 1e-12, *, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize).
+
+    Two launches, and an array of the norms; out may be x.
+    """
+    if unknown:
+        raise unexpected(normalize, unknown)
+    options = {"stream": stream, "preference": preference}
+    n = _kept_norm(x, p, axis, options)
+    return _scaled(x, n, "x / maximum(n, eps)", out, options, eps=float(eps))
+
+
+@entry(ReduceBackwardPlan)
+def normalize_backward(
+    dy: Array, x: Array, p: float = 2, axis: Any = 1, eps: float = 1e-12, *, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0).
+
+    Five launches (of 16-bit floats six), an array like x and four of the norms' size.
+    """
+    if unknown:
+        raise unexpected(normalize_backward, unknown)
+    options = {"stream": stream, "preference": preference}
+    factor, slope = "(1 / maximum(n, eps))", "where(n >= eps, -s / maximum(n, eps) / maximum(n, eps), 0)"
+    return _scaled_backward(dy, x, p, axis, factor, slope, options, eps=float(eps))
+
+
+def _others(x: Any, axis: int) -> tuple[int, ...]:
+    rank = len(_shape(x, "x"))
+    if rank < 2:
+        raise InvalidProblemError(f"renorm needs x of at least two axes, got shape {_shape(x, 'x')}")
+    own = _axis(axis, rank)
+    return tuple(a for a in range(rank) if a != own)
+
+
+@entry(ReducePlan)
+def renorm(
+    x: Array, p: float, axis: int, maxnorm: float, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7).
+
+    torch.renorm, whose constant that is. Two launches, and an array of the norms; out may be x.
+    """
+    if unknown:
+        raise unexpected(renorm, unknown)
+    options = {"stream": stream, "preference": preference}
+    n = _kept_norm(x, p, _others(x, axis), options)
+    return _scaled(x, n, "where(n > most, x * (most / (n + 1e-7)), x)", out, options, most=float(maxnorm))
+
+
+@entry(ReduceBackwardPlan)
+def renorm_backward(
+    dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+    if unknown:
+        raise unexpected(renorm_backward, unknown)
+    options = {"stream": stream, "preference": preference}
+    factor = "where(n > most, most / (n + 1e-7), 1)"
+    slope = "where(n > most, -s * (most / (n + 1e-7)) / (n + 1e-7), 0)"
+    return _scaled_backward(dy, x, p, _others(x, axis), factor, slope, options, most=float(maxnorm))
