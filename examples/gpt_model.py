@@ -57,8 +57,8 @@ class Preset:
         width = 4 if self.compute == "float32" else 2
         saved = tokens * self.layers * (8 * self.d + self.qkv + 3 * self.ffn) * width
         working = tokens * (6 * self.ffn + 4 * self.d + 2 * self.vocab) * width
-        if on_cpu:  # the reference works in float64 and materialises the scores
-            working = working * 2 + 4 * 8 * self.batch * self.heads * self.context**2
+        if on_cpu:  # the reference works in float64, a temporary a step, and materialises the scores
+            working = working * 4 + 4 * 8 * self.batch * self.heads * self.context**2
         return self.parameters() * (16 + width) + saved + working
 
 

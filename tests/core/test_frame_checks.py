@@ -37,6 +37,8 @@ def variant_of(plan: type[Plan], **facts: Any) -> type[Plan]:
     made = type(plan.__name__, (plan,), {**facts, "op": ""})
     made.op = plan.op
     plan_module.PLANS.pop(plan.__name__, None)
+    if plan.__module__.startswith("baracuda_py."):
+        plan_module.PLANS[plan.__name__] = plan
     return made
 
 
