@@ -39,6 +39,7 @@ FRAME = {
 HOST = {  # functions of the host that belong to an op
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
+    "ops.elementwise.complex_views": ["view_as_complex", "view_as_real"],
     "ops.gated.gated_functions": ["halves"],
     "ops.elementwise.formulas": [
         "axpby", "dynamic_tanh", "log1mexp", "modf", "quick_gelu", "relu_squared", "sparse_plus", "sparse_sigmoid",

@@ -56,7 +56,7 @@ class Entry:
     """What one distinct call needs: its plan, and a maker per output that it returns."""
 
     plan: Plan
-    args: type[Any]
+    args: Callable[..., Any]
     package: str  # of the first operand: whose arrays are returned
     names: tuple[str, ...]  # of the outputs returned
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
@@ -223,6 +223,9 @@ def functional(
         left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
         given = {k: v for k, v in attributes.items() if v is not UNSET and k not in left}
         entry = _entry(serving, arrays, {**given, **own}, returns, preference, follows)
+        names = {s.name for s in (*arrays_of(serving.args), *scalars_of(serving.args))}
+        if not {*held, *scalars} <= names:  # an overload may have fewer scalars
+            entry.args, entry.direct = lambda **g: serving.args(**{n: g[n] for n in names & g.keys()}), None
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from .errors import UnknownKeywordError
+from .errors import BaracudaError, UnknownKeywordError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -179,12 +179,14 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
         def call(*args: Any, **given: Any) -> Any:
             try:
                 return function(*args, **given)
-            except Exception as error:
-                failure = error
-            made = traced(call.__name__, args, given)
-            if made is None:
-                raise failure
-            return made
+            except Exception:
+                try:
+                    made = traced(call.__name__, args, given)
+                except BaracudaError as error:
+                    raise error from None  # of the symbols, not of the arrays that they are not
+                if made is None:
+                    raise
+                return made
 
         return marked(call, plan, fixed)  # type: ignore[return-value]
 

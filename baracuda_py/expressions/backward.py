@@ -55,7 +55,7 @@ def _made(forward: Shape, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> typ
     params = Params(
         "FormulaParams", **parts.pointers(shape), **parts.numbers(shape), **map_params(parts.operands(shape))
     )
-    kernels = [*formula_kernels(params)]
+    kernels = [*formula_kernels(shape, params)]
     for j in range(len(wrt)):
         kernels += _sums(shape, j)
     row = Variant(
@@ -136,7 +136,8 @@ class FormulaVjp(Vjp):
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.saves, self.grads = {}, {name: f"grad_{name}" for name in shape.arrays}
+        self.saves, self.kinds = {}, None
+        self.grads = {name: f"grad_{name}" for name in shape.arrays}
 
     @property
     def plan(self) -> Any:

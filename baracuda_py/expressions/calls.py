@@ -57,7 +57,8 @@ class Call:
 
     def roles(self, values: tuple[Any, ...]) -> Roles:
         """What each input is, by what is given for it: an array, or a number."""
-        roles = tuple([_ROLES.get(type(value)) or _role(value) for value in values])
+        # On the way of every call: numbers and arrays with axes are told apart without a function.
+        roles = tuple([_ROLES.get(type(v)) or (ARRAY if getattr(v, "ndim", 0) else _role(v)) for v in values])
         if ARRAY in roles:
             return roles
         # 0-d arrays alone are what the formula is of.
@@ -72,12 +73,13 @@ class Call:
         named = list(zip(self.inputs, values, roles, strict=True))
         return {n: v for n, v, r in named if r == ARRAY}, {n: v for n, v, r in named if r != ARRAY}
 
-    def run(self, values: tuple[Any, ...], **options: Any) -> Any:
+    def run(self, values: tuple[Any, ...], out: Any, stream: Any, preference: Any) -> Any:
         """The call's result."""
         roles = self.roles(values)
-        function = self._functions.get(roles) or keep(self._functions, roles, self.made(roles), 64)
-        arrays, numbers = self.split(values, roles)
-        return function(*arrays.values(), **numbers, **options)
+        function = self._functions.get(roles)
+        if function is None:
+            function = keep(self._functions, roles, _in_order(self.made(roles), self.inputs, roles), 64)
+        return function(out, stream, preference, *values)
 
     def chosen(self, roles: Mapping[str, Any]) -> Roles:
         """Roles from words: an input is an array unless it has a default, or `roles` says float, int or None."""
@@ -89,6 +91,16 @@ class Call:
                 raise InvalidProblemError(f"{name} must be float, int or None (an array), got {shown(said)}")
             chosen[name] = _WORDS[said]
         return tuple(chosen.get(name, ARRAY) for name in self.inputs)
+
+
+def _in_order(function: Callable[..., Any], inputs: tuple[str, ...], roles: Roles) -> Callable[..., Any]:
+    """A functional entry, which takes arrays and then numbers by their names, as a function of inputs in order."""
+    passed = [name for name, role in zip(inputs, roles, strict=True) if role == ARRAY]
+    passed += [f"{name}={name}" for name, role in zip(inputs, roles, strict=True) if role != ARRAY]
+    options = ("out", "stream", "preference")
+    head, tail = ", ".join((*options, *inputs)), ", ".join((*passed, *(f"{one}={one}" for one in options)))
+    made: Callable[..., Any] = eval(f"lambda {head}: FUNCTION({tail})", {"FUNCTION": function})
+    return made
 
 
 def _role(value: Any) -> str:

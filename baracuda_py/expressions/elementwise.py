@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.checked import shown
+from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.functional import functional
 from ..core.memo import keep
 from ..interop.arrays import read
 from .backward import gradient_plan_of
 from .calls import Call
+from .cpp import functor, headers
 from .derive import gradient, is_smooth
 from .errors import ExpressionError
 from .formula import Formula
@@ -20,6 +22,7 @@ from .forward import plan_of
 from .nodes import named, substituted
 from .parse import parse
 from .plan import FormulaPlan
+from .program import program_of
 from .shape import Roles, Shape
 from .trace import Symbol, symbol, trace
 
@@ -97,9 +100,9 @@ class Expression(Call):
     ) -> Any:  # fmt: skip
         """The outputs for arrays and numbers: one array, or a tuple. `out=` takes arrays to write, in place too."""
         values = self.values(args, given)
-        if any(type(value) is Symbol for value in values):
+        if Symbol in [type(value) for value in values]:
             return self._of_symbols(values)
-        return self.run(values, out=out, stream=stream, preference=preference)
+        return self.run(values, out, stream, preference)
 
     def plan(self, **roles: Any) -> type[FormulaPlan]:
         """The Plan class in which every input is an array but those given here: `plan(alpha=float)`, `plan(n=int)`.
@@ -111,6 +114,18 @@ class Expression(Call):
     def made(self, roles: Roles) -> Callable[..., Any]:
         """The functional entry for inputs that are what `roles` says."""
         return functional(plan_of(self.formula, roles), "formula")
+
+    def functor(self, name: str, **operands: Any) -> str:
+        """The device code of the formula, a struct `name`, for kernels that embed it: see `expressions.cpp`.
+
+        operands: the element of each input that is an array (`x="bfloat16"`), and `float` or `int` for a number, which
+        the struct reads from the parameters as p.s0(), p.s1(), … in the order of the inputs.
+        """
+        values = self.values((), operands)
+        numbers = {n: v is int for n, v in zip(self.inputs, values, strict=True) if v in (float, int)}
+        arrays = {n: ElementKind.of(v) for n, v in zip(self.inputs, values, strict=True) if n not in numbers}
+        program = program_of(self.formula, arrays, numbers)
+        return f"{headers(program)}namespace baracuda {{\n{functor(name, program)}}}  // namespace baracuda\n"
 
     def vjp(
         self, *args: Any, wrt: str | tuple[str, ...] | None = None, out: Any = None, stream: Any = None,

@@ -29,7 +29,7 @@ _plans: dict[tuple[Formula, Roles], type[FormulaPlan]] = {}
 def _made(shape: Shape) -> type[FormulaPlan]:
     params = Params("FormulaParams", **pointers(shape), **numbers(shape), **map_params(operands(shape)))
     row = Variant(
-        "map", partial(_geometry, shape), source="elementwise/expression.cu", kernels=formula_kernels(params),
+        "map", partial(_geometry, shape), source="elementwise/expression.cu", kernels=formula_kernels(shape, params),
         elements=lambda kind: kind.elements[:1],
         prelude=lambda element, kind: map_text(shape.program(kind), shape.read),
         guarantee=Guarantee(lambda element, kind: bound_of(shape.program(kind)), batch_invariant=True),

@@ -23,6 +23,7 @@ from .reference import evaluate
 from .shape import Shape
 from .signature import ELEMENTS, Signature, Signatures
 
+_OPERANDS, _OPERATIONS = 8, 48  # beyond them 64 registers a thread may not do
 _WIDE, _ONE = 16, 1
 """Bytes that a chunk has in the widest operand (1: one element), which `expression_width` in expression.cu divides."""
 
@@ -35,10 +36,18 @@ class FormulaPlan(MadePlan):
     @classmethod
     def case(cls, draw: Any) -> Any:
         """A small problem of the elements drawn."""
-        rest = zip(cls.shape.arrays[1:], draw.kind.elements[1:], strict=True)
-        elements = {f"{n}_element": e for n, e in rest}
+        return cls._case(draw, draw.kind.elements)
+
+    @classmethod
+    def gradient_case(cls, draw: Any) -> Any:
+        """The same with floats in float64, of which none is drawn where a function has a kink."""
+        return cls._case(draw, [ElementKind.F64 if e.is_float else e for e in draw.kind.elements])
+
+    @classmethod
+    def _case(cls, draw: Any, elements: Sequence[ElementKind]) -> Any:
+        rest = {f"{n}_element": e for n, e in zip(cls.shape.arrays[1:], elements[1:], strict=True)}
         descriptor: Any = cls.descriptor
-        return descriptor(shape=draw.shape(0, 4, 0, 17), element=draw.kind.elements[0], **elements)
+        return descriptor(shape=draw.shape(0, 4, 0, 17), element=elements[0], **rest)
 
     @classmethod
     def table(cls) -> tuple[Variant, ...]:
@@ -76,12 +85,14 @@ def made_plan(base: Any, shape: Shape, recipe: Any, row: Variant, reference: Any
     return made  # type: ignore[no-any-return]
 
 
-def formula_kernels(params: Params) -> tuple[Kernel, ...]:
-    """The kernels of a formula's map."""
-    return map_kernels(
+def formula_kernels(shape: Shape, params: Params) -> tuple[Kernel, ...]:
+    """The kernels of a formula's map; those of large formulas may have more registers, and fewer blocks at a time."""
+    flat, strided = map_kernels(
         "expression<FormulaMap<FormulaParams>, {LAYOUT}>", params,
         "expression_width(FormulaMap<FormulaParams>::widest, {VEC})", lambda kind: (_WIDE, _ONE),
     )  # fmt: skip
+    large = operands(shape) > _OPERANDS or len(shape.formula.nodes) > _OPERATIONS
+    return (replace(flat, min_blocks=0) if large else flat), strided
 
 
 # -- descriptor and operands ---------------------------------------------------------------------------------------

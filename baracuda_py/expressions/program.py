@@ -1,10 +1,11 @@
 """A formula for operands of given elements, as steps: what device code and reference are both made from.
 
-Every step has an element. Floats of 16 bits are computed in float32 and never rounded in between (only a cast rounds);
-integers are in their own width and wrap. Numbers (constants, and scalars, which are the inputs that a call gives as
-numbers) are *weak*: `x + 1` has the element of x, whatever it is, and `x * 0.5` too where x is a float. What numbers
-make among themselves is computed in float64 or int64, once a thread, and rounded where it meets an operand. Operands of
-several elements are promoted as in PyTorch: bool to integer to float, and to the wider of two of a sort.
+Every step has an element. Floats of 16 bits are computed in float32, what flows into float64 in float64, and neither is
+rounded in between: only a cast rounds. Integers are in their own width and wrap. Numbers (constants, and scalars, which
+are the inputs that a call gives as numbers) are *weak*: `x + 1` has the element of x, whatever it is, and `x * 0.5` too
+where x is a float. What numbers make among themselves is computed in float64 or int64, once a thread, and rounded where
+it meets an operand. Operands of several elements are promoted as in PyTorch: bool to integer to float, and to the wider
+of two of a sort.
 """
 
 from __future__ import annotations
@@ -97,6 +98,13 @@ def promoted(a: ElementKind, b: ElementKind) -> ElementKind | None:
     return ElementKind.of(common) if common.kind in "iu" else None
 
 
+def _widens(element: ElementKind | None, wanted: ElementKind | None) -> bool:
+    """Whether floats are wanted in float64 that are computed in float32."""
+    if element is None or wanted is None or not (element.is_float and wanted.is_float):
+        return False
+    return element.acc is not wanted.acc and wanted is E.F64
+
+
 class _Lowering:
     def __init__(self, formula: Formula, arrays: Mapping[str, ElementKind], scalars: Mapping[str, bool]) -> None:
         self.formula = formula
@@ -168,17 +176,27 @@ class _Lowering:
     def output(self, tree: Node, wanted: ElementKind | None) -> None:
         kind = self.kinds[tree]
         element = wanted or kind.element or _DEFAULT[kind.rank]
-        lowest = element if kind.element is None and kind.rank <= rank(element) else None
+        weak = kind.element is None and kind.rank <= rank(element)
+        lowest = element if weak or _widens(kind.element, element) else None
         self.program.outputs.append((self.lower(tree, lowest), element))
 
     def lower(self, node: Node, wanted: ElementKind | None) -> int:
         """The step that has a node's value, as `wanted` (by default as it is)."""
         kind = self.kinds[node]
         if kind.element is not None:
+            if _widens(kind.element, wanted) and self._is_served(node, wanted):
+                return self.emit(node, wanted)  # type: ignore[arg-type]
             return self.convert(self.emit(node, kind.element), wanted, node)
         if kind.uniform:
             return self.convert(self.emit(node, _WIDE[kind.rank]), wanted, node)
         return self.emit(node, wanted or _DEFAULT[kind.rank])
+
+    def _is_served(self, node: Node, wanted: ElementKind | None) -> bool:
+        """Whether the node is an operation that can be done in a wider type."""
+        if node.form != "call":
+            return False
+        function = functions()[node.value]
+        return function.rule in (Rule.NUMBER, Rule.CHOICE) and wanted in function.elements
 
     def emit(self, node: Node, element: ElementKind) -> int:
         known = self.made.get((node, element))
@@ -204,7 +222,7 @@ class _Lowering:
         elif function.rule is Rule.NUMBER:
             steps = [self.lower(arg, element) for arg in args]
         else:
-            element = self._common(node, args)  # of the functor; its result is bool
+            element = self._common(node, function)  # of the functor; its result is bool
             steps = [self.lower(arg, element) for arg in args]
         if function.in_element and element in HALVES:
             steps = [self._in_element(i, element) for i in steps]
@@ -216,17 +234,17 @@ class _Lowering:
         step = self.program.steps[index]
         return self.step(Step("cast", element, (index,), None, True, True)) if step.uniform else index
 
-    def _common(self, node: Node, args: Sequence[Node]) -> ElementKind:
+    def _common(self, node: Node, function: Function) -> ElementKind:
         """What the arguments of a comparison are compared in."""
-        kinds = [self.kinds[arg] for arg in args]
-        element, level = self._joined(node, kinds)
+        kinds = [self.kinds[arg] for arg in node.args]
+        element, level = self._served(node, function, kinds)
         if element is None:
             return _WIDE[level] if all(kind.uniform for kind in kinds) else _DEFAULT[level]
         return element
 
     def _cast(self, node: Node, element: ElementKind) -> int:
         (arg,) = node.args
-        given = self.lower(arg, None)
+        given = self.lower(arg, element if _widens(self.kinds[arg].element, element) else None)
         step = self.program.steps[given]
         if step.element is element and (step.stored or not element.is_float or element.acc is element):
             return given

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from ..core.element import HALVES
 from ..core.errors import InvalidProblemError
 from ..core.functional import functional
 from ..core.keywords import near
+from ..interop.arrays import read
 from ..ops.reduce.reduce_kinds import ReduceKind
 from .calls import Call
+from .elementwise import Expression
 from .errors import ExpressionError
 from .formula import RESULT, Formula
 from .nodes import named, ordered, substituted
 from .parse import parse
+from .reduce_gradients import SURROGATES, C, N, R, widened
 from .reduced import ReductionPlan, reduction_plan_of
-from .shape import Roles
+from .shape import Roles, Shape
+from .signature import Signature
 from .trace import trace
 
 _KINDS = {kind.value: kind for kind in ReduceKind if "p" not in kind.row.takes}
@@ -94,7 +102,7 @@ class FormulaReduction(Call):
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any) -> Any:
         """The result for arrays and numbers."""
-        return self.run(self.values(args, given), out=out, stream=stream, preference=preference)
+        return self.run(self.values(args, given), out, stream, preference)
 
     def plan(self, **roles: Any) -> type[ReductionPlan]:
         """The Plan class in which every input is an array but those given here: `plan(eps=float)`.
@@ -108,6 +116,64 @@ class FormulaReduction(Call):
         return functional(
             self._plan(roles), "formula", axis=self.axis, keepdims=self.keepdims, correction=self.correction
         )
+
+    def vjp(self, dy: Any, *args: Any, wrt: str | tuple[str, ...] | None = None, **given: Any) -> Any:
+        """The gradients for the arrays `wrt` (by default all of floats): `f.vjp(dy, x, y)` gives (dx, dy) for f(x, y).
+
+        For sum, mean, nansum, nanmean, sum_squares, norms, logsumexp, amax and amin (ties share), and var. The reduced
+        value is computed anew, in float32 of 16-bit floats; one array is not put in a tuple.
+        """
+        row = SURROGATES.get(self.kind)
+        if row is None:
+            raise InvalidProblemError(f"{self!r}: {self.kind} has no gradient here; {', '.join(SURROGATES)} have")
+        values = dict(zip(self.inputs, self.values(args, given), strict=True))
+        inner = {name: values[name] for name in self.inner.inputs}
+        arrays, _ = self.split(tuple(values.values()), self.roles(tuple(values.values())))
+        shape = np.broadcast_shapes(*(tuple(arrays[name].shape) for name in inner if name in arrays))
+        axes = self._axes(len(shape))
+        kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
+        wide = self._wide(inner, arrays)
+        if self.outer.roots != [named(self.kind)]:
+            reduced = self._again(self.inner, self.kind, widened(self.kind, wide))(**inner)
+            numbers = {name: values[name] for name in self.outer.inputs[1:]}
+            dy = Expression(self.outer).vjp(dy.reshape(reduced.shape), reduced, wrt=self.kind, **numbers)
+        surrogate = row.formula(self.inner)
+        more: dict[str, Any] = {}
+        if R in surrogate.inputs:
+            more[R] = self._again(self.inner, row.value, widened(row.value, wide))(**inner).reshape(kept)
+        if C in surrogate.inputs:
+            counted = row.counted(self.inner)
+            known = {R: more[R]} if R in counted.inputs else {}
+            found = self._again(counted, "count_nonzero", widened("count_nonzero", ""))(**inner, **known)
+            more[C] = found.reshape(kept)
+        if N in surrogate.inputs:
+            count = math.prod(shape[a] for a in axes)
+            more[N] = float(count - self.correction if row.corrected else count)
+        wanted = wrt if wrt is not None else tuple(
+            n for n in inner if n in arrays and read(arrays[n], n).element.is_float
+        )  # fmt: skip
+        return Expression(surrogate).vjp(dy.reshape(kept), wrt=wanted, **inner, **more)
+
+    def _axes(self, rank: int) -> tuple[int, ...]:
+        """The reduced axes of operands of this rank."""
+        if self.axis is None:
+            return tuple(range(rank))
+        return tuple(a % max(rank, 1) for a in ((self.axis,) if isinstance(self.axis, int) else self.axis))
+
+    def _wide(self, inner: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+        """The element that a reduced value of 16-bit floats is kept in, or nothing for those that stay as they are."""
+        shape = Shape(self.inner, tuple(self.roles_of(inner)))
+        elements = tuple(read(arrays[name], name).element for name in shape.arrays)
+        (result,) = shape.program(Signature(elements)).results
+        return "float32" if result in HALVES else ""
+
+    def roles_of(self, inner: Mapping[str, Any]) -> Roles:
+        """What the inputs of the formula that is reduced are."""
+        return self.roles(tuple(inner.values()))
+
+    def _again(self, inner: Formula, kind: str, outer: Formula) -> FormulaReduction:
+        """Another reduction along the same axes."""
+        return FormulaReduction(inner, kind, outer, self.axis, self.keepdims, self.correction, {})
 
     def _plan(self, roles: Roles) -> type[ReductionPlan]:
         return reduction_plan_of(self.inner, self.kind, self.outer, self.inputs, roles)

@@ -42,9 +42,9 @@ class Signatures(Sequence[Signature]):
     @cached_property
     def found(self) -> tuple[Signature, ...]:
         """All of them."""
-        return tuple(one for one in dict.fromkeys(self._candidates()) if self._serves(one)) or (
-            Signature((E.F32,) * self.operands),
-        )
+        served = [one for one in dict.fromkeys(self._candidates()) if self._serves(one)]
+        measured = [one for one in served if self._is_measured(one)]
+        return tuple(measured or served) or (Signature((E.F32,) * self.operands),)
 
     def _candidates(self) -> Iterator[Signature]:
         for element in (E.F32, E.F64, E.F16, E.BF16, E.I32, E.I64, E.U8, E.BOOL):
@@ -52,6 +52,11 @@ class Signatures(Sequence[Signature]):
         for i in range(self.operands if self.operands > 1 else 0):
             for one, others in ((E.BOOL, E.F32), (E.I32, E.BF16), (E.BF16, E.F32), (E.F64, E.F16), (E.BOOL, E.I64)):
                 yield Signature(tuple(one if i == j else others for j in range(self.operands)))
+
+    def _is_measured(self, one: Signature) -> bool:
+        """Whether results can be told from wrong ones: a rounded result of whole numbers alone has no yardstick."""
+        whole = not any(element.is_float for element in one.elements)
+        return not whole or all(not element.is_float for element in self.program(one).results)
 
     def _serves(self, one: Signature) -> bool:
         try:

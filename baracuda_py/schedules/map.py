@@ -22,7 +22,7 @@ from .geometry import Axes, Merged
 THREADS = 256
 _NARROW = 2**31 - THREADS * 4  # below it offsets and chunk numbers, also of threads past the end, fit 32 bits
 _SECTOR = 32  # bytes that memory moves at least
-_BLOCKS = 4  # an SM at least: 1024 threads with a chunk of each operand on the way keep memory busy
+MIN_BLOCKS = 4  # an SM at least: 1024 threads with a chunk of each operand on the way keep memory busy
 
 
 def map_params(operands: int) -> dict[str, str]:
@@ -34,12 +34,18 @@ def map_params(operands: int) -> dict[str, str]:
 
 
 def map_kernels(
-    template: str, params: Params, vec: str = "{VEC}", widths_of: Any = None, spills: bool | Where = False
+    template: str,
+    params: Params,
+    vec: str = "{VEC}",
+    widths_of: Any = None,
+    spills: bool | Where = False,
+    min_blocks: int = MIN_BLOCKS,
 ) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
 
     vec: the C++ form of a chunk's width. widths_of: element → the values of VEC, where those of the descriptor's
-    element will not do. spills: of the kernel of any strides.
+    element will not do. spills: of the kernel of any strides. min_blocks: on an SM, of the flat kernel; 0 where
+    arithmetic needs the registers more.
     """
     options = widths_of or (lambda kind: widths(kind.itemsize))
 
@@ -52,7 +58,7 @@ def map_kernels(
     dense = template.replace("{LAYOUT}", f"Flat<{vec}>")
     any_layout = template.replace("{LAYOUT}", f"Strided<{vec}>")
     return (
-        Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=_BLOCKS),
+        Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=min_blocks),
         Kernel("strided", any_layout, params, strided, threads=THREADS, spills=spills),
     )
 

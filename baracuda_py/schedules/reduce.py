@@ -129,13 +129,14 @@ def reduce_geometry(
 def reduce_launches(
     device: Device, operands: Sequence[View], results: Sequence[View], axes: tuple[int, ...], *, ordered: bool = True,
     mapped: bool = False, values: Mapping[str, Any] | None = None, prefix: str = "", base: int = 0,
+    width: int | None = None,
 ) -> Launches | str:  # fmt: skip
-    """As `reduce_geometry`, from byte `base` of the workspace on: a part of an op."""
+    """As `reduce_geometry`, from byte `base` of the workspace on: a part of an op. width: as in `reduce_kernels`."""
     kept = [a for a in range(len(operands[0].shape)) if a not in axes]
     rows = Rows.of(operands, (kept, axes), outer=results, free=(0,) if ordered else (0, 1))
     if isinstance(rows, str):
         return rows
-    width = 16 // max(view.element.itemsize for view in operands)
+    width = width or 16 // max(view.element.itemsize for view in operands)
     chunks = -(-rows.cols // width)
     segments = max(1, -(-chunks // SEGMENT))
     inner = rows.inner_axes

@@ -4,7 +4,9 @@
 namespace baracuda {
 
 template <class T, class L> BARACUDA_D void fill(const FillParams& p) {
-  map_write<L>(p, static_cast<T*>(p.x), cast<T>(p.value()));
+  T value = cast<T>(p.value());
+  if constexpr (is_complex<T>) value.im = cast<part_t<T>>(p.imag());
+  map_write<L>(p, static_cast<T*>(p.x), value);
 }
 
 }  // namespace baracuda

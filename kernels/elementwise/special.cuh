@@ -1,8 +1,8 @@
 #pragma once
 // special    the special functions of unary kinds: F<T>::value(x, k) as in functors.cuh.
 //
-// All compute in double, whatever T is, and round once; each is a function of its own that is called, not inlined, so
-// that a chunk of several elements has its code once.
+// All compute in double, whatever T is, and round once; each (BARACUDA_SPECIAL) is called, not inlined, so that a chunk
+// of several elements has its code once. None calls another: a call in a call would keep registers in memory.
 #include <baracuda/math.cuh>
 #include "elementwise/functors.cuh"
 
@@ -98,7 +98,7 @@ BARACUDA_D double factorial_power(double x, int n) {
   return y;
 }
 // n! zeta(n + 1, x), x > 0 and n > 0, by Euler's and Maclaurin's formula from n + 12 on.
-BARACUDA_SPECIAL double zeta(double x, int n) {
+BARACUDA_D double zeta(double x, int n) {
   double sum = 0.0;
   const double far = n + 12;
   for (; x < far; x += 1.0) sum += factorial_power(x, n);
@@ -110,16 +110,24 @@ BARACUDA_SPECIAL double zeta(double x, int n) {
   }
   return sum + factorial_power(x, n - 1) * tail;
 }
-// The derivative of order n of psi: (-1)^(n + 1) n! zeta(n + 1, x). For x < 0 the poles above x and those below it
+// The derivative of order n > 0 of psi: (-1)^(n + 1) n! zeta(n + 1, x). For x < 0 the poles above x and those below it
 // make two sums of positive terms; beyond 0 there are none.
 BARACUDA_SPECIAL double polygamma(double x, int n) {
-  if (n == 0) return digamma(x);
   const double sign = n % 2 ? 1.0 : -1.0, whole = math::floor(x);
   if (x != x || x == -numeric<double>::infinity()) return numeric<double>::nan();
   if (x <= 0.0 && x == whole) return sign * numeric<double>::infinity();
-  if (x > 0.0) return math::isinf(x) ? sign * 0.0 : sign * zeta(x, n);
-  return sign * (zeta(x - whole, n) + sign * (zeta(math::ceil(x) - x, n) - zeta(1.0 - x, n)));
+  if (math::isinf(x)) return sign * 0.0;
+  double from = x > 0.0 ? x : x - whole, weight = sign, sum = 0.0;
+#pragma unroll 1
+  for (int part = x > 0.0 ? 2 : 0; part < 3; ++part) {
+    sum = math::fma(weight, zeta(from, n), sum);
+    from = part == 0 ? math::ceil(x) - x : 1.0 - x;
+    weight = part == 0 ? 1.0 : -1.0;
+  }
+  return sum;
 }
+
+BARACUDA_D double derivative_of_psi(double x, int n) { return n == 0 ? digamma(x) : polygamma(x, n); }
 
 // ---- Bessel functions -----------------------------------------------------------------------------------------------
 
@@ -188,15 +196,15 @@ __constant__ double i0_i1_far[30] = {
     -1.0505875291963377e-18, 2.6372007064108129e-18};
 
 // For x >= 0: exp(-x) I0(x), exp(-x) I1(x), and exp(-x) I1(x) / x.
-BARACUDA_SPECIAL double scaled_i0(double x) {
+BARACUDA_D double scaled_i0(double x) {
   if (x <= 8.0) return math::exp(-x) * polynomial(0.25 * x * x, i0_near, 18);
   return chebyshev(16.0 / x - 1.0, i0_far, 28) / math::sqrt(x);
 }
-BARACUDA_SPECIAL double scaled_i1(double x) {
+BARACUDA_D double scaled_i1(double x) {
   if (x <= 8.0) return math::exp(-x) * (0.5 * x * polynomial(0.25 * x * x, i1_near, 18));
   return chebyshev(16.0 / x - 1.0, i1_far, 28) / math::sqrt(x);
 }
-BARACUDA_SPECIAL double scaled_i1_over(double x) {
+BARACUDA_D double scaled_i1_over(double x) {
   if (x <= 8.0) return math::exp(-x) * (0.5 * polynomial(0.25 * x * x, i1_near, 18));
   return scaled_i1(x) / x;
 }
@@ -235,7 +243,7 @@ BARACUDA_IN_DOUBLE(Ndtri, ndtri(x))
 BARACUDA_IN_DOUBLE(LogNdtr, log_ndtr(x))
 BARACUDA_IN_DOUBLE(Lgamma, lgamma(x))
 BARACUDA_IN_DOUBLE(Digamma, digamma(x))
-BARACUDA_IN_DOUBLE(Polygamma, polygamma(x, static_cast<int>(k.a)))
+BARACUDA_IN_DOUBLE(Polygamma, derivative_of_psi(x, static_cast<int>(k.a)))
 BARACUDA_IN_DOUBLE(I0, i0(x))
 BARACUDA_IN_DOUBLE(I0e, i0e(x))
 BARACUDA_IN_DOUBLE(I1, i1(x))

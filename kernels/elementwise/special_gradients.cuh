@@ -58,19 +58,12 @@ BARACUDA_SPECIAL double log_ndtr_slope(double dy, double x) {
 
 // dy times the derivative of order n of psi. Near 0 it is that of -1 / x, and far out that of log(x): there dy is
 // multiplied factor by factor, so that nothing leaves the range unless the result does.
-BARACUDA_SPECIAL double times_polygamma(double dy, double x, int n) {
-  const double sign = n % 2 ? 1.0 : -1.0;
-  if (x != 0.0 && magnitude(x) < 1e-20) {
-    dy = sign * dy / x;
-    for (int k = 1; k <= n; ++k) dy *= k / x;
-    return dy;
-  }
-  if (x > 1e30 && n > 0 && math::isfinite(x)) {
-    dy = sign * dy / x;
-    for (int k = 1; k < n; ++k) dy *= k / x;
-    return dy;
-  }
-  return dy * polygamma(x, n);
+BARACUDA_D double times_polygamma(double dy, double x, int n) {
+  const bool near = x != 0.0 && magnitude(x) < 1e-20, far = x > 1e30 && n > 0 && math::isfinite(x);
+  if (!near && !far) return dy * derivative_of_psi(x, n);
+  dy = (n % 2 ? 1.0 : -1.0) * dy / x;
+  for (int k = 1; k < n + (near ? 1 : 0); ++k) dy *= k / x;
+  return dy;
 }
 
 // dy y exp(x), x >= 0: in one product while it can be, then with two square roots of the exponential around it.
@@ -89,14 +82,14 @@ BARACUDA_SPECIAL double i1_slope(double dy, double x) {
   return math::isinf(x) ? dy * a : times_halves(dy, scaled_i0(a) - scaled_i1_over(a), a);
 }
 // dy exp(-x) (I0(x) - I1(x)) and that less dy exp(-x) I1(x) / x, x >= 0.
-BARACUDA_SPECIAL double times_difference(double dy, double x) {
+BARACUDA_D double times_difference(double dy, double x) {
   if (x <= 8.0) {
     const double t = 0.25 * x * x;
     return dy * (math::exp(-x) * (polynomial(t, i0_near, 18) - 0.5 * x * polynomial(t, i1_near, 18)));
   }
   return dy * chebyshev(16.0 / x - 1.0, i0_i1_far, 30) / math::sqrt(x) / x;
 }
-BARACUDA_SPECIAL double times_rest(double dy, double x) {
+BARACUDA_D double times_rest(double dy, double x) {
   if (x <= 8.0) {
     const double t = 0.25 * x * x;
     return dy * (math::exp(-x) * math::fma(-0.5 * (x + 1.0), polynomial(t, i1_near, 18), polynomial(t, i0_near, 18)));
@@ -121,11 +114,14 @@ BARACUDA_D double bend(double t) {
 }
 BARACUDA_SPECIAL double sinc_slope(double dy, double x) {
   if (x == 0.0) return dy * 0.0;
-  return dy * (magnitude(x) < 0.5 ? pi * pi * x * bend(pi * x) : (math::cospi(x) - sinc(x)) / x);
+  return dy * (magnitude(x) < 0.5 ? pi * pi * x * bend(pi * x) : (math::cospi(x) - math::sinpi(x) / (pi * x)) / x);
 }
 BARACUDA_SPECIAL double spherical_j0_slope(double dy, double x) {
   if (x == 0.0 || math::isinf(x)) return dy * 0.0;
-  return dy * (magnitude(x) < 1.5 ? x * bend(x) : (math::cos(x) - math::sin(x) / x) / x);
+  if (magnitude(x) < 1.5) return dy * (x * bend(x));
+  double sine, cosine;
+  math::sincos(x, &sine, &cosine);
+  return dy * ((cosine - sine / x) / x);
 }
 
 }  // namespace baracuda::special

@@ -40,6 +40,22 @@ template <class T> struct RunningSum {
   }
 };
 
+// Of complex numbers, that of their parts.
+template <class R> struct RunningSum<complex<R>> {
+  using Part = RunningSum<R>;
+  struct State {
+    typename Part::State re, im;
+  };
+  static BARACUDA_D State empty() { return {Part::empty(), Part::empty()}; }
+  static BARACUDA_D State of(complex<R> x) { return {Part::of(x.re), Part::of(x.im)}; }
+  static BARACUDA_D State merge(const State& a, const State& b) {
+    return {Part::merge(a.re, b.re), Part::merge(a.im, b.im)};
+  }
+  template <class Out> static BARACUDA_D Out value(const State& s) {
+    return {Part::template value<part_t<Out>>(s.re), Part::template value<part_t<Out>>(s.im)};
+  }
+};
+
 template <class T> struct RunningProduct {
   using State = typename Prod<T>::State;
   static BARACUDA_D State empty() { return Prod<T>::empty(); }
@@ -52,6 +68,15 @@ template <class T> struct RunningProduct {
     if constexpr (Prod<T>::exact) return static_cast<R>(s);
     else return cast<R>(math::isfinite(s.hi) ? s.hi + s.lo : s.hi);  // beyond an infinity lo is NaN
   }
+};
+
+template <class R> struct RunningProduct<complex<R>> {
+  using Whole = Prod<complex<R>>;
+  using State = typename Whole::State;
+  static BARACUDA_D State empty() { return Whole::empty(); }
+  static BARACUDA_D State of(complex<R> x) { return Whole::leaf(x); }
+  static BARACUDA_D State merge(const State& a, const State& b) { return Whole::merge(a, b); }
+  template <class Out> static BARACUDA_D Out value(const State& s) { return cast<Out>(Whole::finish(s, Reduced{})); }
 };
 
 template <class T> struct RunningLogSum {

@@ -193,4 +193,4 @@ def test_near_words_and_words_of_no_likeness() -> None:
 def test_halves_is_public() -> None:
     gate, up = bc.halves(X)
     assert gate.shape == up.shape == (2, 3, 4, 4) and np.shares_memory(gate, X)
-    np.testing.assert_array_equal(bc.swiglu(*bc.halves(X)), bc.gated_activation_packed(X, kind="swiglu"))
+    np.testing.assert_array_equal(bc.swiglu(*bc.halves(X)), bc.gated_activation(X, kind="swiglu"))

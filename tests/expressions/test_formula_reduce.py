@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.expressions.reduce_gradients import SURROGATES
 from baracuda_py.testing import CHECKS, emulated, exercise
 
 RNG = np.random.default_rng(0)
@@ -109,3 +110,48 @@ def test_reductions_pass_the_checks_of_all_ops(text: str, roles: dict, check: ob
 @pytest.mark.parametrize(("text", "roles"), REDUCTIONS, ids=[text for text, _ in REDUCTIONS])
 def test_kernels_of_reductions_compute_them(text: str, roles: dict) -> None:
     exercise(bc.reduce(text).plan(**roles), emulated, examples=3, seeded=False)
+
+
+TORCH = {
+    "sum": lambda torch, v, axis: v.sum(axis), "mean": lambda torch, v, axis: v.mean(axis),
+    "amax": lambda torch, v, axis: v.amax(axis), "amin": lambda torch, v, axis: v.amin(axis),
+    "logsumexp": lambda torch, v, axis: v.logsumexp(axis), "var": lambda torch, v, axis: v.var(axis),
+    "l1_norm": lambda torch, v, axis: v.abs().sum(axis), "sum_squares": lambda torch, v, axis: (v * v).sum(axis),
+    "l2_norm": lambda torch, v, axis: torch.linalg.vector_norm(v, 2, axis),
+    "nansum": lambda torch, v, axis: v.nansum(axis), "nanmean": lambda torch, v, axis: v.nanmean(axis),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SURROGATES)
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [-1, (0, 2), (0, 1, 2)])
+def test_gradients_are_those_of_torch(kind: str, keepdims: bool, axis: object) -> None:
+    """Through a formula before and one after; equal extremes share."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 5, 6, dtype=torch.float64), torch.rand(6, dtype=torch.float64) + 1
+    x[0, 0, 0] = x[0, 0, 1] = 9.0
+    x[1, 0, 0] = float("nan") if kind.startswith("nan") else -9.0
+    y[1] = y[0]
+    f = bc.reduce("x * y", kind, axis=axis, keepdims=keepdims, then=f"sqrt(abs({kind}) + eps)", eps=0.5)
+    a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+    result = torch.sqrt(TORCH[kind](torch, a * b, axis).abs() + 0.5)
+    dy = torch.randn_like(result)
+    wanted = torch.autograd.grad(result, (a, b), dy)
+    found = f.vjp(dy.reshape(f(x, y).shape), x, y)
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10, equal_nan=True)
+
+
+def test_gradients_of_halves_and_of_chosen_operands() -> None:
+    x = X.astype(ml_dtypes.bfloat16)
+    dx = bc.reduce("mean(x * x)", axis=-1).vjp(np.ones((4, 3), ml_dtypes.bfloat16), x)
+    np.testing.assert_allclose(dx.astype(float), x.astype(float) / 3, rtol=1e-2)
+    assert dx.dtype == x.dtype
+    dy = bc.reduce("sum(x * y)", axis=-1).vjp(np.ones((4, 3), np.float32), X, Y, wrt="y")
+    np.testing.assert_allclose(dy, WIDE.sum((0, 1)), rtol=1e-5)
+    mask = X > 0
+    (dx,) = [bc.reduce("nanmean(where(m, x, nan))", axis=-1).vjp(np.ones((4, 3), np.float32), mask, X)]
+    np.testing.assert_allclose(dx, mask / np.maximum(mask.sum(-1, keepdims=True), 1), rtol=1e-5)
+    with pytest.raises(bc.InvalidProblemError, match="argmax has no gradient"):
+        bc.reduce("argmax(x)").vjp(1.0, X)

@@ -9,7 +9,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from .binary_backward import BinaryBackwardPlan
-from .binary_functions import complex_kind, per_channel
+from .binary_functions import complex_kind, factor_of, per_channel
 from .binary_kinds import BinaryKind
 from .binary_numbers import NUMBERS, element_of, is_complex, number_for
 from .complex_binary_backward import call_backward_with_number, call_complex_backward
@@ -100,7 +100,7 @@ def add_scaled_backward(
     """(da, db) of y = add(a, b, alpha=alpha); of sub with its alpha turned. See `BinaryBackwardPlan`."""
     if unknown:
         raise unexpected(add_scaled_backward, unknown)
-    alpha = float(alpha) if type(alpha) in NUMBERS else alpha
+    alpha = factor_of("add_scaled_backward", alpha) if type(alpha) in NUMBERS else alpha
     return _call(K.ADD_SCALED, dy, a, b, return_da=return_da, return_db=return_db, alpha=alpha, out=out,
                  stream=stream, preference=preference)  # fmt: skip
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ...core import Array, Scalar, functional
+from ...core.checked import shown
 from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, known_only, unexpected
 from ...core.tensor import TensorRef
@@ -78,7 +81,8 @@ def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, An
 
 def _explained(kind: BinaryKind, name: str, a: Any, b: Any, error: BaracudaError) -> BaracudaError:
     """The error of a call, or the one that says which cast two arrays of different elements need."""
-    if isinstance(error, InvalidProblemError) and (why := mixed(name, a, b)) is not None:
+    apart = isinstance(error, InvalidProblemError) or is_complex(b) > is_complex(a)
+    if apart and (why := mixed(name, a, b)) is not None:
         return InvalidProblemError(why)
     if isinstance(error, UnsupportedError) and is_complex(a):
         complex_kind(kind, name)  # says that there is none
@@ -118,16 +122,27 @@ _plain_add = _caller(K.ADD)
 
 def _scaled(name: str, kind: BinaryKind, a: Any, b: Any, alpha: Any, sign: int, more: dict[str, Any]) -> Any:
     """a ± b, or a + (± alpha) b in one launch."""
-    if type(alpha) in NUMBERS:
-        if alpha == 1:
-            return _call(kind, name, a, b, **more)
-        lead = element_of(b if type(a) in NUMBERS else a)
-        if lead.is_integer and (alpha != int(alpha) or not -(2**53) <= alpha <= 2**53):
-            raise InvalidProblemError(f"{name}: alpha must be an integer of at most 53 bits for {lead}, got {alpha!r}")
-        return _call(K.ADD_SCALED, name, a, b, alpha=sign * float(alpha), **more)
-    if sign < 0:
-        raise UnsupportedError(f"{name}: alpha on the device is for add; give it the negative of alpha there")
-    return _call(K.ADD_SCALED, name, a, b, alpha=alpha, **more)
+    if type(alpha) not in NUMBERS:
+        if sign < 0:
+            raise UnsupportedError(f"{name}: alpha on the device is for add; give it the negative of alpha there")
+        return _call(K.ADD_SCALED, name, a, b, alpha=alpha, **more)
+    factor = factor_of(name, alpha)
+    if factor == 1:
+        return _call(kind, name, a, b, **more)
+    lead = element_of(b if type(a) in NUMBERS else a)
+    if not (lead.is_float or lead.is_complex or (factor.is_integer() and factor == alpha and abs(factor) <= 2**53)):
+        raise InvalidProblemError(f"{name}: alpha must be an integer of at most 53 bits for {lead}, got {shown(alpha)}")
+    return _call(K.ADD_SCALED, name, a, b, alpha=sign * factor, **more)
+
+
+def factor_of(name: str, alpha: Any) -> float:
+    """alpha as a Python number."""
+    try:
+        if not isinstance(alpha, (complex, np.complexfloating)):
+            return float(alpha)
+    except OverflowError:
+        pass
+    raise InvalidProblemError(f"{name}: alpha must be a real number that fits a float64, got {shown(alpha)}")
 
 
 @entry(BinaryPlan, kind=K.ADD)

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ...core.checked import shown
-from ...core.element import HALVES, ElementKind
+from ...core.element import COMPLEX, FLOATS, HALVES, INTS, ElementKind
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import TensorRef
 
 NUMBERS = frozenset(
     (
-        bool,
-        int,
-        float,
-        complex,
-        np.bool_,
-        ml_dtypes.bfloat16,
-        *(t for c in "efdFDbhilqBHILQ" if (t := np.dtype(c).type)),
+        bool, int, float, complex, np.bool_, np.longlong, np.ulonglong,
+        *(kind.dtype.type for kind in (*FLOATS, *INTS, *COMPLEX)),
     )
-)
+)  # fmt: skip
 """The types of numbers: Python's, and NumPy's scalars."""
 
 
 def element_of(array: Any) -> ElementKind:
-    """The element of an array of any package."""
+    """The element of an array of any package; raises UnsupportedError where there is none."""
     if isinstance(array, TensorRef):
         return ElementKind.of(array.element)
-    return ElementKind.of(getattr(array, "dtype", array))
+    try:
+        dtype = array.dtype
+    except MemoryError:
+        raise
+    except Exception:  # no array, or one whose attributes raise
+        dtype = array
+    return ElementKind.of(dtype)
 
 
 def is_complex(operand: Any) -> bool:
     """Whether an array holds complex numbers."""
-    dtype = getattr(operand, "dtype", None) or getattr(operand, "element", None)
-    return dtype is not None and ElementKind.of(dtype).is_complex
+    try:
+        return type(operand) not in NUMBERS and element_of(operand).is_complex
+    except UnsupportedError:
+        return False
 
 
 def number_for(name: str, place: str, element: ElementKind, value: Any) -> dict[str, Any]:

@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Params, Plan, Relative, Scalar, Variant, choice, element, extents,
-    flag, functional, operand, output, scalar,
+    flag, functional, operand, output, scalar, where,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
+from ...core.variant import Spills
 from ...schedules.map import map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params
 from .binary_backward import gradient_map, gradient_sum, summed
@@ -74,8 +75,13 @@ PARAMS = Params(
 )  # fmt: skip
 SUM_PARAMS = reduce_params("ComplexBinaryBackwardSumParams", ("dy", "left", "right"), second="i32", **_NUMBERS)
 _MAP = map_kernels("complex_binary_backward<{KIND}, {T}, {LAYOUT}>", PARAMS)
+_SPILLS: Spills = {  # a few bytes around divisions
+    "rows": where(kind=ComplexBinaryKind.DIV, element=ElementKind.C64),
+    "rows_any": where(kind=ComplexBinaryKind.DIV, element=ElementKind.C128),
+    "columns": where(kind=ComplexBinaryKind.POW, element=ElementKind.C128),
+}
 _SUM = tuple(
-    replace(kernel, source="elementwise/complex_binary_backward_sum.cu")
+    replace(kernel, source="elementwise/complex_binary_backward_sum.cu", spills=_SPILLS.get(kernel.name, False))
     for kernel in reduce_kernels(
         "kinds::Sum<{T}>", SUM_PARAMS, source="Mapped<ComplexSummand<{KIND}, {T}>, {T}, {T}, {T}>"
     )

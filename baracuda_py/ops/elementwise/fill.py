@@ -12,12 +12,14 @@ from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem,
     Scalar, Variant, element, extents, functional, inout, scalar,
 )  # fmt: skip
-from ...core.element import INTS
+from ...core.element import COMPLEX, INTS, joined
+from ...core.errors import UnsupportedError
 from ...core.keywords import entry, unexpected
+from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...core.benchmark import BYTES, Benchmark, EAGER
 
-ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL)
+ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,34 +32,37 @@ class FillDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class FillArgs(Args):
-    """x is only written, through any strides."""
+    """x is only written, through any strides. imag: the imaginary part of complex elements, whose real one is value."""
 
     x: Array = inout("*shape")
     value: Scalar = scalar()
+    imag: Scalar = scalar(0.0)
 
 
-def reference(desc: FillDescriptor, *, x: Any, value: Any) -> Mapping[str, Any]:
+def reference(desc: FillDescriptor, *, x: Any, value: Any, imag: Any) -> Mapping[str, Any]:
     """The value in the compute dtype, float64 for integers, as the kernel has it."""
+    if desc.element.is_complex:
+        return {"x": joined(*(np.full(desc.shape, float(part), x.real.dtype) for part in (value, imag)))}
     return {"x": np.full(desc.shape, float(value), x.dtype if x.dtype.kind == "f" else np.float64)}
 
 
-PARAMS = Params("FillParams", x="ptr", value="scalar", **map_params(1))
+PARAMS = Params("FillParams", x="ptr", value="scalar", imag="scalar", **map_params(1))
 
 
 def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.x,))
 
 
-def in_torch(torch: Any, desc: FillDescriptor, *, x: Any, value: Any) -> Any:
+def in_torch(torch: Any, desc: FillDescriptor, *, x: Any, value: Any, imag: Any) -> Any:
     """torch.full_like."""
-    return torch.full_like(x, value)
+    return torch.full_like(x, complex(value, imag) if desc.element.is_complex else value)
 
 
 class FillPlan(Plan):
     """x = value (torch.Tensor.fill_), the value being a number or a 0-d device array.
 
     It travels as float64 and is converted once, as `cast` does: integers beyond 2⁵³ round, and clamp to the element's
-    range.
+    range. A complex element takes `value` + i `imag`, two such numbers; others do not look at `imag`.
     """
 
     op = "elementwise.fill"
@@ -95,4 +100,8 @@ def fill(x: Array, value: Scalar, *, stream: Any = None, preference: Any = None,
     """x with every element set to `value`, in place; see `FillPlan`."""
     if unknown:
         raise unexpected(fill, unknown)
+    if isinstance(value, (complex, np.complexfloating)):
+        if not read(x, "x").element.is_complex:
+            raise UnsupportedError(f"value {value!r} is complex and x is {read(x, 'x').element}; give its real part")
+        return _fill(x, value=float(value.real), imag=float(value.imag), stream=stream, preference=preference)
     return _fill(x, value=value, stream=stream, preference=preference)

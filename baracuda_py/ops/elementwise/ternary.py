@@ -141,6 +141,8 @@ def in_torch(
             return x.to(dtype)
         return torch.tensor(min(max(number, limits.min), limits.max) if whole else number, dtype=dtype)
 
+    if kind is K.CLAMP and b is None and c is None and not whole:
+        return torch.broadcast_to(torch.clamp(a, *numbers), desc.shape)
     b, c = tensor(b, numbers[0]), tensor(c, numbers[1])
     if kind is K.WHERE:
         y = torch.where(a, b, c)
@@ -178,8 +180,14 @@ class TernaryPlan(Plan):
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (
-        Benchmark("clamp 134M bf16", shape=1 << 27, kind="clamp", element="bfloat16", peers=(EAGER,)),
-        Benchmark("where 134M bf16", shape=1 << 27, kind="where", element="bfloat16", peers=(EAGER,)),
+        Benchmark(
+            "clamp 134M bf16", shape=1 << 27, kind="clamp", element="bfloat16", peers=(EAGER,),
+            make=lambda torch, desc: {"b_number": -1.0, "c_number": 1.0},
+        ),
+        Benchmark(
+            "where 134M bf16", shape=1 << 27, kind="where", element="bfloat16", peers=(EAGER,), also=("b", "c"),
+            make=lambda torch, desc: {"a": torch.rand(desc.shape) > 0.5},
+        ),
     )  # fmt: skip
 
     @staticmethod

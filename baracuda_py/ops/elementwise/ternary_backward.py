@@ -192,7 +192,12 @@ class TernaryBackwardPlan(Plan):
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
-    benchmarks = (Benchmark("clamp 134M bf16", shape=1 << 27, kind="clamp", element="bfloat16"),)
+    benchmarks = (
+        Benchmark(
+            "clamp 134M bf16", shape=1 << 27, kind="clamp", element="bfloat16", also=("da",),
+            make=lambda torch, desc: {"b_number": -1.0, "c_number": 1.0},
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> TernaryBackwardDescriptor:

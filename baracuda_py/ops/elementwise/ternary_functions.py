@@ -152,21 +152,19 @@ def clamp_max(
 
 @entry(TernaryPlan, kind=K.WHERE)
 def where(
-    condition: Array, a: Any, b: Any, *, element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
-) -> Any:  # fmt: skip
+    condition: Array, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
     """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where).
 
-    Elements are moved bit by bit. y has the element of the array among a and b; of two numbers `element`, by default
-    float32 where one of them is a float, bool where both are bool, else int64.
+    Elements are moved bit by bit. y has the element of the array among a and b; of two numbers float32 where one of
+    them is a float, bool where both are bool, else int64.
     """
     if unknown:
         raise unexpected(where, unknown)
-    numbers = [x for x in (a, b) if _is_number(x)]
-    if element is None and len(numbers) == 2:
+    rest, numbers = {}, [x for x in (a, b) if _is_number(x)]
+    if len(numbers) == 2:
         kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in numbers}
-        element = "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
-    rest = {} if element is None else {"element": element}
+        rest["element"] = "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
     return _call(K.WHERE, condition, a, b, "condition a b", out=out, stream=stream, preference=preference, **rest)
 
 

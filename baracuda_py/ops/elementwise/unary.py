@@ -14,11 +14,14 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
-from ...schedules.map import map_geometry, map_kernels, map_params
+from ...core.variant import where
+from ...schedules.map import map_geometry, map_params
 from .complex_unary import of_complex
 from .functions.row import EVERY
 from .unary_fields import MOST, UnaryFields, fixed_for, packed, refused
-from .unary_kinds import ROWS, UnaryKind, draw_coefficients, kinds_of, unary_bound, unary_elements, unary_points
+from .unary_kinds import (
+    ROWS, UnaryKind, draw_coefficients, kernels_of, kinds_of, unary_bound, unary_elements, unary_points,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +63,14 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x), {"coefficients": packed(p.desc)})
 
 
+_SPILLS = where(kind=UnaryKind.POLYGAMMA, element=(ElementKind.F32, ElementKind.F64))
+
+
 def _row(kernel: str) -> Variant:
     return Variant(
         ROWS[kernel], _geometry, source=f"elementwise/{kernel}.cu",
-        kernels=map_kernels("unary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=unary_elements, kinds=kinds_of(kernel),
-        guarantee=Guarantee(unary_bound, batch_invariant=True),
+        kernels=kernels_of(kernel, "unary<{KIND}, {T}, {LAYOUT}>", PARAMS, _SPILLS), elements=unary_elements,
+        kinds=kinds_of(kernel), guarantee=Guarantee(unary_bound, batch_invariant=True),
     )  # fmt: skip
 
 

@@ -14,10 +14,13 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
-from ...schedules.map import map_geometry, map_kernels, map_params
+from ...core.variant import where
+from ...schedules.map import map_geometry, map_params
 from .complex_unary_backward import of_complex_backward
 from .unary_fields import MOST, UnaryFields, fixed_for, packed
-from .unary_kinds import DIFFERENTIABLE, ROWS, UnaryKind, draw_coefficients, slope_bound, kinds_of, unary_points
+from .unary_kinds import (
+    DIFFERENTIABLE, ROWS, UnaryKind, draw_coefficients, kernels_of, kinds_of, slope_bound, unary_points,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +57,13 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x), {"coefficients": packed(p.desc)})
 
 
+_SPILLS = where(kind=UnaryKind.POLYGAMMA, element=ElementKind.F64)
+
+
 def _row(kernel: str) -> Variant:
     return Variant(
         ROWS[kernel], _geometry, source=f"elementwise/{kernel.replace('unary', 'unary_backward')}.cu",
-        kernels=map_kernels("unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
+        kernels=kernels_of(kernel, "unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS, _SPILLS),
         kinds=tuple(kind for kind in kinds_of(kernel) if kind in DIFFERENTIABLE),
         guarantee=Guarantee(slope_bound, batch_invariant=True),
     )  # fmt: skip
@@ -88,7 +94,7 @@ class UnaryBackwardPlan(Plan):
     descriptor = UnaryBackwardDescriptor
     args = UnaryBackwardArgs
     reference = staticmethod(reference)
-    variants = (_row("unary"),)
+    variants = tuple(_row(kernel) for kernel in ROWS if any(kind in DIFFERENTIABLE for kind in kinds_of(kernel)))
     torch = staticmethod(in_torch)
     benchmarks = (Benchmark("silu 134M bf16", shape=1 << 27, kind="silu", element="bfloat16"),)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from ...core import ElementKind
+from ...core import ElementKind, Kernel, Params
+from ...core.variant import Where
 from ...core.error_bound import ErrorBound
+from ...schedules.map import MIN_BLOCKS, map_kernels
 from .functions import (
     activations, arithmetic, bessel, bits, exponential, gamma, normal, piecewise, predicates, rounding, trigonometric,
 )  # fmt: skip
@@ -17,10 +20,10 @@ from .functions.row import EVERY, POINTS, Function
 class UnaryKind(enum.Enum):
     """y = f(x), by PyTorch's names and definitions (`cube`, `cbrt`, `exp10` by NumPy's habit)."""
 
-    POSITIVE = "positive", arithmetic.POSITIVE
     NEG = "neg", arithmetic.NEG
     ABS = "abs", arithmetic.ABS
     SIGN = "sign", arithmetic.SIGN
+    POSITIVE = "positive", arithmetic.POSITIVE
     RECIPROCAL = "reciprocal", arithmetic.RECIPROCAL
     SQUARE = "square", arithmetic.SQUARE
     CUBE = "cube", arithmetic.CUBE
@@ -132,6 +135,16 @@ DIFFERENTIABLE = tuple(kind for kind in UnaryKind if kind.row.gradient is not No
 
 ROWS = {"unary": "map", "unary_predicate": "predicate", "unary_special": "special"}
 """Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
+
+
+def kernels_of(kernel: str, template: str, params: Params, spills: Where) -> tuple[Kernel, Kernel]:
+    """The kernels of such a file; special functions are bound by arithmetic, and take the registers they need.
+
+    spills: instances of the flat kernel in which those that hold values over a division do not suffice.
+    """
+    special = kernel == "unary_special"
+    flat, strided = map_kernels(template, params, min_blocks=0 if special else MIN_BLOCKS)
+    return replace(flat, spills=spills) if special else flat, strided
 
 
 def kinds_of(kernel: str) -> tuple[UnaryKind, ...]:

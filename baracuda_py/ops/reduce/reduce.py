@@ -18,6 +18,7 @@ from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
+from .reduce_formulas import near_circle
 from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements
 
 
@@ -226,6 +227,12 @@ class ReducePlan(Plan):
             options["out_element"] = draw.choice((None, ElementKind.F32))
         return ReduceDescriptor(kind=draw.kind, **drawn(draw), keepdims=draw.flag(), element=draw.element, **options)
 
+    @classmethod
+    def complete(cls, desc: ReduceDescriptor, arrays: dict[str, Any]) -> None:
+        """Complex factors of a product are near the unit circle."""
+        if desc.kind is ReduceKind.PROD and desc.element.is_complex:
+            arrays["x"] = near_circle(arrays["x"])
+
 
 def drawn(draw: Any) -> dict[str, Any]:
     """A shape and axes: any axes of small arrays; rows and columns from a lane's to several segments."""
@@ -234,7 +241,7 @@ def drawn(draw: Any) -> dict[str, Any]:
     if style == "small":
         shape = draw.shape(0, 5, least, 5)
         return {"shape": shape, "axis": draw.choice((None, tuple(a for a in range(len(shape)) if draw.flag())))}
-    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000)
+    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000, rare=(35001,))
     across = draw.sizes(1, 8, 33, 64) if long <= 2500 else 8
     if style == "whole":
         return {"shape": (long,), "axis": None}

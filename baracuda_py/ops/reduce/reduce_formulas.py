@@ -30,9 +30,20 @@ def total(x: Any, axes: Axes) -> Any:
 
 def product(x: Any, axes: Axes) -> Any:
     """The product; of complex numbers NaN in both parts where one of them is infinite or NaN."""
-    if x.dtype.kind == "c":
-        x = np.where(np.isfinite(x), x, joined(x.real * np.nan, x.real * np.nan))
-    return np.prod(x, axis=axes, dtype=total_dtype(x))
+    return np.prod(all_or_nothing(x) if x.dtype.kind == "c" else x, axis=axes, dtype=total_dtype(x))
+
+
+def all_or_nothing(z: Any) -> Any:
+    """Complex numbers, NaN in both parts where one is infinite or NaN."""
+    return np.where(np.isfinite(z), z, joined(z.real * np.nan, z.real * np.nan))
+
+
+def near_circle(z: Any) -> Any:
+    """Complex numbers for tests of long products, which beyond the range depend on their order: |z| ** 0.01 in size."""
+    with np.errstate(all="ignore"):
+        size = np.hypot(z.real, z.imag)
+        scale = np.where(size == 0, 0, size**-0.99)
+        return np.asarray(joined(z.real * scale, z.imag * scale), z.dtype)
 
 
 def mean(x: Any, axes: Axes) -> Any:

@@ -67,7 +67,7 @@ def rounded(double: float) -> Callable[[ElementKind], ErrorBound]:
         if not element.is_inexact:
             return Exact()
         if element.is_complex:
-            return Ulp(0.75 if element is ElementKind.C64 else max(double, 1))
+            return Ulp(0.75 if element is ElementKind.C64 else max(double, 2))
         return Ulp(double if element is ElementKind.F64 else 0.51)
 
     return bound

@@ -73,6 +73,7 @@ def reference(desc: TraceDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 
 PARAMS = reduce_params("TraceParams")
+_WIDTH = 2  # elements of a chunk: on a diagonal they are far apart, and few
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -85,8 +86,9 @@ def _geometry(p: Problem) -> Geometry | str:
         (*(x.strides[a] for a in others), x.strides[desc.axis1] + x.strides[desc.axis2]), x.element,
     )  # fmt: skip
     found = reduce_launches(
-        p.device, (diagonal,), (p.y,), (len(others),), ordered=desc.element.is_float, values={"x": ("x", start)}
-    )
+        p.device, (diagonal,), (p.y,), (len(others),), ordered=desc.element.is_float,
+        values={"x": ("x", start)}, width=_WIDTH,
+    )  # fmt: skip
     if isinstance(found, str):
         return found
     return Geometry(found.steps, found.used, "inner_contiguous" if found.coalesced else "strided")
@@ -117,7 +119,9 @@ class TracePlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=EVERY,
-            kernels=reduce_kernels("kinds::Sum<{T}>", PARAMS), guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=reduce_kernels("kinds::Sum<{T}>", PARAMS, source=f"Elements<{{T}}, {_WIDTH}>",
+                                   width=lambda element: _WIDTH),
+            guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -131,7 +135,8 @@ class TracePlan(Plan):
 
 def drawn(draw: Any) -> dict[str, Any]:
     """Matrices, among other axes too, and a diagonal of them, which may have no elements."""
-    shape = draw.choice((draw.shape(2, 4, 0, 7), (draw.sizes(9, 131, 1030), draw.sizes(40, 700)), (40, 33, 48)))
+    many = draw.sizes(40, rare=(540,))  # several segments
+    shape = draw.choice((draw.shape(2, 4, 0, 7), (draw.sizes(9, 131, 1030), draw.sizes(40, 700)), (many, many, 9)))
     axis1 = draw.integer(0, len(shape) - 1)
     axis2 = (axis1 + draw.integer(1, len(shape) - 1)) % len(shape)
     return {"shape": shape, "offset": draw.choice((0, 1, -2, 9)), "axis1": axis1, "axis2": axis2}

@@ -131,7 +131,7 @@ def vecdot_case(draw: Any) -> tuple[Shape, Any]:
     if draw.flag():
         shape = draw.shape(0, 5, 0, 5)
         return shape, draw.choice((None, tuple(a for a in range(len(shape)) if draw.flag())))
-    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000)
+    long = draw.sizes(9, 1, 40, 131, 512, 1030, 2500, 9000, rare=(35001,))
     across = draw.sizes(1, 8, 33, 64) if long <= 2500 else 8
     found: tuple[Shape, Any] = draw.choice((((long,), 0), ((across, long), -1), ((long, across), 0)))
     return found

@@ -10,10 +10,13 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, functional,
-    operand, output,
+    operand, output, where,
 )  # fmt: skip
+from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
+from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
+from ..reduce.reduce_formulas import near_circle
 from .scan_kinds import AlongAxis, from_rows, problem, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
@@ -21,7 +24,7 @@ from .scan_kinds import AlongAxis, from_rows, problem, recurrence, rows_of, scan
 class LinearScanDescriptor(AlongAxis):
     """b and h have shape `shape`; the scan is along `axis`, from the last element to the first if `reverse`."""
 
-    element: ElementKind = element(FLOATS)
+    element: ElementKind = element((*FLOATS, *COMPLEX))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +50,13 @@ PARAMS = scan_params("LinearScanParams")
 OPERANDS = ScanOperands(("b", "a"), ("h",), ("initial",), ("carry",))
 
 
+_SPILLS: Spills = {  # a few bytes of complex maps
+    "rows": where(element=ElementKind.C128, TOTALS=False),
+    "block": where(element=ElementKind.C64, WIDE=True),
+    "neighbours": where(element=ElementKind.C128, TOTALS=True),
+}
+
+
 def _geometry(p: Problem) -> Geometry | str:
     a = p.a.broadcast_to(p.desc.shape)
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse, views={"a": a})
@@ -57,7 +67,7 @@ def recurrence_bound(kind: ElementKind, _: Any = None) -> ErrorBound:
 
     Else each of up to 2 + 5 + 32 merges of a segment, and 10 and one in 1024 of segments, errs by up to 3 half eps.
     """
-    return Forward(192 if kind is ElementKind.F64 else 1)
+    return Forward(192 if kind.part is ElementKind.F64 else 1)
 
 
 def in_torch(torch: Any, desc: LinearScanDescriptor, *, a: Any, b: Any, initial: Any, wanted: Any) -> Any:
@@ -79,7 +89,8 @@ class LinearScanPlan(Plan):
     averages and discounted returns (reverse) are made of. Maps are composed in float64, whatever the element, and
     results rounded once. `carry` is the last h (`initial` of an empty row), the `initial` of a stream's next chunk;
     both are float32 (float64 of float64), so a stream is rounded to that once a chunk. A recurrence that grows may lose
-    what cancels: errors are small beside the h of |a|, |b| and |initial|.
+    what cancels: errors are small beside the h of |a|, |b| and |initial|. A complex h that leaves the range of float64
+    is infinite or NaN from there on.
     """
 
     op = "scan.linear_scan"
@@ -90,7 +101,7 @@ class LinearScanPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
-            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS),
+            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS, _SPILLS), elements=(*FLOATS, *COMPLEX),
             guarantee=Guarantee(recurrence_bound, math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
@@ -102,6 +113,12 @@ class LinearScanPlan(Plan):
     def case(draw: Any) -> LinearScanDescriptor:
         shape, axis = problem(draw)
         return LinearScanDescriptor(shape=shape, axis=axis, reverse=draw.flag(), element=draw.element)
+
+    @classmethod
+    def complete(cls, desc: LinearScanDescriptor, arrays: dict[str, Any]) -> None:
+        """Complex factors are near the unit circle."""
+        if desc.element.is_complex:
+            arrays["a"] = near_circle(arrays["a"])
 
 
 linear_scan = functional(LinearScanPlan)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output, where,
+    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output,
+    where,
 )  # fmt: skip
+from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Spills, aligned
@@ -39,6 +41,7 @@ class LinearScanBackwardArgs(Args):
 def gradients(desc: AlongAxis, dh: Any, a: Any, before: Any, dlast: Any) -> tuple[Any, Any, Any]:
     """(da, db, dinitial) of h[t] = a[t] h[t - 1] + b[t] from rows in the order of the scan; before[t] = h[t - 1]."""
     last = dh.dtype.type(0) if dlast is None else dlast.reshape(dh.shape[:-1])
+    a, before = np.conj(a), np.conj(before)
     ones = np.ones((*a.shape[:-1], 1), a.dtype)
     # g[t] = dh[t] + a[t + 1] g[t + 1]; beyond the end stands dlast, which a factor of 1 hands on.
     factors = np.concatenate([a[..., 1:], ones], -1)[..., : a.shape[-1]]
@@ -59,11 +62,11 @@ def reference(
     """NumPy in the dtype dh comes in: step by step."""
     slopes, factors, states = (rows_of(desc, np.broadcast_to(x, desc.shape)) for x in (dh, a, h))
     whole, db, dfirst = gradients(desc, slopes, factors, states_before(states, initial, 0), dcarry)
-    da = from_rows(desc, whole).sum(axis=_away(a.shape, desc.shape), keepdims=True).reshape(a.shape)
+    da = from_rows(desc, whole).sum(axis=away_from(a.shape, desc.shape), keepdims=True).reshape(a.shape)
     return {"da": da, "db": from_rows(desc, db), "dinitial": dfirst.reshape(desc.kept_shape)}
 
 
-def _away(shape: Shape, whole: Shape) -> tuple[int, ...]:
+def away_from(shape: Shape, whole: Shape) -> tuple[int, ...]:
     """The axes along which an array of this shape is broadcast to the whole."""
     lead = len(whole) - len(shape)
     return tuple(i for i, n in enumerate(whole) if i < lead or (shape[i - lead] == 1 and n != 1))
@@ -81,7 +84,9 @@ _SUMS = tuple(
 
 
 _SPILLS: Spills = {
-    "neighbours": where(element=ElementKind.F16, TOTALS=False),
+    "rows": where(element=ElementKind.C64, WIDE=True, TOTALS=False),
+    "block": where(element=ElementKind.C64, WIDE=True) | where(element=ElementKind.C128, WIDE=False),
+    "neighbours": where(element=ElementKind.F16, TOTALS=False) | where(element=ElementKind.C128, TOTALS=True),
     "summed_neighbours": where(element=_HALVES, TOTALS=False),
 }
 
@@ -89,7 +94,7 @@ _SPILLS: Spills = {
 def _geometry(p: Problem) -> Geometry | str:
     """The scan; where a is broadcast, its terms go to the workspace in the accumulator and are summed from there."""
     desc, a = p.desc, p.a.broadcast_to(p.desc.shape)
-    away = _away(p.a.shape, desc.shape)
+    away = away_from(p.a.shape, desc.shape)
     views, places, prefix, terms = {"a": a}, {}, "", None
     if p.da is not None and away:
         terms = View(0, desc.shape, dense_strides(desc.shape), desc.acc)
@@ -101,7 +106,7 @@ def _geometry(p: Problem) -> Geometry | str:
     )
     if terms is None or isinstance(found, str):
         return found
-    kept = View(p.da.ptr, *_kept(p.da, away, desc.shape), p.da.element)
+    kept = kept_view(p.da, away, desc.shape)
     at = {"terms": ("@workspace", 0), "y": "da"}
     sums = reduce_launches(
         p.device, (terms,), (kept,), away, mapped=True, values=at, prefix="sum_", base=found.workspace
@@ -111,11 +116,11 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*found.steps, *sums.steps), sums.used, found.layout)
 
 
-def _kept(view: View, away: tuple[int, ...], whole: Shape) -> tuple[Shape, Shape]:
-    """Shape and strides of a view without the axes along which it is broadcast."""
+def kept_view(view: View, away: tuple[int, ...], whole: Shape) -> View:
+    """The view without the axes along which it is broadcast to the whole."""
     lead = len(whole) - len(view.shape)
     rest = [i - lead for i in range(len(whole)) if i not in away]
-    return tuple(view.shape[i] for i in rest), tuple(view.strides[i] for i in rest)
+    return View(view.ptr, tuple(view.shape[i] for i in rest), tuple(view.strides[i] for i in rest), view.element)
 
 
 def _bound(element: ElementKind, _: Any = None) -> ErrorBound:
@@ -128,6 +133,8 @@ def in_torch(
     torch: Any, desc: LinearScanDescriptor, *, dh: Any, a: Any, h: Any, initial: Any, dcarry: Any, wanted: Any
 ) -> Any:
     """autograd of the forward, with the b that makes this h of these a."""
+    if not desc.count:
+        return NotImplemented
     states, kept = torch_rows(desc, h), desc.kept_shape
     first = torch.zeros_like(states[..., :1]) if initial is None else initial.reshape((*states.shape[:-1], 1))
     terms = states - torch_rows(desc, a.expand(desc.shape)) * torch.cat((first, states), -1)[..., :-1]
@@ -166,12 +173,17 @@ class LinearScanBackwardPlan(Plan):
                 ),
                 *_SUMS,
             ),
-            guarantee=Guarantee(_bound, math="float64", batch_invariant=True),
+            elements=(*FLOATS, *COMPLEX), guarantee=Guarantee(_bound, math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = scan_benchmarks("linear_scan_backward", kinds=False, peers=(), also=("da", "db"))
     case = staticmethod(LinearScanPlan.case)
+
+    @classmethod
+    def complete(cls, desc: LinearScanDescriptor, arrays: dict[str, Any]) -> None:
+        """As the forward's."""
+        LinearScanPlan.complete(desc, arrays)
 
 
 linear_scan_backward = functional(LinearScanBackwardPlan)

@@ -16,7 +16,8 @@ from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
 from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
-from ..reduce.reduce_kinds import EVERY
+from ..reduce.reduce_formulas import all_or_nothing, near_circle
+from ..reduce.reduce_kinds import WITH_COMPLEX
 from .scan_kinds import AlongAxis, ScanKind, from_rows, problem, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
@@ -30,7 +31,7 @@ class ScanDescriptor(AlongAxis):
 
     kind: ScanKind = choice(ScanKind, ScanKind.CUMSUM)
     exclusive: bool = flag(False)
-    element: ElementKind = element(EVERY)
+    element: ElementKind = element(WITH_COMPLEX)
 
     def validate(self) -> None:
         if self.element not in self.kind.elements:
@@ -43,12 +44,12 @@ class ScanDescriptor(AlongAxis):
     @property
     def result(self) -> ElementKind:
         """The element of y: int64 for integers and bool, as in PyTorch (uint64 for itself)."""
-        return self.element if self.element.is_float or self.element is ElementKind.U64 else ElementKind.I64
+        return self.element if self.element.is_inexact or self.element is ElementKind.U64 else ElementKind.I64
 
     @property
     def carried(self) -> ElementKind:
         """The element of initial and carry: float32 for floats of up to 32 bits, else that of y."""
-        return self.element.acc if self.element.is_float else self.result
+        return self.element.acc if self.element.is_inexact else self.result
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,11 +67,13 @@ class ScanArgs(Args):
 
 def reference(desc: ScanDescriptor, *, x: Any, initial: Any, wanted: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
-    dtype = x.dtype if desc.element.is_float else desc.result.dtype
+    dtype = x.dtype if desc.element.is_inexact else desc.result.dtype
     add = {ScanKind.CUMSUM: np.add, ScanKind.CUMPROD: np.multiply, ScanKind.LOGCUMSUMEXP: np.logaddexp}[desc.kind.plain]
     rows = rows_of(desc, x).astype(dtype)
     if desc.kind.plain is not desc.kind:
         rows = np.where(np.isnan(rows), dtype.type(desc.kind.nothing), rows)
+    if desc.element.is_complex and desc.kind is ScanKind.CUMPROD:
+        rows, initial = (None if x is None else all_or_nothing(x) for x in (rows, initial))
     first = np.full(rows.shape[:-1], desc.kind.nothing, dtype) if initial is None else initial.astype(dtype)
     with np.errstate(all="ignore"):
         full = add.accumulate(np.concatenate([first.reshape(rows.shape[:-1])[..., None], rows], axis=-1), axis=-1)
@@ -91,18 +94,19 @@ _SPILLS: Spills = {  # a few bytes, in some of the kernels that keep 16 rows
     "neighbours": where(kind=ScanKind.CUMSUM, element=_WIDENED, TOTALS=False)
     | where(kind=ScanKind.CUMPROD, element=(ElementKind.I32, ElementKind.U32), TOTALS=False)
     | where(kind=ScanKind.NANCUMSUM, element=ElementKind.F32, TOTALS=False)
+    | where(kind=ScanKind.CUMSUM, element=ElementKind.C64, TOTALS=False)
 }
 
 
 def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
-    return EVERY if kind is None else kind.elements
+    return WITH_COMPLEX if kind is None else kind.elements
 
 
 def _bound(kind: ElementKind, scan: Any) -> ErrorBound:
-    if not kind.is_float:
+    if not kind.is_inexact:
         return Exact()
     if scan.plain is ScanKind.CUMPROD:
-        return Ulp(1 if kind is ElementKind.F64 else 0.51)
+        return Ulp({ElementKind.F64: 1, ElementKind.C64: 0.75, ElementKind.C128: 2}.get(kind, 0.51))
     # Sums are carried with twice the digits and rounded once. logcumsumexp: each of up to 8 + 5 + 32 merges of a
     # segment, and 10 and one in 1024 of segments, errs by up to 3 half eps; rows of up to 2^26 elements.
     return Forward(1) if scan.plain is ScanKind.CUMSUM else Forward(192)
@@ -162,6 +166,8 @@ class ScanPlan(Plan):
     @classmethod
     def complete(cls, desc: ScanDescriptor, arrays: dict[str, Any]) -> None:
         """Every other time some elements are NaN, for the kinds that pass over them."""
+        if desc.kind is ScanKind.CUMPROD and desc.element.is_complex:
+            arrays["x"] = near_circle(arrays["x"])
         if desc.kind.plain is not desc.kind:
             arrays["x"] = with_nan(arrays["x"])
 

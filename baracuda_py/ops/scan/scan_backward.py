@@ -12,7 +12,7 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
     functional, operand, output, where,
 )  # fmt: skip
-from ...core.element import cast, decode
+from ...core.element import COMPLEX, cast, decode
 from ...core.error_bound import ErrorBound
 from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
@@ -30,7 +30,7 @@ _WITH_Y = (ScanKind.CUMPROD, ScanKind.LOGCUMSUMEXP, ScanKind.NANCUMPROD)
 class ScanBackwardDescriptor(ScanDescriptor):
     """The forward's fields."""
 
-    element: ElementKind = element(FLOATS)
+    element: ElementKind = element((*FLOATS, *COMPLEX))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,9 +119,12 @@ _F32, _F64, _SUMS, _PRODUCTS = ElementKind.F32, ElementKind.F64, (ScanKind.CUMSU
 _SPILLS: Spills = {
     "neighbours": where(kind=_SUMS, element=_F32, TOTALS=False)
     | where(kind=_PRODUCTS, element=_F32, TOTALS=True)
-    | where(kind=ScanKind.CUMPROD, element=_F64, TOTALS=False),
-    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True),
-    "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False),
+    | where(kind=ScanKind.CUMPROD, element=_F64, TOTALS=False)
+    | where(kind=ScanKind.CUMSUM, element=ElementKind.C64, TOTALS=False),
+    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True)
+    | where(kind=ScanKind.CUMPROD, element=ElementKind.C128),
+    "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False)
+    | where(kind=ScanKind.CUMPROD, element=ElementKind.C64, WIDE=True, TOTALS=False),
 }
 
 
@@ -131,6 +134,10 @@ def _geometry(p: Problem) -> Geometry | str:
     shifted = desc.exclusive and desc.kind.plain is ScanKind.CUMPROD
     exclusive = desc.exclusive and not shifted
     return scan_geometry(p, operands, desc.axis, reverse=not desc.reverse, exclusive=exclusive, shifted=shifted)
+
+
+def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
+    return (*FLOATS, *COMPLEX) if kind in (None, ScanKind.CUMSUM, ScanKind.CUMPROD) else FLOATS
 
 
 def _bound(kind: ElementKind, scan: Any) -> ErrorBound:
@@ -158,7 +165,7 @@ class ScanBackwardPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan_backward.cu",
-            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS),
+            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS), elements=_elements,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -178,8 +185,9 @@ class ScanBackwardPlan(Plan):
         if arrays["x"] is not None:
             ScanPlan.complete(desc, arrays)
         if arrays["y"] is not None:
-            x = decode(arrays["x"], desc.element).astype(np.float64)
-            initial = None if arrays["initial"] is None else arrays["initial"].astype(np.float64)
+            wide = np.complex128 if desc.element.is_complex else np.float64
+            x = decode(arrays["x"], desc.element).astype(wide)
+            initial = None if arrays["initial"] is None else arrays["initial"].astype(wide)
             arrays["y"] = np.array(cast(forward(desc, x=x, initial=initial, wanted=set())["y"], desc.element))
 
 

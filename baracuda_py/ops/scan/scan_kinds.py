@@ -11,7 +11,7 @@ import numpy as np
 from ...core import FLOATS, Descriptor, ElementKind, axis, extents, flag
 from ...core.benchmark import EAGER, Benchmark
 from ...core.tensor import Shape
-from ..reduce.reduce_kinds import EVERY
+from ..reduce.reduce_kinds import WITH_COMPLEX
 
 
 class ScanKind(enum.Enum):
@@ -31,7 +31,7 @@ class ScanKind(enum.Enum):
     @property
     def elements(self) -> tuple[ElementKind, ...]:
         """The elements it takes."""
-        return EVERY if self in (ScanKind.CUMSUM, ScanKind.CUMPROD) else FLOATS
+        return WITH_COMPLEX if self in (ScanKind.CUMSUM, ScanKind.CUMPROD) else FLOATS
 
     @property
     def plain(self) -> ScanKind:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, axis, element,
-    extents, functional, operand, output, scalar, where,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp, axis,
+    element, extents, functional, operand, output, scalar, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import shown
@@ -182,6 +182,7 @@ class TrapezoidPlan(Plan):
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),
     )  # fmt: skip
+    vjp = Vjp("TrapezoidBackwardPlan", grads={"y": "dy", "x": "dx"})
     torch = staticmethod(in_torch)
     benchmarks = _benchmarks()
     case = staticmethod(_case)

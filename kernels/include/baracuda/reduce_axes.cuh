@@ -106,16 +106,26 @@ BARACUDA_D typename K::State reduce_lane(const P& p, const S& row, i64 segment, 
   for (int j = 0; j < lane_chunks; j += BATCH) {
     const i64 chunk = segment * segment_chunks + first + j * p.lanes;
     if (chunk * V >= p.cols) break;
-    typename S::template Chunk<V> x[BATCH];
+    if (WIDE && (chunk + (BATCH - 1) * p.lanes + 1) * V <= p.cols) {  // all loads are issued before the first is used
+      typename S::template Chunk<V> x[BATCH];
+      if (p.inner_rank <= 1) {
 #pragma unroll
-    for (int b = 0; b < BATCH; ++b) {
-      const i64 r = (chunk + b * p.lanes) * V;
-      x[b] = row.template read<WIDE>(p, r, p.cols - r, fill);
+        for (int b = 0; b < BATCH; ++b) x[b] = row.template whole<V, true>(p, (chunk + b * p.lanes) * V);
+      } else {
+#pragma unroll
+        for (int b = 0; b < BATCH; ++b) x[b] = row.template whole<V, false>(p, (chunk + b * p.lanes) * V);
+      }
+#pragma unroll
+      for (int b = 0; b < BATCH; ++b) {
+        const i64 r = (chunk + b * p.lanes) * V;
+        lane.add(row.values(x[b], V, fill), V, r);
+      }
+      continue;
     }
-#pragma unroll
+#pragma unroll 1
     for (int b = 0; b < BATCH; ++b) {
-      const i64 r = (chunk + b * p.lanes) * V;
-      if (r < p.cols) lane.add(row.values(x[b], p.cols - r, fill), p.cols - r, r);
+      const i64 r = (chunk + b * p.lanes) * V, left = p.cols - r;
+      if (left > 0) lane.add(row.values(row.template read<WIDE>(p, r, left, fill), left, fill), left, r);
     }
   }
   return lane.state();
@@ -215,10 +225,15 @@ template <class K, class S, int VEC, class P> BARACUDA_D void reduce_columns(con
     const i64 r = (segment * segment_chunks + j * lanes + first) * V, left = p.cols - r;
     if (left <= 0) break;
     typename S::template Chunk<VEC> v[V];
+    if (left >= V && p.inner_rank <= 1) {  // all loads are issued before the first is used
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      if (k < left) v[k] = x.template across<VEC>(p, r + k);
-      else v[k] = x.template beyond<VEC>(fill);
+      for (int k = 0; k < V; ++k) v[k] = x.template whole<VEC, true>(p, r + k);
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        if (k < left) v[k] = x.template whole<VEC, false>(p, r + k);
+        else v[k] = x.template beyond<VEC>(fill);
+      }
     }
 #pragma unroll
     for (int c = 0; c < VEC; ++c) {

@@ -67,15 +67,21 @@ template <bool FAST, class P, int N> BARACUDA_D void kept_offsets(const P& p, i6
 
 // ---- one operand ----------------------------------------------------------------------------------------------------
 
-template <class T> struct Elements {
-  static constexpr int operands = 1, width = vec_elems<T>, batch = sizeof(T) > 1 ? 4 : 2;
+// Chunks of 16 bytes, or of fewer elements where those are far apart.
+template <class T, int WIDTH = vec_elems<T>> struct Elements {
+  static constexpr int operands = 1, width = WIDTH, batch = sizeof(T) > 1 ? 4 : 2;
   using Value = acc_t<T>;
   template <int N> using Chunk = Vec<T, N>;
   const T* row;
 
   template <class P> BARACUDA_D Elements(const P& p, const i64* at) : row(static_cast<const T*>(p.x) + at[0]) {}
 
-  // Elements r … of the row. WIDE: a whole chunk is 16 aligned bytes.
+  // N aligned elements from element r on, of this row or of N neighbouring ones. LINE: reduced elements lie along an axis.
+  template <int N, bool LINE, class P> BARACUDA_D Vec<T, N> whole(const P& p, i64 r) const {
+    if constexpr (LINE) return load<N>(row + r * p.inner[0][0]);
+    else return load<N>(row + reduced_offset<true>(p, r));
+  }
+  // Elements r … of the row, of which `left` are in it. WIDE: a whole chunk is 16 aligned bytes.
   template <bool WIDE, class P> BARACUDA_D Vec<T, width> read(const P& p, i64 r, i64 left, T fill) const {
     if constexpr (WIDE) {
       return load_vec<T, width, true>(row + (left > 0 ? reduced_offset<true>(p, r) : 0), left, fill);
@@ -89,10 +95,7 @@ template <class T> struct Elements {
   }
   BARACUDA_D Vec<Value, width> values(const Vec<T, width>& x, i64, T) const { return cast_vec<Value>(x); }
 
-  // Element r of VEC neighbouring rows; the one past the end; that of column c as a value.
-  template <int VEC, class P> BARACUDA_D Vec<T, VEC> across(const P& p, i64 r) const {
-    return load<VEC>(row + reduced_offset<true>(p, r));
-  }
+  // Of neighbouring rows the elements past the end; that of column c as a value.
   template <int VEC> BARACUDA_D Vec<T, VEC> beyond(T fill) const { return spread<T, VEC>(fill); }
   template <int VEC> BARACUDA_D Value value(const Vec<T, VEC>& x, int c, bool, T) const { return cast<Value>(x[c]); }
 };
@@ -147,10 +150,15 @@ template <class F, class... Ts> struct Mapped {
     return out;
   }
 
-  template <int VEC, class P> BARACUDA_D Chunk<VEC> across(const P& p, i64 r) const {
-    Chunk<VEC> out;
+  template <int N, bool LINE, class P> BARACUDA_D Chunk<N> whole(const P& p, i64 r) const {
+    Chunk<N> out;
     i64 at[operands];
-    reduced_offsets<true>(p, r, at);
+    if constexpr (LINE) {
+#pragma unroll
+      for (int n = 0; n < operands; ++n) at[n] = r * p.inner[n][0];
+    } else {
+      reduced_offsets<true>(p, r, at);
+    }
     move(at);
     load_chunks<0>(from, at, p.splat, out);
     return out;

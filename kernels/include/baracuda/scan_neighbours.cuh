@@ -2,8 +2,9 @@
 // scan_neighbours  rows whose neighbours lie side by side, 16 a block, through shared memory; see baracuda/scan_axis.cuh.
 //
 // A tile of every input comes to shared memory along the kept axis and is read along the scanned one; results go back the
-// same way. Element q of a row's tile lies in line (q % V) * (warp_size + 1) + q / V, so that the lanes of a group, which
-// hold V elements each, read neighbouring lines; an odd pitch spreads those over the banks.
+// same way. Element q of a row's tile lies in line (q % V) * span + q / V, so that the lanes of a group, which hold V
+// elements each, read neighbouring lines; an odd pitch spreads those over the banks. With a halo a tile has an element
+// more on either side, which fit into one more line of each of several V.
 #include <baracuda/scan_axis.cuh>
 
 namespace baracuda {
@@ -12,7 +13,8 @@ constexpr int scan_columns = 16;  // rows of a block
 
 template <class K> struct Turned {
   static constexpr int V = scan_vec<typename K::element>, pitch = scan_columns + 1;
-  static constexpr int halo = K::halo ? 1 : 0, lines = V * (warp_size + 1), elements = lines * pitch;
+  static constexpr int halo = K::halo ? 1 : 0, span = warp_size + (V == 1 ? 1 + halo : 1);
+  static constexpr int elements = V * span * pitch;
 
   template <class X> static constexpr int bytes = round_up(elements * static_cast<int>(sizeof(X)), 16);
   // Where input N begins; N = count: what all of them take.
@@ -37,7 +39,7 @@ template <class K> struct Turned {
     return totals ? input<K::leaves>() : input<K::Ins::count>() + own<K::Outs::count>();
   }
 
-  static BARACUDA_D int at(int q, int column) { return (q % V * (warp_size + 1) + q / V) * pitch + column; }
+  static BARACUDA_D int at(int q, int column) { return (q % V * span + q / V) * pitch + column; }
 };
 
 template <class K, bool TOTALS, class P> BARACUDA_D void scan_neighbours(const P& p) {

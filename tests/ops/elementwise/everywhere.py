@@ -105,7 +105,8 @@ def pairs(element: ElementKind) -> tuple[np.ndarray, np.ndarray]:
         x = x[rng.permutation(x.size)[:6000]]
     else:
         x = everywhere(element, (3000,), rng)
-    near = np.roll(x, 1) if not element.is_float else (x.astype(np.float64) * 1.0625).astype(element.dtype)
+    with np.errstate(over="ignore"):
+        near = np.roll(x, 1) if not element.is_float else (x.astype(np.float64) * 1.0625).astype(element.dtype)
     a = np.concatenate([x, x, x, x])
     b = np.concatenate([x[rng.permutation(x.size)], x, near, np.roll(x, 1)])
     if element.is_float:

@@ -46,7 +46,7 @@ def test_refusals():
         bc.cast(np.zeros(()), "int4")
     with pytest.raises(bc.InvalidProblemError, match="one int4 in a byte"):
         bc.cast(np.zeros(4, ml_dtypes.int4), "int8")
-    with pytest.raises(bc.UnsupportedError, match="complex64 is not supported"):
+    with pytest.raises(bc.UnsupportedError, match="complex64"):
         bc.cast(np.zeros(4, np.complex64), "float32")
     with pytest.raises(bc.InvalidProblemError, match="x must have shape"):
         bc.cast(np.zeros(4, np.uint8), "int8", element="int4", shape=(9,))

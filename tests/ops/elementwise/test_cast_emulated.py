@@ -25,17 +25,26 @@ THREADS = 256
 SMALL = (K.FP4E2M1, K.FP8E4M3, K.FP8E5M2)
 
 CODE = """
-#include <baracuda/convert.cuh>
+#include <baracuda/types.cuh>
+namespace baracuda {{
+struct CastParams {{ void *y, *x; i64 step, columns; i32 to, saturate; }};
+}}
+#include "elementwise/cast.cu"
 using namespace baracuda;
 struct P {{ u8* y; const stored_t<{source}>* x; i64 n; i32 saturate; i32 none; }};
 extern "C" __global__ void all(const __grid_constant__ P p) {{
-  const i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const i64 i = 2 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
   if (i >= p.n) return;
-  const auto x = element_value<{source}>(p.x[i]);
+  Vec<stored_t<{source}>, 2> x;
+  x[0] = p.x[i], x[1] = p.x[i + 1];
 {lines}
 }}
 """
-LINE = "  reinterpret_cast<stored_t<{to}>*>(p.y + {row} * p.n)[i] = element_of<{to}>(x, p.saturate);"
+LINE = """  {{
+    const Vec<stored_t<{to}>, 2> y = convert_all<{source}, {to}>(x, p.saturate);
+    stored_t<{to}>* const to = reinterpret_cast<stored_t<{to}>*>(p.y + {row} * p.n);
+    to[i] = y[0], to[i + 1] = y[1];
+  }}"""
 
 
 def numbers(source: K) -> np.ndarray:
@@ -87,7 +96,7 @@ def test_every_destination(source):
     x = numbers(source)
     lines, row = [], 0
     for code, kind in enumerate(CODES):
-        lines.append(LINE.format(to=code, row=row))
+        lines.append(LINE.format(source=CODES.index(source), to=code, row=row))
         row += kind.itemsize
     unit = Unit(f"cast_{source}", CODE.format(source=CODES.index(source), lines="\n".join(lines)), symbols=("all",))
     library = translated(unit, "sm_90", "all")
@@ -98,7 +107,7 @@ def test_every_destination(source):
     for saturate in (False, True):
         y = np.zeros(row * n, np.uint8)
         params = np.array([y.ctypes.data, given.ctypes.data, n, int(saturate)], np.uint64).tobytes()
-        run_kernel(library, "all", (-(-n // THREADS), 1, 1), (THREADS, 1, 1), 0, params, 1)
+        run_kernel(library, "all", (-(-n // (2 * THREADS)), 1, 1), (THREADS, 1, 1), 0, params, 1)
         at = 0
         for kind in CODES:
             got = y[at : at + n * kind.itemsize].view(f"u{kind.itemsize}")[: x.size]

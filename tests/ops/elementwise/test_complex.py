@@ -159,3 +159,52 @@ def test_corners_agree_with_those_of_numpy(kind):
     narrow, wide = np.asarray(run(kind.value, z)), np.asarray(run(kind.value, z.astype(np.complex128)))
     same = np.isnan(narrow) == np.isnan(wide)
     assert same.all(), (z[~same], narrow[~same], wide[~same])
+
+
+def test_views_share_memory():
+    z = (np.arange(12) + 1j * np.arange(12, 24)).reshape(3, 4)[:, ::-2]
+    pairs = bc.view_as_real(z)
+    assert pairs.shape == (3, 2, 2) and np.shares_memory(pairs, z)
+    np.testing.assert_array_equal(pairs[..., 1], z.imag)
+    back = bc.view_as_complex(pairs)
+    assert np.shares_memory(back, z)
+    np.testing.assert_array_equal(back, z)
+    assert bc.view_as_real(np.zeros((0, 3), np.complex64)).shape == (0, 3, 2)
+    ref = bc.view_as_real(bc.TensorRef(4096, (5,), (3,), "complex64"))
+    assert (ref.shape, ref.strides, ref.element) == ((5, 2), (6, 1), ElementKind.F32)
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(4, dtype=torch.complex64)
+    bc.view_as_real(tensor)[:, 1] = 2
+    assert tensor[0] == 2j
+    cupy = pytest.importorskip("cupy")
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(1 << 20, 1024, None, device_id=0), 0)
+    seen = bc.view_as_real(cupy.ndarray((3, 2), np.complex128, memory, (96, 32)))
+    assert (seen.shape, seen.strides, seen.dtype) == ((3, 2, 2), (96, 32, 8), np.float64)
+
+
+def test_what_is_no_view_is_refused():
+    with pytest.raises(UnsupportedError, match="z must be complex64 or complex128, got float32"):
+        bc.view_as_real(np.ones(2, np.float32))
+    with pytest.raises(UnsupportedError, match="x must be float32 or float64"):
+        bc.view_as_complex(np.ones(2, np.int32))
+    with pytest.raises(InvalidProblemError, match="dense last axis of 2"):
+        bc.view_as_complex(np.ones((2, 3)))
+    with pytest.raises(InvalidProblemError, match="dense last axis of 2"):
+        bc.view_as_complex(np.ones((2, 4))[:, ::2])
+    with pytest.raises(InvalidProblemError, match="even strides"):
+        bc.view_as_complex(np.ones((2, 3))[:, :2])
+
+
+@pytest.mark.parametrize("package", ["numpy", "torch", "jax"])
+def test_arrays_of_other_packages(package):
+    z = np.array([3 + 4j, -1j], np.complex64)
+    if package == "torch":
+        torch = pytest.importorskip("torch")
+        assert bc.abs(torch.from_numpy(z)).dtype is torch.float32
+        assert bc.mul(torch.from_numpy(z), torch.from_numpy(z)).dtype is torch.complex64
+    elif package == "jax":
+        jax = pytest.importorskip("jax")
+        np.testing.assert_array_equal(np.asarray(bc.abs(jax.numpy.asarray(z))), [5, 1])
+        assert bc.exp(jax.numpy.asarray(z)).dtype == np.complex64
+    else:
+        np.testing.assert_array_equal(bc.abs(z), [5, 1])

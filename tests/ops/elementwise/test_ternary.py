@@ -56,7 +56,6 @@ def test_where():
     assert bc.where(mask, 1.0, 0).dtype == np.float32
     assert bc.where(mask, 1, 0).dtype == np.int64
     assert bc.where(mask, True, False).tolist() == mask.tolist()
-    assert bc.where(mask, 1, 0, element="float16").tolist() == [1, 0, 1]
     assert bc.where(mask[:, None], x, np.int16(0)).shape == (3, 3)
     same(bc.masked_fill(np.ones((2, 3)), mask, -INF), [[-INF, 1, -INF]] * 2)
     assert bc.masked_fill(np.array([1, 2]), np.array([True, False]), 2**62 + 1).tolist() == [2**62 + 1, 2]

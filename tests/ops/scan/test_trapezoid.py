@@ -36,3 +36,19 @@ def test_what_is_refused():
         bc.trapezoid(np.ones(3), np.ones(3), dx=2.0)
     with pytest.raises(InvalidProblemError, match="x must broadcast"):
         bc.trapezoid(np.ones((3, 4)), np.ones(3))
+
+
+def test_gradients_by_differences():
+    rng = np.random.default_rng(1)
+    y, slopes = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5))
+    for x in (None, rng.standard_normal(y.shape), rng.standard_normal((4, 1)), rng.standard_normal((3, 1, 5))):
+        found = bc.trapezoid_backward(slopes, y, x, axis=1, return_dx=x is not None)
+        gradients = (found,) if x is None else found
+        for i, gradient in enumerate(gradients):
+            for at in np.ndindex(gradient.shape):
+                sides = []
+                for step in (1e-6, -1e-6):
+                    moved = [y.copy(), None if x is None else x.copy()]
+                    moved[i][at] += step
+                    sides.append(float((bc.trapezoid(*moved, axis=1) * slopes).sum()))
+                assert abs((sides[0] - sides[1]) / 2e-6 - gradient[at]) < 1e-8

@@ -146,6 +146,10 @@ def _spherical_j0_slope(dy: Any, x: Any) -> Any:
     return np.where((x == 0) | np.isinf(x), dy * 0, np.where(np.isnan(x), x, dy * y))
 
 
+def _spherical_j0_in_torch(torch: Any, x: Any) -> Any:
+    return torch.where(x == 0, 1, torch.sin(x) / x)  # torch's own has no gradient
+
+
 I0 = Function(
     "I0", _i0, _i0_slope, bound=in_double(5), slope=slope_in_double(8), kernel="unary_special", torch="i0",
     points=(8.0, 713.98),
@@ -168,5 +172,5 @@ SINC = Function(
 )  # fmt: skip
 SPHERICAL_BESSEL_J0 = Function(
     "SphericalBesselJ0", _spherical_j0, _spherical_j0_slope, bound=in_double(4), slope=slope_in_double(None),
-    kernel="unary_special", torch="special.spherical_bessel_j0",
+    kernel="unary_special", torch=_spherical_j0_in_torch,
 )  # fmt: skip

@@ -155,7 +155,7 @@ def polygamma(x: Any, order: Any) -> Any:
     positive = np.where(inside & (x > 0), x, 1)
     t = np.where(inside & (x < 0) & ~pole, x, -0.5)
     above, below = _zeta(t - np.floor(t), n), _zeta(np.ceil(t) - t, n)  # the poles on both sides of t, to infinity
-    both = above + sign * (below - _zeta(1 - t, n))
+    both = (above + sign * below) - sign * _zeta(1 - t, n)  # the two may be equal, and beyond 0 there are none
     y = sign * np.where(x < 0, both, _zeta(positive, n))
     y = np.where(pole, sign * np.inf, np.where(x == np.inf, 0 * sign, y))
     return np.where(np.isnan(x) | (x == -np.inf), np.nan, y)

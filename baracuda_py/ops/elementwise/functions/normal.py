@@ -62,7 +62,7 @@ def _ndtri(p: Any) -> Any:
     inside = (p >= 0) & (p <= 1)
     q = np.where(inside, np.minimum(p, 1 - p), half(p))
     y = np.where(q > 0.25, _centre(np.clip(1 - 2 * q, 0, 0.5)), _tail(np.minimum(2 * q, 0.5)))
-    return where_defined(inside, np.sqrt(p.dtype.type(2)) * np.where(p < 0.5, -y, y), p)
+    return np.where(inside, np.sqrt(p.dtype.type(2)) * np.where(p < 0.5, -y, y), np.nan)
 
 
 def _times_quotient(dy: Any, rest: Any, q: Any) -> Any:
@@ -83,7 +83,7 @@ def _ndtri_slope(dy: Any, p: Any) -> Any:
     inside = (p >= 0) & (p <= 1)
     q = np.where(inside, np.minimum(p, 1 - p), half(p))
     y = np.abs(np.where(q > 0, _ndtri(np.where(inside, p, half(p))), 0)) * np.sqrt(half(p))
-    return where_defined(inside, _times_quotient(dy, np.sqrt(pi(p) / 2) * erfcx(y), q), p)
+    return np.where(inside, _times_quotient(dy, np.sqrt(pi(p) / 2) * erfcx(y), q), np.nan)
 
 
 def _ndtr(x: Any) -> Any:

@@ -218,6 +218,14 @@ def test_sku_and_guarantee_say_what_a_formula_promises() -> None:
     assert isinstance(error("silu(x) * y", "float32"), bc.Relative)
 
 
+def test_a_functor_is_text_for_other_kernels() -> None:
+    text = bc.elementwise("silu(x) * y + alpha * n").functor("Score", x="bfloat16", y="float64", alpha=float, n=int)
+    assert "struct Score {" in text and "void operator()(float x0, double x1, double& y0) const" in text
+    assert "p.s0()" in text and "p.s1()" in text
+    with pytest.raises(bc.ExpressionError, match="exp of int32"):
+        bc.elementwise("exp(x)").functor("F", x="int32")
+
+
 def test_threads_share_one_plan() -> None:
     def made(i: int) -> tuple[object, np.ndarray]:
         f = bc.elementwise("x * 3 + y")
