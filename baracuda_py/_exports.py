@@ -351,6 +351,8 @@ EXPORTS = {
     "argmax": "ops.reduce.reduce",
     "argmin": "ops.reduce.reduce",
     "around": "ops.elementwise.unary",
+    "array_equal": "ops.reduce.equality",
+    "array_equiv": "ops.reduce.equality",
     "asin": "ops.elementwise.unary",
     "asin_backward": "ops.elementwise.unary_backward",
     "asinh": "ops.elementwise.unary",

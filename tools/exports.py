@@ -41,18 +41,14 @@ HOST = {  # functions of the host that belong to an op
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
     "ops.elementwise.complex_views": ["view_as_complex", "view_as_real"],
     "ops.gated.gated_functions": ["halves"],
-    "ops.elementwise.formulas": [
-        "axpby", "dynamic_tanh", "log1mexp", "modf", "quick_gelu", "relu_squared", "sparse_plus", "sparse_sigmoid",
-        "squareplus", "swiglu_clamped",
-    ],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
     "expressions.reduce": ["FormulaReduction", "reduce"],
-}  # fmt: skip
+}
 
 
 def is_export(module: ModuleType, name: str, value: Any) -> bool:
-    """Pages export their plans, descriptors, args, kinds and functional entries, these under every name they have."""
+    """Pages export their plans, descriptors, args, kinds and entries and formulas, under every name these have."""
     if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
         return False
     if inspect.isclass(value):

@@ -27,7 +27,7 @@ def _in_torch(torch: Any, name: str) -> Any:
         "sparse_sigmoid": lambda x: torch.where(x <= -1, 0, torch.where(x >= 1, 1, (x + 1) / 2)),
         "log1mexp": lambda x: torch.log(-torch.expm1(-x)),
         "axpby": lambda x, y: x + y,
-        "dynamic_tanh": lambda weight, x, bias: weight * torch.tanh(0.5 * x) + bias,
+        "dynamic_tanh": lambda x, weight, bias: weight * torch.tanh(0.5 * x) + bias,
         "swiglu_clamped": lambda gate, up: (
             gate.clamp(max=7) * sigmoid(1.702 * gate.clamp(max=7)) * (up.clamp(-7, 7) + 1)
         ),
@@ -69,7 +69,9 @@ def test_modf() -> None:
 def test_squareplus_keeps_the_digits_of_small_results() -> None:
     x = -np.logspace(0, 15, 40)
     np.testing.assert_allclose(bc.squareplus(x) * (np.hypot(x, 2) + np.abs(x)), 2, rtol=1e-14)
-    np.testing.assert_array_equal(bc.squareplus(np.array([np.inf, -np.inf, 3e38], np.float32)), np.array([np.inf, 0, 3e38], np.float32))
+    np.testing.assert_array_equal(
+        bc.squareplus(np.array([np.inf, -np.inf, 3e38], np.float32)), np.array([np.inf, 0, 3e38], np.float32)
+    )
     np.testing.assert_allclose(bc.squareplus(np.array([2.0]), b=0.5), (2 + np.sqrt(4.5)) / 2)
 
 
