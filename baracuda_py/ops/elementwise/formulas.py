@@ -37,7 +37,7 @@ sparse_sigmoid = _named(
 log1mexp = _named(
     "log1mexp",
     "log(1 - exp(-x)) of x > 0 (jax.nn.log1mexp), without cancellation at either end.",
-    "where(x < 0.6931471805599453, log(-expm1(-x)), log1p(-exp(-x)))",
+    "where(x < 0.6931471805599453, log(-expm1(-x)), log1p(-exp(-clamp_min(x, 0.6931471805599453))))",
 )
 modf = _named(
     "modf",

@@ -80,6 +80,7 @@ def test_log1mexp_at_both_ends() -> None:
     want = [np.log(1e-300), np.log(1e-10) - 5e-11, np.log(-np.expm1(-0.5)), np.log1p(-np.exp(-0.7))]
     np.testing.assert_allclose(bc.log1mexp(x), [*want, -np.exp(-40.0), -np.exp(-700.0)], rtol=1e-14)
     assert bc.log1mexp(np.array([0.0])) == -np.inf
+    np.testing.assert_allclose(bc.log1mexp.vjp(np.ones(3), np.array([0.0, np.log(2), np.inf])), [np.inf, 1, 0])
     assert np.isnan(bc.log1mexp(np.array([-1.0])))
 
 
