@@ -59,7 +59,7 @@ def _kept_norm(x: Any, p: float, axis: Any, options: Any) -> Any:
 
 def _distance(a: Any, b: Any, p: float, eps: float, axis: Any, keepdims: bool, out: Any, options: Any) -> Any:
     """The norm of a - b + eps: one launch for the orders that are kinds of their own, two for others."""
-    kind = ORDERS.get(p) if isinstance(p, (int, float)) else None
+    kind = ORDERS.get(p) if type(p) in (int, float) else None
     if kind is not None:
         return _reduced("a - b + eps", kind, axis, keepdims)(a, b, eps=float(eps), out=out, **options)
     apart = _formula("a - b + eps")(a, b, eps=float(eps), **options)
@@ -181,7 +181,10 @@ _COSINE_GRADIENT = (
 
 
 def _cosine_axis(x1: Any, x2: Any, axis: int) -> int:
-    """The axis of the similarity, counted from the end; both must have all of it."""
+    """The axis of the similarity, counted from the end; both must have all of it, and one element."""
+    elements = read(x1, "x1").element, read(x2, "x2").element
+    if elements[0] is not elements[1]:
+        raise InvalidProblemError(f"x1 and x2 must have one element, got {elements[0]} and {elements[1]}; cast one")
     shapes = _shape(x1, "x1"), _shape(x2, "x2")
     rank = max(map(len, shapes))
     found = _axis(axis, rank) - rank

@@ -145,6 +145,10 @@ def test_bad_input() -> None:
         bc.normalize_backward(x, x, 0)
     with pytest.raises(bc.InvalidProblemError, match=r"x2 must have shape \[..., rows, features\]"):
         bc.cdist(x, x[0])
+    with pytest.raises(bc.InvalidProblemError, match="x1 and x2 must have one element, got float64 and float32"):
+        bc.cosine_similarity(x, x.astype(np.float32))
+    with pytest.raises(bc.InvalidProblemError, match="p must be a number"):
+        bc.dist(x, x, True)
     with pytest.raises(bc.InvalidProblemError, match="broadcast"):
         bc.pairwise_distance(x, x[:2])
     with pytest.raises(bc.UnknownKeywordError, match="axis"):
