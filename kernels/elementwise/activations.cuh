@@ -53,6 +53,9 @@ BARACUDA_D float precise_exp(float x) {
 }
 BARACUDA_D double precise_exp(double x) { return math::exp(x); }
 
+// What the rounded product t = x y lacks; 0 where t has left the range.
+template <class A> BARACUDA_D A product_rest(A x, A y, A t) { return math::isfinite(t) ? math::fma(x, y, -t) : A(0); }
+
 // ---- the logistic family --------------------------------------------------------------------------------------------
 
 // h = exp(-|x| / 2) and r = 1 / (1 + h^2): sigmoid(|x|) is r, and sigmoid(-|x|) is h h r.

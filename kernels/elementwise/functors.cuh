@@ -191,7 +191,7 @@ template <class T> struct Softplus {
     if constexpr (is_half<T>) {
       return half_math::softplus(t) / beta;
     } else {
-      const A low = math::fma(x, beta, -t), e = math::exp(-magnitude(t));
+      const A low = product_rest(x, beta, t), e = math::exp(-magnitude(t));
       const A tail = math::log1p(math::fma(e, t < A(0) ? low : -low, e));
       return ((t > A(0) ? t : A(0)) + (t == t ? tail : t)) / beta;
     }

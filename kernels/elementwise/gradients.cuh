@@ -248,7 +248,7 @@ template <class T> struct Softplus {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, const Coefficients<A>& k = {A(1), A(20)}) {
     const A t = x * k.a;
-    return t > k.b ? dy : softplus_gradient<T>(dy, t, math::fma(x, k.a, -t));
+    return t > k.b ? dy : softplus_gradient<T>(dy, t, product_rest(x, k.a, t));
   }
 };
 BARACUDA_GRADIENT(LogSigmoid, softplus_gradient<T>(dy, -x))
@@ -266,14 +266,14 @@ template <class T> struct Elu {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, const Coefficients<A>& k = {A(1), A(1), A(1)}) {
     const A t = x * k.c;
-    return x <= A(0) ? exponential_below(dy, t, math::fma(x, k.c, -t), k.a * k.b * k.c) : dy * k.b;
+    return x <= A(0) ? exponential_below(dy, t, product_rest(x, k.c, t), k.a * k.b * k.c) : dy * k.b;
   }
 };
 template <class T> struct Celu {
   using A = acc_t<T>;
   static BARACUDA_D A value(A dy, A x, const Coefficients<A>& k = {A(1)}) {
     const A t = x / k.a;
-    return x <= A(0) ? exponential_below(dy, t, math::fma(-t, k.a, x) / k.a, A(1)) : dy;
+    return x <= A(0) ? exponential_below(dy, t, math::isfinite(t) ? math::fma(-t, k.a, x) / k.a : A(0), A(1)) : dy;
   }
 };
 BARACUDA_GRADIENT(Selu,

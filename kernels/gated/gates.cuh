@@ -60,7 +60,8 @@ template <class F, class G, class A> BARACUDA_D A gated(A gate, A up, const Coef
     if (math::isinf(value)) return F::value(gate * A(0.25), k) * up * A(4);
     if (math::abs(gate) < A(1e-10)) {  // the slope may be above 1, and up near the end of the range
       const A down = math::abs(up) > A(1) ? A(2.3283064365386963e-10) : A(1);  // 2^-32
-      return G::value(up * down, gate, k) * (gate / down);
+      const A slope = G::value(up * down, gate, k);
+      return slope == A(0) ? value * up : slope * (gate / down);
     }
     if constexpr (has_tail<F>) return Tail<F>::of(gate, up, k);
     else return value * up;
