@@ -35,7 +35,9 @@ template <class R> struct Pow {
   static BARACUDA_D C value(C a, C b) { return math::pow(a, b); }
   static BARACUDA_D C da(C dy, C a, C b) {
     if (b == C(R(0))) return C(R(0));
-    const C root = math::pow(a, C((b.re - R(1)) / R(2), b.im / R(2)));  // of a^(b - 1), which may leave the range
+    const C slope = math::conj(b * math::pow(a, C(b.re - R(1), b.im)));
+    if (math::isfinite(slope) || !math::isfinite(dy) || !math::isfinite(b)) return dy * slope;
+    const C root = math::pow(a, C((b.re - R(1)) / R(2), b.im / R(2)));  // of the power, which left the range
     return dy * math::conj(b * root) * math::conj(root);
   }
   static BARACUDA_D C db(C dy, C a, C b) {

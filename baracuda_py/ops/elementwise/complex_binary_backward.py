@@ -136,6 +136,12 @@ class ComplexBinaryBackwardPlan(Plan):
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         complete_numbers(desc, arrays)
+        if desc.kind is ComplexBinaryKind.POW:  # a sum of terms that leave the range has infinities of either sign
+            for name in ("number", "imag"):
+                arrays[name] = float(np.clip(arrays[name], -3, 3))
+            if arrays.get("b") is not None:
+                size = np.maximum(np.abs(arrays["b"]) / 3, 1)
+                arrays["b"] = (arrays["b"] / size).astype(arrays["b"].dtype)
 
 
 _made: dict[Any, Any] = {}
