@@ -160,6 +160,7 @@ def _backward_geometry(p: Problem) -> Geometry | str:
     return Geometry(tuple(steps), used, "inner_contiguous" if coalesced else "strided")
 
 
+# Sums for dx are of one term, as x broadcasts nowhere: they have no states to merge, which the last kernel does.
 def _sums(
     name: str, functor: str, operands: tuple[str, ...], types: str, prefix: str, spills: Spills | None = None
 ) -> tuple[Kernel, ...]:
@@ -197,7 +198,7 @@ class AverageBackwardPlan(Plan):
         Variant(
             "tree", _backward_geometry, source="reduce/average.cu",
             guarantee=Guarantee(Relative(), batch_invariant=True),
-            kernels=(*_sums("AverageSlopeParams", "WeightedSlope", ("dy", "weights", "z"), "{T}, {T}", "dx_"),
+            kernels=(*_sums("AverageSlopeParams", "WeightedSlope", ("dy", "weights", "z"), "{T}, {T}", "dx_")[:-1],
                      *_sums("WeightSlopeParams", "WeightSlope", ("dy", "x", "average", "z"), "{T}, {T}, {T}", "dw_",
                              {"rows": where(element=HALVES), "columns": where(element=ElementKind.F64, VEC=2)})),
         ),
