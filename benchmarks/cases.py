@@ -119,6 +119,8 @@ def _contents(spec: Operand, desc: Any) -> Any:
     for shape in shapes_of(spec, desc):
         if spec.role == "out":
             made.append(torch.empty(shape, dtype=dtype))
+        elif element.is_complex:
+            made.append(torch.randn(shape, dtype=dtype))
         elif element.is_float:
             made.append(torch.randn(shape, dtype=dtype if element.itemsize > 1 else torch.bfloat16).to(dtype))
         else:

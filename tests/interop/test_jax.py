@@ -104,7 +104,7 @@ def test_every_function_returns_what_numpy_returns(function: Any) -> None:
         facts |= {s.name: case.arrays[s.name] for s in scalars_of(plan.args)}
         asked = {f"return_{s.name}": s.name in case.wanted for s in arrays_of(plan.args)}
         facts |= {name: value for name, value in asked.items() if name in names}
-        given = {s.name: case.arrays[s.name] for s in arrays_of(plan.args) if s.reads}
+        given = {s.name: case.arrays[s.name] for s in arrays_of(plan.args) if s.reads and s.name in names}
         with jax.enable_x64(True):
             traded = {n: jax.tree.map(jnp.asarray, a) for n, a in given.items()}
             if any(a.dtype != b.dtype for a, b in zip(*map(jax.tree.leaves, (given, traded)), strict=True)):

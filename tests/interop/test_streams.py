@@ -354,7 +354,7 @@ def test_outputs_are_allocated_on_the_stream_of_their_package(monkeypatch: pytes
     functional = sys.modules["baracuda_py.core.functional"]
     for package in ("torch", "cupy", "jax"):
         makers = (lambda: entered.append("y"), lambda: entered.append("rest"))
-        entry = Entry(SimpleNamespace(device=device), package, ("y", "rest"), makers, ())
+        entry = Entry(SimpleNamespace(device=device), dict, package, ("y", "rest"), makers, ())
         for out in (None, {"rest": 1}):
             with functional._on_stream(entry, 33):
                 functional._given(entry, out)

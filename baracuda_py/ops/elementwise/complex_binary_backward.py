@@ -117,7 +117,11 @@ class ComplexBinaryBackwardPlan(Plan):
             elements=COMPLEX, guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
-    benchmarks = (Benchmark("mul 67M complex64", shape=1 << 26, kind="mul", element="complex64", peers=(EAGER,)),)
+    benchmarks = (
+        Benchmark(
+            "mul 67M complex64", also=("da", "db"), shape=1 << 26, kind="mul", element="complex64", peers=(EAGER,)
+        ),
+    )
 
     @staticmethod
     def case(draw: Any) -> ComplexBinaryBackwardDescriptor:

@@ -84,7 +84,11 @@ class ComplexPairBackwardPlan(Plan):
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
-    benchmarks = (Benchmark("polar 67M float32", shape=1 << 26, kind="polar", element="float32", peers=(EAGER,)),)
+    benchmarks = (
+        Benchmark(
+            "polar 67M float32", also=("da", "db"), shape=1 << 26, kind="polar", element="float32", peers=(EAGER,)
+        ),
+    )
 
     @staticmethod
     def case(draw: Any) -> ComplexPairBackwardDescriptor:

@@ -204,7 +204,11 @@ class AverageBackwardPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)
-    benchmarks = (Benchmark("[16384, 8192] bf16, axis 1", shape=(16384, 8192), axis=1, element="bfloat16"),)
+    benchmarks = (
+        Benchmark(
+            "[16384, 8192] bf16, axis 1", also=("dx", "dweights"), shape=(16384, 8192), axis=1, element="bfloat16"
+        ),
+    )
 
     @staticmethod
     def case(draw: Any) -> AverageBackwardDescriptor:

@@ -211,7 +211,7 @@ class VecdotBackwardPlan(Plan):
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
-    benchmarks = (Benchmark("[16384, 8192] bf16", shape=(16384, 8192), element="bfloat16"),)
+    benchmarks = (Benchmark("[16384, 8192] bf16", also=("da", "db"), shape=(16384, 8192), element="bfloat16"),)
 
     @staticmethod
     def case(draw: Any) -> VecdotBackwardDescriptor:

@@ -151,7 +151,7 @@ class ScanExtremePlan(Plan):
         if arrays["initial"] is None or arrays["initial_indices"] is None:
             arrays["initial"] = arrays["initial_indices"] = None
         else:
-            arrays["initial_indices"] = -2 - np.abs(arrays["initial_indices"])
+            arrays["initial_indices"] = np.asarray(-2 - np.abs(arrays["initial_indices"]))
 
 
 def _function(kind: ScanExtremeKind) -> Any:
