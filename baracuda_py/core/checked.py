@@ -70,6 +70,16 @@ def whole(name: str, value: Any, minimum: int = -INT64 - 1, maximum: int = INT64
     raise InvalidProblemError(f"{name} must be an integer {span}, got {shown(value)}")
 
 
+def real(name: str, value: Any) -> float:
+    """A Python float of a number; strings and truth values are none."""
+    try:
+        if not isinstance(value, (str, bytes, bool, np.bool_)):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidProblemError(f"{name} must be a number, got {shown(value)}")
+
+
 def truth(name: str, value: Any) -> bool:
     """True or False, NumPy's included; numbers and strings are neither."""
     if value is True or value is False:

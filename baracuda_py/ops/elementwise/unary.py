@@ -63,7 +63,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x), {"coefficients": packed(p.desc)})
 
 
-_SPILLS = where(kind=UnaryKind.POLYGAMMA, element=(ElementKind.F32, ElementKind.F64))
+_SPILLS = where(kind=UnaryKind.POLYGAMMA)
 
 
 def _row(kernel: str) -> Variant:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import Array, ElementKind
 from ...core.element import HALVES
+from ...core.checked import real
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, TensorRef
@@ -61,15 +62,15 @@ def _distance(a: Any, b: Any, p: float, eps: float, axis: Any, keepdims: bool, o
     """The norm of a - b + eps: one launch for the orders that are kinds of their own, two for others."""
     kind = ORDERS.get(p) if type(p) in (int, float) else None
     if kind is not None:
-        return _reduced("a - b + eps", kind, axis, keepdims)(a, b, eps=float(eps), out=out, **options)
-    apart = _formula("a - b + eps")(a, b, eps=float(eps), **options)
+        return _reduced("a - b + eps", kind, axis, keepdims)(a, b, eps=real("eps", eps), out=out, **options)
+    apart = _formula("a - b + eps")(a, b, eps=real("eps", eps), **options)
     return norm(apart, p, axis=axis, keepdims=keepdims, out=out, **options)
 
 
 def _distance_backward(
     dy: Any, a: Any, b: Any, y: Any, p: float, eps: float, axis: Any, keepdims: bool, options: Any
 ) -> tuple[Any, Any]:
-    apart = _formula("a - b + eps")(a, b, eps=float(eps), **options)
+    apart = _formula("a - b + eps")(a, b, eps=real("eps", eps), **options)
     da = norm_backward(dy, apart, y, p, axis=axis, keepdims=keepdims, **options)
     shapes = _shape(a, "a"), _shape(b, "b")
     whole = np.broadcast_shapes(*shapes)
@@ -214,7 +215,7 @@ def cosine_similarity(
     options = {"stream": stream, "preference": preference}
     along = _cosine_axis(x1, x2, axis)
     held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
-    y = _reduced(_COSINE, "sum", along, False)(**held, eps=float(eps), **options)
+    y = _reduced(_COSINE, "sum", along, False)(**held, eps=real("eps", eps), **options)
     return _as(y, read(x1, "x1").element, options)
 
 
@@ -238,8 +239,8 @@ def cosine_similarity_backward(
     options = {"stream": stream, "preference": preference}
     along = _cosine_axis(x1, x2, axis)
     held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
-    y = _reduced(_COSINE, "sum", along, True)(**held, eps=float(eps), **options)
-    found = _formula(_COSINE_GRADIENT)(dy=dy.reshape(_shape(y, "y")), y=y, **held, eps=float(eps), **options)
+    y = _reduced(_COSINE, "sum", along, True)(**held, eps=real("eps", eps), **options)
+    found = _formula(_COSINE_GRADIENT)(dy=dy.reshape(_shape(y, "y")), y=y, **held, eps=real("eps", eps), **options)
     shapes, element = (_shape(x1, "x1"), _shape(x2, "x2")), read(x1, "x1").element
     whole = np.broadcast_shapes(*shapes)
     summed = (g if shape == whole else sum_to_size(g, shape, **options) for g, shape in zip(found, shapes, strict=True))
@@ -281,7 +282,7 @@ def normalize(
         raise unexpected(normalize, unknown)
     options = {"stream": stream, "preference": preference}
     n = _kept_norm(x, p, axis, options)
-    return _scaled(x, n, "x / maximum(n, eps)", out, options, eps=float(eps))
+    return _scaled(x, n, "x / maximum(n, eps)", out, options, eps=real("eps", eps))
 
 
 @entry(ReduceBackwardPlan)
@@ -297,7 +298,7 @@ def normalize_backward(
         raise unexpected(normalize_backward, unknown)
     options = {"stream": stream, "preference": preference}
     factor, slope = "(1 / maximum(n, eps))", "where(n >= eps, -s / maximum(n, eps) / maximum(n, eps), 0)"
-    return _scaled_backward(dy, x, p, axis, factor, slope, options, eps=float(eps))
+    return _scaled_backward(dy, x, p, axis, factor, slope, options, eps=real("eps", eps))
 
 
 def _others(x: Any, axis: int) -> tuple[int, ...]:
@@ -321,7 +322,7 @@ def renorm(
         raise unexpected(renorm, unknown)
     options = {"stream": stream, "preference": preference}
     n = _kept_norm(x, p, _others(x, axis), options)
-    return _scaled(x, n, "where(n > most, x * (most / (n + 1e-7)), x)", out, options, most=float(maxnorm))
+    return _scaled(x, n, "where(n > most, x * (most / (n + 1e-7)), x)", out, options, most=real("maxnorm", maxnorm))
 
 
 @entry(ReduceBackwardPlan)
@@ -335,4 +336,4 @@ def renorm_backward(
     options = {"stream": stream, "preference": preference}
     factor = "where(n > most, most / (n + 1e-7), 1)"
     slope = "where(n > most, -s * (most / (n + 1e-7)) / (n + 1e-7), 0)"
-    return _scaled_backward(dy, x, p, _others(x, axis), factor, slope, options, most=float(maxnorm))
+    return _scaled_backward(dy, x, p, _others(x, axis), factor, slope, options, most=real("maxnorm", maxnorm))

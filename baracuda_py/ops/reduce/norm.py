@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ...core import Array
+from ...core.checked import wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
@@ -21,7 +22,7 @@ def _chosen(module: Any, name: str, value: Any, suffix: str = "") -> tuple[Any, 
     """The function that serves an order, and the order where it takes one."""
     try:
         order = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         order = math.nan
     if math.isnan(order) or isinstance(value, (str, bytes, bool)):
         raise InvalidProblemError(f"{name} must be a number, inf or -inf, got {value!r}; the Frobenius norm has 2")
@@ -88,7 +89,7 @@ def sum_to_size(x: Array, shape: Any, *, stream: Any = None, preference: Any = N
     if unknown:
         raise unexpected(sum_to_size, unknown)
     given = read(x, "x").shape
-    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+    wanted = wholes("shape", (shape,) if isinstance(shape, int) else shape)
     lead = len(given) - len(wanted)
     if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, given[max(lead, 0) :], strict=True)):
         raise InvalidProblemError(f"shape {wanted} does not broadcast to x's shape {given}")

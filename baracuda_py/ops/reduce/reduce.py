@@ -161,6 +161,10 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
 
 _EXPONENTIALS = where(kind=(ReduceKind.LOGSUMEXP, ReduceKind.LOGMEANEXP), element=ElementKind.F64)
 _ENDS = where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=4)
+_POWERS = {
+    "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
+    "rows_any": where(element=ElementKind.F32),
+}  # fmt: skip
 _TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"rows_any": _EXPONENTIALS, "columns": _ENDS})
 
 
@@ -203,7 +207,7 @@ class ReducePlan(Plan):
         ),
         Variant(
             "powers", _powers_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),
-            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, {"columns": where(element=HALVES, VEC=4)},
+            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, _POWERS,
                                    source="Mapped<kinds::Magnitude<{T}>, {T}>"),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),

@@ -230,6 +230,15 @@ template <class T> T brev(T a) {
   return b;
 }
 inline u32 bfind_shiftamt(u32 a) { return a == 0 ? ~0u : static_cast<u32>(__builtin_clz(a)); }
+// c + the products of the four bytes of a (of A's sign) and of b (of T's).
+template <class A, class T> T dp4a(T a, T b, T c) {
+  using B = std::conditional_t<is_signed<T>, signed char, unsigned char>;
+  u32 sum = static_cast<u32>(c);
+  for (int k = 0; k < 32; k += 8) sum += static_cast<u32>(static_cast<A>(a >> k) * static_cast<B>(b >> k));
+  return static_cast<T>(sum);
+}
+template <class T> T dp4a_s32(T a, T b, T c) { return dp4a<signed char>(a, b, c); }
+template <class T> T dp4a_u32(T a, T b, T c) { return dp4a<unsigned char>(a, b, c); }
 template <class T> T bfi(T a, T b, u32 at, u32 count) {
   at &= 255, count &= 255;
   for (u32 n = 0; n < count && at + n < 8 * sizeof(T); ++n) b = (b & ~(T(1) << (at + n))) | (a >> n & 1) << (at + n);
