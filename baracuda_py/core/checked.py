@@ -75,8 +75,10 @@ def real(name: str, value: Any) -> float:
     try:
         if not isinstance(value, (str, bytes, bool, np.bool_)):
             return float(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever the object's own conversion raises
+        raise InvalidProblemError(f"{name} must be a number, got {shown(value)}") from error
     raise InvalidProblemError(f"{name} must be a number, got {shown(value)}")
 
 

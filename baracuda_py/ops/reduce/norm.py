@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...core import Array
-from ...core.checked import wholes
+from ...core.checked import real, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
@@ -20,12 +20,9 @@ ORDERS = {0.0: "l0_norm", 1.0: "l1_norm", 2.0: "l2_norm", math.inf: "max_norm", 
 
 def _chosen(module: Any, name: str, value: Any, suffix: str = "") -> tuple[Any, dict[str, float]]:
     """The function that serves an order, and the order where it takes one."""
-    try:
-        order = float(value)
-    except (TypeError, ValueError, OverflowError):
-        order = math.nan
-    if math.isnan(order) or isinstance(value, (str, bytes, bool)):
-        raise InvalidProblemError(f"{name} must be a number, inf or -inf, got {value!r}; the Frobenius norm has 2")
+    order = real(name, value)
+    if math.isnan(order):
+        raise InvalidProblemError(f"{name} must be a number, inf or -inf, got {order}; the Frobenius norm has 2")
     if order in ORDERS:
         return getattr(module, f"{ORDERS[order]}{suffix}"), {}
     return getattr(module, f"p_norm{suffix}"), {"p": order}
