@@ -50,6 +50,7 @@ def _axis(axis: Any, rank: int) -> int:
 
 def _kept_norm(x: Any, p: float, axis: Any, options: Any) -> Any:
     """The norm along `axis`, which stays with extent 1; in float32 of 16-bit floats where the order allows it."""
+    p = real("p", p)
     if p in (1, 2) and read(x, "x").element in HALVES:
         return getattr(page, ORDERS[p])(x, axis=axis, keepdims=True, out_element=ElementKind.F32, **options)
     return norm(x, p, axis=axis, keepdims=True, **options)
@@ -259,7 +260,7 @@ def _scaled_backward(
     dy: Any, x: Any, p: float, axis: Any, factor: str, slope: str, options: Any, **numbers: float
 ) -> Any:
     """dx of x f(n), n the norm of x: dy f(n), and the norm's gradient of Σ dy x f'(n)."""
-    if p == 0:
+    if real("p", p) == 0:
         raise InvalidProblemError("p must not be 0: a norm of order 0 counts, and its gradient is 0 or is none")
     element = read(x, "x").element
     n = _kept_norm(x, p, axis, options)
