@@ -140,12 +140,20 @@ class ComplexBinaryBackwardPlan(Plan):
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         complete_numbers(desc, arrays)
-        if desc.kind is ComplexBinaryKind.POW:  # a sum of terms that leave the range has infinities of either sign
-            for name in ("number", "imag"):
-                arrays[name] = float(np.clip(arrays[name], -3, 3))
+        if desc.kind is ComplexBinaryKind.POW:
+            # A sum of terms that leave the range has infinities of either sign, and beside a power of 0 the gradient is
+            # a product of subnormal numbers, which have no digits.
+            number = complex(_tame(np.asarray(complex(arrays["number"], arrays["imag"]))))
+            arrays["number"], arrays["imag"] = number.real, number.imag
             if arrays.get("b") is not None:
-                size = np.maximum(np.abs(arrays["b"]) / 3, 1)
-                arrays["b"] = (arrays["b"] / size).astype(arrays["b"].dtype)
+                arrays["b"] = _tame(arrays["b"])
+
+
+def _tame(power: np.ndarray) -> np.ndarray:
+    """Powers no larger than 3, and none but 0 that is smaller than 1e-20."""
+    size = np.abs(power)
+    found = power / np.maximum(size / 3, 1)
+    return np.asarray(np.where(size < 1e-20, 0, found), power.dtype)
 
 
 _made: dict[Any, Any] = {}
