@@ -182,6 +182,10 @@ class ScanBackwardPlan(Plan):
     @classmethod
     def complete(cls, desc: ScanBackwardDescriptor, arrays: dict[str, Any]) -> None:
         """y becomes the output of the forward."""
+        if desc.element.is_complex:  # a part that is NaN leaves the other without a bound
+            for name in ("dy", "dcarry"):
+                if arrays.get(name) is not None:
+                    arrays[name] = np.where(np.isfinite(arrays[name]), arrays[name], 1).astype(arrays[name].dtype)
         if arrays["x"] is not None:
             ScanPlan.complete(desc, arrays)
         if arrays["y"] is not None:
