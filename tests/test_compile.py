@@ -20,7 +20,6 @@ from baracuda_py.core.warm import Job, jobs
 from baracuda_py.jit import KernelInfo, nvrtc
 
 CEILING = 250  # kernels per op (of one kind, where it is a table) and target
-FEW = 64  # bytes in and out that a thread may spill undeclared: a few registers, once
 SAMPLE = 0.02  # of the units that the lock knows are compiled all the same
 PLANS = registry.plans()
 Resources = Mapping[tuple[str, str], "tuple[KernelInfo, ...] | CompileError"]
@@ -61,6 +60,7 @@ def resources(request: pytest.FixtureRequest) -> Resources:
 def test_kernels_compile_within_their_budget(
     name: str, resources: Resources, record_property: Callable[[str, object], None]
 ) -> None:
+    exact = lock().read(lock().PATH.read_text())[0] == lock().version()  # another NVRTC may spill less
     counts: dict[object, set[str]] = {}  # rows may share kernels
     wrong = []
     for job, target in jobs_of(name):
@@ -77,8 +77,10 @@ def test_kernels_compile_within_their_budget(
             wrong.append(f"{instance.symbol}: {info.registers} registers, {kernel.max_registers} allowed")
         declared = kernel.may_spill(job.element, instance.axes, job.kind)
         spills = info.spill_stores + info.spill_loads
-        if spills > FEW and not declared:
+        if spills and not declared:
             wrong.append(f"{instance.symbol}: spills {info.spill_stores} + {info.spill_loads} bytes")
+        if declared and not spills and exact:
+            wrong.append(f"{instance.symbol}: declared to spill, and does not")
         if info.serialised:
             wrong.append(f"{instance.symbol}: its products on wgmma are serialised")
         if info.static_smem > 48 * 1024:

@@ -75,10 +75,8 @@ PARAMS = Params(
 )  # fmt: skip
 SUM_PARAMS = reduce_params("ComplexBinaryBackwardSumParams", ("dy", "left", "right"), second="i32", **_NUMBERS)
 _MAP = map_kernels("complex_binary_backward<{KIND}, {T}, {LAYOUT}>", PARAMS)
-_SPILLS: Spills = {  # a few bytes around divisions
-    "rows": where(kind=ComplexBinaryKind.DIV, element=ElementKind.C64),
-    "rows_any": where(kind=ComplexBinaryKind.DIV, element=ElementKind.C128),
-    "columns": where(kind=ComplexBinaryKind.POW, element=ElementKind.C128),
+_SPILLS: Spills = {  # a few bytes around divisions and powers
+    "rows": where(kind=ComplexBinaryKind.DIV, element=ElementKind.C64) | where(kind=ComplexBinaryKind.POW)
 }
 _SUM = tuple(
     replace(kernel, source="elementwise/complex_binary_backward_sum.cu", spills=_SPILLS.get(kernel.name, False))

@@ -15,7 +15,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import View
-from ...core.variant import Step
+from ...core.variant import Spills, Step, where
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params, sum_to
 from .ternary import numbers_of, rounded_value
@@ -99,8 +99,12 @@ PARAMS = Params(
 SUM_PARAMS = reduce_params("TernaryBackwardSumParams", ("dy", *_NAMES), which="i32", **_NUMBERS)
 _PARTIAL = "ternary_partials::{KIND}<{T}>"
 _MAP = map_kernels(f"ternary_backward<{_PARTIAL}, {{T}}, {{LAYOUT}}>", PARAMS)
+_SPILLS: Spills = {
+    "columns": where(kind=TernaryKind.ADDCMUL, element=ElementKind.F32, VEC=4),
+    "rows_any": where(kind=TernaryKind.ADDCDIV, element=ElementKind.F64),
+}
 _SUM = tuple(
-    replace(kernel, source="elementwise/ternary_backward_sum.cu")
+    replace(kernel, source="elementwise/ternary_backward_sum.cu", spills=_SPILLS.get(kernel.name, False))
     for kernel in reduce_kernels(
         "kinds::Sum<{T}>", SUM_PARAMS,
         source=f"Mapped<TernarySummand<{_PARTIAL}, {{T}}>, {{T}}, ternary_kinds::{{KIND}}<{{T}}>::First, {{T}}, {{T}}>",

@@ -91,6 +91,7 @@ class AveragePlan(Plan):
         Variant(
             "tree", _geometry, source="reduce/average.cu", guarantee=Guarantee(Forward(120), batch_invariant=True),
             kernels=reduce_kernels("Average<{T}>", reduce_params("AverageParams", ("x", "weights"), ("y", "z")),
+                                   {"rows": where(element=(*HALVES, ElementKind.F64))},
                                    source="Mapped<Weighing<{T}>, {T}, {T}>"),
         ),
     )  # fmt: skip
@@ -200,7 +201,7 @@ class AverageBackwardPlan(Plan):
             guarantee=Guarantee(Relative(), batch_invariant=True),
             kernels=(*_sums("AverageSlopeParams", "WeightedSlope", ("dy", "weights", "z"), "{T}, {T}", "dx_")[:-1],
                      *_sums("WeightSlopeParams", "WeightSlope", ("dy", "x", "average", "z"), "{T}, {T}, {T}", "dw_",
-                             {"rows": where(element=HALVES), "columns": where(element=ElementKind.F64, VEC=2)})),
+                             {"rows": where(element=ElementKind.F32)})),
         ),
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)

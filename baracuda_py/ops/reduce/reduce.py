@@ -159,13 +159,13 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
     return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
 
 
-_EXPONENTIALS = where(kind=(ReduceKind.LOGSUMEXP, ReduceKind.LOGMEANEXP), element=ElementKind.F64)
-_ENDS = where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=4)
+_BITS = (ReduceKind.ANY, ReduceKind.ALL, ReduceKind.XOR_SUM)
+_BYTES = where(kind=_BITS, element=(ElementKind.I8, ElementKind.U8, ElementKind.BOOL), VEC=4)
 _POWERS = {
     "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
     "rows_any": where(element=ElementKind.F32),
 }  # fmt: skip
-_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"rows_any": _EXPONENTIALS, "columns": _ENDS})
+_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"columns": _BYTES})
 
 
 def _in_own_element(kind: ReduceKind | None) -> tuple[ElementKind, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, axes,
-    choice, element, extents, flag, functional, integer, operand, output, where,
+    choice, element, extents, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
@@ -156,13 +156,6 @@ def _geometry(p: Problem) -> Geometry | str:
     )
 
 
-_PLACES = (ReducePairKind.MAX_WITH_INDEX, ReducePairKind.MIN_WITH_INDEX)
-_SHORTS = (ElementKind.I16, ElementKind.U16)
-_SPILLS = where(kind=_PLACES, element=ElementKind.U8, VEC=4) | where(
-    kind=ReducePairKind.AMINMAX, element=_SHORTS, VEC=4
-)
-
-
 def in_torch(torch: Any, desc: ReducePairDescriptor, *, x: Any) -> Any:
     """torch's function of the kind; those without one for several axes take the axes as one."""
     kind, axis = desc.kind, desc.axis
@@ -193,7 +186,7 @@ class ReducePairPlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=pair_elements,
-            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, {"columns": _SPILLS}),
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS),
             guarantee=Guarantee(lambda element, kind: kind.row.bound(element), batch_invariant=True),
         ),
     )  # fmt: skip

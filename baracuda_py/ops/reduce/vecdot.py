@@ -13,11 +13,12 @@ from ...core import (
     axes, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import INTS
+from ...core.element import HALVES, INTS
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
+from ...core.variant import where
 from ...interop.arrays import read
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, sum_to
 from .reduce_kinds import sum_bound, total
@@ -60,7 +61,8 @@ def reference(desc: VecdotDescriptor, *, a: Any, b: Any) -> Mapping[str, Any]:
 
 
 PARAMS = reduce_params("VecdotParams", ("a", "b"))
-_KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Times<{T}>, {T}, {T}>")
+_SPILLS = {"rows": where(element=(*HALVES, ElementKind.F64, ElementKind.I64, ElementKind.U64))}
+_KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, _SPILLS, source="Mapped<Times<{T}>, {T}, {T}>")
 
 
 def _bound(element: ElementKind, _: Any = None) -> ErrorBound:

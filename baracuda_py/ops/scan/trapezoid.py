@@ -17,6 +17,7 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
+from ...core.element import HALVES
 from ...core.variant import Spills
 from ...interop.arrays import read
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
@@ -120,6 +121,7 @@ def _geometry(p: Problem) -> Geometry | str:
 SCAN_PARAMS = scan_params("CumulativeTrapezoidParams", spacing="scalar")
 
 
+_SPILLING_SUM = {"rows": where(element=(*HALVES, ElementKind.F64))}
 _SPILLS: Spills = {"neighbours": where(element=(ElementKind.F32, ElementKind.F64), TOTALS=False)}
 
 
@@ -176,8 +178,11 @@ class TrapezoidPlan(Plan):
         Variant(
             "tree", _geometry, source="scan/trapezoid.cu",
             kernels=(
-                *reduce_kernels("kinds::Sum<{T}>", PARAMS, source=_SOURCE),
-                *reduce_kernels("kinds::Sum<{T}>", SPACED_PARAMS, source=_SPACED_SOURCE, prefix="spaced_"),
+                *reduce_kernels("kinds::Sum<{T}>", PARAMS, _SPILLING_SUM, source=_SOURCE),
+                *reduce_kernels(
+                    "kinds::Sum<{T}>", SPACED_PARAMS, {"rows_any": where(element=ElementKind.F64)},
+                    source=_SPACED_SOURCE, prefix="spaced_",
+                ),
             ),
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),

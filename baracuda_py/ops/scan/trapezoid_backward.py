@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand,
-    output, scalar, where,
+    Args, Array, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand,
+    output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape, View
@@ -69,10 +69,7 @@ PARAMS = reduce_params(
 )
 
 
-_KERNELS = tuple(
-    replace(kernel, spills=where(element=(ElementKind.F16, ElementKind.BF16))) if kernel.name == "rows" else kernel
-    for kernel in reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Shares<{T}>, {T}, {T}, {T}>")
-)
+_KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Shares<{T}>, {T}, {T}, {T}>")
 
 
 @dataclass(frozen=True)
