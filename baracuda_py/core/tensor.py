@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -161,6 +162,16 @@ def addressable(ptr: int, shape: Shape, strides: Shape, itemsize: int) -> tuple[
     if ptr and (ptr + low < 0 or ptr + high > 2**64):
         raise InvalidProblemError(f"shape {shape} strides {strides} at address {ptr:#x} reach out of memory")
     return low, high
+
+
+def broadcast_shape(shapes: Mapping[str, Any], names: Iterable[str], between: str = " and ") -> Shape:
+    """The shape that those of some operands broadcast to, absent ones aside; `between` their names in the error."""
+    given = {name: tuple(shapes[name]) for name in names if shapes.get(name) is not None}
+    try:
+        return np.broadcast_shapes(*given.values())
+    except ValueError:
+        said = between.join(f"{name} {shape}" for name, shape in given.items())
+        raise InvalidProblemError(f"{said} do not broadcast together") from None
 
 
 def merge_axes(shape: Shape, strides: Iterable[Shape]) -> tuple[Shape, tuple[Shape, ...]]:

@@ -12,10 +12,9 @@ import numpy as np
 
 from ..core import Geometry, Kernel, Params, Problem, Step, Variant, derived, element, extents, operand, output, scalar
 from ..core.element import ElementKind
-from ..core.errors import InvalidProblemError
 from ..core.memo import memo
 from ..core.spec import numpy_row
-from ..core.tensor import View
+from ..core.tensor import View, broadcast_shape
 from ..schedules.map import map_geometry, map_kernels
 from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
 from .program import Program
@@ -58,13 +57,7 @@ class FormulaPlan(MadePlan):
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         """The shape that the operands broadcast to."""
         forward = cls.shape.forward or cls.shape
-        given = {name: tuple(shapes[name]) for name in forward.arrays if name in shapes}
-        try:
-            facts.setdefault("shape", np.broadcast_shapes(*given.values()))
-        except ValueError:
-            raise InvalidProblemError(
-                f"{' and '.join(f'{name} {shape}' for name, shape in given.items())} do not broadcast together"
-            ) from None
+        facts.setdefault("shape", broadcast_shape(shapes, forward.arrays))
 
 
 @memo()

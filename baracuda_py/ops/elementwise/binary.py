@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import cast as cast_values
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.tensor import View
+from ...core.tensor import View, broadcast_shape
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .binary_kinds import BinaryKind, binary_bound, binary_elements, binary_points
 
@@ -195,14 +195,7 @@ class BinaryPlan(Plan):
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        if shapes.get("b") is None:
-            facts.setdefault("shape", shapes["a"])
-            return
-        try:
-            facts.setdefault("shape", np.broadcast_shapes(shapes["a"], shapes["b"]))
-        except ValueError:
-            a, b = tuple(shapes["a"]), tuple(shapes["b"])
-            raise InvalidProblemError(f"a {a} and b {b} do not broadcast together") from None
+        facts.setdefault("shape", broadcast_shape(shapes, ("a", "b")))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Any
 
 from ...core import ElementKind
 from ...core.error_bound import ErrorBound
+from ...core.kinds import TableKind
 from .operations import arithmetic, choices, powers, relations, whole
 from .operations.row import EVERY, POINTS, Operation
 
 
-class BinaryKind(enum.Enum):
+class BinaryKind(TableKind):
     """y = f(a, b), by PyTorch's names and definitions."""
 
     ADD = "add", arithmetic.ADD
@@ -60,18 +60,7 @@ class BinaryKind(enum.Enum):
     LOGICAL_XOR = "logical_xor", relations.LOGICAL_XOR
     ISCLOSE = "isclose", relations.ISCLOSE
 
-    def __new__(cls, name: str, row: Operation) -> BinaryKind:
-        kind = object.__new__(cls)
-        kind._value_ = name
-        kind.row = row
-        return kind
-
     row: Operation
-
-    @property
-    def cpp(self) -> str:
-        """The functor, without its template argument."""
-        return self.row.cpp
 
 
 WITH_GRADIENT = tuple(kind for kind in BinaryKind if kind.row.gradient is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,6 +10,7 @@ import numpy as np
 
 from ...core import ElementKind, Exact, Ulp
 from ...core.error_bound import ErrorBound, Relative
+from ...core.kinds import TableKind
 from .complex_formulas import divide, multiply, power
 
 Gradient: TypeAlias = Callable[[Any, Any, Any], Any]
@@ -55,7 +55,7 @@ def _pow_b(dy: Any, a: Any, b: Any) -> Any:
     return np.where((a == 0) & (b.real >= 0), 0 * dy, multiply(dy, np.conj(slope)))
 
 
-class ComplexBinaryKind(enum.Enum):
+class ComplexBinaryKind(TableKind):
     """y = f(a, b), by PyTorch's names."""
 
     ADD = "add", ComplexOperation("Add", np.add, (lambda dy, a, b: dy, lambda dy, a, b: dy))
@@ -78,12 +78,6 @@ class ComplexBinaryKind(enum.Enum):
     POW = "pow", ComplexOperation("Pow", power, (_pow_a, _pow_b), Relative(2), Relative(2), everywhere=False)
     EQ = "eq", ComplexOperation("Eq", np.equal, predicate=True)
     NE = "ne", ComplexOperation("Ne", np.not_equal, predicate=True)
-
-    def __new__(cls, name: str, row: ComplexOperation) -> ComplexBinaryKind:
-        kind = object.__new__(cls)
-        kind._value_ = name
-        kind.row = row
-        return kind
 
     row: ComplexOperation
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 
 from ...core import ElementKind, Exact, Ulp
 from ...core.error_bound import ErrorBound
+from ...core.kinds import TableKind
 from . import complex_formulas as f
 from . import complex_gradients as g
 
@@ -69,7 +69,7 @@ def _numpy(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda z: function(f.plain(z))
 
 
-class ComplexUnaryKind(enum.Enum):
+class ComplexUnaryKind(TableKind):
     """y = f(z), by PyTorch's names."""
 
     NEG = "neg", ComplexFunction("Neg", np.negative, g.neg, torch="neg")
@@ -105,12 +105,6 @@ class ComplexUnaryKind(enum.Enum):
     ISINF = "isinf", ComplexFunction("Isinf", np.isinf, predicate=True)
     ISFINITE = "isfinite", ComplexFunction("Isfinite", np.isfinite, predicate=True)
     ISREAL = "isreal", ComplexFunction("Isreal", np.isreal, predicate=True)
-
-    def __new__(cls, name: str, row: ComplexFunction) -> ComplexUnaryKind:
-        kind = object.__new__(cls)
-        kind._value_ = name
-        kind.row = row
-        return kind
 
     row: ComplexFunction
 

@@ -9,29 +9,18 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, choice,
-    element, extents, functional, operand, output,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, functional,
+    operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...schedules.map import map_geometry, map_params
-from .complex_pair import PARTS, ComplexPairKind, pair_kernels
+from .complex_pair import PARTS, ComplexPairDescriptor, ComplexPairKind, pair_kernels
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComplexPairBackwardDescriptor(Descriptor):
+class ComplexPairBackwardDescriptor(ComplexPairDescriptor):
     """All operands have shape `shape`; dz is complex, a, b and their gradients hold `element`."""
-
-    kind: ComplexPairKind = choice(ComplexPairKind)
-    shape: tuple[int, ...] = extents()
-    element: ElementKind = element(PARTS)
-
-    @property
-    def result(self) -> ElementKind:
-        """The element of dz."""
-        found = self.element.paired
-        assert found is not None
-        return found
 
 
 @dataclass(slots=True, kw_only=True)

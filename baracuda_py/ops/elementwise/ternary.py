@@ -14,7 +14,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER
 from ...core.element import cast as cast_values
-from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.errors import UnsupportedError
+from ...core.tensor import broadcast_shape
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .ternary_kinds import TernaryKind, ternary_bound, ternary_elements
 
@@ -207,9 +208,4 @@ class TernaryPlan(Plan):
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        given = {name: tuple(shape) for name, shape in shapes.items() if name in ("a", "b", "c") and shape is not None}
-        try:
-            facts.setdefault("shape", np.broadcast_shapes(*given.values()))
-        except ValueError:
-            said = ", ".join(f"{name} {shape}" for name, shape in given.items())
-            raise InvalidProblemError(f"{said} do not broadcast together") from None
+        facts.setdefault("shape", broadcast_shape(shapes, ("a", "b", "c"), ", "))

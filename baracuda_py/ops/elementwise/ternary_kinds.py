@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from ...core import FLOATS, ElementKind, Exact, Forward, Relative, Ulp
 from ...core.element import ALL, HALVES, INTS
 from ...core.element import cast as cast_values
 from ...core.error_bound import ErrorBound
+from ...core.kinds import TableKind
 from .unary_formulas import maximum, minimum
 
 REALS = (*FLOATS, *INTS)
@@ -113,7 +113,7 @@ class Ternary:
     scaled: bool = False
 
 
-class TernaryKind(enum.Enum):
+class TernaryKind(TableKind):
     """y = f(a, b, c), by PyTorch's definitions; mac is a + b c with the product rounded, as add and mul composed."""
 
     CLAMP = (
@@ -136,18 +136,7 @@ class TernaryKind(enum.Enum):
         Ternary("Addcdiv", lambda a, b, c, value, element: a + value * b / c, _ADDCDIV, FLOATS, _rounded, scaled=True),
     )
 
-    def __new__(cls, name: str, row: Ternary) -> TernaryKind:
-        kind = object.__new__(cls)
-        kind._value_ = name
-        kind.row = row
-        return kind
-
     row: Ternary
-
-    @property
-    def cpp(self) -> str:
-        """The functor's name in kernels/elementwise/ternary_functors.cuh, and of its gradients in the other file."""
-        return self.row.cpp
 
 
 def ternary_elements(kind: TernaryKind | None) -> tuple[ElementKind, ...]:

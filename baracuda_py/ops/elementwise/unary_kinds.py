@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from ...core import ElementKind, Kernel, Params
 from ...core.variant import Where
 from ...core.error_bound import ErrorBound
+from ...core.kinds import TableKind
 from ...schedules.map import MIN_BLOCKS, map_kernels
 from .functions import (
     activations, arithmetic, bessel, bits, exponential, gamma, normal, piecewise, predicates, rounding, trigonometric,
@@ -17,7 +17,7 @@ from .functions import (
 from .functions.row import EVERY, POINTS, Function
 
 
-class UnaryKind(enum.Enum):
+class UnaryKind(TableKind):
     """y = f(x), by PyTorch's names and definitions (`cube`, `cbrt`, `exp10` by NumPy's habit)."""
 
     NEG = "neg", arithmetic.NEG
@@ -110,23 +110,7 @@ class UnaryKind(enum.Enum):
     CLZ = "clz", bits.CLZ
     CTZ = "ctz", bits.CTZ
 
-    def __new__(cls, name: str, row: Function) -> UnaryKind:
-        kind = object.__new__(cls)
-        kind._value_ = name
-        kind.row = row
-        return kind
-
     row: Function
-
-    @property
-    def cpp(self) -> str:
-        """The functor, without its template argument."""
-        return self.row.cpp
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The public names of its function."""
-        return self.value, *self.row.aliases
 
 
 DIFFERENTIABLE = tuple(kind for kind in UnaryKind if kind.row.gradient is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from ...core import FLOATS, ElementKind, Exact, Forward, Ulp
 from ...core.element import COMPLEX, INTS
 from ...core.error_bound import ErrorBound
+from ...core.kinds import TableKind
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
 from .reduce_formulas import Axes
@@ -115,7 +115,7 @@ _SPREAD: dict[str, Any] = {"bound": rounded(512), "takes": ("correction",)}
 _TRUTH: dict[str, Any] = {"elements": WITH_COMPLEX, "result": _bool, "bound": exact, "ordered": False}
 
 
-class ReduceKind(enum.Enum):
+class ReduceKind(TableKind):
     """What a ReducePlan computes, by PyTorch's names and definitions; those that it lacks by NumPy's."""
 
     SUM = "sum", Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True)
@@ -211,23 +211,12 @@ class ReduceKind(enum.Enum):
     NANVAR = "nanvar", Reduction("Nanvar", formulas.nanvar, torch=oracle.nan_spread(1), **_SPREAD)
     NANSTD = "nanstd", Reduction("Nanstd", _root(formulas.nanvar), torch=oracle.nan_spread(0.5), **_SPREAD)
 
-    def __new__(cls, name: str, row: Reduction) -> ReduceKind:
-        kind = object.__new__(cls)
-        kind._value_ = name
-        kind.row = row
-        return kind
-
     row: Reduction
 
     @property
     def cpp(self) -> str:
         """The functor, without its template argument."""
         return f"kinds::{self.row.cpp}"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The public names of its function."""
-        return self.value, *self.row.aliases
 
 
 def reduce_elements(kind: ReduceKind | None) -> tuple[ElementKind, ...]:

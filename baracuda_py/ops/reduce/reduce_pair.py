@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
+from ...core.kinds import TableKind
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
@@ -58,7 +58,7 @@ def _spread(element: ElementKind) -> ErrorBound:
     return Relative(8 if element is ElementKind.F64 else 2)
 
 
-class ReducePairKind(enum.Enum):
+class ReducePairKind(TableKind):
     """What y and z are, by PyTorch's names where it has one."""
 
     MAX_WITH_INDEX = (
@@ -76,12 +76,6 @@ class ReducePairKind(enum.Enum):
     )  # fmt: skip
     VAR_MEAN = "var_mean", Pair("VarMean", _and_mean(False), FLOATS, _spread, corrected=True)
     STD_MEAN = "std_mean", Pair("StdMean", _and_mean(True), FLOATS, _spread, corrected=True)
-
-    def __new__(cls, name: str, row: Pair) -> ReducePairKind:
-        kind = object.__new__(cls)
-        kind._value_ = name
-        kind.row = row
-        return kind
 
     row: Pair
 

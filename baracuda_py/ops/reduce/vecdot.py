@@ -17,7 +17,7 @@ from ...core.element import HALVES, INTS
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.tensor import Shape, View
+from ...core.tensor import Shape, View, broadcast_shape
 from ...core.variant import where
 from ...interop.arrays import read
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, sum_to
@@ -121,11 +121,7 @@ class VecdotPlan(Plan):
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        try:
-            facts.setdefault("shape", np.broadcast_shapes(shapes["a"], shapes["b"]))
-        except ValueError:
-            a, b = tuple(shapes["a"]), tuple(shapes["b"])
-            raise InvalidProblemError(f"a {a} and b {b} do not broadcast together") from None
+        facts.setdefault("shape", broadcast_shape(shapes, ("a", "b")))
 
 
 def vecdot_case(draw: Any) -> tuple[Shape, Any]:

@@ -1,0 +1,31 @@
+"""Kinds that are rows of a table: what an op of one shape of problem computes, and everything that differs with it."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class TableKind(enum.Enum):
+    """A member is written `NAME = "name", row`; its value is the name, and `row` the rest."""
+
+    row: Any
+
+    def __new__(cls, name: str, row: Any) -> Self:
+        kind = object.__new__(cls)
+        kind._value_ = name
+        kind.row = row
+        return kind
+
+    @property
+    def cpp(self) -> str:
+        """The functor that the row names, without its template argument."""
+        return str(self.row.cpp)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The public names of its function: its own and the row's aliases."""
+        return self.value, *self.row.aliases
