@@ -18,6 +18,7 @@ from ...core.element import cast as cast_values
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .binary import binary_case
 from .complex_binary_kinds import ComplexBinaryKind
 from .complex_kinds import POINTS
 
@@ -134,7 +135,7 @@ class ComplexBinaryPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> ComplexBinaryDescriptor:
-        return ComplexBinaryDescriptor(**complex_binary_case(draw))
+        return ComplexBinaryDescriptor(**binary_case(draw))
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -143,15 +144,6 @@ class ComplexBinaryPlan(Plan):
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         complete_numbers(desc, arrays)
-
-
-def complex_binary_case(draw: Any) -> dict[str, Any]:
-    """The fields of a drawn descriptor."""
-    alone = draw.integer(0, 3) == 0
-    return {
-        "kind": draw.kind, "shape": draw.shape(0, 4, 0, 17), "with_number": alone,
-        "reverse": alone and draw.flag(), "element": draw.element,
-    }  # fmt: skip
 
 
 def complete_numbers(desc: Any, arrays: dict[str, Any]) -> None:

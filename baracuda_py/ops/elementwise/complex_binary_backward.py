@@ -19,8 +19,9 @@ from ...core.errors import InvalidProblemError
 from ...core.variant import Spills
 from ...schedules.map import map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params
+from .binary import binary_case
 from .binary_backward import gradient_map, gradient_sum, summed
-from .complex_binary import complete_numbers, complex_binary_case, ordered
+from .complex_binary import complete_numbers, ordered
 from .complex_binary_kinds import WITH_GRADIENT, ComplexBinaryKind
 
 
@@ -124,7 +125,7 @@ class ComplexBinaryBackwardPlan(Plan):
     @staticmethod
     def case(draw: Any) -> ComplexBinaryBackwardDescriptor:
         """Small shapes of any rank; rows and columns to sum, of a lane's to several segments."""
-        drawn = complex_binary_case(draw)
+        drawn = binary_case(draw)
         if draw.flag():
             long = draw.sizes(9, 40, 131, 1030, rare=(20000,))
             drawn["shape"] = draw.choice(((long,), (draw.sizes(3, 8, 33), long), (long, draw.sizes(8, 33, 64))))

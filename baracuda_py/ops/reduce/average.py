@@ -22,23 +22,18 @@ from ...interop.arrays import read
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, sum_to, without_axes
 from . import reduce
 from .gradient_launches import over
-from .reduce import kept_shape
+from .reduce import AlongAxes
 from .vecdot import vecdot_case
 
 
 @dataclass(frozen=True, kw_only=True)
-class AverageDescriptor(Descriptor):
+class AverageDescriptor(AlongAxes, Descriptor):
     """x has shape `shape`, to which weights broadcast; axis and keepdims are as in `ReduceDescriptor`."""
 
     shape: Shape = extents()
     axis: Any = axes(None)
     keepdims: bool = flag(False)
     element: ElementKind = element()
-
-    @property
-    def result_shape(self) -> Shape:
-        """The shape of y and z."""
-        return kept_shape(self)
 
 
 @dataclass(slots=True, kw_only=True)

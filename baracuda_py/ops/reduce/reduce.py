@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,28 @@ from .reduce_formulas import near_circle
 from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements
 
 
+class AlongAxes:
+    """What `shape`, `axis` and `keepdims` of a descriptor say of its results."""
+
+    if TYPE_CHECKING:
+        shape: Shape
+        axis: Any
+        keepdims: bool
+
+    @property
+    def count(self) -> int:
+        """Elements that make one of a result."""
+        return math.prod(self.shape[a] for a in self.axis)
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape without the reduced axes, or with an extent of 1 for each: of results and their gradients."""
+        whole = enumerate(self.shape)
+        return tuple(1 if a in self.axis else n for a, n in whole if self.keepdims or a not in self.axis)
+
+
 @dataclass(frozen=True, kw_only=True)
-class ReduceDescriptor(Descriptor):
+class ReduceDescriptor(AlongAxes, Descriptor):
     """x has shape `shape`; `axis` (an int or a tuple, negative from the end; None: all, (): none) is reduced away.
 
     keepdims: reduced axes stay, with extent 1. correction: of var and std, what the count is lessened by. p: the order
@@ -55,16 +75,6 @@ class ReduceDescriptor(Descriptor):
             raise UnsupportedError(f"out_element is for sums of float16 and bfloat16, got {got}; cast instead")
 
     @property
-    def count(self) -> int:
-        """Elements that make one of y."""
-        return math.prod(self.shape[a] for a in self.axis)
-
-    @property
-    def result_shape(self) -> Shape:
-        """The shape of y."""
-        return kept_shape(self)
-
-    @property
     def result(self) -> ElementKind:
         """The element of y."""
         return self.out_element or self.kind.row.result(self.element)
@@ -72,12 +82,6 @@ class ReduceDescriptor(Descriptor):
 
 OPTIONS = {"correction": 1, "p": 2.0}
 """What only some kinds take, and the value that the others have."""
-
-
-def kept_shape(desc: Any) -> Shape:
-    """The shape without the reduced axes, or with an extent of 1 for each."""
-    whole = enumerate(desc.shape)
-    return tuple(1 if a in desc.axis else n for a, n in whole if desc.keepdims or a not in desc.axis)
 
 
 def refuse_elements(kind: Any, given: ElementKind) -> None:

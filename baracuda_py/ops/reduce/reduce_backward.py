@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +18,14 @@ from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
 from .gradient_launches import gradient_geometry, gradient_kernels
-from .reduce import OPTIONS, ReduceDescriptor, drawn, in_torch, kept_shape
+from .reduce import OPTIONS, AlongAxes, ReduceDescriptor, drawn, in_torch
 from .reduce import reference as forward
 from .reduce_gradients import GRADIENT
 from .reduce_kinds import ReduceKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReduceBackwardDescriptor(Descriptor):
+class ReduceBackwardDescriptor(AlongAxes, Descriptor):
     """x and dx have shape `shape`; axis, keepdims, correction and p are as in `ReduceDescriptor`."""
 
     kind: ReduceKind = choice(ReduceKind)
@@ -49,16 +48,6 @@ class ReduceBackwardDescriptor(Descriptor):
             kind=self.kind, shape=self.shape, axis=self.axis, keepdims=self.keepdims, correction=self.correction,
             p=self.p, element=self.element,
         )  # fmt: skip
-
-    @property
-    def count(self) -> int:
-        """Elements that make one of y."""
-        return math.prod(self.shape[a] for a in self.axis)
-
-    @property
-    def result_shape(self) -> Shape:
-        """The shape of y and dy."""
-        return kept_shape(self)
 
 
 _WITH_X = tuple(kind for kind, slope in GRADIENT.items() if slope.x)

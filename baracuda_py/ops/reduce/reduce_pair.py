@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
-from .reduce import drawn, kept_shape, refuse_elements, refuse_empty
+from .reduce import AlongAxes, drawn, refuse_elements, refuse_empty
 from .reduce_formulas import Axes
 from .reduce_kinds import EVERY, NUMBERS, exact
 
@@ -91,7 +90,7 @@ def pair_elements(kind: ReducePairKind | None) -> tuple[ElementKind, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReducePairDescriptor(Descriptor):
+class ReducePairDescriptor(AlongAxes, Descriptor):
     """x has shape `shape`; axis, keepdims and correction are as in `ReduceDescriptor`."""
 
     kind: ReducePairKind = choice(ReducePairKind)
@@ -106,16 +105,6 @@ class ReducePairDescriptor(Descriptor):
         refuse_empty(self)
         if self.correction != 1 and not self.kind.row.corrected:
             raise InvalidProblemError(f"{self.kind.value} has no correction; it must be 1, got {self.correction}")
-
-    @property
-    def count(self) -> int:
-        """Elements that make one of y."""
-        return math.prod(self.shape[a] for a in self.axis)
-
-    @property
-    def result_shape(self) -> Shape:
-        """The shape of y and z."""
-        return kept_shape(self)
 
     @property
     def second(self) -> ElementKind:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from ...core.element import cast, decode
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape
 from .gradient_launches import gradient_geometry, gradient_kernels
-from .reduce import drawn, kept_shape
+from .reduce import AlongAxes, drawn
 from .reduce_gradients import both, deviations, under_root
 from .reduce_pair import ReducePairDescriptor, ReducePairKind, in_torch
 from .reduce_pair import reference as forward
@@ -29,7 +28,7 @@ _OTHERS = (K.AMINMAX, K.VAR_MEAN, K.STD_MEAN)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReducePairBackwardDescriptor(Descriptor):
+class ReducePairBackwardDescriptor(AlongAxes, Descriptor):
     """x and dx have shape `shape`; axis, keepdims and correction are as in `ReducePairDescriptor`."""
 
     kind: ReducePairKind = choice(ReducePairKind)
@@ -49,16 +48,6 @@ class ReducePairBackwardDescriptor(Descriptor):
             kind=self.kind, shape=self.shape, axis=self.axis, keepdims=self.keepdims, correction=self.correction,
             element=self.element,
         )  # fmt: skip
-
-    @property
-    def count(self) -> int:
-        """Elements that make one of y."""
-        return math.prod(self.shape[a] for a in self.axis)
-
-    @property
-    def result_shape(self) -> Shape:
-        """The shape of y, z and their gradients."""
-        return kept_shape(self)
 
 
 @dataclass(slots=True, kw_only=True)
