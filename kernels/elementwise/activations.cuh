@@ -173,7 +173,8 @@ template <class T, bool FLUSH = false> BARACUDA_D acc_t<T> gelu(acc_t<T> x, acc_
   const A m = ratio * g, cdf = x < A(0) ? m * g : math::fma(-m, g, A(1));
   if constexpr (is_half<T> && FLUSH) return x * cdf;
   const bool tail = x < A(-1);
-  return times_by<T>(tail ? x * m : x, tail ? g : cdf, by);
+  // Far out ratio g alone would be subnormal where the product with x and `by` is not.
+  return times_by<T>(tail ? x * ratio * g : x, tail ? g : cdf, by);
 }
 
 // x tanh(log(1 + exp(x))) = x n / (n + 2) with n = e (e + 2), e = exp(x). Beyond x = 40 the quotient is 1 in double

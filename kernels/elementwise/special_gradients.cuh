@@ -69,6 +69,7 @@ BARACUDA_D double times_polygamma(double dy, double x, int n) {
 // dy y exp(x), x >= 0: in one product while it can be, then with two square roots of the exponential around it.
 BARACUDA_D double times_halves(double dy, double y, double x) {
   const double h = math::exp(0.5 * x);
+  if (dy == 0.0) return dy * y;  // h may be infinite, the exponential is not
   return x < 700.0 ? dy * (y * h * h) : dy * h * (y * h);
 }
 BARACUDA_SPECIAL double i0_slope(double dy, double x) {

@@ -88,21 +88,19 @@ def _times_exp(dy: Any, y: Any, x: Any) -> Any:
     """dy y exp(x), x >= 0: in one product while it can be, then with two square roots of the exponential around it."""
     h = np.exp(np.minimum(x, 20000) / 2)
     whole = y * h * h
-    return np.where(np.isfinite(whole), dy * whole, dy * h * (y * h))
-
-
-_FAR = 1419.5  # beyond it the square root of exp(x) leaves float64: gradients are infinite, and NaN of dy = 0
+    found = np.where(np.isfinite(whole), dy * whole, dy * h * (y * h))
+    return np.where(dy == 0, dy * y, found)  # h may be infinite, the exponential is not
 
 
 def _i0_slope(dy: Any, x: Any) -> Any:
     a = np.abs(x)
-    return np.where(a > _FAR, dy * np.copysign(np.inf, x), _times_exp(dy, np.copysign(1, x) * _scaled(a, 1), a))
+    return np.where(np.isinf(x), dy * x, _times_exp(dy, np.copysign(1, x) * _scaled(a, 1), a))
 
 
 def _i1_slope(dy: Any, x: Any) -> Any:
     """I1' = I0 - I1 / x."""
     a = np.abs(x)
-    return np.where(a > _FAR, dy * np.inf, _times_exp(dy, _scaled(a, 0) - _over_x(a), a))
+    return np.where(np.isinf(x), dy * np.inf, _times_exp(dy, _scaled(a, 0) - _over_x(a), a))
 
 
 def _i0e_slope(dy: Any, x: Any) -> Any:
