@@ -35,7 +35,9 @@ LIMIT = 1.0  # seconds that a first call may take
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", help="substrings of op names (default: all)")
-    parser.add_argument("--element", help="problems of this element alone, such as bfloat16 (default: one of each size)")
+    parser.add_argument(
+        "--element", help="problems of this element alone, such as bfloat16 (default: one of each size)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="problems measured at a time; each wants four cores")
     parser.add_argument("--arch", help="compile for this target on a machine without a GPU, such as sm_90a")
     parser.add_argument("--csv", nargs="?", const="", help="write the rows here; without FILE, to the GPU's results")
