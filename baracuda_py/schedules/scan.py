@@ -25,7 +25,6 @@ from .row_groups import row_axis_last
 from .rows import Rows
 
 THREADS = 256
-import os;MB=int(os.environ.get('MB',0))
 TILES = 32  # of a segment
 BLOCK_SEGMENTS = 4  # of a row that a block scans: 64 KiB of elements
 GROUP = 32  # segments of a group, and groups of a span
@@ -81,7 +80,7 @@ def scan_kernels(
             return axes if element in elements else {"NONE": ()}
 
         name = f"{prefix}{name}"
-        return Kernel(name, template, params, of, threads=threads, spills=spills.get(name, False), min_blocks=MB if "neigh" in name else 0)
+        return Kernel(name, template, params, of, threads=threads, spills=spills.get(name, False))
 
     both, loads = (False, True), (True, False) if wide else (False,)
     return (

@@ -36,41 +36,71 @@ template <class K, int N, class S> BARACUDA_D void scan_lanes_of(S (&x)[N], int 
   }
 }
 
+// A block's tile, in shared memory, so that threads hold none of it while they wait. A strip's columns are counted by
+// place, those of a thread across: column c of place k is column c across + k of what the block holds.
+struct ScanTile {
+  i64 tile, unit, columns;  // columns: of the array, from the strip's first on
+  ScanPlaces at;            // of the strip's first column
+
+  template <class P> BARACUDA_D void find(const P& p, int strip) {
+    u64 rest, piece;
+    tile = static_cast<i64>(divmod(static_cast<u64>(scan_block_number()), static_cast<u64>(p.units), rest));
+    const i64 all = p.outer_shape[p.outer_rank - 1], outer = divmod(rest, static_cast<u64>(p.pieces), piece);
+    const i64 column = static_cast<i64>(piece) * strip;
+    unit = static_cast<i64>(rest), columns = all - column;
+    row_offsets(p, outer * all + column, at);
+  }
+  // The kind of column `column` of the strip.
+  template <class K, class P> BARACUDA_D K kind(const P& p, int column) const {
+    ScanPlaces own;
+#pragma unroll
+    for (int n = 0; n < scan_operands; ++n) own[n] = at[n] + column * p.outer[n][p.outer_rank - 1];
+    return K(p, own);
+  }
+};
+
 // A thread's part of a tile: elements r … r + V - 1 of W columns, of which `left` and `width` exist.
 template <class K, bool WIDE> struct ScanPatch {
   using S = typename K::State;
   using Ins = typename K::Ins;
   using Outs = typename K::Outs;
   static constexpr int V = scan_vec<typename K::element>, W = scan_wide<typename K::element>;
-  ScanPlaces at;
-  i64 r;
-  int left, width;
+  const ScanTile& tile;
+  int column, chunk;
   ScanChunks<W, Ins> x[V];
 
+  template <class P> BARACUDA_D i64 r(const P& p) const { return (tile.tile * p.lanes + chunk) * V; }
+  BARACUDA_D int width() const { return static_cast<int>(max<i64>(min<i64>(tile.columns - column, W), 0)); }
+  template <class P> BARACUDA_D int left(const P& p) const { return static_cast<int>(min<i64>(p.cols - r(p), V)); }
   template <class P> BARACUDA_D K kind(const P& p, int c) const {
-    ScanPlaces own;
-#pragma unroll
-    for (int n = 0; n < scan_operands; ++n) own[n] = at[n] + (c < width ? c : 0) * p.outer[n][p.outer_rank - 1];
-    return K(p, own);
+    return tile.template kind<K>(p, column + (c < width() ? c : 0));
   }
+  // Operand n at element q of the scan.
+  template <class X, class P> BARACUDA_D X* place(const P& p, X* array, int n, i64 q) const {
+    return array + tile.at[n] + column * p.outer[n][p.outer_rank - 1] + scan_place(p, q) * p.step[n];
+  }
+
   template <class P> BARACUDA_D void read(const P& p) {
-    const K kind(p, at);
-    const bool whole = width > 0 && left >= V && (!K::halo || (r > 0 && r + V < p.cols));
+    const K own = kind(p, 0);
+    const i64 first = r(p);
+    const int count = left(p), across = width();
+    const bool whole = across > 0 && count >= V && (!K::halo || (first > 0 && first + V < p.cols));
     each_of<Ins::count>([&](auto number) {
       constexpr int n = decltype(number)::value;
       using X = Pick<n, Ins>;
-      const i64 step = p.step[n], by = K::halo ? kind.shift(n) : 0, beside = p.outer[n][p.outer_rank - 1];
-      const X* const from = static_cast<const X*>(scan_input<n>(p)) + at[n] + scan_place(p, r + by) * step;
-      const i64 down = p.reverse ? -step : step;
+      const i64 by = K::halo ? own.shift(n) : 0, beside = p.outer[n][p.outer_rank - 1];
+      const X* const from = place(p, static_cast<const X*>(scan_input<n>(p)), n, first + by);
+      const i64 down = p.reverse ? -p.step[n] : p.step[n];
       if (whole) {  // all loads are issued before the first is used
 #pragma unroll
-        for (int k = 0; k < V; ++k) x[k].template get<n>() = across<X>(from + k * down, beside);
+        for (int k = 0; k < V; ++k) x[k].template get<n>() = beside_each_other<X>(from + k * down, beside, across);
       } else {
 #pragma unroll
         for (int k = 0; k < V; ++k) {
-          const i64 q = r + k + by;
-          const bool exists = width > 0 && k < left && q >= 0 && q < p.cols;
-          x[k].template get<n>() = exists ? across<X>(from + k * down, beside) : Vec<X, W>{};
+          const i64 q = first + k + by;
+          const bool exists = across > 0 && k < count && q >= 0 && q < p.cols;
+          x[k].template get<n>() =
+              exists ? beside_each_other<X>(from + k * down, beside, across) : Vec<X, W>{};
         }
       }
     });
@@ -82,8 +112,8 @@ template <class K, bool WIDE> struct ScanPatch {
       each_of<Ins::count>([&](auto number) { keep_read(x[k].template get<decltype(number)::value>()); });
     }
   }
-  // The leaves of column c, and what it has of each input.
-  BARACUDA_D ScanChunks<V, Ins> column(int c) {
+  // What column c has of each input.
+  BARACUDA_D ScanChunks<V, Ins> own(int c) {
     ScanChunks<V, Ins> out;
     each_of<Ins::count>([&](auto number) {
       constexpr int n = decltype(number)::value;
@@ -92,36 +122,37 @@ template <class K, bool WIDE> struct ScanPatch {
     });
     return out;
   }
-  // s[k]: what is up to element k of a column within the chunk. ENDS: some elements do not exist.
-  template <int ENDS> BARACUDA_D void scan(const K& kind, ScanChunks<V, Ins>& own, S (&s)[V]) const {
-    scan_leaves(kind, own, r, ENDS ? left : V, s);
-#pragma unroll
-    for (int k = 1; k < V; ++k) s[k] = K::merge(s[k - 1], s[k]);
-  }
   template <class P> BARACUDA_D void write(const P& p, ScanChunks<W, Outs> (&y)[V]) const {
+    const int count = left(p), across = width();
+    if (across == 0) return;
     each_of<Outs::count>([&](auto number) {
       constexpr int n = decltype(number)::value;
       using X = Pick<n, Outs>;
       X* const array = static_cast<X*>(scan_output<n>(p));
-      if (array == nullptr || width <= 0) return;
-      const i64 step = p.step[scan_outs + n], beside = p.outer[scan_outs + n][p.outer_rank - 1];
-      X* const to = array + at[scan_outs + n] + scan_place(p, r) * step;
-      const i64 down = p.reverse ? -step : step;
+      if (array == nullptr) return;
+      X* const to = place(p, array, scan_outs + n, r(p));
+      const i64 down = p.reverse ? -p.step[scan_outs + n] : p.step[scan_outs + n];
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        if (k >= left) continue;
+        if (k >= count) continue;
         if constexpr (WIDE) store_streaming(to + k * down, y[k].template get<n>());
-        else store_strided(to + k * down, beside, y[k].template get<n>(), width);
+        else store_strided(to + k * down, p.outer[scan_outs + n][p.outer_rank - 1], y[k].template get<n>(), across);
       }
     });
   }
 
  private:
-  template <class X> BARACUDA_D Vec<X, W> across(const X* from, i64 beside) const {
+  template <class X> static BARACUDA_D Vec<X, W> beside_each_other(const X* from, i64 step, int count) {
     if constexpr (WIDE) return load<W>(from);
-    else return load_strided<X, W>(from, beside, width);
+    else return load_strided<X, W>(from, step, count);
   }
 };
+
+// s[k], leaves of a column, become what is up to each within the chunk.
+template <class K, class S, int V> BARACUDA_D void scan_down(S (&s)[V]) {
+#pragma unroll
+  for (int k = 1; k < V; ++k) s[k] = K::merge(s[k - 1], s[k]);
+}
 
 template <class K, bool WIDE, class P> BARACUDA_D void scan_neighbours(const P& p) {
   using S = typename K::State;
@@ -129,51 +160,47 @@ template <class K, bool WIDE, class P> BARACUDA_D void scan_neighbours(const P& 
   constexpr int V = Patch::V, W = Patch::W;
   static_assert(sizeof(S) <= max_scan_state, "the host sizes the workspace by max_scan_state");
   __shared__ __align__(16) unsigned char scratch[(scan_threads * W + warp_size + scan_most_across * W) * sizeof(S)];
+  __shared__ ScanTile here;
   const int thread = static_cast<int>(threadIdx.x), lane = lane_id(), first = lane & (p.lanes - 1);
   const int across = scan_threads >> scan_log2(p.lanes), strip = across * W, pitch = strip + 1;
   const int place = thread & (across - 1), chunk = thread >> scan_log2(across), group = thread >> scan_log2(p.lanes);
-  S* const totals = reinterpret_cast<S*>(scratch);  // of columns; column c of place k is c across + k
+  S* const totals = reinterpret_cast<S*>(scratch);  // of columns
   S* const before = totals + scan_most_across * W;  // chunks: their totals, then what is before them within the tile;
                                                     // of chunk 0: what is before the tile
-  u64 unit, piece;
-  const i64 tile = divmod(static_cast<u64>(scan_block_number()), static_cast<u64>(p.units), unit);
-  if (tile >= p.tiles) return;  // the grid is rounded up
-  const i64 columns = p.outer_shape[p.outer_rank - 1], row = divmod(unit, static_cast<u64>(p.pieces), piece) * columns;
-  const i64 column = piece * strip;  // the strip's first
-  const auto begin = [&](int local) {
-    const i64 c = column + (local & (across - 1)) * W + (local >> scan_log2(across));
-    return c < columns ? scan_row<K>(p, row + c).begin() : K::empty();
-  };
+  if (thread == 0) here.find(p, strip);
+  __syncthreads();
+  if (here.tile >= p.tiles) return;  // the grid is rounded up
 
-  Patch patch{};
-  patch.r = (tile * p.lanes + chunk) * V;
-  patch.left = static_cast<int>(min<i64>(p.cols - patch.r, V));
-  patch.width = static_cast<int>(max<i64>(min<i64>(columns - column - place * W, W), 0));
-  if (patch.width > 0) row_offsets(p, row + column + place * W, patch.at);
+  Patch patch{here, place * W, chunk};
   patch.read(p);
-  const auto sum = [&](auto ends) {
+  const auto sum = [&](int count) {
 #pragma unroll
     for (int c = 0; c < W; ++c) {
-      auto own = patch.column(c);
+      auto own = patch.own(c);
       S s[V];
-      patch.template scan<decltype(ends)::value>(patch.kind(p, c), own, s);
+      scan_leaves(patch.kind(p, c), own, patch.r(p), count, s);
+      scan_down<K>(s);
       before[chunk * pitch + c * across + place] = s[V - 1];
     }
   };
-  if (tile + 1 < p.tiles) sum(Number<0>{});
-  else sum(Number<1>{});
+  if (here.tile + 1 < p.tiles) sum(V);
+  else sum(patch.left(p));
   __syncthreads();
 
   S* memory = static_cast<S*>(p.carries);
   u32* marks = static_cast<u32*>(p.flags);
-  const i64 inner = static_cast<i64>(unit);
-  const ScanAhead<K> ahead(memory, marks, p.units, inner, p.segments, strip);
-  const ScanLevel<S> carries(memory, marks, 0, inner, p.tiles, strip);
+  const ScanAhead<K> ahead(memory, marks, p.units, here.unit, p.segments, strip);
+  const ScanLevel<S> carries(memory, marks, 0, here.unit, p.tiles, strip);
   memory += p.units * p.tiles * strip;
-  const ScanLevel<S> sums(memory, marks, 0, inner, p.tiles, strip);
-  const i64 segment = tile / scan_tiles;
+  const ScanLevel<S> sums(memory, marks, 0, here.unit, p.tiles, strip);
+  const i64 tile = here.tile, segment = tile / scan_tiles;
   const int in_segment = static_cast<int>(tile % scan_tiles);
   const bool several = p.tiles > 1;
+  const auto column_of = [&](int local) { return (local & (across - 1)) * W + (local >> scan_log2(across)); };
+  const auto begin = [&](int local) {
+    const int column = column_of(local);
+    return column < here.columns ? here.template kind<K>(p, column).begin() : K::empty();
+  };
   {
     S up[W];
 #pragma unroll
@@ -229,9 +256,8 @@ template <class K, bool WIDE, class P> BARACUDA_D void scan_neighbours(const P& 
 #pragma unroll 1
     for (int local = lane; local < strip; local += warp_size) {
       const S after = K::merge(before[local], totals[local]);
-      const i64 c = column + (local & (across - 1)) * W + (local >> scan_log2(across));
       if (!last) carries.at(tile, local) = after;
-      else if (c < columns) scan_row<K>(p, row + c).end(after);
+      else if (column_of(local) < here.columns) here.template kind<K>(p, column_of(local)).end(after);
     }
     __syncwarp();
     if (!last && lane == 0) pass_turn(sums.flags + tile, flag_carry);
@@ -242,9 +268,10 @@ template <class K, bool WIDE, class P> BARACUDA_D void scan_neighbours(const P& 
 #pragma unroll
   for (int c = 0; c < W; ++c) {
     const K kind = patch.kind(p, c);
-    auto own = patch.column(c);
+    auto own = patch.own(c);
     S s[V];
-    patch.template scan<0>(kind, own, s);  // what is beyond the end is not written
+    scan_leaves(kind, own, patch.r(p), V, s);  // what is beyond the end is not written
+    scan_down<K>(s);
     S carry = before[c * across + place];
     if (chunk > 0) carry = K::merge(carry, before[chunk * pitch + c * across + place]);
     if (p.exclusive) {
@@ -258,7 +285,7 @@ template <class K, bool WIDE, class P> BARACUDA_D void scan_neighbours(const P& 
     ScanChunks<V, typename K::Outs> made;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      kind.put(ScanItem<V, typename K::Outs>{made, k}, s[k], ScanItem<V, typename K::Ins>{own, k}, patch.r + k);
+      kind.put(ScanItem<V, typename K::Outs>{made, k}, s[k], ScanItem<V, typename K::Ins>{own, k}, patch.r(p) + k);
       each_of<K::Outs::count>([&](auto number) {
         constexpr int n = decltype(number)::value;
         y[k].template get<n>()[c] = made.template get<n>()[k];
