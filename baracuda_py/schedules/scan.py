@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,7 @@ THREADS = 256
 TILES = 32  # of a segment
 BLOCK_SEGMENTS = 4  # of a row that a block scans: 64 KiB of elements
 GROUP = 32  # segments of a group, and groups of a span
+LEVELS = 5  # of what blocks leave for those after them: segments, groups, spans, tiles, what is before tiles
 STATE = 32  # bytes a state may have
 CARRIES = 1024  # threads that scan the totals of a row's segments
 _SECTOR = 32  # bytes of neighbours worth turning a tile for
@@ -60,7 +62,8 @@ def scan_params(name: str, **more: str) -> Params:
     operands = ScanOperands((), ()).names()
     return Params(
         name, **dict.fromkeys(operands, "ptr"), carries="workspace", flags="workspace", segments="i64", pieces="i64",
-        units="i64", tiles="i64", marks="i64", rows="i64", cols="i64", outer_shape="i64[8]", outer=f"i64[{len(operands)}][8]", step=f"i64[{INPUTS + OUTPUTS}]",
+        units="i64", tiles="i64", marks="i64", states_at=f"i64[{LEVELS}]", flags_at=f"i64[{LEVELS}]", rows="i64",
+        cols="i64", outer_shape="i64[8]", outer=f"i64[{len(operands)}][8]", step=f"i64[{INPUTS + OUTPUTS}]",
         outer_rank="i32", lanes="i32", reverse="i32", exclusive="i32", shifted="i32", **more,
     )  # fmt: skip
 
@@ -129,8 +132,8 @@ def scan_geometry(
         **{pointer: places.get(str(name), name) if name in given else "@null" for pointer, name in names.items()},
         **rows.outer.params("outer_shape", "outer", "outer_rank"), "rows": rows.rows, "cols": count,
         "step": [s[0] if s else 1 for s in rows.inner_axes.strides[: len(full)]], "carries": base, "segments": segments,
-        "flags": base, "pieces": 1, "units": 1, "tiles": tiles, "marks": 0, "lanes": lanes, "reverse": reverse,
-        "exclusive": exclusive, "shifted": shifted,
+        "flags": base, "pieces": 1, "units": 1, "tiles": tiles, "marks": 0, "states_at": [0] * LEVELS,
+        "flags_at": [0] * LEVELS, "lanes": lanes, "reverse": reverse, "exclusive": exclusive, "shifted": shifted,
     }  # fmt: skip
     dense = all(v is None or v.dense for v in seen.values())
     if _beside(rows, first.element, lanes):
@@ -188,9 +191,14 @@ def _neighbours(
         kept.shape[-1] % columns == 0 and all(s[-1] == 1 for s in strides)
         and Merged((rows.inner_axes, kept), rows.views[: rows.full], rows.full).access(columns)
     )  # fmt: skip
-    states, flags = _left(units, constants["segments"], tiles)
-    place = base + aligned(states * across * STATE)
-    found = {**constants, "pieces": pieces, "units": units, "marks": flags, "flags": place}
+    states_at, flags_at = _left(units, constants["segments"], tiles)
+    *states_at, states = (at * across for at in states_at)
+    *flags_at, flags = flags_at
+    place = base + aligned(states * STATE)
+    found = {
+        **constants, "pieces": pieces, "units": units, "marks": flags, "flags": place, "states_at": states_at,
+        "flags_at": flags_at,
+    }  # fmt: skip
     scan = Step(f"{prefix}neighbours", grid(units * tiles), found, {"WIDE": wide}, THREADS)
     if tiles == 1:
         return Geometry((scan,), base, layout)
@@ -198,11 +206,11 @@ def _neighbours(
     return Geometry((clear, scan), place + aligned(4 * flags), layout)
 
 
-def _left(units: int, segments: int, tiles: int) -> tuple[int, int]:
-    """Places of states that blocks leave for those after them, and flags: `tiles` says how many tiles leave theirs."""
-    groups = -(-segments // GROUP)
-    ahead = segments + groups + -(-segments // GROUP**2)
-    return units * (ahead + 2 * tiles), units * (ahead + tiles)
+def _left(units: int, segments: int, tiles: int) -> tuple[list[int], list[int]]:
+    """Where each level's states and flags begin, and where the last one's end; tiles and what is before share flags."""
+    counts = [units * n for n in (segments, -(-segments // GROUP), -(-segments // GROUP**2), tiles, tiles)]
+    states = list(accumulate(counts, initial=0))
+    return states, [*states[:4], states[3], states[4]]
 
 
 def _at_least_one_axis(view: View | None, pointer: str) -> View | None:

@@ -10,16 +10,18 @@
 
 namespace baracuda {
 
-// What units have at places 0 … count - 1, `across` states a place, and a flag that says so.
+// Levels of what blocks leave: p.states_at and p.flags_at say where each begins.
+enum ScanLevels { level_segments, level_groups, level_spans, level_tiles, level_carries };
+
+// What a unit has at places 0 … of a level, `across` states a place, and a flag that says so.
 template <class S> struct ScanLevel {
   S* states;
   u32* flags;
   int across;
-  // Takes the memory of `units` units, of which this one is `unit`.
-  BARACUDA_D ScanLevel(S*& memory, u32*& marks, i64 units, i64 unit, i64 count, int across)
-      : states(memory + unit * count * across), flags(marks + unit * count), across(across) {
-    memory += units * count * across, marks += units * count;
-  }
+  template <class P>
+  BARACUDA_D ScanLevel(const P& p, int level, i64 unit, i64 count, int across)
+      : states(static_cast<S*>(p.carries) + p.states_at[level] + unit * count * across),
+        flags(static_cast<u32*>(p.flags) + p.flags_at[level] + unit * count), across(across) {}
   BARACUDA_D S& at(i64 place, int column) const { return states[place * across + column]; }
 
   // The calling warp: of the first `count` states from `place` on, at most 32: lane k gets the first k + 1, merged.
@@ -38,10 +40,11 @@ template <class K> struct ScanAhead {
   ScanLevel<S> segments, groups, spans;  // of spans: what is before each but the first
   int across;
 
-  BARACUDA_D ScanAhead(S*& memory, u32*& marks, i64 units, i64 unit, i64 count, int across)
-      : segments(memory, marks, units, unit, count, across),
-        groups(memory, marks, units, unit, div_up(count, warp_size), across),
-        spans(memory, marks, units, unit, div_up(count, warp_size * warp_size), across), across(across) {}
+  template <class P>
+  BARACUDA_D ScanAhead(const P& p, i64 unit, int across)
+      : segments(p, level_segments, unit, p.segments, across),
+        groups(p, level_groups, unit, div_up(p.segments, warp_size), across),
+        spans(p, level_spans, unit, div_up(p.segments, warp_size * warp_size), across), across(across) {}
 
   // The calling warp waits for what `before` reads.
   BARACUDA_D void await(i64 segment) const {

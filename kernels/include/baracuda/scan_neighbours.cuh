@@ -187,12 +187,9 @@ template <class K, bool WIDE, class P> BARACUDA_D void scan_neighbours(const P& 
   else sum(patch.left(p));
   __syncthreads();
 
-  S* memory = static_cast<S*>(p.carries);
-  u32* marks = static_cast<u32*>(p.flags);
-  const ScanAhead<K> ahead(memory, marks, p.units, here.unit, p.segments, strip);
-  const ScanLevel<S> carries(memory, marks, 0, here.unit, p.tiles, strip);
-  memory += p.units * p.tiles * strip;
-  const ScanLevel<S> sums(memory, marks, 0, here.unit, p.tiles, strip);
+  const ScanAhead<K> ahead(p, here.unit, strip);
+  const ScanLevel<S> sums(p, level_tiles, here.unit, p.tiles, strip);  // carries share their flags
+  const ScanLevel<S> carries(p, level_carries, here.unit, p.tiles, strip);
   const i64 tile = here.tile, segment = tile / scan_tiles;
   const int in_segment = static_cast<int>(tile % scan_tiles);
   const bool several = p.tiles > 1;
