@@ -82,7 +82,7 @@ def reduce_kernels(
 
 
 def _column_widths(width: int, mapped: bool) -> tuple[int, ...]:
-    """The widest first. Of 2-byte elements that are read as they are, 16 bytes; a map's operands take registers, too."""
+    """The widest first: 16 bytes of 2-byte elements, unless those are mapped, as a map's operands take registers."""
     return tuple(dict.fromkeys((8 if width == 8 and not mapped else min(width, _COLUMNS), 1)))
 
 

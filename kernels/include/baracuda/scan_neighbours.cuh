@@ -99,8 +99,7 @@ template <class K, bool WIDE> struct ScanPatch {
         for (int k = 0; k < V; ++k) {
           const i64 q = first + k + by;
           const bool exists = across > 0 && k < count && q >= 0 && q < p.cols;
-          x[k].template get<n>() =
-              exists ? beside_each_other<X>(from + k * down, beside, across) : Vec<X, W>{};
+          x[k].template get<n>() = exists ? beside_each_other<X>(from + k * down, beside, across) : Vec<X, W>{};
         }
       }
     });
