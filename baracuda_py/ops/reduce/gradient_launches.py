@@ -12,7 +12,6 @@ from ...core.variant import Kernel, Spills, Step, aligned
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
 from ...schedules.reduce import STATE, reduce_kernels, reduce_launches, reduce_params
 from .reduce_kinds import ReduceKind
-from .reduce_pair import ReducePairKind
 
 OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in its order
 STATISTICS = reduce_params("GradientStatisticsParams")
@@ -21,12 +20,12 @@ SLOPES = Params(
     option="f64", **map_params(8),
 )  # fmt: skip
 
-_ENDS = (ReduceKind.PTP, ReducePairKind.AMINMAX)
+_SPREADS = (ReduceKind.NANVAR, ReduceKind.NANSTD)
 _PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
 _SPILLS: Spills = {  # statistics of 24 and 32 bytes are passed through calls
     "rows": where(kind=_PRODUCTS, element=HALVES),
     "rows_any": where(kind=_PRODUCTS, element=HALVES),
-    "columns": where(kind=_ENDS, element=HALVES, VEC=4),
+    "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
     "slopes": where(kind=ReduceKind.PROD, element=ElementKind.F16, VEC=8)
     | where(kind=ReduceKind.NANPROD, element=ElementKind.BF16, VEC=8),
 }
