@@ -65,7 +65,10 @@ def given(kind: UnaryKind, element: ElementKind) -> str:
     return ", ".join(f"A({c!r})" for c in coefficients(kind, element))
 
 
-FILES = {"unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients")}
+FILES = {
+    "unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients"),
+    "unary_bessel": ("bessel", "bessel_gradients"),
+}  # fmt: skip
 files = functools.partial(pytest.mark.parametrize, "kernel", FILES)
 
 
