@@ -171,6 +171,7 @@ def _times_polygamma(dy: Any, x: Any, order: Any) -> Any:
     y = (1 if n % 2 else -1) * dy / t
     for k in range(1, n + 1):
         y = np.where((k == n) & ~near, y, y * (k / t))
+    y = np.where(dy == 0, (1 if n % 2 else -1) * dy * np.copysign(1, t) ** (n + 1), y)  # k / t may be infinite
     return np.where(apart, y, dy * polygamma(np.where(apart, 1, x), n))
 
 
