@@ -117,9 +117,7 @@ BARACUDA_D double bend(double t) {
   return sum;
 }
 // dy c x, |c| < 4 and x small: x goes last, so that it may be subnormal, unless dy is near the end of the range.
-BARACUDA_D double times_small(double dy, double c, double x) {
-  return magnitude(dy) < 1e300 ? dy * c * x : dy * x * c;
-}
+BARACUDA_D double times_small(double dy, double c, double x) { return magnitude(dy) < 1e300 ? dy * c * x : dy * x * c; }
 BARACUDA_SPECIAL double sinc_slope(double dy, double x) {
   if (x == 0.0) return dy * 0.0;
   if (magnitude(x) < 1e-20) return times_small(dy, -pi * pi / 3.0, x);
