@@ -204,7 +204,7 @@ remainder = _function(K.REMAINDER)
 fmod = _function(K.FMOD)
 squared_difference = _function(K.SQUARED_DIFFERENCE)
 absolute_difference = _function(K.ABSOLUTE_DIFFERENCE)
-subtract, multiply, divide, true_divide, mod = sub, mul, div, div, remainder
+subtract, multiply, divide, true_divide, mod, rem = sub, mul, div, div, remainder, fmod
 
 
 @entry(BinaryPlan, kind=K.FLOOR_DIVIDE)
@@ -293,7 +293,8 @@ bitwise_or = _function(K.BITWISE_OR)
 bitwise_xor = _function(K.BITWISE_XOR)
 bitwise_left_shift = _function(K.BITWISE_LEFT_SHIFT)
 bitwise_right_shift = _function(K.BITWISE_RIGHT_SHIFT)
-left_shift, right_shift = bitwise_left_shift, bitwise_right_shift
+shift_right_logical = _function(K.SHIFT_RIGHT_LOGICAL)
+left_shift, right_shift, shift_left = bitwise_left_shift, bitwise_right_shift, bitwise_left_shift
 
 # ---- comparisons and logic ------------------------------------------------------------------------------------------
 

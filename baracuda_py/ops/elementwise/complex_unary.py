@@ -112,7 +112,7 @@ def _function(kind: ComplexUnaryKind) -> Any:
     )
 
 
-conj = conjugate = _function(ComplexUnaryKind.CONJ)
+conj = conjugate = conj_physical = _function(ComplexUnaryKind.CONJ)
 angle = _function(ComplexUnaryKind.ANGLE)
 real = _function(ComplexUnaryKind.REAL)
 imag = _function(ComplexUnaryKind.IMAG)

@@ -179,7 +179,7 @@ _N = Coefficient("n", None, low=0, high=60, whole=True, drawn=(0, 4))
 
 LGAMMA = Function(
     "Lgamma", _lgamma, lambda dy, x: _times_polygamma(dy, x, 0), bound=beyond_zeros, slope=slope_in_double(None),
-    kernel="unary_special", torch="lgamma", aliases=("gammaln",), points=(1.0, 2.0, 2.457, 8.0),
+    kernel="unary_special", torch="lgamma", aliases=("gammaln", "loggamma"), points=(1.0, 2.0, 2.457, 8.0),
 )  # fmt: skip
 DIGAMMA = Function(
     "Digamma", _digamma, lambda dy, x: _times_polygamma(dy, x, 1), bound=beyond_zeros, slope=slope_in_double(16),

@@ -119,7 +119,7 @@ ERFCX = Function(
 )  # fmt: skip
 ERFINV = Function(
     "Erfinv", _erfinv, _erfinv_slope, bound=in_double(5.5), slope=slope_in_double(16), kernel="unary_special",
-    torch="erfinv",
+    torch="erfinv", aliases=("erf_inv",),
 )  # fmt: skip
 NDTR = Function(
     "Ndtr", _ndtr, _ndtr_slope, bound=in_double(6.5), slope=slope_in_double(8), kernel="unary_special",
