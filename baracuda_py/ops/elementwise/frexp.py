@@ -64,7 +64,7 @@ def in_torch(torch: Any, desc: FrexpDescriptor, *, x: Any, wanted: set[str]) -> 
 
 
 class FrexpPlan(Plan):
-    """mantissa, with x's sign and 1/2 <= |mantissa| < 1, and exponent, int32, with x = mantissa 2^exponent (torch.frexp).
+    """x = mantissa 2^exponent with 1/2 <= |mantissa| < 1, of x's sign, and an int32 exponent (torch.frexp).
 
     Exact, also of subnormal numbers. 0, infinities and NaN are their own mantissa, with exponent 0.
     """

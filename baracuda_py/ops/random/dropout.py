@@ -287,6 +287,35 @@ def feature_dropout(
     return _call(x, p, _channels(x, "feature_dropout"), False, training, seed, offset, return_mask, rest)
 
 
+def _of_images(name: str, spatial: int) -> Any:
+    """Dropout of the channels of signals, images or volumes, of a batch or of one."""
+
+    def call(
+        x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True,
+        return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    ) -> Any:  # fmt: skip
+        if unknown:
+            raise unexpected(made, unknown)
+        rank = len(shape := read(x, "x").shape)
+        if rank not in (spatial + 1, spatial + 2):
+            raise InvalidProblemError(f"{name} needs x of {spatial + 1} or {spatial + 2} axes, got {shape}")
+        rest = {"out": out, "stream": stream, "preference": preference}
+        return _call(x, p, tuple(range(rank - spatial)), False, training, seed, offset, return_mask, rest)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = (
+        f"Dropout of whole channels of x [batch, channel, …] or [channel, …] with {spatial} axes after the channels "
+        f"(torch.nn.functional.{name}). Keywords as of `dropout`."
+    )
+    made = entry(DropoutPlan, alpha=False)(call)
+    return made
+
+
+dropout1d = _of_images("dropout1d", 1)
+dropout2d = _of_images("dropout2d", 2)
+dropout3d = _of_images("dropout3d", 3)
+
+
 @entry(DropoutPlan, alpha=True)
 def feature_alpha_dropout(
     x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True,

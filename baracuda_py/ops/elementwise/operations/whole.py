@@ -61,6 +61,8 @@ BITWISE_RIGHT_SHIFT = Operation(
     "BitwiseRightShift", _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
     elements=INTS, torch="bitwise_right_shift", aliases=("right_shift",),
 )  # fmt: skip
+
+
 def _logical(a: Any, b: Any) -> Any:
     word = a.dtype.str.replace("i", "u")
     return (a.view(word) >> b.view(word)).view(a.dtype)
