@@ -39,7 +39,15 @@ FRAME = {
 HOST = {  # functions of the host that belong to an op
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
-    "ops.elementwise.complex_views": ["view_as_complex", "view_as_real"],
+    "ops.elementwise.array_views": [
+        "bitcast_convert_type",
+        "iscomplexobj",
+        "isrealobj",
+        "resolve_conj",
+        "resolve_neg",
+        "view_as_complex",
+        "view_as_real",
+    ],
     "ops.gated.gated_functions": ["halves"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],

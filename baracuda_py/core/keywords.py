@@ -29,7 +29,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dim", "dims", "axes", "axis"), ("axis", "normalized_shape")),
     "keepdim": ("keepdims",),
     "ddof": ("correction",),
-    **dict.fromkeys(("dtype", "astype", "otype", "to"), ("to_element", "out_element", "element")),
+    **dict.fromkeys(("dtype", "astype", "otype", "to", "new_dtype"), ("to_element", "out_element", "element")),
     **dict.fromkeys(("size", "sizes", "newshape"), ("shape",)),
     # attention
     "causal": ("is_causal", "causal_alignment"),

@@ -45,6 +45,7 @@ modf = _named(
     "fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)",
 )
 axpby = _named("axpby", "alpha x + beta y, x and y broadcast.", "alpha * x + beta * y", alpha=1.0, beta=1.0)
+scaled_add = _named("scaled_add", "x + alpha y, x and y broadcast.", "x + alpha * y", alpha=1.0)
 dynamic_tanh = _named(
     "dynamic_tanh",
     "weight tanh(alpha x) + bias (DyT, arXiv:2503.10622); weight and bias broadcast to x, as those of a norm do.",

@@ -112,6 +112,7 @@ class UnaryKind(TableKind):
     ISPOSINF = "isposinf", predicates.ISPOSINF
     ISNEGINF = "isneginf", predicates.ISNEGINF
     ISREAL = "isreal", predicates.ISREAL
+    ISCOMPLEX = "iscomplex", predicates.ISCOMPLEX
     SIGNBIT = "signbit", predicates.SIGNBIT
     LOGICAL_NOT = "logical_not", predicates.LOGICAL_NOT
     BITWISE_NOT = "bitwise_not", bits.BITWISE_NOT

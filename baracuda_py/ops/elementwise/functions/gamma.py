@@ -171,6 +171,7 @@ def _times_polygamma(dy: Any, x: Any, order: Any) -> Any:
     y = (1 if n % 2 else -1) * dy / t
     for k in range(1, n + 1):
         y = np.where((k == n) & ~near, y, y * (k / t))
+    y = np.where(dy == 0, (1 if n % 2 else -1) * dy * np.copysign(1, t) ** (n + 1), y)  # k / t may be infinite
     return np.where(apart, y, dy * polygamma(np.where(apart, 1, x), n))
 
 
@@ -178,7 +179,7 @@ _N = Coefficient("n", None, low=0, high=60, whole=True, drawn=(0, 4))
 
 LGAMMA = Function(
     "Lgamma", _lgamma, lambda dy, x: _times_polygamma(dy, x, 0), bound=beyond_zeros, slope=slope_in_double(None),
-    kernel="unary_special", torch="lgamma", aliases=("gammaln",), points=(1.0, 2.0, 2.457, 8.0),
+    kernel="unary_special", torch="lgamma", aliases=("gammaln", "loggamma"), points=(1.0, 2.0, 2.457, 8.0),
 )  # fmt: skip
 DIGAMMA = Function(
     "Digamma", _digamma, lambda dy, x: _times_polygamma(dy, x, 1), bound=beyond_zeros, slope=slope_in_double(16),
