@@ -176,7 +176,7 @@ def reduce_launches(
 
 
 def sum_to(
-    p: Problem, operands: Sequence[View], y: View, at: Mapping[str, str], base: int, prefix: str = ""
+    p: Problem, operands: Sequence[View], y: View, at: Mapping[str, Any], base: int, prefix: str = ""
 ) -> Launches | str:
     """The launches that sum a map of operands of one shape over the axes along which y is broadcast to it.
 

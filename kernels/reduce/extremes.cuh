@@ -6,29 +6,29 @@ namespace baracuda::kinds {
 
 // ---- extremes -------------------------------------------------------------------------------------------------------
 
-template <class T> struct Amax {  // NaN wins
-  using A = acc_t<T>;
-  using State = A;
-  using Result = T;
-  using Lane = Fold<Amax>;
-  static BARACUDA_D T fill() { return numeric<T>::bottom(); }
-  static BARACUDA_D State empty() { return numeric<A>::bottom(); }
-  static BARACUDA_D State leaf(A x) { return x; }
-  static BARACUDA_D State merge(State a, State b) { return math::maximum(a, b); }
-  static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s); }
+// What an order begins with, and which of two values it keeps; NaN wins.
+struct Largest {
+  template <class A> static BARACUDA_D A none() { return numeric<A>::bottom(); }
+  template <class A> static BARACUDA_D A keep(A a, A b) { return math::maximum(a, b); }
+};
+struct Smallest {
+  template <class A> static BARACUDA_D A none() { return numeric<A>::top(); }
+  template <class A> static BARACUDA_D A keep(A a, A b) { return math::minimum(a, b); }
 };
 
-template <class T> struct Amin {  // NaN wins
+template <class T, class Order> struct Extreme {
   using A = acc_t<T>;
   using State = A;
   using Result = T;
-  using Lane = Fold<Amin>;
-  static BARACUDA_D T fill() { return numeric<T>::top(); }
-  static BARACUDA_D State empty() { return numeric<A>::top(); }
+  using Lane = Fold<Extreme>;
+  static BARACUDA_D T fill() { return Order::template none<T>(); }
+  static BARACUDA_D State empty() { return Order::template none<A>(); }
   static BARACUDA_D State leaf(A x) { return x; }
-  static BARACUDA_D State merge(State a, State b) { return math::minimum(a, b); }
+  static BARACUDA_D State merge(State a, State b) { return Order::keep(a, b); }
   static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s); }
 };
+template <class T> struct Amax : Extreme<T, Largest> {};
+template <class T> struct Amin : Extreme<T, Smallest> {};
 
 template <class T> struct Nanmax : Amax<T> {  // NaN only where all are
   using A = acc_t<T>;

@@ -163,9 +163,14 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
     return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
 
 
+<<<<<<< HEAD
 _COLUMNS = where(  # 16 neighbouring bytes a thread
     kind=(ReduceKind.PROD, ReduceKind.NANPROD, ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8
 ) | where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=8)
+=======
+_BITS = (ReduceKind.ANY, ReduceKind.ALL, ReduceKind.XOR_SUM, ReduceKind.REDUCE_OR, ReduceKind.REDUCE_AND)
+_BYTES = where(kind=_BITS, element=(ElementKind.I8, ElementKind.U8, ElementKind.BOOL), VEC=4)
+>>>>>>> redscan
 _POWERS = {
     "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
     "rows_any": where(element=ElementKind.F32),
@@ -184,7 +189,8 @@ class ReducePlan(Plan):
     NaN propagates through sums and extremes; for argmax and argmin a NaN is the extreme, and the first of equals wins.
     Kinds named nan… pass it over: where all are NaN nansum is 0, nanprod 1, nanargmax and nanargmin -1 (NumPy raises,
     but nothing is read back), the others NaN. Of no elements: sum, nansum, norms and counts are 0, prod 1, any False,
-    all True, means and variances NaN, logsumexp -inf; extremes and places raise InvalidProblemError.
+    all True, means and variances NaN, logsumexp -inf; extremes and places raise InvalidProblemError. reduce_or,
+    reduce_and and xor_sum combine the bits of integers (jax.lax.reduce_or, …), of none 0, all ones and 0.
 
     Totals of integers are int64 (uint64 of uint64) and wrap; so does ptp, in x's element. argmax and argmin along
     several axes give the place in their row-major order. p_norm is (Σ |x|^p)^(1/p), its stated error for |p| >= 1/4;
@@ -244,8 +250,12 @@ class ReducePlan(Plan):
 
 
 def drawn(draw: Any) -> dict[str, Any]:
+    """A shape and axes for a kind; those that are defined for no elements get some of none."""
+    return row_case(draw, 1 if draw.kind.row.nonempty else 0)
+
+
+def row_case(draw: Any, least: int) -> dict[str, Any]:
     """A shape and axes: any axes of small arrays; rows and columns from a lane's to several segments."""
-    least = 1 if draw.kind.row.nonempty else 0
     style = draw.choice(("small", "rows", "columns", "whole"))
     if style == "small":
         shape = draw.shape(0, 5, least, 5)

@@ -77,9 +77,9 @@ def nan_extreme(find: Callable[..., Any], bottom: float) -> Callable[[Any, Axes]
     return formula
 
 
-def xor(x: Any, axes: Axes) -> Any:
-    """The exclusive or of all bits."""
-    return np.bitwise_xor.reduce(x, axis=axes)
+def bits(combine: np.ufunc) -> Callable[[Any, Axes], Any]:
+    """The bits of all elements combined."""
+    return lambda x, axes: combine.reduce(x, axis=axes)
 
 
 def peak_to_peak(x: Any, axes: Axes) -> Any:

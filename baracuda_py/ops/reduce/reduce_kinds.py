@@ -107,6 +107,13 @@ def _place(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduc
     return Reduction(cpp, formula, result=_index, bound=exact, nonempty=True, **facts)
 
 
+def _bits(cpp: str, combine: np.ufunc, of: Callable[[Any, int], Any], aliases: tuple[str, ...] = ()) -> Reduction:
+    return Reduction(
+        cpp, formulas.bits(combine), (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.bits(of),
+        aliases=aliases,
+    )  # fmt: skip
+
+
 def _root(formula: Callable[[Any, Axes, int], Any]) -> Callable[[Any, Axes, int], Any]:
     return lambda x, axes, correction: np.sqrt(formula(x, axes, correction))
 
@@ -118,11 +125,23 @@ _TRUTH: dict[str, Any] = {"elements": WITH_COMPLEX, "result": _bool, "bound": ex
 class ReduceKind(TableKind):
     """What a ReducePlan computes, by PyTorch's names and definitions; those that it lacks by NumPy's."""
 
-    SUM = "sum", Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True)
+    SUM = "sum", Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True, aliases=("reduce_sum",))
     MEAN = "mean", Reduction("Mean", formulas.mean, INEXACT, widened=True)
-    PROD = "prod", Reduction("Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod)
-    AMAX = ("amax", _extreme("Amax", lambda x, axes: np.max(x, axis=axes), elements=EVERY, aliases=("max",)))
-    AMIN = ("amin", _extreme("Amin", lambda x, axes: np.min(x, axis=axes), elements=EVERY, aliases=("min",)))
+    PROD = (
+        "prod",
+        Reduction(
+            "Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod,
+            aliases=("reduce_prod",),
+        ),
+    )  # fmt: skip
+    AMAX = (
+        "amax",
+        _extreme("Amax", lambda x, axes: np.max(x, axis=axes), elements=EVERY, aliases=("max", "reduce_max")),
+    )
+    AMIN = (
+        "amin",
+        _extreme("Amin", lambda x, axes: np.min(x, axis=axes), elements=EVERY, aliases=("min", "reduce_min")),
+    )
     PTP = (
         "ptp",
         Reduction(
@@ -137,10 +156,9 @@ class ReduceKind(TableKind):
             "CountNonzero", lambda x, axes: formulas.total(x != 0, axes), WITH_COMPLEX, _index, exact, ordered=False
         ),
     )
-    XOR_SUM = (
-        "xor_sum",
-        Reduction("XorSum", formulas.xor, (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.xor),
-    )
+    XOR_SUM = ("xor_sum", _bits("XorSum", np.bitwise_xor, lambda held, count: held % 2 == 1, aliases=("reduce_xor",)))
+    REDUCE_OR = "reduce_or", _bits("BitsOfAny", np.bitwise_or, lambda held, count: held > 0)
+    REDUCE_AND = "reduce_and", _bits("BitsOfAll", np.bitwise_and, lambda held, count: held == count)
     ARGMAX = "argmax", _place("Argmax", formulas.place(np.argmax), elements=EVERY, torch=oracle.place("argmax"))
     ARGMIN = "argmin", _place("Argmin", formulas.place(np.argmin), elements=EVERY, torch=oracle.place("argmin"))
     SUM_SQUARES = (

@@ -174,10 +174,11 @@ def test_the_first_of_equal_extremes_and_nan():
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("kind", [k for k in K if not k.row.nonempty], ids=lambda kind: kind.value)
 def test_of_no_elements(kind):
-    x = np.empty((3, 0), np.int32 if kind is K.XOR_SUM else np.float32)
+    x = np.empty((3, 0), np.int32 if kind in (K.XOR_SUM, K.REDUCE_OR, K.REDUCE_AND) else np.float32)
     y, _ = reduced(kind, x, 1)
     undefined = (K.MEAN, K.NANMEAN, K.VAR, K.NANVAR, K.STD, K.NANSTD, K.LOGMEANEXP)
-    wanted = {K.PROD: 1, K.NANPROD: 1, K.ALL: True, K.LOGSUMEXP: -np.inf}.get(kind, np.nan if kind in undefined else 0)
+    known = {K.PROD: 1, K.NANPROD: 1, K.ALL: True, K.LOGSUMEXP: -np.inf, K.REDUCE_AND: -1}
+    wanted = known.get(kind, np.nan if kind in undefined else 0)
     np.testing.assert_array_equal(y, [wanted] * 3)
     np.testing.assert_array_equal(getattr(bc, kind.value)(x, axis=1), [wanted] * 3)
 

@@ -78,10 +78,19 @@ def test_integers_of_any_width():
         info = np.iinfo(dtype)
         x = rng.integers(info.min, info.max, (5, 300), dtype, endpoint=True)
         np.testing.assert_array_equal(reduced(K.XOR_SUM, x, 1), np.bitwise_xor.reduce(x, 1))
+        for kind, combine in ((K.REDUCE_OR, np.bitwise_or), (K.REDUCE_AND, np.bitwise_and)):
+            few = x | x[:, :1] if kind is K.REDUCE_AND else x & x[:, :1]  # so that bits survive
+            for axis in (0, 1, None):
+                np.testing.assert_array_equal(reduced(kind, few, axis), combine.reduce(few, axis))
         np.testing.assert_array_equal(reduced(K.PTP, x, 1), np.ptp(x, 1))  # wraps
         np.testing.assert_array_equal(reduced(K.AMAX, x, 0), x.max(0))
     flags = rng.integers(0, 2, (4, 33)).astype(bool)
     np.testing.assert_array_equal(reduced(K.XOR_SUM, flags, 1), flags.sum(1) % 2 == 1)
+    flags[0], flags[1] = True, False
+    for kind, wanted in ((K.REDUCE_OR, flags.any(1)), (K.REDUCE_AND, flags.all(1))):
+        np.testing.assert_array_equal(reduced(kind, flags, 1), wanted)
+    np.testing.assert_array_equal(reduced(K.REDUCE_AND, np.zeros((2, 0), bool), 1), [True, True])
+    np.testing.assert_array_equal(reduced(K.REDUCE_AND, np.zeros((2, 0), np.uint8), 1), [255, 255])
 
 
 @pytest.mark.usefixtures("emulation")
