@@ -50,14 +50,17 @@ class FlashSdpaArgs(Args):
 
 def reference(
     desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None,
-    seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
+    seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded, change: Any = None,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element."""
+    """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element.
+
+    change: as in `scores`.
+    """
     y = np.empty((*q.shape[:3], desc.d_v), q.dtype)
     lse = np.empty(q.shape[:3], q.dtype)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for b in batches(desc):
-            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            made = scores(desc, b, q[b], k[b], mask, slopes, store, change)
             p = made.s
             top = p.max(axis=-1, initial=-np.inf)
             if sinks is not None:

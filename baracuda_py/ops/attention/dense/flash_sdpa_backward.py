@@ -65,17 +65,18 @@ class FlashSdpaBackwardArgs(Args):
 def reference(
     desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
     slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
+    change: Any = None,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product.
 
-    The weights are what `replayed` makes of the lse.
+    The weights are what `replayed` makes of the lse. change: as in `scores`.
     """
     inputs = {"q": q, "k": k, "v": v, "mask": mask, "slopes": slopes, "sinks": sinks}
     grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
-            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            made = scores(desc, b, q[b], k[b], mask, slopes, store, change)
             p = replayed(made.s, lse[b][..., None], desc.acc)
             if made.seen is not None:
                 np.copyto(p, 0, where=~made.seen)  # whatever the lse is
