@@ -41,6 +41,7 @@ HOST = {  # functions of the host that belong to an op
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
     "ops.elementwise.complex_views": ["view_as_complex", "view_as_real"],
     "ops.gated.gated_functions": ["halves"],
+    "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
     "expressions.reduce": ["FormulaReduction", "reduce"],

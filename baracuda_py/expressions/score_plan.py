@@ -9,10 +9,13 @@ from typing import Any
 
 from ..core import Guarantee, Relative, Vjp, derived, element, extents, operand, scalar
 from ..core.element import ElementKind, unrounded
-from ..core.errors import InvalidProblemError
 from ..core.memo import keep
 from ..ops.attention.dense.flash_sdpa import (
-    FlashSdpaArgs, FlashSdpaDescriptor, FlashSdpaPlan, reference, terms_case,
+    FlashSdpaArgs,
+    FlashSdpaDescriptor,
+    FlashSdpaPlan,
+    reference,
+    terms_case,
 )  # fmt: skip
 from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, FlashSdpaBackwardPlan
 from ..ops.attention.dense.flash_sdpa_backward import reference as backward_reference
@@ -38,7 +41,7 @@ class ScoredSdpaDescriptor(FlashSdpaDescriptor, MadeDescriptor):
         self.scored.parts(self.kind, False)  # raises where the formula has no meaning for these elements
         for name, axes in self.scored.formula.tables.items():
             if len(shape := getattr(self, f"{name}_shape")) != axes:
-                raise InvalidProblemError(f"{name} must have the {axes} axes that the formula indexes, got {shape}")
+                raise self.scored.formula.wrong(f"{name} has {len(shape)} axes, as its shape is {shape}", name)
 
     @property
     def kind(self) -> Signature:
@@ -51,8 +54,8 @@ class _Scored:
     """What both plans share."""
 
     value_policy = (
-        "a negative index of a table counts from its end, and an element outside the table is 0; infinite and NaN values "
-        "of hidden keys add nothing"
+        "a negative index of a table counts from its end, and an element outside the table is 0; infinite and NaN "
+        "values of hidden keys add nothing"
     )
     scored: ScoreShape
 
@@ -96,12 +99,14 @@ class ScoredSdpaBackwardPlan(_Scored, MadePlan):
 
 def scored_plan_of(formula: ScoreFormula, roles: Roles) -> type[ScoredSdpaPlan]:
     """The plan of a formula whose numbers are what `roles` says; made once."""
-    return _plan_of(formula, roles, False)
+    made: type[ScoredSdpaPlan] = _plan_of(formula, roles, False)
+    return made
 
 
 def scored_backward_plan_of(formula: ScoreFormula, roles: Roles) -> type[ScoredSdpaBackwardPlan]:
     """The plan of its gradient; raises where a derivative is not known."""
-    return _plan_of(formula, roles, True)
+    made: type[ScoredSdpaBackwardPlan] = _plan_of(formula, roles, True)
+    return made
 
 
 _plans: dict[tuple[ScoreFormula, Roles, bool], Any] = {}
@@ -124,7 +129,7 @@ def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
     space: dict[str, Any] = {
         "__doc__": shape.formula.text, "scored": shape, "recipe": recipe, "__module__": __name__,
         "op": f"attention.flash_sdpa_formula{'_backward' if backward else ''}_{shape.digest}",
-        "kinds": ScoreSignatures(len(shape.formula.tables), lambda kind: shape.parts(kind, backward)),
+        "kinds": ScoreSignatures(shape),
         "descriptor": _descriptor(name, shape, recipe), "args": _args(name, shape, recipe, backward),
         "variants": backward_rows(embedded) if backward else forward_rows(embedded),
         "reference": staticmethod(partial(_backward_reference if backward else _reference, shape)),

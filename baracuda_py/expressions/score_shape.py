@@ -1,4 +1,4 @@
-"""A score's formula for operands of given elements: its steps, its device code, and what it makes of scores in NumPy."""
+"""A score's formula for operands of given elements: its steps, its device code, and what it does in NumPy."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ..core.memo import keep
 from ..ops.attention.score_terms import Changed
 from .cpp import functor, headers, value_type
 from .derive import gradient, simplified
+from .errors import ExpressionError
 from .formula import RESULT, Formula
 from .nodes import constant, named, substituted
 from .program import Program, program_of, rank, result_of
 from .reference import evaluate
 from .scores import PLACES, SCORE, Access, ScoreFormula
 from .shape import WHOLE, Roles
-from .signature import Signature, Signatures
+from .signature import Signature
 
 _PLACE = ElementKind.I32
 _PROGRAMS = 1024
@@ -254,15 +255,34 @@ def element_at(table: np.ndarray, indices: Sequence[Any]) -> np.ndarray:
     return np.where(inside, table[tuple(placed)], table.dtype.type(0))
 
 
-class ScoreSignatures(Signatures):
-    """Elements that tests run a formula with: each float, with tables of floats, of integers and of bool."""
+class ScoreSignatures(Sequence[Signature]):
+    """Elements that tests run a formula with: at most two for each float, with tables of floats, integers and bool."""
+
+    def __init__(self, shape: ScoreShape) -> None:
+        self.shape = shape
 
     @cached_property
     def found(self) -> tuple[Signature, ...]:
-        """At most two for each float."""
+        """All of them."""
         kinds = (ElementKind.F32, ElementKind.I32, ElementKind.BOOL, ElementKind.BF16, ElementKind.I64)
         every: list[Signature] = []
         for element in FLOATS:
-            tried = itertools.product(kinds, repeat=self.operands)
+            tried = itertools.product(kinds, repeat=len(self.shape.formula.tables))
             every += itertools.islice((s for t in tried if self._serves(s := Signature((element, *t)))), 2)
-        return tuple(every) or (Signature((ElementKind.F32,) * (1 + self.operands)),)
+        return tuple(every) or (Signature((ElementKind.F32,) * (1 + len(self.shape.formula.tables))),)
+
+    def _serves(self, one: Signature) -> bool:
+        try:
+            self.shape.parts(one, False)
+        except ExpressionError:
+            return False
+        return True
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, index: int) -> Signature:  # type: ignore[override]
+        return self.found[index]

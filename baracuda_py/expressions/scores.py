@@ -74,6 +74,12 @@ class ScoreFormula:
         given = (self.score, self.mask, *(access.indices for access in self.accesses))
         return tuple(formula for formula in given if formula is not None)
 
+    def wrong(self, message: str, table: str) -> ExpressionError:
+        """An error that points at the first element of a table."""
+        element = named(next(access.name for access in self.accesses if access.table == table))
+        holds = next((formula for formula in self.formulas if element in formula.spans), self.formulas[0])
+        return holds.wrong(message, element)
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """What a call gives by name: tables, then numbers."""

@@ -79,9 +79,7 @@ def backward_rows(of: Embedded) -> tuple[Variant, ...]:
             made = dense_cut(p, queries, keys, sorted_)
             return replace(made, sizes={**made.sizes, **terms(p, scale(p.desc)), **of.values(p)})
 
-        return Arrangement(
-            "Formula", "attention::Dense", strides, cut, fields={**TERMS, **of.fields}, level=_FORMULA
-        )
+        return Arrangement("Formula", "attention::Dense", strides, cut, fields={**TERMS, **of.fields}, level=_FORMULA)
 
     tensor_cores = arrangement(lambda desc: desc.scale)
     plain = arrangement(lambda desc: split_scale(desc)["scale"])
