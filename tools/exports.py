@@ -45,6 +45,7 @@ HOST = {  # functions of the host that belong to an op
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
     "expressions.reduce": ["FormulaReduction", "reduce"],
+    "expressions.scan": ["FormulaScan", "scan"],
 }
 
 
