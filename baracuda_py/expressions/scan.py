@@ -9,6 +9,7 @@ from ..core.checked import shown, truth
 from ..core.errors import InvalidProblemError
 from ..core.functional import functional
 from ..core.keywords import near
+from ..core.memo import keep
 from ..interop.arrays import read
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward
@@ -90,6 +91,7 @@ class FormulaScan(Call):
         super().__init__(tuple(sorted(inputs, key=defaults.__contains__)), defaults)
         self.inner, self.kind, self.outer, self.axis = inner, kind, outer, axis
         self.reverse, self.exclusive = truth("reverse", reverse), truth("exclusive", exclusive)
+        self._entries: dict[Roles, Callable[..., Any]] = {}
 
     def __call__(
         self, *args: Any, initial: Any = None, return_carry: bool = False, out: Any = None, stream: Any = None,
@@ -101,7 +103,7 @@ class FormulaScan(Call):
             return self.run(values, out, stream, preference)
         roles = self.roles(values)
         arrays, numbers = self.split(values, roles)
-        return self._entry(roles)(
+        return self.made(roles)(
             *arrays.values(), initial, **numbers, return_carry=return_carry, out=out, stream=stream,
             preference=preference,
         )  # fmt: skip
@@ -115,7 +117,11 @@ class FormulaScan(Call):
 
     def made(self, roles: Roles) -> Callable[..., Any]:
         """The functional entry for inputs that are what `roles` says."""
-        return self._entry(roles)
+        function = self._entries.get(roles)
+        if function is None:
+            facts = {"axis": self.axis, "reverse": self.reverse, "exclusive": self.exclusive}
+            function = keep(self._entries, roles, functional(self._plan(roles), "formula", **facts), 64)
+        return function
 
     def vjp(
         self, dy: Any, *args: Any, wrt: str | tuple[str, ...] | None = None, initial: Any = None, **given: Any
@@ -126,6 +132,8 @@ class FormulaScan(Call):
         floats. `initial` is the call's, and has no gradient here. One array is not put in a tuple.
         """
         values = dict(zip(self.inputs, self.values(args, given), strict=True))
+        if initial is not None and self.kind in _EXTREMES:
+            raise InvalidProblemError(f"{self!r}: a {self.kind} that goes on from an initial has no gradient here")
         roles = self.roles(tuple(values.values()))
         arrays, _ = self.split(tuple(values.values()), roles)
         wanted, wide = self._wanted(wrt, arrays), self._wide(roles, arrays)
@@ -147,8 +155,6 @@ class FormulaScan(Call):
             term, factor = scanned
             return linear_scan(factor, term, initial, axis=self.axis, reverse=self.reverse)
         if self.kind in _EXTREMES:
-            if initial is not None:
-                raise InvalidProblemError(f"{self!r}: a {self.kind} that goes on from an initial has no gradient here")
             return _EXTREMES[self.kind](scanned, axis=self.axis, reverse=self.reverse)[0]
         return _SCANS[self.kind](
             scanned, initial, axis=self.axis, reverse=self.reverse, exclusive=self.exclusive
@@ -181,9 +187,6 @@ class FormulaScan(Call):
         made = self._plan(roles).scan
         elements = tuple(read(arrays[name], name).element for name in made.map.arrays)
         return str(made.moved(Signature(elements)))
-
-    def _entry(self, roles: Roles) -> Callable[..., Any]:
-        return functional(self._plan(roles), "formula", axis=self.axis, reverse=self.reverse, exclusive=self.exclusive)
 
     def _plan(self, roles: Roles) -> type[ScannedPlan]:
         return scanned_plan_of(self.inner, self.kind, self.outer, self.inputs, roles)
