@@ -49,9 +49,11 @@ HOST = {  # functions of the host that belong to an op
         "view_as_real",
     ],
     "ops.gated.gated_functions": ["halves"],
+    "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
     "expressions.reduce": ["FormulaReduction", "reduce"],
+    "expressions.scan": ["FormulaScan", "scan"],
 }
 
 

@@ -15,21 +15,47 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
 from baracuda_py.core.report import operations
 from baracuda_py.core.variant import Variant
+from baracuda_py.expressions.elementwise import Expression
 from baracuda_py.testing.in_torch import forward_of
 
 Function = Callable[..., Any]
 
 
 def reference() -> str:
-    """An index, then a section a family, in it an entry an op."""
+    """An index, then a section a family, in it an entry an op; last the functions that are formulas."""
     functions = _functions()
     families: dict[str, list[str]] = {}
     for plan in registry.plans().values():
         entry = _entry(plan, functions.get(plan, {}), forward_of(plan))
         families.setdefault(plan.op.partition(".")[0], []).append(entry)
+    named = _formulas()
     index = [f"[{family}](#{family}) ({len(entries)})" for family, entries in families.items()]
+    index.append(f"[named formulas](#named-formulas) ({len(named)})")
     sections = [f"## {family}\n\n" + "\n\n".join(entries) for family, entries in families.items()]
+    sections.append("\n\n".join([_FORMULAS, *(_formula(name, one) for name, one in named.items())]))
     return "\n\n".join([f"{len(registry.plans())} plans: {', '.join(index)}.", *sections])
+
+
+_FORMULAS = """## named formulas
+
+Functions that are [formulas](expressions.md): one launch, arrays broadcast with one another, any strides, every element
+that the formula has a meaning for, in place where `out=` is an operand. `<name>.vjp(dy, …)` is the gradient,
+`<name>.plan()` the Plan class, and in other formulas they stand as functions."""
+
+
+def _formulas() -> dict[str, Expression]:
+    """The exported functions that are formulas."""
+    values = {name: getattr(baracuda_py, name) for name in EXPORTS}
+    return {name: value for name, value in values.items() if isinstance(value, Expression)}
+
+
+def _formula(name: str, formula: Expression) -> str:
+    """An entry: what it is, how it is called, what it computes."""
+    given = [f"{n}={formula.defaults[n]!r}" if n in formula.defaults else n for n in formula.inputs]
+    call = f"{name}({', '.join((*given, '*', 'out=None', 'stream=None', 'preference=None'))})"
+    lines = [f"### {name}", "", _markdown(inspect.cleandoc(formula.__doc__ or "")), "", "```python", call, "```", ""]
+    lines += [f"* Formula: `{formula.text}`.", f"* Outputs: {', '.join(formula.outputs)}."]
+    return "\n".join([*lines, f"* Gradient: {'`vjp`' if formula.differentiable else 'none is known'}."])
 
 
 def _functions() -> dict[type[Plan], dict[str, Function]]:

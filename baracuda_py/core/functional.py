@@ -10,7 +10,6 @@ afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -25,22 +24,11 @@ from .element import ElementKind
 from .errors import InvalidProblemError
 from .execution import MISS, Direct, nothing
 from .keywords import marked, traced, unexpected
-from .memo import keep
+from .memo import keep, records
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
 
 _CAPACITY = 4096
-_caches: list[dict[Any, Entry]] = []  # one a function
-
-
-def _forget_parent() -> None:
-    """In a forked child: entries of CUDA plans make outputs first, which fails in CuPy; a new one is refused by us."""
-    for cache in _caches:
-        cache.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
 
 
 class _Unset:
@@ -215,8 +203,8 @@ def functional(
         *([handed_over] if outs and inputs else []),
         f"    return {result}" if len(results) <= 1 else f"    return RESULT(({result}), entry)",
     ]
-    cache: dict[Any, Entry] = {}
-    _caches.append(cache)
+    # In a forked child entries of CUDA plans would make outputs first, which fails in CuPy; a new one is refused by us.
+    cache: dict[Any, Entry] = records()
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
         serving, own = _serving(plan, fixed, overloads, arrays)

@@ -125,10 +125,10 @@ def apply(name: str, args: tuple[Any, ...], given: Mapping[str, Any] | None = No
     return Symbol(build.call(name, [symbol(value).node for value in head], values))
 
 
-def trace(function: Callable[..., Any]) -> Formula:
+def trace(function: Callable[..., Any], make: Callable[[Node], Symbol] = Symbol) -> Formula:
     """The formula of a Python function: its parameters are the inputs, what it returns the outputs.
 
-    One value is one output, a tuple several, a dict several that have names.
+    One value is one output, a tuple several, a dict several that have names. `make` makes the parameters' symbols.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -140,7 +140,7 @@ def trace(function: Callable[..., Any]) -> Formula:
         name = parameter.name
         if name in RESERVED or name in CASTS or name in CONSTANTS:
             raise ExpressionError(f"{name} is a word of its own here; give the operand another name")
-    symbols = {p.name: Symbol(named(p.name)) for p in parameters}
+    symbols = {p.name: make(named(p.name)) for p in parameters}
     by_word = {p.name: symbols.pop(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
     returned = function(*symbols.values(), **by_word)
     outputs = _outputs(returned, [p.name for p in parameters])

@@ -103,9 +103,9 @@ def width_of(element: ElementKind) -> int:
 def scan_geometry(
     p: Problem, operands: ScanOperands, axis: int, *, reverse: bool, exclusive: bool = False, shifted: bool = False,
     views: Mapping[str, View] = MappingProxyType({}), places: Mapping[str, Any] = MappingProxyType({}),
-    prefix: str = "", base: int = 0, wide: bool = True,
+    prefix: str = "", base: int = 0, wide: bool = True, chunk: ElementKind | None = None,
 ) -> Geometry | str:  # fmt: skip
-    """The launches that scan the operands' rows along `axis`; the first input fixes the chunk.
+    """The launches that scan the operands' rows along `axis`; the first input fixes the chunk, or the element `chunk`.
 
     views: of operands that are seen otherwise than they were given; places: where their memory is, as a step says it.
     prefix: stands before the kernels' names. base: where the launches' own part of the workspace begins.
@@ -123,7 +123,8 @@ def scan_geometry(
     rows = Rows.of(full, (range(rank - 1), (rank - 1,)), outer=single, free=(0,))
     if isinstance(rows, str):
         return rows
-    width, count = width_of(first.element), rows.cols
+    element = chunk or first.element
+    width, count = width_of(element), rows.cols
     chunks = max(1, -(-count // width))
     lanes = min(1 << (chunks - 1).bit_length(), 32)
     tiles = -(-chunks // lanes)
@@ -140,7 +141,7 @@ def scan_geometry(
         layout = "contiguous" if dense else "inner_contiguous"
         return _neighbours(rows, first.element, lanes, constants, prefix, base, layout)
     kernel, axes, blocks, inner = _design(
-        rows, first.element, lanes, tiles, segments, wide and (rows.cols % width == 0 or not reverse), p.device.sms
+        rows, element, lanes, tiles, segments, wide and (rows.cols % width == 0 or not reverse), p.device.sms
     )
     layout = "contiguous" if dense else "inner_contiguous" if inner else "strided"
     if kernel == "block":
