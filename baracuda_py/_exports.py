@@ -882,6 +882,8 @@ EXPORTS = {
     "swiglu": "ops.gated.gated_functions",
     "swiglu_backward": "ops.gated.gated_functions",
     "swiglu_clamped": "ops.elementwise.formulas",
+    "swiglu_oai": "ops.gated.gated_functions",
+    "swiglu_oai_backward": "ops.gated.gated_functions",
     "swish": "ops.elementwise.unary",
     "take": "ops.indexing.take",
     "take_backward": "ops.indexing.gather_backward",
