@@ -48,7 +48,7 @@ _USUAL = {GatedActivationKind.GLU: "gate_last", GatedActivationKind.SWIGLU_OAI: 
 """The order of halves where none is given, if not the gate first."""
 
 
-def _order(kind: Any, order: str | None) -> str:
+def usual_order(kind: Any, order: str | None) -> str:
     """The order of halves; by default that of torch's glu, of gpt-oss, and of language models for the others."""
     if order is not None:
         return order
@@ -70,7 +70,7 @@ def _shown(made: Callable[..., Any], apart: Callable[..., Any], doc: str, fixed:
     last = inspect.Parameter("unknown", inspect.Parameter.VAR_KEYWORD)
     made.__name__ = made.__qualname__ = apart.__name__
     made.__signature__ = inspect.Signature([*optional, *own, last])  # type: ignore[attr-defined]
-    order = _order(fixed.get("kind"), None)
+    order = usual_order(fixed.get("kind"), None)
     if "kind" not in fixed:
         order = "gate_last of glu, interleaved of swiglu_oai, gate_first of the others"
     made.__doc__ = doc + _HALVES.format(order=order)
@@ -87,7 +87,7 @@ def _function(name: str, doc: str, **fixed: Any) -> Any:
 
     def made(gate: Array, up: Any = None, *, axis: int = -1, order: str | None = None, **rest: Any) -> Any:
         if up is None:
-            gate, up = halves(gate, _order(fixed.get("kind", rest.get("kind")), order), axis)
+            gate, up = halves(gate, usual_order(fixed.get("kind", rest.get("kind")), order), axis)
         else:
             _refuse_halves(axis, order)
         return apart(gate, up, **rest)
@@ -106,7 +106,7 @@ def _backward_function(name: str, doc: str, **fixed: Any) -> Any:
             raise InvalidProblemError("both halves of one gradient are written; give gate and up apart to have one")
         out = rest.pop("out", None)
         whole = _like(gate) if out is None else out
-        of = _order(fixed.get("kind", rest.get("kind")), order)
+        of = usual_order(fixed.get("kind", rest.get("kind")), order)
         apart(dy, *halves(gate, of, axis), out=list(halves(whole, of, axis)), **rest)
         return whole
 
