@@ -52,10 +52,3 @@ dynamic_tanh = _named(
     "tanh(alpha * x) * weight + bias",
     alpha=0.5,
 )
-swiglu_clamped = _named(
-    "swiglu_clamped",
-    "g σ(alpha g) (u + 1) with g = min(gate, limit) and u = up kept in [-limit, limit] (the gated unit of gpt-oss).",
-    "clamp_max(gate, limit) * sigmoid(alpha * clamp_max(gate, limit)) * (clamp(up, -limit, limit) + 1)",
-    alpha=1.702,
-    limit=7.0,
-)

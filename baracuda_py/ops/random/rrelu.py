@@ -174,7 +174,7 @@ _forward, _backward = functional(RreluPlan), functional(RreluBackwardPlan)
 
 
 def _mean(lower: Any, upper: Any) -> float:
-    desc = RreluDescriptor(shape=(), lower=lower, upper=upper, element="float32")
+    desc = RreluDescriptor(shape=(), lower=lower, upper=upper, element=ElementKind.F32)
     return (desc.lower + desc.upper) / 2
 
 
