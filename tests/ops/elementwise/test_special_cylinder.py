@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from test_unary_kinds import at
+from truth_cylinder import mp, second
 
 import baracuda_py as bc
 
@@ -27,6 +28,14 @@ NAN, INF = math.nan, math.inf
 def test_known_values(name, x, y, place):
     got = at(place, getattr(bc, name), np.array([*x, NAN], np.float64))
     np.testing.assert_allclose(got, [*y, NAN], rtol=4e-15, atol=1e-300)
+
+
+def test_the_truth_of_other_tests_is_mpmaths():
+    for x in map(mp.mpf, ("0.001", "1.7", "31.5", "59.9")):
+        for order in (0, 1):
+            for sign, function in ((-1, mp.bessely), (1, mp.besselk)):
+                wanted = function(order, x)
+                assert abs(second(x, order, sign) - wanted) <= mp.mpf(10) ** -50 * abs(wanted)
 
 
 def test_wronskians(place):
