@@ -105,10 +105,11 @@ def _distance(got: Array, wanted: Array, kind: ElementKind) -> Array:
     got, wanted = _widen(got, kind), _widen(wanted, kind)
     if kind.is_complex:
         parts = [_real_distance(got.real, wanted.real, kind), _real_distance(got.imag, wanted.imag, kind)]
-        # Where both parts leave the range one may lie far below the other, of which the bound then says nothing.
+        # Where both parts leave the range one may lie far below the other, of which the bound then says nothing; and
+        # where neither is finite a NaN does, since the infinite products that a part is the sum of may differ in sign.
         beyond = np.minimum(np.abs(wanted.real), np.abs(wanted.imag)) > kind.limits.max
         infinite, finite = np.isinf(got) & (np.minimum(*parts) == 0), np.isfinite(got.real) | np.isfinite(got.imag)
-        return np.where(beyond & infinite & finite, 0, np.hypot(*parts))
+        return np.where(beyond & np.where(finite, infinite, True), 0, np.hypot(*parts))
     return _real_distance(got, wanted, kind)
 
 
