@@ -12,7 +12,7 @@ from ..core.errors import BaracudaError, UnsupportedError
 from ..core.memo import memo
 from ..core.plan import Plan
 from ..core.tensor import View
-from .operation import Operation, operation, plan_named, stand_ins
+from .operation import Operation, element_dtype, operation, plan_named
 from .schema import Call
 from .untyped import torch
 
@@ -26,11 +26,16 @@ class Gradient:
 
     forward: Operation
     desc: Any
+    twin: Any  # the backward op's descriptor
     backward: Operation | None
     grads: Mapping[str, str]  # the forward's inputs → the backward's outputs
     cotangents: Mapping[str, str] = dataclasses.field(default_factory=dict)
     inputs: tuple[str, ...] = ()  # that both have
     outputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def through(self) -> set[str]:
+        """The forward's outputs that gradients come through."""
+        return set(self.cotangents.values()) if self.backward else {s.name for s in self.forward.outputs}
 
     def kept_outputs(self, call: Call) -> tuple[str, ...]:
         """The forward's outputs that the backward op reads, as far as the call has what they need."""
@@ -53,28 +58,36 @@ class Gradient:
         for spec in self.backward.inputs:
             value = made.get(self.outputs[spec.name]) if spec.name in self.outputs else None
             if spec.name in self.cotangents:
-                value = self._cotangent(self.cotangents[spec.name], cotangents, saved, optional=spec.optional)
+                value = self._cotangent(self.cotangents[spec.name], cotangents, spec.required(self.twin))
             elif value is None and spec.name in self.inputs:
                 value = saved.arrays.get(spec.name)
-            elif value is None and not spec.optional:
+            elif value is None and spec.required(self.twin):
                 name = self.outputs[spec.name]
                 raise UnsupportedError(f"{self.forward.name}: its gradient needs {name}; call with return_{name}=True")
             arrays[spec.name] = value if value is None or spec.many else _laid(value, spec.layout)
         numbers = {s.name for s in scalars_of(plan.args)}
-        required = frozenset(s.name for s in self.backward.outputs if not s.optional)
+        asked = {self.grads[n] for n in wanted}
+        results = frozenset(
+            s.name
+            for s in self.backward.outputs
+            if not s.optional or (s.name in asked and (s.needs is None or arrays.get(s.needs) is not None))
+        )
         return Call(
             arrays, {n: v for n, v in saved.scalars.items() if n in numbers}, shared_fields(self.desc, plan),
-            required.union(self.grads[n] for n in wanted), preference=saved.preference,
+            results, preference=saved.preference,
         )  # fmt: skip
 
-    def _cotangent(self, name: str, given: Mapping[str, Any], saved: Call, optional: bool) -> Any:
+    def _cotangent(self, name: str, given: Mapping[str, Any], required: bool) -> Any:
+        """The cotangent of an output: zeros where none arrived and the backward op needs one."""
         value = given.get(name)
         if value is not None:
             return value.resolve_conj().resolve_neg()
-        if optional:
+        if not required:
             return None
-        alone = dataclasses.replace(saved, wanted=frozenset((name,)), swapped=())
-        return torch.zeros_like(stand_ins(self.forward, alone, self.desc)[name])
+        arrived = next(one for one in given.values() if one is not None)
+        spec = next(s for s in self.forward.outputs if s.name == name)
+        dtype = element_dtype(spec.elements(self.desc)[0])
+        return torch.zeros(spec.shape(self.desc), dtype=dtype, device=arrived.device)
 
 
 def _laid(value: Any, layout: str) -> Any:
@@ -106,15 +119,15 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
         twin = backward.descriptor(**shared_fields(desc, backward))
     except BaracudaError:
         if backward.kinds is None or _value(kind) in {_value(one) for one in backward.kinds}:
-            raise
-        return Gradient(forward, desc, None, dict(link.grads))
+            return None  # for its element, say
+        return Gradient(forward, desc, None, None, dict(link.grads))
     cotangents = {f"d{n}": n for n in link.cotangents(plan, backward)}
     own = {s.name for s in forward.inputs}
     renamed = {link.saves.get(s.name, s.name): s.name for s in forward.outputs}
     read = [s.name for s in arrays_of(backward.args) if s.reads and s.name not in cotangents and s.serves(twin)]
     outputs = {n: renamed[n] for n in read if n in renamed and (n in link.saves.values() or n not in own)}
     inputs = tuple(n for n in read if n in own)
-    return Gradient(forward, desc, operation(backward), dict(link.grads), cotangents, inputs, outputs)
+    return Gradient(forward, desc, twin, operation(backward), dict(link.grads), cotangents, inputs, outputs)
 
 
 def _value(kind: Any) -> Any:

@@ -83,11 +83,8 @@ def gradients(ctx: Any, cotangents: Mapping[str, Any], wanted: frozenset[str]) -
         lists = {s.name for s in gradient.forward.inputs if s.many}
         return {n: value if n in lists else value[0] for n, value in made.items()}
     for name in arrived:
-        if name not in gradient.cotangents.values():
-            raise UnsupportedError(
-                f"{gradient.forward.name}: there is no gradient through its output {name}; give {name}.detach() to "
-                "what uses it"
-            )
+        if name not in gradient.through():
+            raise no_way(gradient.forward.name, name)
     flat = iter(ctx.saved_tensors)
     arrays, made = unflattened(ctx.inputs, flat), unflattened(ctx.outputs, flat)
     call = gradient.call(dataclasses.replace(ctx.call, arrays=arrays), made, cotangents, wanted)
@@ -108,6 +105,13 @@ def invoke(backward: Operation, call: Call) -> dict[str, Any]:
     return {n: Once.apply(backward.name, v, *grown) for n, v in made.items()} if grown else made
 
 
+def no_way(name: str, output: str) -> UnsupportedError:
+    """The error of a backward pass that comes to an output without a cotangent."""
+    return UnsupportedError(
+        f"{name}: there is no gradient through its output {output}; give its .detach() to what uses it"
+    )
+
+
 class Once(torch.autograd.Function):  # type: ignore[misc]
     """Hands a gradient on, and refuses to be differentiated."""
 
@@ -123,6 +127,36 @@ class Once(torch.autograd.Function):  # type: ignore[misc]
         raise UnsupportedError(
             f"{ctx.name} has no gradient itself: what it is the gradient of can be differentiated once, not twice"
         )
+
+
+class End(torch.autograd.Function):  # type: ignore[misc]
+    """Hands on an output of a traced op that has no cotangent, so that what asks for one is told."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, output: str, value: Any, *tensors: Any) -> Any:
+        """A view of the output; `tensors` are those that require a gradient."""
+        ctx.names = name, output
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Raises."""
+        raise no_way(*ctx.names)
+
+
+def traced(op: Operation, call: Call, recording: bool) -> dict[str, Any]:
+    """A call in a trace, as an op of torch; what its backward op reads is made beside the outputs."""
+    if not recording:
+        return registered(op).call(call)
+    found = gradient_of(op, op.descriptor(call))
+    kept = () if found is None else found.kept_outputs(call)
+    made = registered(op).call(dataclasses.replace(call, wanted=call.wanted.union(kept)))
+    through = set(made) if found is None else found.through()
+    grown = [t for t in flattened(call.arrays)[1] if t.requires_grad]
+    for name in call.wanted - through:
+        if made[name].is_floating_point() or made[name].is_complex():
+            made[name] = End.apply(op.name, name, made[name], *grown)
+    return made
 
 
 # -- a node of autograd's graph --------------------------------------------------------------------------------------
@@ -195,8 +229,11 @@ def _setup(op: Operation) -> Any:
         call = op.schema.decode(tuple(inputs), keyword_only_inputs)
         values = (output,) if len(op.outputs) == 1 else output or ()
         made = {s.name: v for s, v in zip(op.outputs, values, strict=True) if s.name in call.wanted}
-        ctx.mark_non_differentiable(*undifferentiable(values))
-        keep(ctx, gradient_of(op, op.descriptor(call)), call, made)
+        found = gradient_of(op, op.descriptor(call))
+        through = set(made) if found is None else found.through() & set(made)
+        apart = [v for s, v in zip(op.outputs, values, strict=True) if s.name not in through]
+        ctx.mark_non_differentiable(*undifferentiable(values), *(v for v in apart if isinstance(v, torch.Tensor)))
+        keep(ctx, found, call, made)
         # Trailing operands that were not given are none of autograd's, so lists and needs are told by name.
         ctx.lists = {s.name: len(v) for s in op.inputs if isinstance(v := call.arrays.get(s.name), (list, tuple))}
 

@@ -6,7 +6,6 @@ a gradient through one node of autograd's graph, which costs less.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, transformed
 from .gradient import gradient_of, no_gradient
 from .operation import Operation, operation
-from .recording import is_traced, record, registered
+from .recording import is_traced, record, registered, traced
 from .schema import Call, settled
 from .untyped import torch
 
@@ -64,7 +63,7 @@ def route(
     recording = _is_recorded(op, name, call, held, out)
     if is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
-        made = _filled(op, _traced(op, call, recording), outputs)
+        made = _filled(op, traced(op, call, recording), outputs)
     elif recording:
         _check_stream(name, stream, held)
         made = record(op, call)
@@ -120,12 +119,6 @@ def _check_stream(name: str, stream: Any, held: Tensors) -> None:
             f"{name}: stream= is not torch's current one, which autograd and traces work on; call under "
             "torch.cuda.stream(…) instead"
         )
-
-
-def _traced(op: Operation, call: Call, recording: bool) -> dict[str, Any]:
-    if recording and (found := gradient_of(op, op.descriptor(call))) is not None:
-        call = dataclasses.replace(call, wanted=call.wanted.union(found.kept_outputs(call)))
-    return registered(op).call(call)
 
 
 def _named(op: Operation, call: Call, out: Any) -> dict[str, Any] | None:

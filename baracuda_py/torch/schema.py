@@ -24,6 +24,7 @@ from ..core.plan import Plan
 from ..core.preference import PlanPreference
 from .untyped import torch
 
+TEXT = "text"  # the type of attributes that are written as literals, a string in the schema
 _PLAIN = {"int": "int", "float": "float", "bool": "bool", "str": "str", "tuple[int, ...]": "int[]"}
 
 
@@ -56,7 +57,7 @@ class Schema:
         head = [_declared(s, i) for i, s in enumerate(self.inputs)]
         head += [f"Tensor? {s.name}_tensor=None" for s in self.scalars]
         rest = [f"{'int' if s.integer else 'float'}? {s.name}=None" for s in self.scalars]
-        rest += [f"{kind}? {n}=None" for n, kind in self.kinds.items()]
+        rest += [f"{'str' if kind == TEXT else kind}? {_spelt(n)}=None" for n, kind in self.kinds.items()]
         rest += [f"bool return_{s.name}=False" for s in self.outputs if s.optional]
         rest += ["str? swapped=None"] if self.swaps else []
         rest += ["str? preference=None"]
@@ -73,7 +74,7 @@ class Schema:
             if spec.name in call.scalars and spec.name not in device:
                 rest[spec.name] = _number(spec, call.scalars[spec.name])
         for name, value in call.attributes.items():
-            rest[name] = _plain(self.kinds[name], value)
+            rest[_spelt(name)] = _plain(self.kinds[name], value)
         rest |= {f"return_{s.name}": True for s in self.outputs if s.optional and s.name in call.wanted}
         if call.swapped:
             rest["swapped"] = ",".join(call.swapped)
@@ -107,6 +108,11 @@ class Schema:
         return value
 
 
+def _spelt(name: str) -> str:
+    """An attribute's name in the schema: torch's own functions, which hand keywords on, have some of these words."""
+    return f"{name}_" if name in ("mode", "op", "self", "func", "keyset") else name
+
+
 def _declared(spec: Operand, index: int) -> str:
     alias = f"(a{index}!)" if spec.writes else ""
     kind = f"Tensor{alias}[]" if spec.many else f"Tensor{alias}"
@@ -114,11 +120,11 @@ def _declared(spec: Operand, index: int) -> str:
 
 
 def _kind(field: dataclasses.Field[Any]) -> str:
-    """The schema's type of an attribute: "" after `| None` where None is what is not given, else text."""
+    """The schema's type of an attribute; None is no value of its own where it is the default."""
     said = str(field.type).replace(" ", "")
     if said.endswith("|None") and field.default is None:
         said = said.removesuffix("|None")
-    return _PLAIN.get(said.replace(",...", ", ..."), "str")
+    return _PLAIN.get(said.replace(",...", ", ..."), TEXT)
 
 
 def settled(value: Any) -> Any:
@@ -140,11 +146,9 @@ def _number(spec: Operand, value: Any) -> Any:
 
 
 def _plain(kind: str, value: Any) -> Any:
-    if kind == "str":
-        if isinstance(value, str):
-            return value
+    if kind == TEXT:
         made = _literal(value)
-        return made if isinstance(made, str) else repr(made)
+        return made if isinstance(made, str) and _read(TEXT, made) is made else repr(made)
     if isinstance(value, np.generic):
         value = value.item()
     if kind == "int[]":
@@ -170,7 +174,7 @@ def _literal(value: Any) -> Any:
 def _read(kind: str, value: Any) -> Any:
     if kind == "int[]":
         return tuple(value)
-    if kind != "str":
+    if kind != TEXT:
         return value
     try:
         return ast.literal_eval(value)
