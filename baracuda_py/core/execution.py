@@ -76,6 +76,14 @@ GRAPHS = {  # kind of device → "module:class", called with a function, the dev
     "cpu": "baracuda_py.backends.numpy:NumpyGraph",
 }
 
+BRIDGE = "baracuda_py.torch.routing:route"  # serves functional calls that torch records
+
+
+@memo()
+def bridge() -> Callable[..., Any]:
+    """What a functional call goes to that autograd or a trace of torch records."""
+    return _named(BRIDGE)  # type: ignore[no-any-return]
+
 
 @memo()
 def runner_for(kind: str) -> Callable[[Any], Runner]:
