@@ -28,8 +28,10 @@ from .keywords import marked, traced, unexpected
 from .memo import keep
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
+from .signatures import NAMES, returned, taken
 
 _CAPACITY = 4096
+_EVERY = ("element", "out", "stream", "preference")
 _caches: list[dict[Any, Entry]] = []  # one a function
 
 
@@ -187,7 +189,7 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    every = (*defaults, *scalars, *flags, "element", "out", "stream", "preference")
+    every = (*defaults, *scalars, *flags, *_EVERY)
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
@@ -229,7 +231,7 @@ def functional(
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check, "TRACED": _traced,
+        **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -240,6 +242,10 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
+    shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
+    said = taken(plan, inputs, list(defaults), flags)
+    kept = results or [s.name for s in inputs if s.role == "inout"]
+    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, kept, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
 
 

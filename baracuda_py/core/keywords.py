@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from .errors import BaracudaError, UnknownKeywordError
+from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -168,7 +169,12 @@ def known_only(function: F) -> F:
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     """A function that takes `**unknown` as a functional entry of `plan`."""
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
-    return known_only(function)
+    function = known_only(function)
+    shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
+    function.__signature__ = shown  # type: ignore[attr-defined]
+    said = {p.name: p.annotation for p in shown.parameters.values() if p.annotation is not p.empty}
+    function.__annotations__ = said | {"return": shown.return_annotation}
+    return function
 
 
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
