@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from .doc import Doc
 from .errors import BaracudaError, UnknownKeywordError
 from .signatures import completed
 
@@ -173,6 +174,7 @@ def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
     function.__signature__ = shown  # type: ignore[attr-defined]
     said = {p.name: p.annotation for p in shown.parameters.values() if p.annotation is not p.empty}
+    function.__doc__ = Doc(function.__doc__ or "", function)
     function.__annotations__ = said | {"return": shown.return_annotation}
     return function
 
