@@ -27,6 +27,7 @@ from .core.errors import CompileError as CompileError
 from .core.errors import DeviceMismatchError as DeviceMismatchError
 from .core.errors import InvalidProblemError as InvalidProblemError
 from .core.errors import MisalignedOperandError as MisalignedOperandError
+from .core.errors import NonFiniteWarning as NonFiniteWarning
 from .core.errors import NotPreparedError as NotPreparedError
 from .core.errors import UnknownKeywordError as UnknownKeywordError
 from .core.errors import UnsupportedError as UnsupportedError

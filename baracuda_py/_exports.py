@@ -168,6 +168,7 @@ EXPORTS = {
     "LinearScanDescriptor": "ops.scan.linear_scan",
     "LinearScanPlan": "ops.scan.linear_scan",
     "MisalignedOperandError": "core.errors",
+    "NonFiniteWarning": "core.errors",
     "NotPreparedError": "core.errors",
     "OpCategory": "core.sku",
     "PackedDescriptor": "ops.attention.packed.ragged",

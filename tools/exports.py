@@ -23,7 +23,7 @@ FRAME = {
     "core.element": ["ElementKind"],
     "core.errors": [
         "BaracudaError", "BufferTooSmallError", "CaptureError", "CompileError", "DeviceMismatchError",
-        "InvalidProblemError", "MisalignedOperandError", "NotPreparedError", "UnknownKeywordError",
+        "InvalidProblemError", "MisalignedOperandError", "NonFiniteWarning", "NotPreparedError", "UnknownKeywordError",
         "UnsupportedError", "WorkspaceTooSmallError",
     ],
     "core.error_bound": ["Exact", "Forward", "Relative", "Ulp"],

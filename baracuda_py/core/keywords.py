@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from .doc import Doc
+from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
 from .signatures import completed
 
@@ -169,6 +170,7 @@ def known_only(function: F) -> F:
 
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     """A function that takes `**unknown` as a functional entry of `plan`."""
+    function = dumped(function)
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
     function = known_only(function)
     shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
