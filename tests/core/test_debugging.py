@@ -14,7 +14,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.cli.main import main
-from baracuda_py.cli.replay import again, load
+from baracuda_py.cli.replay import Reader, again, load
 from baracuda_py.core import dump, watch
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError, NonFiniteWarning
