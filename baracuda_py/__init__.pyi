@@ -364,6 +364,10 @@ def addcmul(a: Array, b: Array, c: Array, *, value: Scalar = 1.0, out: Out = Non
     """a + value b c (torch.addcmul); b and c are arrays or numbers, value a number or a 0-d array. Integers wrap."""
 def addcmul_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of addcmul by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def addmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def addmv(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
 def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -463,6 +467,8 @@ def avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int |
 def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 axpby: Expression  # alpha * x + beta * y
+def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
 def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
 def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -489,6 +495,8 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -585,6 +593,8 @@ def deg2rad_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy deg2rad'(x) element by element; see `UnaryBackwardPlan`."""
 def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
+def dense_gemm(a: Array, b: Array, c: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = alpha · a @ b + beta · c over any batch axes and strides (torch.matmul, torch.baddbmm)."""
 def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = x[i + 1] - x[i] along `axis`, n times (torch.diff); x stands between `prepend` and `append`."""
 def diff_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., return_dx: bool = True, return_dprepend: bool = True, return_dappend: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -884,6 +894,8 @@ def lgamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = lgamma(x) element by element, also called gammaln; see `UnaryPlan`."""
 def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy lgamma'(x) element by element; see `UnaryBackwardPlan`."""
+def linear(x: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ weightᵀ + bias (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
 def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
 def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -965,8 +977,8 @@ def mac_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = 
     """The gradients of mac by its operands, those of arrays; see `TernaryBackwardPlan`."""
 def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
-def matmul(a: Array, b: Array, c: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = alpha · a @ b + beta · c over any batch axes and strides (torch.matmul, torch.baddbmm)."""
+def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amax of x along `axis` (all axes by default), also called max; see `ReducePlan`."""
 def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1013,6 +1025,8 @@ def mish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ...,
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def mish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 modf: Expression  # fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)
@@ -1024,6 +1038,8 @@ def mulhi(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefere
     """y = mulhi(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def multiply(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def nan_to_num(x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nan_to_num(x) element by element; see `UnaryPlan`."""
 def nan_to_num_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

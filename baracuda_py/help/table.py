@@ -62,6 +62,9 @@ bounds = np.array([0, 3, 7], dtype=np.int32)
 y, lse = bc.flash_sdpa_varlen(q, k, v, bounds, bounds, is_causal=True, return_lse=True)
 dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, is_causal=True)""",
     "lerp": f"{_AB}y = bc.lerp(a, b, 0.25)",
+    "addmm": f"{_AB}y = bc.addmm(b, a, np.eye(4, dtype=np.float32), beta=0.5)",
+    "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
+    "matmul": f"{_AB}y = bc.matmul(a, b)",
     "masked_fill": f"{_MASK}y = bc.masked_fill(x, mask, -1.0)",
     "norm_backward": f"{_X}y = bc.norm(x, axis=-1)\ndx = bc.norm_backward(np.ones_like(y), x, y, axis=-1)",
     "normalize_backward": f"{_ROWS}dx = bc.normalize_backward(x2, x1, axis=-1)",
