@@ -13,6 +13,7 @@ from .core.signatures import DType
 from .core.signatures import Out
 from .core.signatures import Stream
 
+from . import nn as nn
 from .core.device import Device as Device
 from .core.dispatch import Verdict as Verdict
 from .core.element import ElementKind as ElementKind
