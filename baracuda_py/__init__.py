@@ -16,6 +16,8 @@ __all__ = ["__version__", *EXPORTS]
 
 def __getattr__(name: str) -> Any:
     module = EXPORTS.get(name)
+    if name == "nn":
+        return importlib.import_module(f"{__name__}.nn")
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{module}"), name)

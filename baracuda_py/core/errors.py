@@ -95,3 +95,7 @@ class CompileError(BaracudaError):
         super().__init__(message)
         self.log = log
         self.source_path = source_path
+
+
+class NonFiniteWarning(UserWarning):
+    """BARACUDA_CHECK=1: a call made NaN or infinities of finite operands, or left elements of an output unwritten."""

@@ -26,9 +26,11 @@ from .keywords import marked, traced, unexpected
 from .memo import keep, records
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
+from .signatures import NAMES, returned, taken
 from .solving import solve
 
 _CAPACITY = 4096
+_EVERY = ("element", "out", "stream", "preference")
 FOLLOWS: dict[type[Plan], str] = {}
 """The operand whose order of axes in memory the outputs of a plan take, where its functions say so."""
 
@@ -113,7 +115,7 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    every = (*defaults, *scalars, *flags, "element", "out", "stream", "preference")
+    every = (*defaults, *scalars, *flags, *_EVERY)
     facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
     numbers = "{" + ", ".join(f"{n!r}: {n}" for n in scalars) + "}"
     turned = (
@@ -165,7 +167,7 @@ def functional(
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
+        **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -179,6 +181,10 @@ def functional(
     function.chosen = chosen
     if follows:
         FOLLOWS[plan] = follows
+    shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
+    said = taken(plan, inputs, list(defaults), flags)
+    kept = results or [s.name for s in inputs if s.role == "inout"]
+    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, kept, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
 
 

@@ -13,7 +13,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from .doc import Doc
+from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
+from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -167,8 +170,15 @@ def known_only(function: F) -> F:
 
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     """A function that takes `**unknown` as a functional entry of `plan`."""
+    function = dumped(function)
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
-    return known_only(function)
+    function = known_only(function)
+    shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
+    function.__signature__ = shown  # type: ignore[attr-defined]
+    said = {p.name: p.annotation for p in shown.parameters.values() if p.annotation is not p.empty}
+    function.__doc__ = Doc(function.__doc__ or "", function)
+    function.__annotations__ = said | {"return": shown.return_annotation}
+    return function
 
 
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
