@@ -32,7 +32,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     markdown = re.sub(rf"\((?:\.\./)*{PLOTS}/([\w.]+\.png)\)", rf"({up}results/\1)", markdown)
     for name, source in ADDED.items():
         markdown = re.sub(rf"\((?:\.\./)*{re.escape(source)}(#[\w-]+)?\)", rf"({up}{name}\1)", markdown)
-    markdown = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:examples|kernels|benchmarks)/[^)]*\)", r"\1", markdown)  # not on the site
+    markdown = re.sub(
+        r"\[([^\]]+)\]\((?:\.\./)+(?:examples|kernels|benchmarks)/[^)]*\)", r"\1", markdown
+    )  # not on the site
     if page.file.src_uri in ADDED:  # which link into docs/ from outside
         markdown = re.sub(r"\(docs/([^)\s]+)\)", r"(\1)", markdown)
     return markdown
