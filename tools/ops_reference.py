@@ -31,8 +31,8 @@ def index() -> str:
     for family, plans in _families().items():
         named = sorted({name for plan in plans for name in functions.get(plan, {})})
         lines.append(f"| [{family}](ops/{family}.md) | {len(plans)} | {', '.join(f'`{name}`' for name in named)} |")
-    named = ", ".join(f"`{name}`" for name in _formulas())
-    return "\n".join([*lines, f"| [named formulas](ops/formulas.md) | | {named} |"])
+    formulas = ", ".join(f"`{name}`" for name in _formulas())
+    return "\n".join([*lines, f"| [named formulas](ops/formulas.md) | | {formulas} |"])
 
 
 def pages() -> dict[str, str]:
@@ -55,8 +55,8 @@ def _families() -> dict[str, list[type[Plan]]]:
 
 _FORMULAS = """# named formulas
 
-Functions that are [formulas](../expressions.md): one launch, arrays broadcast with one another, any strides, every element
-that the formula has a meaning for, in place where `out=` is an operand. `<name>.vjp(dy, …)` is the gradient,
+Functions that are [formulas](../expressions.md): one launch, arrays broadcast with one another, any strides, every
+element that the formula has a meaning for, in place where `out=` is an operand. `<name>.vjp(dy, …)` is the gradient,
 `<name>.plan()` the Plan class, and in other formulas they stand as functions."""
 
 
