@@ -39,6 +39,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "is_causal_bottom_right": ("causal_alignment",),
     **dict.fromkeys(("softmax_scale", "sm_scale", "scaling", "scale_factor", "attn_scale", "qk_scale"), ("scale",)),
     **dict.fromkeys(("attn_mask", "attention_mask", "attn_bias", "bias", "key_padding_mask", "custom_mask"), ("mask",)),
+    "score_mod": ("score",),
+    **dict.fromkeys(("mask_mod", "block_mask"), ("mask",)),
     **dict.fromkeys(("alibi_slopes", "alibi", "slope"), ("slopes", "negative_slope", "alpha")),
     **dict.fromkeys(("logits_soft_cap", "soft_cap", "logit_cap", "logits_softcap"), ("softcap",)),
     **dict.fromkeys(("window_size", "window", "sliding_window"), ("window_left window_right", "window_left")),
