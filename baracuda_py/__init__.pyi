@@ -406,7 +406,7 @@ def alibi_slopes(num_heads: int, dtype: Any = ...) -> Any:
     """The slopes of Press, Smith and Lewis 2021, one a head: 2^(-8 (h + 1) / n) for h < n, n a power of two."""
 def all(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The all of x along `axis` (all axes by default); see `ReducePlan`."""
-def allclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def allclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
 def alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout that keeps mean 0 and variance 1, for layers of selu (torch.nn.functional.alpha_dropout)."""
@@ -450,9 +450,9 @@ def argmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The argmin of x along `axis` (all axes by default); see `ReducePlan`."""
 def around(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
-def array_equal(a: Array, b: Array, *, equal_nan: bool = False, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal)."""
-def array_equiv(a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
@@ -569,7 +569,7 @@ def cbrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., elem
     """dx = dy cbrt'(x) element by element; see `UnaryBackwardPlan`."""
 def cdist(x1: Array, x2: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., i, j] = the norm of order p of x1[..., i, :] - x2[..., j, :] (torch.cdist)."""
-def cdist_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def cdist_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
 def ceil(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ceil(x) element by element; see `UnaryPlan`."""
@@ -621,9 +621,9 @@ def cosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = cosh(x) element by element; see `UnaryPlan`."""
 def cosh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cosh'(x) element by element; see `UnaryBackwardPlan`."""
-def cosine_similarity(x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def cosine_similarity(x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity)."""
-def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `cosine_similarity`, which is computed again."""
 def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
@@ -671,7 +671,7 @@ def digamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy digamma'(x) element by element; see `UnaryBackwardPlan`."""
 def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
-def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `dist`; see `pairwise_distance_backward`."""
 def div(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
@@ -679,8 +679,8 @@ def div_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retur
     """(da, db) of y = div(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
-def divmod(a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod)."""
+def divmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
 def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -781,7 +781,7 @@ def floor(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
 def floor_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = floor_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def fma(a: Array, b: Array, c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a b + c, rounded once; b and c are arrays or numbers, integers wrap."""
+    """a b + c, rounded once; c and one of a and b may be numbers, integers wrap."""
 def fma_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of fma by its operands, those of arrays; see `TernaryBackwardPlan`."""
 def fmax(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1230,7 +1230,7 @@ def norm_except_dim(x: Array, p: float = 2, axis: int | None = 0, *, out: Out = 
     """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1."""
 def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
-def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
 def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
@@ -1242,7 +1242,7 @@ def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, 
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
 def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
-def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
 def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
@@ -1272,7 +1272,7 @@ def power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefere
     """y = pow(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def prelu(x: Array, weight: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x where x > 0, else weight x (torch.nn.functional.prelu); weight has one number, or one a channel (axis 1)."""
-def prelu_backward(dy: Array, x: Array, weight: Array, *, return_dx: bool = True, return_dweight: bool = True, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def prelu_backward(dy: Array, x: Array, weight: Array, *, return_dx: bool = True, return_dweight: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dx, dweight) of y = prelu(x, weight), the latter summed over all but the channels. See `BinaryBackwardPlan`."""
 def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
@@ -1346,7 +1346,7 @@ def remainder_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True,
     """(da, db) of y = remainder(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
-def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
 def resolve_conj(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
@@ -1540,7 +1540,7 @@ def sum_squares(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Seque
     """The sum_squares of x along `axis` (all axes by default); see `ReducePlan`."""
 def sum_squares_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of sum_squares along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def sum_to_size(x: Array, shape: int | Sequence[int], *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sum_to_size(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size)."""
 def swiglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
