@@ -109,7 +109,8 @@ def in_torch(torch: Any, desc: GatedQuantizeDescriptor, *, gate: Any, up: Any) -
         return NotImplemented
     u = desc.kind.in_torch(torch, gate, up, *desc.coefficients).float().to(gate.dtype)
     scale = (u.abs().amax(-1, keepdim=True) / desc.to_element.limits.max).clamp(min=_LEAST).float().to(gate.dtype)
-    return {"y": u / scale, "scales": scale[..., 0]}
+    y = (u / scale).clamp(-desc.to_element.limits.max, desc.to_element.limits.max)
+    return {"y": y, "scales": scale[..., 0]}
 
 
 class GatedQuantizePlan(Plan):
