@@ -107,9 +107,11 @@ def in_torch(torch: Any, desc: GatedQuantizeDescriptor, *, gate: Any, up: Any) -
     """The formula; y before it is rounded."""
     if 0 in desc.shape:
         return NotImplemented
-    u = desc.kind.in_torch(torch, gate, up, *desc.coefficients).float().to(gate.dtype)
+    own = [float(np.float32(c)) for c in desc.coefficients]  # as kernels have them
+    u = desc.kind.in_torch(torch, gate, up, *own).float().to(gate.dtype)
     scale = (u.abs().amax(-1, keepdim=True) / desc.to_element.limits.max).clamp(min=_LEAST).float().to(gate.dtype)
-    return {"y": u / scale, "scales": scale[..., 0]}
+    y = (u / scale).clamp(-desc.to_element.limits.max, desc.to_element.limits.max)
+    return {"y": y, "scales": scale[..., 0]}
 
 
 class GatedQuantizePlan(Plan):
