@@ -276,6 +276,11 @@ from .ops.reduce.average import AverageBackwardDescriptor as AverageBackwardDesc
 from .ops.reduce.average import AverageBackwardPlan as AverageBackwardPlan
 from .ops.reduce.average import AverageDescriptor as AverageDescriptor
 from .ops.reduce.average import AveragePlan as AveragePlan
+from .ops.reduce.pdist import PdistArgs as PdistArgs
+from .ops.reduce.pdist import PdistBackwardArgs as PdistBackwardArgs
+from .ops.reduce.pdist import PdistBackwardPlan as PdistBackwardPlan
+from .ops.reduce.pdist import PdistDescriptor as PdistDescriptor
+from .ops.reduce.pdist import PdistPlan as PdistPlan
 from .ops.reduce.reduce import ReduceArgs as ReduceArgs
 from .ops.reduce.reduce import ReduceDescriptor as ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as ReducePlan
@@ -308,6 +313,11 @@ from .ops.scan.diff import DiffPlan as DiffPlan
 from .ops.scan.diff_backward import DiffBackwardArgs as DiffBackwardArgs
 from .ops.scan.diff_backward import DiffBackwardDescriptor as DiffBackwardDescriptor
 from .ops.scan.diff_backward import DiffBackwardPlan as DiffBackwardPlan
+from .ops.scan.finite_gradient import FiniteGradientArgs as FiniteGradientArgs
+from .ops.scan.finite_gradient import FiniteGradientBackwardArgs as FiniteGradientBackwardArgs
+from .ops.scan.finite_gradient import FiniteGradientBackwardPlan as FiniteGradientBackwardPlan
+from .ops.scan.finite_gradient import FiniteGradientDescriptor as FiniteGradientDescriptor
+from .ops.scan.finite_gradient import FiniteGradientPlan as FiniteGradientPlan
 from .ops.scan.linear_scan import LinearScanArgs as LinearScanArgs
 from .ops.scan.linear_scan import LinearScanDescriptor as LinearScanDescriptor
 from .ops.scan.linear_scan import LinearScanPlan as LinearScanPlan
@@ -613,6 +623,10 @@ def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pref
     """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = copysign(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def corrcoef(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
+def corrcoef_backward(dy: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
 def cos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cos(x) element by element; see `UnaryPlan`."""
 def cos_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -627,6 +641,10 @@ def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, e
     """(dx1, dx2) of `cosine_similarity`, which is computed again."""
 def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
+def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
+def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
 def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -844,6 +862,10 @@ def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., elem
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient)."""
+def gradient_backward(dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `gradient` along one axis; those of several add up."""
 def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any = None) -> Graph:
     """Capture `function(*args)` as a CUDA graph: one launch a replay, whatever the number of kernels."""
 def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1244,6 +1266,10 @@ def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *,
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
 def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
+def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
+def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
 def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
 def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

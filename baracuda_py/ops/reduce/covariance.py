@@ -17,7 +17,7 @@ from ...core.keywords import entry, unexpected
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
 from ...interop.arrays import read
-from ..gemm.dense_gemm import matmul
+from ..gemm.matmul import matmul
 from . import reduce as page
 from .average import average
 from .reduce import ReducePlan
