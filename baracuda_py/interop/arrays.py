@@ -102,6 +102,11 @@ def _read_jax(a: Any) -> Reading:
     return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
 
 
+def _read_traced(a: Any) -> Reading:
+    """What is known of a stand-in inside jit, grad or vmap; whoever wants its memory refuses its device."""
+    return Reading(0, tuple(a.shape), dense_strides(a.shape), ElementKind.of(a.dtype), jax_arrays.TRACED, True, a)
+
+
 _DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)  # DLDeviceType: CPU, pinned; CUDA, managed
 
 
@@ -206,7 +211,7 @@ def _package_reader(kind: type) -> _Reader | None:
         plain = kind.__torch_dispatch__ is sys.modules["torch"].Tensor.__torch_dispatch__  # type: ignore[attr-defined]
         return _read_torch if plain else _refuse_wrapper
     if root == "jax" and jax_arrays.is_traced(kind):
-        return jax_arrays.refuse_traced
+        return _read_traced
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
     return None

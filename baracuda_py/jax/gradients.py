@@ -1,0 +1,225 @@
+"""Gradients of problems: custom_vjp made from the page's `Vjp`, or a refusal that names the op.
+
+Forward, the outputs that the backward op reads are made and kept as residuals; backward, the backward op is called for
+the gradients of the operands that are differentiated alone. A cotangent of an output that the backward op takes none
+of is refused, unless it is known to be zero. JAX pairs complex cotangents without a conjugate, PyTorch and our pages
+with one: they are conjugated on the way in and out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from jax import numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from ..core import registry
+from ..core.args import Operand, arrays_of, scalars_of
+from ..core.element import ElementKind
+from ..core.errors import BaracudaError, UnsupportedError
+from ..core.memo import memo
+from ..core.plan import NAMED, PLANS, Plan
+from .primitive import Function, primitive
+from .problem import Buffer, Problem
+
+
+@memo()
+def function(problem: Problem) -> Function:
+    """The outputs of a problem for its inputs, as a differentiable function of JAX arrays."""
+    run = primitive(problem)
+    if not any(one.element.is_inexact for _, one in problem.outputs):
+        return lambda *arrays: run(*map(jax.lax.stop_gradient, arrays))
+    names = [name for name, _ in problem.inputs]
+
+    def forward(*primals: Any) -> tuple[tuple[Any, ...], Any]:
+        values = [primal.value for primal in primals]
+        wanted = tuple(
+            i for i, primal in enumerate(primals)
+            if primal.perturbed and jnp.issubdtype(primal.value.dtype, jnp.inexact)
+        )  # fmt: skip
+        if not wanted:
+            return run(*values), None
+        link = Link(problem, [names[i] for i in wanted])
+        outputs = function(link.saving)(*values)
+        kept = dict(zip([name for name, _ in link.saving.outputs], outputs, strict=True))
+        return tuple(kept[name] for name, _ in problem.outputs), (values, kept, _Static(wanted))
+
+    def backward(residuals: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        if residuals is None:
+            return (None,) * len(names)
+        values, kept, wanted = residuals
+        link = Link(problem, [names[i] for i in wanted.value])
+        found = link.gradients(dict(zip(names, values, strict=True)), kept, cotangents)
+        return tuple(found.get(name) if i in wanted.value else None for i, name in enumerate(names))
+
+    call = jax.custom_vjp(lambda *arrays: run(*arrays))
+    call.defvjp(forward, backward, symbolic_zeros=True)
+    return call  # type: ignore[no-any-return]
+
+
+@jax.tree_util.register_pytree_node_class
+class _Static:
+    """What residuals say besides arrays."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def tree_flatten(self) -> tuple[tuple[()], Any]:
+        return (), self.value
+
+    @classmethod
+    def tree_unflatten(cls, value: Any, _: Any) -> _Static:
+        return cls(value)
+
+
+class Link:
+    """A problem and its backward op, for the gradients of some operands; raises where there are none.
+
+    saving: the problem with those outputs, too, that the backward op reads. A kind that the backward op does not have
+    has the gradient 0 wherever there is one: `plan` is None then.
+    """
+
+    def __init__(self, problem: Problem, wanted: Sequence[str]) -> None:
+        self.problem, self.wanted = problem, wanted
+        self.saving = problem
+        self.plan: type[Plan] | None = None
+        vjp, kind = problem.plan.vjp, getattr(problem.desc, "kind", None) if problem.plan.kinds else None
+        if vjp is None or not vjp.serves(kind) or problem.aliases:
+            raise UnsupportedError(
+                f"{problem.name} has no gradient: differentiate around it, or give its operands through "
+                "jax.lax.stop_gradient"
+            )
+        if unknown := [name for name in wanted if name not in vjp.grads]:
+            raise UnsupportedError(
+                f"{problem.name} has no gradient for {' and '.join(unknown)}; give it through jax.lax.stop_gradient"
+            )
+        self.vjp = vjp
+        plan = _plan(vjp.plan)
+        if kind is not None and plan.kinds and kind.value not in {one.value for one in plan.kinds}:
+            return
+        fields = [f.name for f in dataclasses.fields(plan.descriptor) if hasattr(problem.desc, f.name)]
+        try:
+            self.desc = plan.descriptor(**{name: getattr(problem.desc, name) for name in fields})
+        except BaracudaError as error:
+            raise UnsupportedError(f"{problem.name} has no gradient here: {error}") from error
+        self.plan = plan
+        self.cotangents = {f"d{name}": name for name in vjp.cotangents(problem.plan, plan)}
+        self.renamed = {vjp.saves.get(spec.name, spec.name): spec.name for spec in _outputs(problem.plan)}
+        self.saving = self._saving()
+
+    def _reads(self) -> list[Operand]:
+        """The inputs of the backward op for this descriptor."""
+        assert self.plan is not None
+        return [spec for spec in arrays_of(self.plan.args) if spec.reads and spec.serves(self.desc)]
+
+    def _source(self, spec: Operand) -> tuple[str, str] | None:
+        """Where an input of the backward op comes from: ("cotangent" | "output" | "input", name there)."""
+        own = {name for name, _ in self.problem.inputs}
+        saved = self.renamed.get(spec.name)
+        if spec.name in self.cotangents:
+            return "cotangent", self.cotangents[spec.name]
+        declared = {one.name for one in arrays_of(self.problem.plan.args) if one.reads}
+        renamed = spec.name in self.vjp.saves.values()
+        if saved and (renamed or spec.name not in declared) and self._possible(saved):
+            return "output", saved
+        return ("input", spec.name) if spec.name in own else None
+
+    def _possible(self, output: str) -> bool:
+        """Whether the forward op makes the output for its operands."""
+        spec = next(one for one in _outputs(self.problem.plan) if one.name == output)
+        present = {name for name, _ in self.problem.inputs}
+        return spec.serves(self.problem.desc) and (spec.needs is None or spec.needs in present)
+
+    def _saving(self) -> Problem:
+        sources = [self._source(spec) for spec in self._reads()]
+        needed = {source[1] for source in sources if source and source[0] == "output"}
+        held = dict(self.problem.arrays)
+        for spec in _outputs(self.problem.plan):
+            if spec.name in needed and spec.name not in held:
+                held[spec.name] = (_buffer(spec, self.problem.desc, held),)
+        order = [spec.name for spec in arrays_of(self.problem.plan.args) if spec.name in held]
+        return dataclasses.replace(self.problem, arrays=tuple((name, held[name]) for name in order), workspace=0)
+
+    def gradients(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Sequence[Any]
+    ) -> dict[str, Any]:
+        """The gradient of each operand that is wanted."""
+        given = {}
+        for (name, one), value in zip(self.problem.outputs, cotangents, strict=True):
+            if isinstance(value, SymbolicZero) or not one.element.is_inexact:
+                continue
+            if self.plan is not None and f"d{name}" not in self.cotangents:
+                raise UnsupportedError(
+                    f"{self.problem.name} has no gradient through its output {name}; apply jax.lax.stop_gradient to it"
+                )
+            given[name] = _conjugate(value)
+        if self.plan is None or not given:
+            return {}
+        arrays, buffers = self._operands(inputs, outputs, given)
+        asked = {self.vjp.grads[name] for name in self.wanted}
+        for spec in _outputs(self.plan):
+            if spec.name in asked or not spec.optional:
+                buffers[spec.name] = (_buffer(spec, self.desc, buffers),)
+        problem = self._backward(buffers)
+        made = function(problem)(*arrays, *(inputs[name] for name, _ in problem.traced))
+        found = dict(zip([name for name, _ in problem.outputs], made, strict=True))
+        return {name: _conjugate(found[self.vjp.grads[name]]).astype(inputs[name].dtype) for name in self.wanted}
+
+    def _operands(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, tuple[Buffer, ...]]]:
+        """The arrays that the backward op reads, and what each is."""
+        own, made = dict(self.problem.inputs), dict(self.saving.outputs)
+        arrays: list[Any] = []
+        buffers: dict[str, tuple[Buffer, ...]] = {}
+        for spec in self._reads():
+            source = self._source(spec)
+            if source is None:
+                continue
+            place, name = source
+            if place == "cotangent":
+                if name not in made or (name not in cotangents and not spec.required(self.desc)):
+                    continue
+                value = cotangents.get(name, None)
+                one = made[name]
+                value = jnp.zeros(one.shape, one.dtype) if value is None else value
+            else:
+                value, one = (outputs[name], made[name]) if place == "output" else (inputs[name], own[name])
+            arrays.append(value)
+            buffers[spec.name] = (one,)
+        return arrays, buffers
+
+    def _backward(self, buffers: Mapping[str, tuple[Buffer, ...]]) -> Problem:
+        assert self.plan is not None
+        order = [spec.name for spec in arrays_of(self.plan.args) if spec.name in buffers]
+        scalars = {spec.name for spec in scalars_of(self.plan.args)}
+        problem = Problem(
+            self.plan, self.desc, tuple((name, buffers[name]) for name in order),
+            tuple((n, text) for n, text in self.problem.numbers if n in scalars),
+            tuple((n, one) for n, one in self.problem.traced if n in scalars), self.problem.preference,
+        )  # fmt: skip
+        problem.check()
+        return problem
+
+
+def _plan(said: Any) -> type[Plan]:
+    return said if isinstance(said, type) else PLANS.get(said) or NAMED.get(said) or registry.plan(said)
+
+
+def _outputs(plan: type[Plan]) -> list[Operand]:
+    return [spec for spec in arrays_of(plan.args) if spec.role == "out"]
+
+
+def _buffer(spec: Operand, desc: Any, held: Mapping[str, tuple[Buffer, ...]]) -> Buffer:
+    """An output of the op, as its declaration has it."""
+    if spec.like:
+        return held[spec.like][0]
+    element: ElementKind = spec.elements(desc)[0]
+    return Buffer(spec.shape(desc), element)
+
+
+def _conjugate(value: Any) -> Any:
+    return jnp.conj(value) if jnp.iscomplexobj(value) else value
