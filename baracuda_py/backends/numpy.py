@@ -137,7 +137,8 @@ def _store(spec: Operand, desc: Any, target: Any, result: Any) -> None:
     element = _element(spec, desc, target)
     value = np.asarray(result)
     if value.dtype != target.dtype:
-        value = cast(value, element)
+        if not value.dtype == element.carrier != element.dtype:  # bytes of the element are what they are
+            value = cast(value, element)
         value = value.view(target.dtype) if value.dtype != target.dtype else value
     target[...] = value
 

@@ -135,7 +135,7 @@ def _fits(problem: Problem, change: tuple[Change, bool], size: int, mapped: set[
             new = found
         if spec.writes and math.prod(new) != size * math.prod(one.shape):
             return None
-        buffers[spec.name] = Buffer(new, one.element)
+        buffers[spec.name] = one._replace(shape=new)
     arrays = tuple((name, (buffers[name],)) for name, _ in problem.arrays)
     wider = dataclasses.replace(problem, desc=desc, arrays=arrays, workspace=0)
     try:

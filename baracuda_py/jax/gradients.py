@@ -158,20 +158,22 @@ class Link:
             given[name] = _conjugate(value)
         if self.plan is None or not given:
             return {}
-        arrays, buffers = self._operands(inputs, outputs, given)
-        asked = {self.vjp.grads[name] for name in self.wanted}
-        for spec in _outputs(self.plan):
-            if spec.name in asked or not spec.optional:
+        names = {self.vjp.grads[name] for name in self.wanted}
+        asked = [spec for spec in _outputs(self.plan) if spec.name in names or not spec.optional]
+        arrays, buffers = self._operands(inputs, outputs, given, {spec.needs for spec in asked})
+        for spec in asked:
+            if spec.needs is None or spec.needs in buffers:  # else 0, as is the cotangent that it goes with
                 buffers[spec.name] = (_buffer(spec, self.desc, buffers),)
         problem = self._backward(buffers)
         made = function(problem)(*arrays, *(inputs[name] for name, _ in problem.traced))
         found = dict(zip([name for name, _ in problem.outputs], made, strict=True))
-        return {name: _conjugate(found[self.vjp.grads[name]]).astype(inputs[name].dtype) for name in self.wanted}
+        grads = {name: found[self.vjp.grads[name]] for name in self.wanted if self.vjp.grads[name] in found}
+        return {name: _conjugate(value).astype(inputs[name].dtype) for name, value in grads.items()}
 
     def _operands(
-        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Mapping[str, Any]
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Mapping[str, Any], needed: set[Any]
     ) -> tuple[list[Any], dict[str, tuple[Buffer, ...]]]:
-        """The arrays that the backward op reads, and what each is."""
+        """The arrays that the backward op reads, and what each is; those `needed` even where they are 0."""
         own, made = dict(self.problem.inputs), dict(self.saving.outputs)
         arrays: list[Any] = []
         buffers: dict[str, tuple[Buffer, ...]] = {}
@@ -181,11 +183,11 @@ class Link:
                 continue
             place, name = source
             if place == "cotangent":
-                if name not in made or (name not in cotangents and not spec.required(self.desc)):
+                optional = not spec.required(self.desc) and spec.name not in needed
+                if name not in made or (name not in cotangents and optional):
                     continue
-                value = cotangents.get(name, None)
                 one = made[name]
-                value = jnp.zeros(one.shape, one.dtype) if value is None else value
+                value = cotangents[name] if name in cotangents else jnp.zeros(one.shape, one.dtype)
             else:
                 value, one = (outputs[name], made[name]) if place == "output" else (inputs[name], own[name])
             arrays.append(value)

@@ -29,15 +29,16 @@ from ..core.tensor import TensorRef, dense_strides
 
 
 class Buffer(NamedTuple):
-    """A dense array of the call, by what XLA knows of it."""
+    """A dense array of the call. carried: whether JAX has its bytes, as uint8, where there is a dtype for them, too."""
 
     shape: tuple[int, ...]
     element: ElementKind
+    carried: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype in JAX; of packed elements that of the bytes."""
-        return self.element.dtype if self.element.bits >= 8 else self.element.carrier
+        """The dtype in JAX."""
+        return self.element.carrier if self.carried or self.element.bits < 8 else self.element.dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,8 +239,8 @@ def _restored(text: str) -> Problem | None:
 
 
 def _buffer(held: Any) -> Buffer:
-    shape, element = held
-    return Buffer(shape, ElementKind.of(element))
+    shape, element, carried = held
+    return Buffer(shape, ElementKind.of(element), carried)
 
 
 def _tuples(value: Any) -> Any:

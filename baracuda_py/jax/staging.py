@@ -90,8 +90,9 @@ def _buffer(value: Any, allowed: tuple[ElementKind, ...]) -> Buffer:
     found = ElementKind.of(value.dtype)
     if found.bits < 8:
         raise UnsupportedError(f"JAX does not pack {found} as kernels read it; give the packed bytes as uint8")
-    carried = [one for one in allowed if one.carrier == found.dtype and one.carrier != one.dtype]
-    return Buffer(tuple(value.shape), carried[0] if found not in allowed and carried else found)
+    held = [one for one in allowed if one.carrier == found.dtype and one.carrier != one.dtype]
+    carried = found not in allowed and bool(held)
+    return Buffer(tuple(value.shape), held[0] if carried else found, carried)
 
 
 def _results(problem: Problem, made: tuple[Any, ...]) -> list[Any]:

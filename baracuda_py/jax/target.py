@@ -7,8 +7,9 @@ backend writes XLA's buffers; on a CUDA device kernels are launched on XLA's str
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -39,7 +40,36 @@ def _call(key: bytes, ordinal: int) -> Call:
 
 
 def _on_host(frame: c_api.Frame) -> None:
-    _call(frame.key, -1)(frame.inputs, frame.outputs, None)
+    with _subnormals():
+        _call(frame.key, -1)(frame.inputs, frame.outputs, None)
+
+
+_DEFAULT_ENVIRONMENT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc, on x86-64 and aarch64
+
+
+@contextlib.contextmanager
+def _subnormals() -> Iterator[None]:
+    """XLA's threads on the CPU flush subnormal numbers to zero, which the references must not."""
+    library = _floating_point()
+    if library is None:
+        yield
+        return
+    before = ctypes.create_string_buffer(64)  # fenv_t has at most 32 bytes
+    library.fegetenv(before)
+    library.fesetenv(_DEFAULT_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        library.fesetenv(before)
+
+
+@cache
+def _floating_point() -> Any:
+    try:
+        library = ctypes.PyDLL("libm.so.6")
+        return library if library.fegetenv and library.fesetenv else None
+    except (OSError, AttributeError):
+        return None
 
 
 def _on_cuda(frame: c_api.Frame) -> None:
