@@ -22,7 +22,7 @@ from ..core.element import ElementKind
 from ..core.errors import BaracudaError, UnsupportedError
 from ..core.memo import memo
 from ..core.plan import NAMED, PLANS, Plan
-from .primitive import Function, primitive
+from .primitive import Function, manual_axes, primitive
 from .problem import Buffer, Problem
 
 
@@ -168,7 +168,7 @@ class Link:
         made = function(problem)(*arrays, *(inputs[name] for name, _ in problem.traced))
         found = dict(zip([name for name, _ in problem.outputs], made, strict=True))
         grads = {name: found[self.vjp.grads[name]] for name in self.wanted if self.vjp.grads[name] in found}
-        return {name: _conjugate(value).astype(inputs[name].dtype) for name, value in grads.items()}
+        return {name: _cotangent(value, inputs[name]) for name, value in grads.items()}
 
     def _operands(
         self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Mapping[str, Any], needed: set[Any]
@@ -221,6 +221,13 @@ def _buffer(spec: Operand, desc: Any, held: Mapping[str, tuple[Buffer, ...]]) ->
         return held[spec.like][0]
     element: ElementKind = spec.elements(desc)[0]
     return Buffer(spec.shape(desc), element)
+
+
+def _cotangent(grad: Any, operand: Any) -> Any:
+    """A gradient as JAX pairs it with its operand: one that all shards have alike gets the sum of theirs."""
+    value = _conjugate(grad).astype(operand.dtype)
+    shared = manual_axes(value) - manual_axes(operand)
+    return jax.lax.psum(value, tuple(shared)) if shared else value
 
 
 def _conjugate(value: Any) -> Any:
