@@ -104,7 +104,10 @@ def _read_jax(a: Any) -> Reading:
 
 def _read_traced(a: Any) -> Reading:
     """What is known of a stand-in inside jit, grad or vmap; whoever wants its memory refuses its device."""
-    return Reading(0, tuple(a.shape), dense_strides(a.shape), ElementKind.of(a.dtype), jax_arrays.TRACED, True, a)
+    shape = tuple(a.shape)
+    if not all(type(extent) is int for extent in shape):
+        raise UnsupportedError(f"its shape {shape} is symbolic; every extent must be known when it is traced")
+    return Reading(0, shape, dense_strides(shape), ElementKind.of(a.dtype), jax_arrays.TRACED, True, a)
 
 
 _DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)  # DLDeviceType: CPU, pinned; CUDA, managed

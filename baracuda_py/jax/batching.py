@@ -92,8 +92,9 @@ Change = Callable[[Any, int], Any]  # a descriptor and a number of items → the
 def _changes(problem: Problem) -> Iterator[tuple[Change, bool]]:
     """Ways to widen the descriptor, and whether each multiplies an extent instead of prepending one."""
     fields = {f.name for f in dataclasses.fields(problem.desc)}
-    leading = [spec.dims[0][1:] for spec, _ in problem.operands if spec.dims and spec.dims[0][0] == "*"]
-    known = [name for name in dict.fromkeys((*leading, "shape")) if name in fields]
+    stars = [[dim[1:] if dim[0] == "*" else "" for dim in spec.dims] for spec, _ in problem.operands]
+    inner = {name for dims in stars for name in dims[1:]}  # an extent before one of these lies between others
+    known = [name for name in dict.fromkeys((*(dims[0] for dims in stars if dims), "shape")) if name in fields - inner]
     for count in range(1, len(known) + 1):
         for chosen in itertools.combinations(known, count):
             yield partial(_prepended, names=chosen), False

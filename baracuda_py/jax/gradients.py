@@ -9,10 +9,12 @@ with one: they are conjugated on the way in and out.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
@@ -22,6 +24,7 @@ from ..core.element import ElementKind
 from ..core.errors import BaracudaError, UnsupportedError
 from ..core.memo import memo
 from ..core.plan import NAMED, PLANS, Plan
+from ..core.spec import Vjp
 from .primitive import Function, manual_axes, primitive
 from .problem import Buffer, Problem
 
@@ -36,79 +39,86 @@ def function(problem: Problem) -> Function:
 
     def forward(*primals: Any) -> tuple[tuple[Any, ...], Any]:
         values = [primal.value for primal in primals]
-        wanted = tuple(
-            i for i, primal in enumerate(primals)
-            if primal.perturbed and jnp.issubdtype(primal.value.dtype, jnp.inexact)
-        )  # fmt: skip
-        if not wanted:
+        inexact = [jnp.issubdtype(value.dtype, jnp.inexact) for value in values]
+        wanted = [primal.perturbed and real for primal, real in zip(primals, inexact, strict=True)]
+        link = link_of(problem)
+        if isinstance(link, str):
+            if any(wanted):
+                raise UnsupportedError(link)
             return run(*values), None
-        link = Link(problem, [names[i] for i in wanted])
+        link.expect(itertools.compress(names, wanted))
         outputs = function(link.saving)(*values)
         kept = dict(zip([name for name, _ in link.saving.outputs], outputs, strict=True))
-        return tuple(kept[name] for name, _ in problem.outputs), (values, kept, _Static(wanted))
+        return tuple(kept[name] for name, _ in problem.outputs), (values, kept, _flags(wanted))
 
     def backward(residuals: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
         if residuals is None:
             return (None,) * len(names)
-        values, kept, wanted = residuals
-        link = Link(problem, [names[i] for i in wanted.value])
-        found = link.gradients(dict(zip(names, values, strict=True)), kept, cotangents)
-        return tuple(found.get(name) if i in wanted.value else None for i, name in enumerate(names))
+        values, kept, flags = residuals
+        wanted = [bool(flag.size) for flag in flags]
+        link = link_of(problem)
+        assert isinstance(link, Link)
+        asked = list(itertools.compress(names, wanted))
+        found = link.gradients(asked, dict(zip(names, values, strict=True)), kept, cotangents)
+        return tuple(found.get(name) if flag else None for name, flag in zip(names, wanted, strict=True))
 
     call = jax.custom_vjp(lambda *arrays: run(*arrays))
     call.defvjp(forward, backward, symbolic_zeros=True)
     return call  # type: ignore[no-any-return]
 
 
-@jax.tree_util.register_pytree_node_class
-class _Static:
-    """What residuals say besides arrays."""
+def _flags(wanted: Sequence[bool]) -> list[Any]:
+    """Which operands are differentiated, for the backward rule: as sizes of arrays.
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    JAX keeps one structure of the residuals for all calls of a traced function, so nothing in it may depend on them.
+    """
+    return [jnp.zeros(int(flag), np.bool_) for flag in wanted]
 
-    def tree_flatten(self) -> tuple[tuple[()], Any]:
-        return (), self.value
 
-    @classmethod
-    def tree_unflatten(cls, value: Any, _: Any) -> _Static:
-        return cls(value)
+@memo()
+def link_of(problem: Problem) -> Link | str:
+    """What a problem's gradients are made from, or why it has none."""
+    vjp, kind = problem.plan.vjp, getattr(problem.desc, "kind", None) if problem.plan.kinds else None
+    lists = any(spec.many for spec, _ in problem.operands)
+    if vjp is None or not vjp.serves(kind) or problem.aliases or lists:
+        return (
+            f"{problem.name} has no gradient; where its result is a constant, give its operands through "
+            "jax.lax.stop_gradient"
+        )
+    plan = _plan(vjp.plan)
+    if kind is not None and plan.kinds and kind.value not in {one.value for one in plan.kinds}:
+        return Link(problem, vjp, None, None)
+    fields = [f.name for f in dataclasses.fields(plan.descriptor) if hasattr(problem.desc, f.name)]
+    try:
+        desc = plan.descriptor(**{name: getattr(problem.desc, name) for name in fields})
+    except BaracudaError as error:
+        return f"{problem.name} has no gradient here: {error}"
+    return Link(problem, vjp, plan, desc)
 
 
 class Link:
-    """A problem and its backward op, for the gradients of some operands; raises where there are none.
+    """A problem and its backward op, `plan` with the descriptor `desc`.
 
     saving: the problem with those outputs, too, that the backward op reads. A kind that the backward op does not have
     has the gradient 0 wherever there is one: `plan` is None then.
     """
 
-    def __init__(self, problem: Problem, wanted: Sequence[str]) -> None:
-        self.problem, self.wanted = problem, wanted
+    def __init__(self, problem: Problem, vjp: Vjp, plan: type[Plan] | None, desc: Any) -> None:
+        self.problem, self.vjp, self.plan, self.desc = problem, vjp, plan, desc
         self.saving = problem
-        self.plan: type[Plan] | None = None
-        vjp, kind = problem.plan.vjp, getattr(problem.desc, "kind", None) if problem.plan.kinds else None
-        if vjp is None or not vjp.serves(kind) or problem.aliases:
-            raise UnsupportedError(
-                f"{problem.name} has no gradient: differentiate around it, or give its operands through "
-                "jax.lax.stop_gradient"
-            )
-        if unknown := [name for name in wanted if name not in vjp.grads]:
-            raise UnsupportedError(
-                f"{problem.name} has no gradient for {' and '.join(unknown)}; give it through jax.lax.stop_gradient"
-            )
-        self.vjp = vjp
-        plan = _plan(vjp.plan)
-        if kind is not None and plan.kinds and kind.value not in {one.value for one in plan.kinds}:
+        if plan is None:
             return
-        fields = [f.name for f in dataclasses.fields(plan.descriptor) if hasattr(problem.desc, f.name)]
-        try:
-            self.desc = plan.descriptor(**{name: getattr(problem.desc, name) for name in fields})
-        except BaracudaError as error:
-            raise UnsupportedError(f"{problem.name} has no gradient here: {error}") from error
-        self.plan = plan
         self.cotangents = {f"d{name}": name for name in vjp.cotangents(problem.plan, plan)}
         self.renamed = {vjp.saves.get(spec.name, spec.name): spec.name for spec in _outputs(problem.plan)}
         self.saving = self._saving()
+
+    def expect(self, wanted: Iterable[str]) -> None:
+        """Raise where an operand has no gradient."""
+        if unknown := [name for name in wanted if name not in self.vjp.grads]:
+            raise UnsupportedError(
+                f"{self.problem.name} has no gradient for {' and '.join(unknown)}; where it is a constant, give it "
+                "through jax.lax.stop_gradient"
+            )
 
     def _reads(self) -> list[Operand]:
         """The inputs of the backward op for this descriptor."""
@@ -144,9 +154,9 @@ class Link:
         return dataclasses.replace(self.problem, arrays=tuple((name, held[name]) for name in order), workspace=0)
 
     def gradients(
-        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Sequence[Any]
+        self, wanted: Sequence[str], inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Sequence[Any]
     ) -> dict[str, Any]:
-        """The gradient of each operand that is wanted."""
+        """The gradient of each operand that is wanted, where it is not known to be 0."""
         given = {}
         for (name, one), value in zip(self.problem.outputs, cotangents, strict=True):
             if isinstance(value, SymbolicZero) or not one.element.is_inexact:
@@ -158,7 +168,7 @@ class Link:
             given[name] = _conjugate(value)
         if self.plan is None or not given:
             return {}
-        names = {self.vjp.grads[name] for name in self.wanted}
+        names = {self.vjp.grads[name] for name in wanted}
         asked = [spec for spec in _outputs(self.plan) if spec.name in names or not spec.optional]
         arrays, buffers = self._operands(inputs, outputs, given, {spec.needs for spec in asked})
         for spec in asked:
@@ -167,7 +177,7 @@ class Link:
         problem = self._backward(buffers)
         made = function(problem)(*arrays, *(inputs[name] for name, _ in problem.traced))
         found = dict(zip([name for name, _ in problem.outputs], made, strict=True))
-        grads = {name: found[self.vjp.grads[name]] for name in self.wanted if self.vjp.grads[name] in found}
+        grads = {name: found[self.vjp.grads[name]] for name in wanted if self.vjp.grads[name] in found}
         return {name: _cotangent(value, inputs[name]) for name, value in grads.items()}
 
     def _operands(

@@ -42,7 +42,7 @@ def primitive(problem: Problem) -> Function:
 def manual_axes(array: Any) -> frozenset[str]:
     """The mesh axes of `shard_map` along which an array differs."""
     kind = jax.typeof(array)
-    held = getattr(kind, "mat", None) or getattr(kind, "vma", ())  # newer and older JAX
+    held: Any = getattr(kind, "mat", None) or getattr(kind, "vma", ())  # newer and older JAX
     return frozenset(getattr(held, "varying", held))
 
 

@@ -74,10 +74,7 @@ def call(
 def _array(value: Any, name: str) -> Any:
     """An operand as JAX has it; other packages' device arrays are nothing that a compiled function may hold."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
-        value = jnp.asarray(value)
-        if not all(type(extent) is int for extent in value.shape):
-            raise UnsupportedError(f"{name} has a symbolic shape {value.shape}; every extent must be known")
-        return value
+        return jnp.asarray(value)
     package = package_name(type(value))
     raise InvalidProblemError(
         f"{name} must be a JAX or NumPy array beside traced ones, got one of {package}; jax.dlpack.from_dlpack makes "
