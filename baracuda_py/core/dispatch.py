@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..interop.arrays import Reading, located, read_only, to_numpy
+from ..interop.jax_arrays import TRACED, traced_error
 from .args import Args, Operand, arrays_of, expect_shape, scalars_of
 from .checked import shown
 from .descriptor import Descriptor
@@ -124,12 +125,9 @@ SCALAR_TAGS = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.I64: 2, Eleme
 def host_number(value: Any, spec: Operand) -> int | float | None:
     """A scalar operand's value where the host knows it, None for a device array; raises where it is neither."""
     if not isinstance(value, (int, float)):
-        try:
-            view = located(value, spec.name) if not isinstance(value, np.generic) else None
-        except InvalidProblemError:
-            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}") from None
-        if view is not None and (view.shape not in ((), (1,)) or view.element not in SCALAR_TAGS):
-            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {view.element} of shape {view.shape}")
+        view = scalar_view(value, spec) if not isinstance(value, np.generic) else None
+        if view is not None and view.device == TRACED:
+            raise traced_error(spec.name)
         if view is not None:
             check_pointer(spec.name, view)
         if view is not None and view.device >= 0:
@@ -147,6 +145,17 @@ def host_number(value: Any, spec: Operand) -> int | float | None:
     if not -(2**63) <= value < 2**64:
         raise InvalidProblemError(f"{spec.name} must fit 64 bits, got {shown(value)}")
     return int(value)
+
+
+def scalar_view(value: Any, spec: Operand) -> Reading:
+    """What is known of an array in a scalar's place; raises where a kernel does not read such a one."""
+    try:
+        view = located(value, spec.name)
+    except InvalidProblemError:
+        raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}") from None
+    if view.shape not in ((), (1,)) or view.element not in SCALAR_TAGS:
+        raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {view.element} of shape {view.shape}")
+    return view
 
 
 _SCALAR = "a number or a 0-d float32, float64, int32 or int64 array"

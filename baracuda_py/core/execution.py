@@ -45,6 +45,9 @@ class Runner(Protocol):
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Run; may put code made for these arguments in the place of `plan.run`."""
 
+    def run_refs(self, args: Args, workspace: Any, stream: int | None) -> None:
+        """Run where every array, and the workspace if one is given, is a TensorRef; on a stream's pointer."""
+
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
         """A callable with everything fixed."""
 

@@ -10,14 +10,14 @@ afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
+from ..interop.jax_arrays import staged
 from . import config
 from .args import Operand, arrays_of, scalars_of
-from .checked import truth
 from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError, RecordedError
@@ -26,11 +26,12 @@ from .keywords import marked, traced, unexpected
 from .memo import keep, records
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
+from .problem import asked_for
 from .signatures import NAMES, returned, taken
-from .solving import solve
 
 _CAPACITY = 4096
-_EVERY = ("element", "out", "stream", "preference")
+_OPTIONS = ("out", "stream", "preference")
+_EVERY = ("element", *_OPTIONS)
 FOLLOWS: dict[type[Plan], str] = {}
 """The operand whose order of axes in memory the outputs of a plan take, where its functions say so."""
 
@@ -115,9 +116,11 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
+    numbers = _named(scalars)
+    staging = f"STAGE({gather}, {attributes}, {numbers}, {returns}, {_named(_OPTIONS)})"
+    arriving = f"STAGED(({''.join(f'{s.name}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in scalars)}))"
     every = (*defaults, *scalars, *flags, *_EVERY)
-    facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
-    numbers = "{" + ", ".join(f"{n!r}: {n}" for n in scalars) + "}"
+    facts = _named(every)
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
         f"return LAYOUTS.call(SELF, layout, {gather}, {facts})"
@@ -128,6 +131,7 @@ def functional(
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         "    if unknown: raise UNEXPECTED(SELF, unknown)",
         *([turned] if layouts else []),
+        *([] if inputs else [f"    if {arriving}: return {staging}"]),
         "    try:",
         "        try:",
         f"            key = ({keys}, element, preference, RAW(CHECK))",
@@ -137,7 +141,9 @@ def functional(
         "        if entry is None:",
         f"            symbol = TRACED({name!r}, {gather}, {attributes})",
         "            if symbol is not None: return symbol",
+        f"            if {arriving}: return {staging}",
         f"            entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        *([f"        if entry.package == 'jax' and {arriving}: return {staging}"] if scalars else []),
         *_indented(direct),
         *_indented(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
         f"        entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
@@ -156,6 +162,12 @@ def functional(
         left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
         return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
 
+    def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
+        from ..jax.staging import call
+
+        serving, given = chosen(arrays, attributes)
+        return call(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
+
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
         if isinstance(preference, Routed):
             raise RecordedError(f"{name}: a call of baracuda_py.torch")
@@ -168,6 +180,7 @@ def functional(
 
     names: dict[str, Any] = {
         **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
+        "STAGED": staged, "STAGE": stage,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -210,6 +223,11 @@ def _route(function: Any, error: RecordedError, *call: Any) -> Any:
 
 def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
+
+
+def _named(names: Iterable[str]) -> str:
+    """A dict of local names, as source."""
+    return "{" + ", ".join(f"{n!r}: {n}" for n in names) + "}"
 
 
 Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
@@ -274,27 +292,7 @@ def _entry(
     plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool],
     preference: Any, follows: str,
 ) -> Entry:  # fmt: skip
-    returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
-    readings: dict[str, Any] = {}
-    for spec in arrays_of(plan.args):
-        name, value = spec.name, arrays.get(spec.name)
-        if value is None and spec.reads and not spec.optional:
-            raise InvalidProblemError(f"{name} is required, got None")
-        if bool(spec.many) != isinstance(value, (list, tuple)) and value is not None:
-            what = "a list of arrays" if spec.many else "an array (CuPy, torch, JAX, NumPy, TensorRef …)"
-            raise InvalidProblemError(f"{name} must be {what}, got {type(value).__name__}")
-        if value is not None:
-            readings[name] = (
-                [read(v, f"{name}[{i}]") for i, v in enumerate(value)]
-                if isinstance(value, (list, tuple))
-                else read(value, name)
-            )
-    for name, found in readings.items():
-        if any(r.traced for r in (found if isinstance(found, list) else (found,))):
-            raise RecordedError(f"{name}: the torch tensor stands for one in a trace, and has no memory")
-    shapes = {n: [r.shape for r in v] if isinstance(v, list) else v.shape for n, v in readings.items()}
-    elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items() if v != []}
-    desc = solve(plan, shapes, elements, given)
+    desc, outputs = asked_for(plan, arrays, given, returns)
     lead = next(
         (a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None
     )
@@ -303,29 +301,16 @@ def _entry(
     last = bool(follows) and channels_last(arrays[follows])
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
-    kinds: list[ElementKind] = []
-    for spec in arrays_of(plan.args):
-        if spec.role != "out":
-            continue
-        kinds.append(kind := elements.get(spec.like or spec.name, spec.elements(desc)[0]))
-        asked = returns.get(spec.name, True)
-        if asked and spec.needs and arrays.get(spec.needs) is None:
-            asked = False
-        if asked and spec.like and not elements[spec.like].is_inexact:
-            asked = False
-        if not asked:
+    for spec, kind, shapes in outputs:
+        if shapes is None:
             makers.append(nothing)
         else:
-            shapes_wanted: list[Any] = (
-                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
-                if spec.many
-                else [shapes[spec.like] if spec.like else spec.shape(desc)]
-            )
-            many = [maker(lead, shape, kind, device, last) for shape in shapes_wanted]
+            many = [maker(lead, shape, kind, device, last) for shape in shapes]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = chosen.runner.direct(tuple(makers), lead) if makers else None
-    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
+    kinds = tuple(output.element for output in outputs)
+    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:

@@ -103,6 +103,14 @@ def _read_jax(a: Any) -> Reading:
     return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
 
 
+def _read_traced(a: Any) -> Reading:
+    """What is known of a stand-in inside jit, grad or vmap; whoever wants its memory refuses its device."""
+    shape = tuple(a.shape)
+    if not all(type(extent) is int for extent in shape):
+        raise UnsupportedError(f"its shape {shape} is symbolic; every extent must be known when it is traced")
+    return Reading(0, shape, dense_strides(shape), ElementKind.of(a.dtype), jax_arrays.TRACED, True, a)
+
+
 _DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)  # DLDeviceType: CPU, pinned; CUDA, managed
 
 
@@ -207,7 +215,7 @@ def _package_reader(kind: type) -> _Reader | None:
         stands = kind.__module__.startswith(_STAND_INS)
         return _read_torch if stands or not intercepts(kind) else refuse_wrapper
     if root == "jax" and jax_arrays.is_traced(kind):
-        return jax_arrays.refuse_traced
+        return _read_traced
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
     return None
