@@ -30,12 +30,12 @@ constexpr double temme_from = 2000.0;
 
 // log(gamma(1 + a)) / a for |a| <= 1/2, in powers of 2 a, without the part of log(1 + a).
 static __constant__ double lgamma_near[24] = {
-    0.42278433509846714,     0.16123351671205661,    -0.016838075263299524,   0.0025726010534730685,
-    -0.00046159693929212391, 9.0328447835672563e-05, -1.863677976836654e-05,  3.981793162056182e-06,
-    -8.716982751801795e-07,  1.9425295464482696e-07, -4.3873282277327755e-08, 1.0013287528585671e-08,
-    -2.304561964311014e-09,  5.3404121112404921e-10, -1.2446527139359344e-10, 2.914893807000089e-11,
-    -6.8527438044829997e-12, 1.6174456186420311e-12, -3.8539772008218293e-13, 9.152523551737906e-14,
-    -2.0194342729395250e-14, 4.8159275964470661e-15, -1.7592389019393815e-15, 4.2196923859870709e-16};
+    0.42278433509846713,     0.1612335167120566,     -0.016838075263299526,   0.0025726010534730683,
+    -0.0004615969392921239,  9.032844783567256e-05,  -1.863677987036654e-05,  3.981793162055762e-06,
+    -8.716982751796095e-07,  1.9425295464482697e-07, -4.3873278232754775e-08, 1.0013287528585672e-08,
+    -2.3045619643110174e-09, 5.340412111249032e-10,  -1.2446527139359942e-10, 2.914893807000089e-11,
+    -6.852743804483e-12,     1.6174456186420312e-12, -3.853977200819227e-13,  9.152523551757897e-14,
+    -2.019434272939525e-14,  4.815927596447066e-15,  -1.7592389019393816e-15, 4.219692385970071e-16};
 BARACUDA_D double lgamma_above_1(double a) {
   return math::fma(a, polynomial(2.0 * a, lgamma_near, 24), -math::log1p(a));
 }
@@ -44,7 +44,7 @@ BARACUDA_D double lgamma_above_1(double a) {
 BARACUDA_D double gamma_density(double a, double x) {
   if (a >= 10.0) {
     const double d = (x - a) / a;
-    return math::exp(math::fma(-a, log_gap(d), -stirling(a))) / (math::sqrt(2.0 * pi) * math::sqrt(a));
+    return math::exp(math::fma(-a, log_gap(d, x / a), -stirling(a))) / (math::sqrt(2.0 * pi) * math::sqrt(a));
   }
   const double h = math::exp(-0.5 * x);
   return math::pow(x, a) * h / ::tgamma(a + 1.0) * h;
@@ -129,7 +129,7 @@ BARACUDA_D double beta_density(double a, double b, double x, double y) {
   const double total = a + b;
   if (a >= 10.0 && b >= 10.0) {
     const double shift = x * b - y * a;  // of the mean: (x - a / total) total
-    const double log = -a * log_gap(shift / a) - b * log_gap(-shift / b);
+    const double log = -a * log_gap(shift / a, x / a * total) - b * log_gap(-shift / b, y / b * total);
     return math::exp(log + (stirling(total) - stirling(a) - stirling(b))) * math::sqrt(a / total * b / (2.0 * pi));
   }
   const double log = a * math::log(x) + b * (x < 0.5 ? math::log1p(-x) : math::log(y));

@@ -24,6 +24,9 @@ BARACUDA_D double log_gap(double d) {
   return math::fma(-2.0 * s * t, sum, s * d);
 }
 
+// The same where 1 + d is known as a ratio, which 1 + d may have few digits of.
+BARACUDA_D double log_gap(double d, double ratio) { return math::abs(d) < 0.5 ? log_gap(d) : d - math::log(ratio); }
+
 // log(gamma(a)) - ((a - 1/2) log(a) - a + log(2 pi) / 2), a >= 10.
 BARACUDA_D double stirling(double a) {
   const double w = 1.0 / a, t = w * w;

@@ -187,7 +187,7 @@ BETALN = Special(
     ulp=64, slope=256,
 )  # fmt: skip
 POCH = Special(
-    "Poch", widely(_poch), (_FEW, _FEW),
+    "Poch", widely(_poch), (between(2, 30), _FEW),
     (
         partial("ab", lambda dy, z, m: dy * (_poch(z, m) * (digamma(z + m) - digamma(z)))),
         partial("ab", lambda dy, z, m: dy * (_poch(z, m) * digamma(z + m))),
@@ -202,5 +202,5 @@ ZETA = Special(
 )  # fmt: skip
 EXPN = Special(
     "Expn", widely(expn), (between(0.01, 30), between(0, 9, whole=True)),
-    (partial("ab", _expn_slope), None, None), ulp=32, slope=32,
+    (partial("ab", _expn_slope), None, None), ulp=128, slope=128,
 )  # fmt: skip

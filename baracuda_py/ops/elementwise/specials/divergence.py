@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ternary_kinds import Partial
 from .row import Special, between, partial, widely
 
 
@@ -44,15 +45,15 @@ def _kl(p: Any, q: Any) -> Any:
     return np.where(near, p * log_gap(np.where(near, d, 0)), p * _log_ratio(p, q) - p + q)
 
 
-def _slope(inside: Any, at_zero: Any) -> Any:
+def _slope(inside: Any, at_zero: Any) -> Partial:
     """A gradient of them: of positive numbers, and for p = 0; NaN elsewhere."""
 
-    def formula(dy: Any, p: Any, q: Any) -> Any:
+    def formula(dy: Any, p: Any, q: Any, *_: Any) -> Any:
         positive = (p > 0) & (q > 0)
         found = inside(dy, np.where(positive, p, 1), np.where(positive, q, 1))
         return np.where(positive, found, np.where((p == 0) & (q >= 0), at_zero(dy, q), np.nan))
 
-    return partial("ab", formula)
+    return Partial("ab", formula)
 
 
 def _minus_infinity(dy: Any, q: Any) -> Any:
