@@ -19,6 +19,7 @@ from .core.dispatch import Verdict as Verdict
 from .core.element import ElementKind as ElementKind
 from .core.error_bound import Exact as Exact
 from .core.error_bound import Forward as Forward
+from .core.error_bound import PerOutput as PerOutput
 from .core.error_bound import Relative as Relative
 from .core.error_bound import Ulp as Ulp
 from .core.errors import BaracudaError as BaracudaError

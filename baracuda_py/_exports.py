@@ -202,6 +202,7 @@ EXPORTS = {
     "PdistBackwardPlan": "ops.reduce.pdist",
     "PdistDescriptor": "ops.reduce.pdist",
     "PdistPlan": "ops.reduce.pdist",
+    "PerOutput": "core.error_bound",
     "Plan": "core.plan",
     "PlanPreference": "core.preference",
     "PoolArgs": "ops.pooling.pool",

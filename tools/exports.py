@@ -26,7 +26,7 @@ FRAME = {
         "InvalidProblemError", "MisalignedOperandError", "NonFiniteWarning", "NotPreparedError", "UnknownKeywordError",
         "UnsupportedError", "WorkspaceTooSmallError",
     ],
-    "core.error_bound": ["Exact", "Forward", "Relative", "Ulp"],
+    "core.error_bound": ["Exact", "Forward", "PerOutput", "Relative", "Ulp"],
     "core.plan": ["Plan"],
     "core.preference": ["PlanPreference"],
     "core.sku": ["ArchSku", "BackendKind", "KernelSku", "OpCategory", "PrecisionGuarantee"],
