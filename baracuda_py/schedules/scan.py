@@ -32,6 +32,7 @@ GROUP = 32  # segments of a group, and groups of a span
 LEVELS = 5  # of what blocks leave for those after them: segments, groups, spans, tiles, what is before tiles
 STATE = 32  # bytes a state may have
 CARRIES = 1024  # threads that scan the totals of a row's segments
+_BLOCKS = 4  # of *neighbours* that a multiprocessor holds at once: some read while others wait
 _SECTOR = 32  # bytes of neighbours worth turning a tile for
 _TURNED = 16  # lanes a row from which on tiles are turned: shorter rows lie close enough in a warp
 _SHARED = 4  # tiles of a row from which on a block scans it, where rows are few
@@ -78,18 +79,18 @@ def scan_kernels(
     that need these kernels, of the row's. wide: whether rows may be read 16 bytes at a time.
     """
 
-    def kernel(name: str, template: str, threads: int = THREADS, **axes: tuple[bool, ...]) -> Kernel:
+    def kernel(name: str, template: str, threads: int = THREADS, blocks: int = 0, **axes: tuple[bool, ...]) -> Kernel:
         def of(element: ElementKind) -> Axes:
             return axes if element in elements else {"NONE": ()}
 
         name = f"{prefix}{name}"
-        return Kernel(name, template, params, of, threads=threads, spills=spills.get(name, False))
+        return Kernel(name, template, params, of, threads, blocks, spills=spills.get(name, False))
 
     both, loads = (False, True), (True, False) if wide else (False,)
     return (
         kernel("rows", f"scan_rows<{kind}, {{WIDE}}, {{TOTALS}}>", WIDE=loads, TOTALS=both),
         kernel("block", f"scan_block_rows<{kind}, {{WIDE}}>", WIDE=loads),
-        kernel("neighbours", f"scan_neighbours<{kind}, {{WIDE}}>", WIDE=(True, False)),
+        kernel("neighbours", f"scan_neighbours<{kind}, {{WIDE}}>", blocks=_BLOCKS, WIDE=(True, False)),
         kernel("clear", "scan_clear"),
         kernel("carries", f"scan_carries<{kind}>", CARRIES),
     )

@@ -29,8 +29,19 @@ def total(x: Any, axes: Axes) -> Any:
 
 
 def product(x: Any, axes: Axes) -> Any:
-    """The product; of complex numbers NaN in both parts where one of them is infinite or NaN."""
-    return np.prod(all_or_nothing(x) if x.dtype.kind == "c" else x, axis=axes, dtype=total_dtype(x))
+    """The product; of complex numbers NaN in both parts where one of them is infinite or NaN.
+
+    Floats are multiplied apart from their powers of two, so that no product on the way leaves the range.
+    """
+    if x.dtype.kind != "f":
+        return np.prod(all_or_nothing(x) if x.dtype.kind == "c" else x, axis=axes, dtype=total_dtype(x))
+    part, powers = np.frexp(rows(x, axes))
+    power = powers.sum(axis=-1, dtype=np.int64)
+    while part.shape[-1] > 1:
+        pairs = part.shape[-1] // 2
+        made, powers = np.frexp(part[..., :pairs] * part[..., pairs : 2 * pairs])
+        part, power = np.concatenate([made, part[..., 2 * pairs :]], axis=-1), power + powers.sum(axis=-1)
+    return np.ldexp(np.prod(part, axis=-1), power)
 
 
 def all_or_nothing(z: Any) -> Any:

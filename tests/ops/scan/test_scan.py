@@ -1,6 +1,7 @@
 """Scans: one association whatever the layout, sums against exact ones."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -112,6 +113,34 @@ def test_sums_of_every_magnitude_against_exact_ones(element, exclusive):
         carried = 2.0**-50 if element is F32 else 2.0**-95  # what the carried digits leave of the sum of sizes
         rounding = 0.51 * float(np.spacing(element.dtype.type(abs(exact))))
         assert abs(float(y[i]) - exact) <= rounding + carried * size
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", [F32, F64], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_products_of_factors_of_all_sizes_against_exact_ones(element, axis):
+    """Whose products of parts leave the range of double, though those of prefixes come back into that of the element."""
+    n, bits = 600, element.limits.digits
+    rng = np.random.default_rng(5)
+    powers = rng.uniform(0, -element.limits.min_exponent, (n // 60, 30))
+    powers = np.concatenate([powers, -rng.permuted(powers, axis=1)], axis=1).ravel()  # far up, and back again
+    x = cast(rng.choice((-1, 1), n) * np.exp2(powers), element)
+    columns = np.repeat(x[:, None], 16, 1)
+    given = in_memory(columns, (16, 1)) if axis == 0 else in_memory(np.ascontiguousarray(columns.T), (n, 1))
+    (y,), _ = scanned(ScanKind.CUMPROD, given, axis)
+    found = np.moveaxis(y, axis, -1)
+    assert (found == found[0]).all()
+    truth, inside = Fraction(1), 0
+    for value, got in zip(x, found[0], strict=True):
+        truth *= Fraction(float(value))
+        if abs(truth) >= Fraction(element.limits.max):
+            assert abs(got) >= element.limits.max
+            continue
+        inside += 1
+        size = max(abs(truth), Fraction(2) ** element.limits.min_exponent)
+        ulp = Fraction(2) ** (math.frexp(float(size))[1] - 1 - bits)
+        assert abs(Fraction(float(got)) - truth) <= Fraction(0.76) * ulp, (float(got), float(truth))
+    assert inside > 20
 
 
 @pytest.mark.usefixtures("emulation")
