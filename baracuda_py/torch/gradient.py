@@ -3,99 +3,120 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
-from ..core.args import arrays_of, scalars_of
-from ..core.element import ElementKind
 from ..core.errors import BaracudaError, UnsupportedError
 from ..core.memo import memo
 from ..core.plan import Plan
-from ..core.tensor import View
+from ..core.solving import solve
 from .operation import Operation, element_dtype, operation, plan_named
 from .schema import Call
 from .untyped import torch
 
 
 @dataclasses.dataclass(frozen=True)
-class Gradient:
-    """How gradients of one descriptor are made; the operands of the backward op map to what they are in the forward.
+class Read:
+    """An operand of a backward op: what it is in the forward, and how it must lie in memory."""
 
-    backward: the op that makes them, or None where the derivative is 0 wherever there is one.
+    name: str
+    cotangent: str | None  # the output whose cotangent it is
+    output: str | None  # the output that it is
+    input: bool  # whether it is the input of its own name, where there is no output
+    required: bool
+    layout: str
+
+
+@dataclasses.dataclass
+class Gradient:
+    """How gradients of one descriptor are made.
+
+    backward: the op that makes them, or None where the derivative is 0 wherever there is one. reads: its operands.
+    attributes: what it is given besides. grads: the forward's inputs, each with the output that is its gradient.
     """
 
     forward: Operation
     desc: Any
-    twin: Any  # the backward op's descriptor
     backward: Operation | None
-    grads: Mapping[str, str]  # the forward's inputs → the backward's outputs
-    cotangents: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    inputs: tuple[str, ...] = ()  # that both have
-    outputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    grads: Mapping[str, str]
+    reads: tuple[Read, ...] = ()
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    _runs: dict[Any, Callable[..., dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
-    def through(self) -> set[str]:
+    @cached_property
+    def through(self) -> frozenset[str]:
         """The forward's outputs that gradients come through."""
-        return set(self.cotangents.values()) if self.backward else {s.name for s in self.forward.outputs}
+        if self.backward is None:
+            return frozenset(s.name for s in self.forward.outputs)
+        return frozenset(read.cotangent for read in self.reads if read.cotangent)
 
     def kept_outputs(self, call: Call) -> tuple[str, ...]:
         """The forward's outputs that the backward op reads, as far as the call has what they need."""
         needs = {s.name: s.needs or "" for s in self.forward.outputs}
-        return tuple(n for n in self.outputs.values() if not needs[n] or call.arrays.get(needs[n]) is not None)
+        names = [read.output for read in self.reads if read.output]
+        return tuple(n for n in names if not needs[n] or call.arrays.get(needs[n]) is not None)
 
     def kept_inputs(self, call: Call) -> tuple[str, ...]:
         """The forward's inputs that it reads, or whose shapes its outputs have."""
         outputs = self.kept_outputs(call)
-        replaced = {name for name, output in self.outputs.items() if output in outputs}
-        like = [s.like for s in self.backward.outputs if s.like] if self.backward else []
-        names = dict.fromkeys([*(n for n in self.inputs if n not in replaced), *like])
-        return tuple(n for n in names if call.arrays.get(n) is not None)
+        names = [read.name for read in self.reads if read.input and read.output not in outputs]
+        names += [s.like for s in self.backward.outputs if s.like] if self.backward else []
+        return tuple(n for n in dict.fromkeys(names) if call.arrays.get(n) is not None)
 
-    def call(self, saved: Call, made: Mapping[str, Any], cotangents: Mapping[str, Any], wanted: frozenset[str]) -> Call:
-        """The backward op's call: `saved` is the forward's, `made` its outputs, `wanted` its inputs of interest."""
-        assert self.backward is not None
-        plan = self.backward.plan
+    def operands(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The backward op's arrays, from what was kept and the cotangents that arrived."""
         arrays: dict[str, Any] = {}
-        for spec in self.backward.inputs:
-            value = made.get(self.outputs[spec.name]) if spec.name in self.outputs else None
-            if spec.name in self.cotangents:
-                value = self._cotangent(self.cotangents[spec.name], cotangents, spec.required(self.twin))
-            elif value is None and spec.name in self.inputs:
-                value = saved.arrays.get(spec.name)
-            elif value is None and spec.required(self.twin):
-                name = self.outputs[spec.name]
-                raise UnsupportedError(f"{self.forward.name}: its gradient needs {name}; call with return_{name}=True")
-            arrays[spec.name] = value if value is None or spec.many else _laid(value, spec.layout)
-        numbers = {s.name for s in scalars_of(plan.args)}
+        for read in self.reads:
+            if read.cotangent:
+                value = cotangents.get(read.cotangent)
+                if value is None and read.required:
+                    value = self._zeros(read.cotangent, cotangents)
+                elif value is not None and (value.is_conj() or value.is_neg()):
+                    value = value.resolve_conj().resolve_neg()
+            else:
+                value = outputs.get(read.output) if read.output else None
+                if value is None and read.input:
+                    value = inputs.get(read.name)
+                if value is None and read.required:
+                    raise UnsupportedError(
+                        f"{self.forward.name}: its gradient needs {read.output}; call with return_{read.output}=True"
+                    )
+            arrays[read.name] = value if value is None or read.layout == "any" else _laid(value, read.layout)
+        return arrays
+
+    def results(self, wanted: Iterable[str], arrays: Mapping[str, Any]) -> frozenset[str]:
+        """The outputs of the backward op for the gradients of the inputs `wanted`, as far as `arrays` allow them."""
+        assert self.backward is not None
         asked = {self.grads[n] for n in wanted}
-        results = frozenset(
+        return frozenset(
             s.name
             for s in self.backward.outputs
             if not s.optional or (s.name in asked and (s.needs is None or arrays.get(s.needs) is not None))
         )
-        return Call(
-            arrays, {n: v for n, v in saved.scalars.items() if n in numbers}, shared_fields(self.desc, plan),
-            results, preference=saved.preference,
-        )  # fmt: skip
 
-    def _cotangent(self, name: str, given: Mapping[str, Any], required: bool) -> Any:
-        """The cotangent of an output: zeros where none arrived and the backward op needs one."""
-        value = given.get(name)
-        if value is not None:
-            return value.resolve_conj().resolve_neg()
-        if not required:
-            return None
-        arrived = next(one for one in given.values() if one is not None)
+    def run(self, results: frozenset[str], preference: Any) -> Callable[..., dict[str, Any]]:
+        """The backward op on memory, for the outputs `results`."""
+        assert self.backward is not None
+        key = results, preference
+        if key not in self._runs:
+            self._runs[key] = self.backward.prepared(self.attributes, results, preference)
+        return self._runs[key]
+
+    def _zeros(self, name: str, cotangents: Mapping[str, Any]) -> Any:
+        """The cotangent of an output that none arrived at, where others did."""
+        arrived = next(one for one in cotangents.values() if one is not None)
         spec = next(s for s in self.forward.outputs if s.name == name)
         dtype = element_dtype(spec.elements(self.desc)[0])
         return torch.zeros(spec.shape(self.desc), dtype=dtype, device=arrived.device)
 
 
 def _laid(value: Any, layout: str) -> Any:
-    """A saved tensor or cotangent as the backward op takes it: autograd hands over views of any strides."""
-    if layout == "any":
-        return value
-    view = View(0, tuple(value.shape), tuple(value.stride()), ElementKind.of(value.dtype))
-    return value if (view.dense if layout == "dense" else view.inner_dense) else value.contiguous()
+    """A kept tensor or cotangent as the backward op takes it: autograd hands over views of any strides."""
+    inner = layout == "inner" and (not value.dim() or value.stride(-1) == 1 or value.shape[-1] <= 1)
+    return value if inner else value.contiguous()
 
 
 def shared_fields(desc: Any, plan: type[Plan]) -> dict[str, Any]:
@@ -120,14 +141,33 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
     except BaracudaError:
         if backward.kinds is None or _value(kind) in {_value(one) for one in backward.kinds}:
             return None  # for its element, say
-        return Gradient(forward, desc, None, None, dict(link.grads))
+        return Gradient(forward, desc, None, dict(link.grads))
     cotangents = {f"d{n}": n for n in link.cotangents(plan, backward)}
     own = {s.name for s in forward.inputs}
     renamed = {link.saves.get(s.name, s.name): s.name for s in forward.outputs}
-    read = [s.name for s in arrays_of(backward.args) if s.reads and s.name not in cotangents and s.serves(twin)]
-    outputs = {n: renamed[n] for n in read if n in renamed and (n in link.saves.values() or n not in own)}
-    inputs = tuple(n for n in read if n in own)
-    return Gradient(forward, desc, twin, operation(backward), dict(link.grads), cotangents, inputs, outputs)
+    op, reads = operation(backward), []
+    for spec in op.inputs:
+        name, given = spec.name, spec.serves(twin)
+        output = renamed.get(name) if name in link.saves.values() or name not in own else None
+        cotangent = cotangents.get(name)
+        if given:
+            required = spec.required(twin)
+            reads.append(Read(name, cotangent, None if cotangent else output, name in own, required, spec.layout))
+    return Gradient(forward, desc, op, dict(link.grads), tuple(reads), _attributes(op, twin))
+
+
+def _attributes(op: Operation, desc: Any) -> dict[str, Any]:
+    """What the functional layer needs to solve for a descriptor again: little, as each costs time in every call."""
+    every = shared_fields(desc, op.plan)
+    needed = [s for s in op.inputs if s.required(desc) and not s.many]
+    bound = {d.lstrip("*") for s in needed if not s.broadcast for d in s.dims}
+    defaults = {f.name: f.default for f in dataclasses.fields(desc)}
+    few = {n: v for n, v in every.items() if n not in bound and n != "element" and v != defaults[n]}
+    shapes, elements = {s.name: s.shape(desc) for s in needed}, {s.name: s.elements(desc)[0] for s in needed}
+    try:
+        return few if solve(op.plan, shapes, elements, few) == desc else every
+    except BaracudaError:
+        return every
 
 
 def _value(kind: Any) -> Any:

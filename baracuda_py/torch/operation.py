@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import _exports
@@ -65,16 +65,24 @@ class Operation:
 
     def run(self, call: Call, out: Any = None, stream: Any = None) -> dict[str, Any]:
         """On memory, without torch's dispatcher; nothing is recorded."""
-        flags = {f"return_{s.name}": s.name in call.wanted for s in self.outputs if s.optional}
-        given = {**call.attributes, **call.scalars, **flags, "stream": stream, "preference": call.preference}
         if call.swapped:
-            desc = self.descriptor(call)
-            out = {**swapped_outputs(self, call, desc), **(out or {})}
-        made = self.function(**call.arrays, **given, out=out)
-        if not self.outputs:
-            return {}
-        names = [s.name for s in self.outputs if s.name in call.wanted]
-        return dict(zip(names, made if len(names) > 1 else (made,), strict=True))
+            out = {**swapped_outputs(self, call, self.descriptor(call)), **(out or {})}
+        run = self.prepared(call.attributes, call.wanted, call.preference)
+        return run(call.arrays, call.scalars, out=out, stream=stream)
+
+    def prepared(
+        self, attributes: Mapping[str, Any], wanted: frozenset[str], preference: Any
+    ) -> Callable[..., dict[str, Any]]:
+        """`run` for many calls: a function of arrays and scalars, by name, which returns outputs by name."""
+        flags = {f"return_{s.name}": s.name in wanted for s in self.outputs if s.optional}
+        given = {**attributes, **flags, "preference": preference}
+        names, function = [s.name for s in self.outputs if s.name in wanted], self.function
+
+        def run(arrays: Mapping[str, Any], scalars: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+            made = function(**arrays, **scalars, **given, **options)
+            return dict(zip(names, made if len(names) > 1 else (made,), strict=False))
+
+        return run
 
     def descriptor(self, call: Call) -> Any:
         """The descriptor that the call's shapes solve for."""

@@ -112,4 +112,4 @@ def problems(plan: type[Plan], kind: Any, element: ElementKind) -> Iterator[Prob
 def through(problem: Problem) -> set[str]:
     """The outputs that gradients come through, none where the page says of no gradient."""
     found = gradient_of(problem.op, problem.desc)
-    return set() if found is None else found.through()
+    return set() if found is None else set(found.through)
