@@ -18,6 +18,7 @@ from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ..core.tensor import TensorRef, addressable, dense_strides
 from . import jax_arrays
+from .exchange import Exchange, exchange_of, on_host
 from .torch_rules import intercepts, refuse, refuse_wrapper, transformed
 
 
@@ -129,6 +130,28 @@ def _from_dlpack(a: Any) -> Reading:
             f"{type(a).__name__} refused DLPack ({error}); give a detached, dense device array"
         ) from error
     return read(held)._replace(owner=held)
+
+
+_EXCHANGES: dict[type, Exchange | None] = {}  # of types of no package known here
+
+
+def _exchange(kind: type) -> Exchange | None:
+    if kind not in _EXCHANGES:
+        _EXCHANGES[kind] = exchange_of(kind)
+    return _EXCHANGES[kind]
+
+
+def _read_exchange(a: Any) -> Reading:
+    found = _EXCHANGES[type(a)].export(a)  # type: ignore[union-attr]
+    strides = dense_strides(found.shape) if found.strides is None else found.strides
+    place, ordinal = found.device
+    if place in _DLPACK_HOST:
+        held = on_host(found, strides)
+        return Reading(found.ptr, found.shape, strides, found.element, -1, found.readonly, held)
+    if place not in _DLPACK_CUDA:
+        raise UnsupportedError(f"its memory is on a device of DLPack type {place}; copy it to the host or to CUDA")
+    _order_after(found.stream)
+    return Reading(found.ptr, found.shape, strides, found.element, ordinal, found.readonly, found.owner)
 
 
 def _cupy() -> Any:
@@ -265,7 +288,9 @@ def read(array: Any, name: str = "array") -> Reading:
     try:
         reader = _READERS.get(kind) or _registered(kind)
         if reader is None:  # by protocol, which one instance may have and the next may not
-            if hasattr(array, "__cuda_array_interface__"):
+            if _exchange(kind) is not None:
+                reader = _read_exchange
+            elif hasattr(array, "__cuda_array_interface__"):
                 reader = _read_cai
             elif hasattr(array, "__dlpack__"):
                 reader = _from_dlpack

@@ -31,11 +31,14 @@ def matmul(
     """
     if unknown:
         raise unexpected(matmul, unknown)
+    left, right = shape_of(a, "a"), shape_of(b, "b")
+    if c is None and element is None and len(left) >= 2 and len(right) >= 2 and left[:-2] == right[:-2]:
+        return dense_gemm(
+            a, b, alpha=alpha, math_precision=math_precision, out_element=out_element, out=out, stream=stream,
+            preference=preference,
+        )  # fmt: skip
     more: dict[str, Any] = {"alpha": alpha, "beta": beta, "math_precision": math_precision, "stream": stream}
     more |= {"preference": preference, "out_element": out_element} | ({} if element is None else {"element": element})
-    left, right = shape_of(a, "a"), shape_of(b, "b")
-    if len(left) >= 2 and len(right) >= 2 and left[:-2] == right[:-2] and c is None:
-        return dense_gemm(a, b, out=out, **more)
     return _product(a, b, c, left, right, out, more)
 
 
