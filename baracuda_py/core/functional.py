@@ -22,7 +22,7 @@ from .args import Operand, arrays_of, scalars_of
 from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError
-from .execution import MISS, Direct, nothing
+from .execution import MISS, Direct, nothing, staged_for
 from .keywords import marked, traced, unexpected
 from .memo import keep
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
@@ -166,10 +166,8 @@ def functional(
         return serving, {**{k: v for k, v in attributes.items() if v is not UNSET and k not in left}, **own}
 
     def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
-        from ..jax.staging import call
-
         serving, given = settled(attributes, arrays)
-        return call(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
+        return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
         serving, given = settled(attributes, arrays)
