@@ -88,6 +88,17 @@ def bridge() -> Callable[..., Any]:
     return _named(BRIDGE)  # type: ignore[no-any-return]
 
 
+STAGED = {  # package → "module:function", called with what a functional call on its stand-ins asks for
+    "jax": "baracuda_py.jax.staging:call"
+}
+
+
+@memo()
+def staged_for(package: str) -> Callable[..., Any]:
+    """What makes a functional call part of a program that a package traces."""
+    return _named(STAGED[package])  # type: ignore[no-any-return]
+
+
 @memo()
 def runner_for(kind: str) -> Callable[[Any], Runner]:
     """What makes a plan's runner for a kind of device."""

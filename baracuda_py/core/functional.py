@@ -21,7 +21,7 @@ from .args import Operand, arrays_of, scalars_of
 from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError, RecordedError
-from .execution import MISS, Direct, bridge, nothing
+from .execution import MISS, Direct, bridge, nothing, staged_for
 from .keywords import marked, traced, unexpected
 from .memo import keep, records
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
@@ -163,10 +163,8 @@ def functional(
         return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
 
     def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
-        from ..jax.staging import call
-
         serving, given = chosen(arrays, attributes)
-        return call(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
+        return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
         if isinstance(preference, Routed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -57,8 +58,9 @@ def call(
         elif spec.name in made:
             buffers.append((spec.name, made[spec.name]))
     numbers, traced = [], []
+    defaults = {field.name: field.default for field in dataclasses.fields(plan.args)}
     for spec in scalars_of(plan.args):
-        value = scalars[spec.name]
+        value = scalars.get(spec.name, defaults[spec.name])  # an overload may have more of them
         if isinstance(value, (jax.Array, np.ndarray)):
             value = _array(value, spec.name)
             traced.append((spec.name, Buffer((), scalar_view(value, spec).element)))

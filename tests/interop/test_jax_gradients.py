@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 import baracuda_py as bc
 from baracuda_py.core.args import arrays_of
@@ -16,6 +17,7 @@ from baracuda_py.testing.gradients import _gradients, backward_descriptor, backw
 from baracuda_py.testing.reference import call, values
 from tests.interop.in_jax import PLANS, WIDEST, drawn, in_jax, jax, seed_of
 
+bj = bc.jax
 jnp = jax.numpy
 NAMES = sorted(name for name, plan in PLANS.items() if plan.vjp is not None)
 
@@ -40,7 +42,7 @@ def test_gradients_are_those_of_the_backward_op(name: str) -> None:
         element = served(plan, kind)
         if element is None:
             continue
-        for seed in range(3):
+        for seed in range(1 if plan.kinds else 3):
             draw = SeededDraw(seed_of(plan, kind, element) + seed, element, kind)
             desc = getattr(plan, "gradient_case", plan.case)(draw)
             present = {s.name: draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional}
@@ -106,3 +108,79 @@ def _normal(rng: np.random.Generator, like: Any) -> Any:
     made = rng.standard_normal(like.shape)
     made = made + 1j * rng.standard_normal(like.shape) if jnp.iscomplexobj(like) else made
     return jnp.asarray(made, like.dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x, w: bj.rms_norm(x, w), [(3, 8), (8,)]),
+        (lambda x, w, b: bj.layer_norm(x, w, b), [(3, 8), (8,), (8,)]),
+        (lambda q, k, v: bj.flash_sdpa(q, k, v, is_causal=True), [(1, 2, 5, 8)] * 3),
+        (lambda x: bj.softmax(x, axis=-1), [(3, 8)]),
+        (lambda a, b: bj.mul(a, b), [(3, 1), (8,)]),
+        (lambda x: bj.cumsum(x, axis=0), [(4, 3)]),
+    ],
+)
+def test_gradients_are_differences(function: Any, shapes: list[Any]) -> None:
+    rng = np.random.default_rng(5)
+    check_grads(function, [rng.standard_normal(shape) for shape in shapes], order=1, modes=["rev"], rtol=1e-6)
+
+
+def test_complex_gradients_are_those_of_jax() -> None:
+    """JAX's cotangents pair without a conjugate."""
+    rng = np.random.default_rng(5)
+    z, w = (rng.standard_normal(6) + 1j * rng.standard_normal(6) for _ in range(2))
+    for ours, theirs in ((bj.exp, jnp.exp), (lambda x: bj.mul(x, w), lambda x: x * w), (bj.abs, jnp.abs)):
+        got, want = (jax.grad(lambda x, f=f: (jnp.abs(f(x)) ** 2).sum() + f(x).real.sum())(z) for f in (ours, theirs))
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+def test_what_is_differentiated_may_change_from_call_to_call() -> None:
+    """Of one traced function, first for one operand, then for both."""
+    x, w = np.random.default_rng(5).standard_normal((2, 4, 4))
+    one = jax.grad(lambda x: bj.mul(x, w).sum())(x)
+    both = jax.grad(lambda x, w: bj.mul(x, w).sum(), (0, 1))(x, w)
+    other = jax.grad(lambda w: bj.mul(x, w).sum())(w)
+    for got, want in ((one, w), (both[0], w), (both[1], x), (other, x)):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_gradients_that_are_not_wanted_are_not_made() -> None:
+    x, w = np.ones((4, 8)), np.ones(8)
+    text = str(jax.make_jaxpr(jax.grad(lambda x: bj.rms_norm(x, w).sum()))(x))
+    assert '"dx"' in text and '"dweight"' not in text
+    text = str(jax.make_jaxpr(jax.grad(lambda w: bj.rms_norm(x, w).sum()))(w))
+    assert '"dweight"' in text and '"dx"' not in text
+
+
+def test_kinds_whose_derivative_is_0_have_the_gradient_0() -> None:
+    x = np.random.default_rng(5).standard_normal(8)
+    assert not jax.grad(lambda x: (bj.sign(x) + bj.floor(x)).sum())(x).any()
+    want = np.where(x > 0, x, 0)  # an integer or a truth value is no way for a gradient
+    got = jax.grad(lambda x: (bj.where(bj.gt(x, 0.0), x, 0.0) ** 2).sum() / 2)(x)
+    np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: bj.affine(x, 2.0), r"elementwise\.affine has no gradient; .*stop_gradient"),
+        (lambda x: bc.affine(x, 2.0), r"elementwise\.affine has no gradient; .*stop_gradient"),
+        (lambda x: bj.rms_norm(x, return_rstd=True)[1], r"norm\.rms_norm has no gradient through its output rstd"),
+        (lambda x: jax.grad(lambda x: bj.rms_norm(x).sum())(x), r"norm\.rms_norm_backward has no gradient"),
+        (lambda x: bj.dropout(np.ones(8), seed=x[0, 0], p=0.5), r"random\.dropout has no gradient for seed"),
+        (lambda x: bj.axpby(x, x, x[0, 0], 1.0), r"has no gradient for alpha"),
+        (lambda x: bj.rope(np.ones((1, 2, 4, 8)), cos=x, sin=x), r"attention\.rope has no gradient for cos and sin"),
+    ],
+    ids=["op", "plain", "output", "second", "seed", "number", "operand"],
+)
+def test_refusals(function: Any, said: str) -> None:
+    x = np.random.default_rng(5).standard_normal((4, 4))
+    with pytest.raises((bc.UnsupportedError, bc.InvalidProblemError), match=said):
+        jax.grad(lambda x: function(x).sum())(x)
+
+
+def test_forward_mode_is_refused() -> None:
+    x = np.ones((4, 8))
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(bj.rms_norm, (x,), (x,))
