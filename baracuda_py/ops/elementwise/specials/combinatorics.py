@@ -179,11 +179,11 @@ def _beta_slope(logarithm: bool, first: bool) -> Any:
 
 _FEW, _SHARE = between(0.2, 30), between(0.05, 0.5)
 BETA = Special(
-    "Beta", widely(_beta), (_FEW, _FEW), (_beta_slope(False, True), _beta_slope(False, False), None),
+    "Beta", widely(_beta), (_FEW, _FEW), (_beta_slope(False, True), _beta_slope(False, False)),
     ulp=512, slope=2048,
 )  # fmt: skip
 BETALN = Special(
-    "Betaln", widely(log_beta), (_SHARE, _SHARE), (_beta_slope(True, True), _beta_slope(True, False), None),
+    "Betaln", widely(log_beta), (_SHARE, _SHARE), (_beta_slope(True, True), _beta_slope(True, False)),
     ulp=64, slope=256,
 )  # fmt: skip
 POCH = Special(
@@ -191,16 +191,15 @@ POCH = Special(
     (
         partial("ab", lambda dy, z, m: dy * (_poch(z, m) * (digamma(z + m) - digamma(z)))),
         partial("ab", lambda dy, z, m: dy * (_poch(z, m) * digamma(z + m))),
-        None,
     ), ulp=512, slope=4096,
 )  # fmt: skip
 COMB = Special("Comb", widely(_comb), (between(20, 60), between(0.5, 20)), ulp=512)
 ZETA = Special(
     "Zeta", widely(_zeta), (between(0.1, 30), between(1.1, 20)),
-    (partial("ab", lambda dy, q, s: -dy * (s * _zeta(q, s + 1))), None, None), ulp=64, slope=64,
+    (partial("ab", lambda dy, q, s: -dy * (s * _zeta(q, s + 1))), None), ulp=64, slope=64,
     torch=lambda torch, q, s: torch.special.zeta(s, q),
 )  # fmt: skip
 EXPN = Special(
     "Expn", widely(expn), (between(0.01, 30), between(0, 9, whole=True)),
-    (partial("ab", _expn_slope), None, None), ulp=128, slope=128,
+    (partial("ab", _expn_slope), None), ulp=128, slope=128,
 )  # fmt: skip

@@ -223,14 +223,14 @@ def _betainc_slope(dy: Any, x: Any, a: Any, b: Any) -> Any:
 
 _ARGUMENTS = between(0.1, 40), between(0.2, 40)
 GAMMAINC = Special(
-    "Gammainc", widely(_gamma(False)), _ARGUMENTS, (_gamma_slope(1), None, None), ulp=1024, slope=1024,
+    "Gammainc", widely(_gamma(False)), _ARGUMENTS, (_gamma_slope(1), None), ulp=1024, slope=1024,
     torch=lambda torch, x, a: torch.special.gammainc(a, x), aliases=("igamma",),
 )  # fmt: skip
 GAMMAINCC = Special(
-    "Gammaincc", widely(_gamma(True)), _ARGUMENTS, (_gamma_slope(-1), None, None), ulp=1024, slope=1024,
+    "Gammaincc", widely(_gamma(True)), _ARGUMENTS, (_gamma_slope(-1), None), ulp=1024, slope=1024,
     torch=lambda torch, x, a: torch.special.gammaincc(a, x), aliases=("igammac",),
 )  # fmt: skip
 BETAINC = Special(
     "Betainc", widely(_betainc), (evenly(0.02, 0.98), between(0.2, 40), between(0.2, 40)),
-    (partial("abc", _betainc_slope), None, None), ulp=1024, slope=1024,
+    (partial("abc", _betainc_slope), None), ulp=1024, slope=1024,
 )  # fmt: skip
