@@ -12,12 +12,15 @@ BARACUDA_D double psi_of(double x) { return x > 0.0 ? psi(x) : psi(1.0 - x) - pi
 BARACUDA_D double gamma_slope_of(double dy, double x) {
   if (x != x || (is_pole(x) && x != 0.0)) return numeric<double>::nan();
   if (math::abs(x) < 1e-20) return -times_quotient(times_quotient(dy, 1.0, math::abs(x)), 1.0, math::abs(x));
-  const bool below = x < -150.0;
-  double y = below ? dy * (pi / math::sinpi(x) * psi_of(x)) : dy, rest = below ? 1.0 - x : x;
-  if (rest > 600.0) return below ? 0.0 * y : dy == 0.0 && !math::isinf(x) ? dy : dy * numeric<double>::infinity();
+  if (magnitude(x) < 150.0) return dy * (::tgamma(x) * psi_of(x));
+  const bool below = x < 0.0, first = !below || magnitude(dy) < 1.0;  // dy shrinks before it grows, if it is large
+  const double factor = (below ? pi / math::sinpi(x) : 1.0) * psi_of(x);
+  double y = first && below ? dy * factor : dy, rest = below ? 1.0 - x : x;
+  if (rest > 600.0) return below ? 0.0 * dy : dy == 0.0 && !math::isinf(x) ? dy : dy * numeric<double>::infinity();
 #pragma unroll 1
   for (; rest > 150.0; y = below ? y / rest : y * rest) rest -= 1.0;
-  return below ? y / ::tgamma(rest) : y * ::tgamma(rest) * psi_of(x);
+  y = below ? y / ::tgamma(rest) : y * ::tgamma(rest);
+  return first && below ? y : y * factor;
 }
 BARACUDA_SPECIAL double gamma_slope(double dy, double x) { return gamma_slope_of(dy, x); }
 // dy gamma(x + 1) psi(x + 1), x > 1 without the rounding of x + 1.

@@ -9,6 +9,7 @@ namespace baracuda::special {
 BARACUDA_SPECIAL double expi_slope(double dy, double x) {
   if (math::isinf(x)) return dy * (x > 0.0 ? x : 0.0);
   if (math::abs(x) < 1.0) return x == 0.0 ? dy / x : times_quotient(dy, math::exp(x), x);
+  if (x > 2500.0) return dy == 0.0 ? dy : dy * numeric<double>::infinity();
   const double near = clamp(x, -far_exp<double>, far_exp<double>), e = math::exp(near);
   const double y = magnitude(dy) < 1e-290 ? dy * e / x : dy / x * e;
   return baracuda::times_rest<double>(y, x - near, far_exp<double>, [](double v) { return math::exp(v); });

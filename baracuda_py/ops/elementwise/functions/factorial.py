@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..unary_formulas import pi
+from . import in_torch
 from .cylinder import widely
 from .gamma import DIGAMMA, LGAMMA
 from .row import Coefficient, Function, beyond_zeros, exact, in_double, slope_in_double
@@ -73,13 +74,14 @@ def _multigammaln_slope(dy: Any, x: Any, p: Any) -> Any:
 _P = Coefficient("p", None, low=1, high=1000, whole=True, drawn=(1, 5))
 GAMMA = Function(
     "Gamma", widely(_gamma), widely(_gamma_slope), bound=in_double(10), slope=slope_in_double(None),
-    kernel="unary_gamma", points=(170.6, 171.6, 184.0),
+    kernel="unary_gamma", points=(170.6, 171.6, 184.0), torch=in_torch.gamma,
 )  # fmt: skip
 FACTORIAL = Function(
     "Factorial", widely(_factorial), widely(lambda dy, x: _gamma_slope(dy, x + 1)), bound=in_double(10),
     slope=slope_in_double(None), kernel="unary_gamma", points=(169.6, 170.6, 185.0),
+    torch=lambda torch, x: in_torch.gamma(torch, x + 1),
 )  # fmt: skip
-GAMMASGN = Function("Gammasgn", _gammasgn, bound=exact, kernel="unary_gamma")
+GAMMASGN = Function("Gammasgn", _gammasgn, bound=exact, kernel="unary_gamma", torch=in_torch.gammasgn)
 MULTIGAMMALN = Function(
     "Multigammaln", _multigammaln, _multigammaln_slope, coefficients=(_P,), bound=beyond_zeros,
     slope=slope_in_double(None), kernel="unary_gamma", aliases=("mvlgamma",),

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..unary_formulas import pi
 from ..unary_gradients import where_defined
+from . import in_torch
 from .bessel import SPHERICAL_BESSEL_J0
 from .cylinder import EULER, widely
 from .gamma import bernoulli, cospi, sinpi
@@ -231,31 +232,39 @@ _KERNEL = "unary_integral"
 EXP1 = Function(
     "Exp1", widely(_exp1), widely(_exp1_slope), bound=in_double(16), slope=slope_in_double(8), kernel=_KERNEL,
     points=(708.0, 738.0),
+    torch=in_torch.exp1,
 )  # fmt: skip
 EXPI = Function(
     "Expi", _expi, widely(_expi_slope), bound=beyond_zeros, slope=slope_in_double(8), kernel=_KERNEL,
     points=(0.372507410781, 6.0, 12.0, 24.0, 48.0, 716.3),
+    torch=in_torch.expi,
 )  # fmt: skip
 DAWSN = Function(
     "Dawsn", widely(_dawsn), _dawsn_slope, bound=in_double(8), slope=slope_in_double(None), kernel=_KERNEL,
     points=(0.9241388730, 3.5, 7.0),
+    torch=in_torch.scaled(lambda torch, x, u: torch.exp(x * x * (u * u - 1))),
 )  # fmt: skip
 FRESNEL_S = Function(
     "FresnelS", widely(lambda x: _fresnel(x, True)), lambda dy, x: _fresnel_slope(sinpi, dy, x), bound=in_double(12),
     slope=slope_in_double(None), kernel=_KERNEL,
+    torch=in_torch.scaled(lambda torch, x, u: torch.sin(np.pi / 2 * (x * u) ** 2)),
 )  # fmt: skip
 FRESNEL_C = Function(
     "FresnelC", widely(lambda x: _fresnel(x, False)), lambda dy, x: _fresnel_slope(cospi, dy, x), bound=in_double(12),
     slope=slope_in_double(None), kernel=_KERNEL,
+    torch=in_torch.scaled(lambda torch, x, u: torch.cos(np.pi / 2 * (x * u) ** 2)),
 )  # fmt: skip
 SINE_INTEGRAL = Function(
     "SineIntegral", widely(lambda x: _sici(x, True)), lambda dy, x: dy * SPHERICAL_BESSEL_J0.formula(x),
     bound=in_double(8), slope=slope_in_double(None), kernel=_KERNEL, points=(4.0, 8.0),
+    torch=in_torch.scaled(lambda torch, x, u: torch.sinc(x * u / np.pi)),
 )  # fmt: skip
 COSINE_INTEGRAL = Function(
     "CosineIntegral", lambda x: _sici(x, False), _ci_slope, bound=beyond_zeros, slope=slope_in_double(None),
     kernel=_KERNEL, points=(0.6165054856, 3.384180423, 4.0, 8.0),
+    torch=in_torch.cosine_integral,
 )  # fmt: skip
 SPENCE = Function(
     "Spence", widely(_spence), widely(_spence_slope), bound=in_double(8), slope=slope_in_double(8), kernel=_KERNEL,
+    torch=in_torch.spence,
 )  # fmt: skip
