@@ -24,11 +24,12 @@ SLOPES = Params(
 _ENDS = (ReduceKind.PTP, ReducePairKind.AMINMAX)
 _PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
 _SPILLS: Spills = {  # statistics of 24 and 32 bytes are passed through calls
-    "rows": where(kind=_PRODUCTS, element=HALVES),
+    "rows": where(kind=_PRODUCTS, element=HALVES) | where(kind=ReduceKind.PROD, element=ElementKind.C64),
     "rows_any": where(kind=_PRODUCTS, element=HALVES),
     "columns": where(kind=_ENDS, element=HALVES, VEC=4),
     "slopes": where(kind=ReduceKind.PROD, element=ElementKind.F16, VEC=8)
-    | where(kind=ReduceKind.NANPROD, element=ElementKind.BF16, VEC=8),
+    | where(kind=ReduceKind.NANPROD, element=ElementKind.BF16, VEC=8)
+    | where(kind=ReduceKind.P_NORM, element=ElementKind.C128),
 }
 
 
