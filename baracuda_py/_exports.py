@@ -907,6 +907,7 @@ EXPORTS = {
     "true_divide": "ops.elementwise.binary_functions",
     "trunc": "ops.elementwise.unary",
     "trunc_divide": "ops.elementwise.binary_functions",
+    "unwrap": "ops.scan.unwrap",
     "var": "ops.reduce.reduce",
     "var_backward": "ops.reduce.reduce_backward",
     "var_mean": "ops.reduce.reduce_pair",
