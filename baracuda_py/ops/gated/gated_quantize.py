@@ -119,9 +119,9 @@ class GatedQuantizePlan(Plan):
     """scales[r] = max |u| / largest over row r of u = act(gate) · up, and y = u / scales as float8, one launch.
 
     u is that of `GatedActivationPlan` in float32, never rounded to the element; `largest` is that of the float8, 448 of
-    float8_e4m3fn. y is the float32 quotient rounded to nearest, ties to even, and u is y · scales[..., None] but for that. A scale is 2⁻¹²⁶
-    at least, so that a row of zeros is zeros. A NaN makes its whole row NaN, an infinity its scale infinite, all
-    numbers of the row 0 and itself NaN. There is no gradient: take that of the gated activation.
+    float8_e4m3fn. y is the float32 quotient rounded to nearest, ties to even; y · scales[..., None] is u but for that.
+    A scale is 2⁻¹²⁶ at least, so that a row of zeros is zeros. A NaN makes its whole row NaN, an infinity its scale
+    infinite, all numbers of the row 0 and itself NaN. There is no gradient: take that of the gated activation.
     """
 
     op = "gated.gated_quantize"
