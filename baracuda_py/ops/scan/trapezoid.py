@@ -122,7 +122,7 @@ SCAN_PARAMS = scan_params("CumulativeTrapezoidParams", spacing="scalar")
 
 
 _SPILLING_SUM = {"rows": where(element=(*HALVES, ElementKind.F64))}
-_SPILLS: Spills = {"neighbours": where(element=(ElementKind.F32, ElementKind.F64), TOTALS=False)}
+_SPILLS: Spills = {}
 
 
 def _cumulative_geometry(p: Problem) -> Geometry | str:
