@@ -14,12 +14,16 @@ from typing import Any
 from .. import _exports
 from ..core import registry
 from ..core.args import Operand, arrays_of
+from ..core.device import resolve_device
+from ..core.dispatch import read_args
 from ..core.element import ElementKind
+from ..core.errors import DeviceMismatchError
 from ..core.functional import FOLLOWS, functional
 from ..core.memo import memo
 from ..core.outputs import channels_last
 from ..core.plan import PLANS, Plan
 from ..core.solving import solve
+from ..core.tensor import TensorRef
 from ..interop.arrays import read
 from .schema import Call, Schema
 from .untyped import torch
@@ -107,7 +111,10 @@ class Operation:
 
     def _fake(self, *args: Any, **given: Any) -> Any:
         call = self.schema.decode(args, given)
-        return self._listed(call, stand_ins(self, call, self.descriptor(call)))
+        desc = self.descriptor(call)
+        made = stand_ins(self, call, desc)
+        check(self, call, desc, made)
+        return self._listed(call, made)
 
     def _listed(self, call: Call, made: Mapping[str, Any]) -> Any:
         """All outputs in order, those not wanted without elements."""
@@ -167,6 +174,29 @@ def stand_ins(operation: Operation, call: Call, desc: Any) -> dict[str, Any]:
     last = bool(follows) and channels_last(call.arrays[follows])
     lead = _lead(operation, call)
     return {s.name: _empty(s, desc, call, lead, last) for s in operation.outputs if s.name in call.wanted}
+
+
+def check(operation: Operation, call: Call, desc: Any, made: Mapping[str, Any]) -> None:
+    """Raise what a call on memory would: operands of the wrong shape, element or layout, on several devices."""
+    lead, place = _lead(operation, call), 0
+
+    def ref(name: str, tensor: Any) -> TensorRef:
+        nonlocal place
+        place += 1
+        if name in call.arrays and tensor.device != lead.device:
+            raise DeviceMismatchError(f"{name} is on {tensor.device}, others are on {lead.device}; copy it there")
+        got = read(tensor, name)
+        return TensorRef(place << 42, got.shape, got.strides, got.element, device=-1)  # memory of its own, for checks
+
+    held: dict[str, Any] = {}
+    for name, value in {**call.arrays, **made}.items():
+        many = isinstance(value, (list, tuple))
+        held[name] = None if value is None else [ref(name, t) for t in value] if many else ref(name, value)
+    scalars = {n: v for n, v in call.scalars.items() if not isinstance(v, torch.Tensor)}
+    rest = {s.name: 0 for s in operation.schema.scalars if s.name in call.scalars and s.name not in scalars}
+    outputs = {s.name: held.get(s.name) for s in operation.outputs}
+    cpu = resolve_device("cpu")
+    read_args(operation.plan, desc, cpu, operation.plan.args(**{**held, **outputs, **scalars, **rest}))
 
 
 def swapped_outputs(operation: Operation, call: Call, desc: Any) -> dict[str, Any]:
