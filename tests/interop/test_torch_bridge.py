@@ -342,6 +342,47 @@ def test_compiled_without_a_graph_break(backend: str) -> None:
         assert torch.allclose(torch.compile(block, fullgraph=True, backend=backend)(x, w, up), block(x, w, up))
 
 
+OPEN = {  # functions of tensors whose first sizes, or another, vary from call to call
+    "rms_norm": (lambda a, w: bt.rms_norm(a, w), lambda n: (leaf(n, 8), leaf(8))),
+    "add": (lambda a, b: bt.add(a, b), lambda n: (leaf(n, 8), leaf(8))),
+    "halves": (lambda a: bt.swiglu(a), lambda n: (leaf(3, 2 * n),)),
+    "sum": (lambda a: bt.sum(a, axis=1) * bt.softmax(a, axis=0)[:, 0], lambda n: (leaf(n, 8),)),
+    "attention": (lambda q: bt.flash_sdpa(q, q, q, layout="bshd", is_causal=True), lambda n: (leaf(1, n, 2, 8),)),
+    "loss": (
+        lambda a, t: bt.cross_entropy(a, t, reduction="none"),
+        lambda n: (leaf(n, 8), torch.arange(n, dtype=torch.int64) % 8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_sizes_that_vary_are_compiled_once_more(name: str) -> None:
+    """Once for the first sizes, once for any: the shapes of results are symbols of the trace."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch._dynamo.reset()
+    function, make = OPEN[name]
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(function, fullgraph=True, backend=counter)
+    for n in (3, 4, 7, 12, 5):
+        args = make(n)
+        leaves = [t for t in args if t.requires_grad]
+        y, z = compiled(*args), function(*args)
+        assert y.shape == z.shape and torch.allclose(y, z)
+        way = torch.randn_like(z)
+        for a, b in zip(torch.autograd.grad(y, leaves, way), torch.autograd.grad(z, leaves, way), strict=True):
+            assert torch.allclose(a, b)
+    assert counter.frame_count == 2
+
+
+def test_sizes_that_are_no_axis_are_traced_anew() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda a: bt.max_pool2d(a, kernel_size=2), fullgraph=True, backend="aot_eager")
+    for n in (4, 6, 8):
+        x = leaf(1, 2, n, n)
+        assert torch.allclose(compiled(x), F.max_pool2d(x, 2))
+
+
 def test_ops_of_a_compiled_graph_are_ours() -> None:
     torch._dynamo.reset()
     names = []
