@@ -12,9 +12,12 @@ from ._exports import EXPORTS
 
 __version__ = "0.1.0"
 __all__ = ["__version__", *EXPORTS]
+_BRIDGES = ("jax",)  # sub-packages that need the framework they are for
 
 
 def __getattr__(name: str) -> Any:
+    if name in _BRIDGES:
+        return importlib.import_module(f"{__name__}.{name}")
     module = EXPORTS.get(name)
     if name == "nn":
         return importlib.import_module(f"{__name__}.nn")

@@ -19,6 +19,7 @@ from .core.dispatch import Verdict as Verdict
 from .core.element import ElementKind as ElementKind
 from .core.error_bound import Exact as Exact
 from .core.error_bound import Forward as Forward
+from .core.error_bound import PerOutput as PerOutput
 from .core.error_bound import Relative as Relative
 from .core.error_bound import Ulp as Ulp
 from .core.errors import BaracudaError as BaracudaError
@@ -42,9 +43,11 @@ from .core.sku import KernelSku as KernelSku
 from .core.sku import OpCategory as OpCategory
 from .core.sku import PrecisionGuarantee as PrecisionGuarantee
 from .core.tensor import TensorRef as TensorRef
+from .expressions.attention import FormulaAttention as FormulaAttention
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.reduce import FormulaReduction as FormulaReduction
+from .expressions.scan import FormulaScan as FormulaScan
 from .ops.attention.cache.kv_cache_append import KvCacheAppendArgs as KvCacheAppendArgs
 from .ops.attention.cache.kv_cache_append import KvCacheAppendDescriptor as KvCacheAppendDescriptor
 from .ops.attention.cache.kv_cache_append import KvCacheAppendPlan as KvCacheAppendPlan
@@ -157,6 +160,22 @@ from .ops.elementwise.complex_unary_backward import ComplexUnaryBackwardPlan as 
 from .ops.elementwise.fill import FillArgs as FillArgs
 from .ops.elementwise.fill import FillDescriptor as FillDescriptor
 from .ops.elementwise.fill import FillPlan as FillPlan
+from .ops.elementwise.float_format import FloatFormatArgs as FloatFormatArgs
+from .ops.elementwise.float_format import FloatFormatDescriptor as FloatFormatDescriptor
+from .ops.elementwise.float_format import FloatFormatKind as FloatFormatKind
+from .ops.elementwise.float_format import FloatFormatPlan as FloatFormatPlan
+from .ops.elementwise.frexp import FrexpArgs as FrexpArgs
+from .ops.elementwise.frexp import FrexpBackwardArgs as FrexpBackwardArgs
+from .ops.elementwise.frexp import FrexpBackwardPlan as FrexpBackwardPlan
+from .ops.elementwise.frexp import FrexpDescriptor as FrexpDescriptor
+from .ops.elementwise.frexp import FrexpPlan as FrexpPlan
+from .ops.elementwise.special_function import SpecialFunctionArgs as SpecialFunctionArgs
+from .ops.elementwise.special_function import SpecialFunctionDescriptor as SpecialFunctionDescriptor
+from .ops.elementwise.special_function import SpecialFunctionPlan as SpecialFunctionPlan
+from .ops.elementwise.special_function_backward import SpecialFunctionBackwardArgs as SpecialFunctionBackwardArgs
+from .ops.elementwise.special_function_backward import SpecialFunctionBackwardDescriptor as SpecialFunctionBackwardDescriptor
+from .ops.elementwise.special_function_backward import SpecialFunctionBackwardPlan as SpecialFunctionBackwardPlan
+from .ops.elementwise.special_function_kinds import SpecialFunctionKind as SpecialFunctionKind
 from .ops.elementwise.ternary import TernaryArgs as TernaryArgs
 from .ops.elementwise.ternary import TernaryDescriptor as TernaryDescriptor
 from .ops.elementwise.ternary import TernaryPlan as TernaryPlan
@@ -184,6 +203,9 @@ from .ops.gated.gated_activation_backward import GatedActivationBackwardArgs as 
 from .ops.gated.gated_activation_backward import GatedActivationBackwardDescriptor as GatedActivationBackwardDescriptor
 from .ops.gated.gated_activation_backward import GatedActivationBackwardPlan as GatedActivationBackwardPlan
 from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
+from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
+from .ops.gated.gated_quantize import GatedQuantizeDescriptor as GatedQuantizeDescriptor
+from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
 from .ops.gemm.dense_gemm import DenseGemmArgs as DenseGemmArgs
 from .ops.gemm.dense_gemm import DenseGemmDescriptor as DenseGemmDescriptor
 from .ops.gemm.dense_gemm import DenseGemmPlan as DenseGemmPlan
@@ -242,15 +264,31 @@ from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
 from .ops.random.dropout import DropoutDescriptor as DropoutDescriptor
 from .ops.random.dropout import DropoutPlan as DropoutPlan
+from .ops.random.rrelu import RreluArgs as RreluArgs
+from .ops.random.rrelu import RreluBackwardArgs as RreluBackwardArgs
+from .ops.random.rrelu import RreluBackwardPlan as RreluBackwardPlan
+from .ops.random.rrelu import RreluDescriptor as RreluDescriptor
+from .ops.random.rrelu import RreluPlan as RreluPlan
 from .ops.random.sampling import SamplingArgs as SamplingArgs
 from .ops.random.sampling import SamplingDescriptor as SamplingDescriptor
 from .ops.random.sampling import SamplingPlan as SamplingPlan
+from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
+from .ops.random.stochastic_cast import StochasticCastDescriptor as StochasticCastDescriptor
+from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
+from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
+from .ops.reduce.amax_scale import AmaxScaleDescriptor as AmaxScaleDescriptor
+from .ops.reduce.amax_scale import AmaxScalePlan as AmaxScalePlan
 from .ops.reduce.average import AverageArgs as AverageArgs
 from .ops.reduce.average import AverageBackwardArgs as AverageBackwardArgs
 from .ops.reduce.average import AverageBackwardDescriptor as AverageBackwardDescriptor
 from .ops.reduce.average import AverageBackwardPlan as AverageBackwardPlan
 from .ops.reduce.average import AverageDescriptor as AverageDescriptor
 from .ops.reduce.average import AveragePlan as AveragePlan
+from .ops.reduce.pdist import PdistArgs as PdistArgs
+from .ops.reduce.pdist import PdistBackwardArgs as PdistBackwardArgs
+from .ops.reduce.pdist import PdistBackwardPlan as PdistBackwardPlan
+from .ops.reduce.pdist import PdistDescriptor as PdistDescriptor
+from .ops.reduce.pdist import PdistPlan as PdistPlan
 from .ops.reduce.reduce import ReduceArgs as ReduceArgs
 from .ops.reduce.reduce import ReduceDescriptor as ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as ReducePlan
@@ -283,6 +321,11 @@ from .ops.scan.diff import DiffPlan as DiffPlan
 from .ops.scan.diff_backward import DiffBackwardArgs as DiffBackwardArgs
 from .ops.scan.diff_backward import DiffBackwardDescriptor as DiffBackwardDescriptor
 from .ops.scan.diff_backward import DiffBackwardPlan as DiffBackwardPlan
+from .ops.scan.finite_gradient import FiniteGradientArgs as FiniteGradientArgs
+from .ops.scan.finite_gradient import FiniteGradientBackwardArgs as FiniteGradientBackwardArgs
+from .ops.scan.finite_gradient import FiniteGradientBackwardPlan as FiniteGradientBackwardPlan
+from .ops.scan.finite_gradient import FiniteGradientDescriptor as FiniteGradientDescriptor
+from .ops.scan.finite_gradient import FiniteGradientPlan as FiniteGradientPlan
 from .ops.scan.linear_scan import LinearScanArgs as LinearScanArgs
 from .ops.scan.linear_scan import LinearScanDescriptor as LinearScanDescriptor
 from .ops.scan.linear_scan import LinearScanPlan as LinearScanPlan
@@ -369,6 +412,8 @@ def addmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
 def addmv(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
 def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -384,11 +429,13 @@ def allclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, eq
 def alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout that keeps mean 0 and variance 1, for layers of selu (torch.nn.functional.alpha_dropout)."""
 def amax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amax of x along `axis` (all axes by default), also called max; see `ReducePlan`."""
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
 def amax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of amax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def amax_scale(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, target: DType = ..., limit: float | None = None, eps: float = 0.0, power_of_two: bool = False, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """amax = the largest |x| along `axis`, and scale = limit / max(amax, eps), as recipes of fp8 and int8 want both."""
 def amin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amin of x along `axis` (all axes by default), also called min; see `ReducePlan`."""
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
 def amin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of amin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def aminmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -433,6 +480,10 @@ def asinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = asinh(x) element by element, also called arcsinh; see `UnaryPlan`."""
 def asinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy asinh'(x) element by element; see `UnaryBackwardPlan`."""
+def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
+def astype(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
 def atan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = atan(x) element by element, also called arctan; see `UnaryPlan`."""
 def atan2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -445,6 +496,8 @@ def atanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = atanh(x) element by element, also called arctanh; see `UnaryPlan`."""
 def atanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy atanh'(x) element by element; see `UnaryBackwardPlan`."""
+def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
+    """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
 def attention_flash(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64."""
 def attention_flash_causal(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -478,12 +531,48 @@ def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Arr
     """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's)."""
 def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def bessel_i0e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i0e(x) element by element, also called bessel_i0e; see `UnaryPlan`."""
+def bessel_i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i1e(x) element by element, also called bessel_i1e; see `UnaryPlan`."""
+def bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_j0(x) element by element; see `UnaryPlan`."""
+def bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_j1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_j1(x) element by element; see `UnaryPlan`."""
+def bessel_j1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_j1'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_y0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_y0(x) element by element; see `UnaryPlan`."""
+def bessel_y0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_y0'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_y1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_y1(x) element by element; see `UnaryPlan`."""
+def bessel_y1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_y1'(x) element by element; see `UnaryBackwardPlan`."""
+def beta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = beta(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
+def beta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = beta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def betainc(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
+def betainc_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+def betaln(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = betaln(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
+def betaln_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = betaln(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
+    """The bits of x as another element (jax.lax.bitcast_convert_type), any but bool and those of 4 bits."""
 def bitwise_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_and(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def bitwise_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = popcount(x) element by element, also called population_count, also called bitwise_count; see `UnaryPlan`."""
 def bitwise_invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
 def bitwise_left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -498,6 +587,14 @@ def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, p
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = boxcox(a, b) with broadcasting: (a^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
+def boxcox1p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = boxcox1p(a, b) with broadcasting: ((1 + a)^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
+def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -522,6 +619,16 @@ def celu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ...,
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def celu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp)."""
 def clamp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -534,6 +641,8 @@ def clip(x: Array, min: Array | float | None = None, max: Array | float | None =
     """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = clz(x) element by element; see `UnaryPlan`."""
+def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -542,12 +651,20 @@ def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conj_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of conj of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def conj_physical(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
+def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
 def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = copysign(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def corrcoef(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
+def corrcoef_backward(dy: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
 def cos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cos(x) element by element; see `UnaryPlan`."""
 def cos_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -562,6 +679,10 @@ def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, e
     """(dx1, dx2) of `cosine_similarity`, which is computed again."""
 def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
+def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
+def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
 def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -617,9 +738,15 @@ def divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = N
 def divmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
 def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of a b, both of one axis and as long (torch.dot); `vecdot` takes more axes, `dense_gemm` matrices."""
+    """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
+def dropout1d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 1 axes after the channels (torch.nn.functional.dropout1d). Keywords as of `dropout`."""
+def dropout2d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 2 axes after the channels (torch.nn.functional.dropout2d). Keywords as of `dropout`."""
+def dropout3d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 3 axes after the channels (torch.nn.functional.dropout3d). Keywords as of `dropout`."""
 def dropout_backward(dy: Array, *, shape: int | Sequence[int] = ..., p: float = 0.5, axis: int | Sequence[int] | None = None, alpha: bool = False, seed: Scalar, offset: Scalar = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = the forward's scale times dy where it kept x, else 0; which that was is drawn again from seed and offset."""
 dynamic_tanh: Expression  # tanh(alpha * x) * weight + bias
@@ -649,6 +776,8 @@ def erf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out
     """y = erf(x) element by element; see `UnaryPlan`."""
 def erf_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy erf'(x) element by element; see `UnaryBackwardPlan`."""
+def erf_inv(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = erfinv(x) element by element, also called erf_inv; see `UnaryPlan`."""
 def erfc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = erfc(x) element by element; see `UnaryPlan`."""
 def erfc_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -658,7 +787,7 @@ def erfcx(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
 def erfcx_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy erfcx'(x) element by element; see `UnaryBackwardPlan`."""
 def erfinv(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = erfinv(x) element by element; see `UnaryPlan`."""
+    """y = erfinv(x) element by element, also called erf_inv; see `UnaryPlan`."""
 def erfinv_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy erfinv'(x) element by element; see `UnaryBackwardPlan`."""
 def exp(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -674,11 +803,15 @@ def exp2_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., elem
 def exp_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy exp'(x) element by element; see `UnaryBackwardPlan`."""
 def expit(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sigmoid(x) element by element, also called expit; see `UnaryPlan`."""
+    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
 def expm1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = expm1(x) element by element; see `UnaryPlan`."""
 def expm1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy expm1'(x) element by element; see `UnaryBackwardPlan`."""
+def expn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = expn(a, b) with broadcasting: E_n(x), n = a whole and x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def expn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
@@ -693,9 +826,9 @@ def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the first lengths[b] cells of each cache."""
-def flash_sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def flash_sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default."""
-def flash_sdpa_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def flash_sdpa_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default."""
 def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
@@ -727,12 +860,28 @@ def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy frac'(x) element by element; see `UnaryBackwardPlan`."""
+def frexp(x: Array, *, shape: int | Sequence[int] = ..., return_mantissa: bool = True, return_exponent: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """x = mantissa 2^exponent with 1/2 <= |mantissa| < 1, of x's sign, and an int32 exponent (torch.frexp)."""
+def frexp_backward(dmantissa: Array, exponent: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dmantissa 2^-exponent; the exponent is a step function and has none."""
+def frobenius_norm(x: Array, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+def gammainc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def gammainc_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def gammaincc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def gammaincc_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def gammaln(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = lgamma(x) element by element, also called gammaln; see `UnaryPlan`."""
-def gated_activation(gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
+def gated_activation(gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def gated_activation_backward(dy: Array, gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+def gated_activation_backward(dy: Array, gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gated_quantize(gate: Array, up: Array | None = None, *, kind: GatedActivationKind | str = 'swiglu', to_element: DType = 'float8_e4m3fn', order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`."""
 def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -763,6 +912,10 @@ def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., elem
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient)."""
+def gradient_backward(dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `gradient` along one axis; those of several add up."""
 def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any = None) -> Graph:
     """Capture `function(*args)` as a CUDA graph: one launch a replay, whatever the number of kernels."""
 def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -773,6 +926,14 @@ def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
+def hard_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
+def hard_silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardswish(x) element by element, also called hard_swish, also called hard_silu; see `UnaryPlan`."""
+def hard_swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardswish(x) element by element, also called hard_swish, also called hard_silu; see `UnaryPlan`."""
+def hard_tanh(x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardtanh(x) element by element, also called hard_tanh; see `UnaryPlan`."""
 def hardshrink(x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hardshrink(x) element by element; see `UnaryPlan`."""
 def hardshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -782,7 +943,7 @@ def hardshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] 
 def hardshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def hardsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = hardsigmoid(x) element by element; see `UnaryPlan`."""
+    """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
 def hardsigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy hardsigmoid'(x) element by element; see `UnaryBackwardPlan`."""
 def hardsigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -790,7 +951,7 @@ def hardsigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int]
 def hardsigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def hardswish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = hardswish(x) element by element; see `UnaryPlan`."""
+    """y = hardswish(x) element by element, also called hard_swish, also called hard_silu; see `UnaryPlan`."""
 def hardswish_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy hardswish'(x) element by element; see `UnaryBackwardPlan`."""
 def hardswish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -798,7 +959,7 @@ def hardswish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] =
 def hardswish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def hardtanh(x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = hardtanh(x) element by element; see `UnaryPlan`."""
+    """y = hardtanh(x) element by element, also called hard_tanh; see `UnaryPlan`."""
 def hardtanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy hardtanh'(x) element by element; see `UnaryBackwardPlan`."""
 def hardtanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -807,38 +968,60 @@ def hardtanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: in
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def heaviside(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = heaviside(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hermite_polynomial_he(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def hypot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hypot(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def hypot_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = hypot(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = i0(x) element by element; see `UnaryPlan`."""
+    """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
 def i0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy i0'(x) element by element; see `UnaryBackwardPlan`."""
 def i0e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = i0e(x) element by element; see `UnaryPlan`."""
+    """y = i0e(x) element by element, also called bessel_i0e; see `UnaryPlan`."""
 def i0e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy i0e'(x) element by element; see `UnaryBackwardPlan`."""
 def i1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = i1(x) element by element; see `UnaryPlan`."""
+    """y = i1(x) element by element, also called modified_bessel_i1; see `UnaryPlan`."""
 def i1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy i1'(x) element by element; see `UnaryBackwardPlan`."""
 def i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = i1e(x) element by element; see `UnaryPlan`."""
+    """y = i1e(x) element by element, also called bessel_i1e; see `UnaryPlan`."""
 def i1e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy i1e'(x) element by element; see `UnaryBackwardPlan`."""
+def igamma(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
+def inner_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
+def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
+def is_finite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
 def isclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """|a - b| <= atol + rtol |b|, or a = b; a NaN is close to another if equal_nan. See `BinaryPlan`."""
+def iscomplex(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = iscomplex(x) element by element; see `UnaryPlan`."""
+def iscomplexobj(x: Any) -> bool:
+    """Whether x is an array of complex numbers (numpy.iscomplexobj); nothing on the device is read."""
 def isfinite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = isfinite(x) element by element; see `UnaryPlan`."""
+    """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
 def isinf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isinf(x) element by element; see `UnaryPlan`."""
 def isnan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -849,6 +1032,12 @@ def isposinf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = isposinf(x) element by element; see `UnaryPlan`."""
 def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isreal(x) element by element; see `UnaryPlan`."""
+def isrealobj(x: Any) -> bool:
+    """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
+def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
+def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = kl_div(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
 def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -861,6 +1050,8 @@ def l2_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[
     """The l2_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def l2_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of l2_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def laguerre_polynomial_l(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = laguerre_polynomial_l(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-05, weight_element: DType | None = None, return_h: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm)."""
 def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -883,6 +1074,8 @@ def leaky_relu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def legendre_polynomial_p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = legendre_polynomial_p(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def lerp(a: Array, b: Array, weight: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
 def lerp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -892,7 +1085,7 @@ def less(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
 def less_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = le(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def lgamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = lgamma(x) element by element, also called gammaln; see `UnaryPlan`."""
+    """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy lgamma'(x) element by element; see `UnaryBackwardPlan`."""
 def linear(x: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -942,6 +1135,8 @@ def logaddexp_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True,
     """(da, db) of y = logaddexp(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def logcumsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The logcumsumexp of x along `axis`; see `ScanPlan`."""
+def loggamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def logical_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = logical_and(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def logical_not(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -950,6 +1145,8 @@ def logical_or(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pr
     """y = logical_or(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def logical_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = logical_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def logistic(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
 def logit(x: Array, *, shape: int | Sequence[int] = ..., eps: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = logit(x) element by element; see `UnaryPlan`."""
 def logit_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eps: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -981,7 +1178,7 @@ def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amax of x along `axis` (all axes by default), also called max; see `ReducePlan`."""
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
 def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The max_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def max_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1005,7 +1202,7 @@ def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int
 def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amin of x along `axis` (all axes by default), also called min; see `ReducePlan`."""
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
 def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The min_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def min_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1031,6 +1228,18 @@ def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta:
 def mod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 modf: Expression  # fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)
+def modified_bessel_i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
+def modified_bessel_i1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i1(x) element by element, also called modified_bessel_i1; see `UnaryPlan`."""
+def modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = modified_bessel_k0(x) element by element; see `UnaryPlan`."""
+def modified_bessel_k0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy modified_bessel_k0'(x) element by element; see `UnaryBackwardPlan`."""
+def modified_bessel_k1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = modified_bessel_k1(x) element by element; see `UnaryPlan`."""
+def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
 def mul(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1105,6 +1314,8 @@ def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, kee
     """`vector_norm` with the order by torch.norm's name."""
 def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `norm` and `vector_norm`; y is their result, which orders 1, inf and -inf do not need."""
+def norm_except_dim(x: Array, p: float = 2, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1."""
 def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
 def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1121,6 +1332,16 @@ def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *,
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
 def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
+def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
+def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
+def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
+def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
+def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1132,9 +1353,9 @@ def polygamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
 def pool_backward(dy: Array, x: Array | None = None, y: Array | None = None, indices: Array | None = None, *, kind: PoolKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, output_size: int | Sequence[int] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[..., i] = sum over the windows that hold i of what they hand back, in the windows' row-major order."""
 def popcount(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = popcount(x) element by element, also called population_count; see `UnaryPlan`."""
+    """y = popcount(x) element by element, also called population_count, also called bitwise_count; see `UnaryPlan`."""
 def population_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = popcount(x) element by element, also called population_count; see `UnaryPlan`."""
+    """y = popcount(x) element by element, also called population_count, also called bitwise_count; see `UnaryPlan`."""
 def positive(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = positive(x) element by element; see `UnaryPlan`."""
 def positive_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1150,7 +1371,7 @@ def prelu(x: Array, weight: Array, *, out: Out = None, stream: Stream = None, pr
 def prelu_backward(dy: Array, x: Array, weight: Array, *, return_dx: bool = True, return_dweight: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dx, dweight) of y = prelu(x, weight), the latter summed over all but the channels. See `BinaryBackwardPlan`."""
 def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The prod of x along `axis` (all axes by default); see `ReducePlan`."""
+    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
 def prod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of prod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def psi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1176,10 +1397,30 @@ def reciprocal_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...
     """dx = dy reciprocal'(x) element by element; see `UnaryBackwardPlan`."""
 def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
     """A function of arrays and numbers that reduces a formula along axes, without an array of its values."""
+def reduce_and(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The reduce_and of x along `axis` (all axes by default); see `ReducePlan`."""
+def reduce_max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
+def reduce_min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
+def reduce_or(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The reduce_or of x along `axis` (all axes by default); see `ReducePlan`."""
+def reduce_precision(x: Array, *, shape: int | Sequence[int] = ..., exponent_bits: int = 0, mantissa_bits: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x rounded as a float of fewer bits; see `FloatFormatPlan`."""
+def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
+def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 def reglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def reglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def rel_entr(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = rel_entr(a, b) with broadcasting: a log(a / b); one of them may be a number. See `SpecialFunctionPlan`."""
+def rel_entr_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = rel_entr(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def relu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = relu(x) element by element; see `UnaryPlan`."""
 def relu2_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -1197,6 +1438,8 @@ def relu6_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int |
 def relu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy relu'(x) element by element; see `UnaryBackwardPlan`."""
 relu_squared: Expression  # square(relu(x))
+def rem(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def remainder(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def remainder_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1205,6 +1448,10 @@ def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, st
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
 def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def resolve_conj(x: Any) -> Any:
+    """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
+def resolve_neg(x: Any) -> Any:
+    """x itself; of a torch tensor that stands for the negative of its memory, the negative (torch.resolve_neg)."""
 def right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def rint(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1223,6 +1470,10 @@ def rope_kv_append(q: Array, k_new: Array, v_new: Array, cache_offsets: Array, k
     """y = rope(q); k_cache[b, h, cache_offsets[b] + l] = rope(k_new)[b, h, l]; values likewise, as they are."""
 def round(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
+def rrelu(x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x where x > 0, else x times a slope (torch.nn.functional.rrelu): (lower + upper) / 2, in training one drawn for each element from `seed` and `offset`, integers or 0-d device arrays. See `RreluPlan`."""
+def rrelu_backward(dy: Array, x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of y = rrelu(x), given what the forward call was given. See `RreluBackwardPlan`."""
 def rsqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rsqrt(x) element by element; see `UnaryPlan`."""
 def rsqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1231,6 +1482,17 @@ def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stre
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
 def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised."""
+scaled_add: Expression  # x + alpha * y
+def scaled_modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scaled_modified_bessel_k0(x) element by element; see `UnaryPlan`."""
+def scaled_modified_bessel_k0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy scaled_modified_bessel_k0'(x) element by element; see `UnaryBackwardPlan`."""
+def scaled_modified_bessel_k1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scaled_modified_bessel_k1(x) element by element; see `UnaryPlan`."""
+def scaled_modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy scaled_modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
+def scan(formula: str | Callable[..., Any], kind: str | None = None, *, axis: int = -1, reverse: bool = False, exclusive: bool = False, then: str | None = None, **defaults: Any) -> FormulaScan:
+    """A function of arrays and numbers that scans a formula along an axis, without an array of its values."""
 def scan_backward(dy: Array, x: Array | None = None, y: Array | None = None, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanKind | str = ..., exclusive: bool = False, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx of a scan: what the prefixes that hold x[i] hand back to it."""
 def scan_extreme_backward(dy: Array, indices: Array, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanExtremeKind | str = ..., offset: Scalar = 0, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1257,6 +1519,10 @@ def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_blo
     """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
 def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
+def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
+def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
 def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = selu(x) element by element; see `UnaryPlan`."""
 def selu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1269,8 +1535,22 @@ def sgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out
     """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
 def sgn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of sgn of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def shift_left(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def shift_right_arithmetic(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
+def shift_right_logical(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shift_right_logical(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def shifted_chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sigmoid(x) element by element, also called expit; see `UnaryPlan`."""
+    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
 def sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sigmoid'(x) element by element; see `UnaryBackwardPlan`."""
 def sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1293,6 +1573,8 @@ def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = sinh(x) element by element; see `UnaryPlan`."""
 def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def soft_sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
 def softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of x along `axis` (torch.softmax)."""
 def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1314,13 +1596,15 @@ def softshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] 
 def softshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def softsign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = softsign(x) element by element; see `UnaryPlan`."""
+    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
 def softsign_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy softsign'(x) element by element; see `UnaryBackwardPlan`."""
 def softsign_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def softsign_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
 def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1348,6 +1632,8 @@ def std_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence
     """The std_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def std_mean_backward(dy: Array, dz: Array | None, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of std_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
 def sub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
 def sub_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1355,7 +1641,7 @@ def sub_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retur
 def subtract(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
 def sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of x along `axis` (all axes by default); see `ReducePlan`."""
+    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
 def sum_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of sum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def sum_squares(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1368,7 +1654,10 @@ def swiglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., e
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def swiglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-swiglu_clamped: Expression  # clamp_max(gate, limit) * sigmoid(alpha * clamp_max(gate, limit)) * (clamp(up, -limit, limit) + 1)
+def swiglu_oai(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
 def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1403,6 +1692,8 @@ def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int =
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
 def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
+def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
 def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1417,9 +1708,13 @@ def var_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence
     """The var_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def var_mean_backward(dy: Array, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of var_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
-def vecdot(a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot of reals, numpy.vecdot)."""
-def vecdot_backward(dy: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def vdot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot)."""
+def vdot_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db) of `vdot`."""
+def vecdot(a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot, numpy.vecdot)."""
+def vecdot_backward(dy: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot)."""
 def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm)."""
@@ -1442,4 +1737,8 @@ def xlogy(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefere
 def xlogy_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = xlogy(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The xor_sum of x along `axis` (all axes by default); see `ReducePlan`."""
+    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
+def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = zeta(a, b) with broadcasting: the sum of (q + k)^-s over k >= 0, s = a and q = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def zeta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = zeta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""

@@ -26,7 +26,7 @@ FRAME = {
         "InvalidProblemError", "MisalignedOperandError", "NonFiniteWarning", "NotPreparedError", "UnknownKeywordError",
         "UnsupportedError", "WorkspaceTooSmallError",
     ],
-    "core.error_bound": ["Exact", "Forward", "Relative", "Ulp"],
+    "core.error_bound": ["Exact", "Forward", "PerOutput", "Relative", "Ulp"],
     "core.plan": ["Plan"],
     "core.preference": ["PlanPreference"],
     "core.sku": ["ArchSku", "BackendKind", "KernelSku", "OpCategory", "PrecisionGuarantee"],
@@ -40,11 +40,21 @@ FRAME = {
 HOST = {  # functions of the host that belong to an op
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
-    "ops.elementwise.complex_views": ["view_as_complex", "view_as_real"],
+    "ops.elementwise.array_views": [
+        "bitcast_convert_type",
+        "iscomplexobj",
+        "isrealobj",
+        "resolve_conj",
+        "resolve_neg",
+        "view_as_complex",
+        "view_as_real",
+    ],
     "ops.gated.gated_functions": ["halves"],
+    "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
     "expressions.reduce": ["FormulaReduction", "reduce"],
+    "expressions.scan": ["FormulaScan", "scan"],
 }
 
 

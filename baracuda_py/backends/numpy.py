@@ -47,6 +47,8 @@ class NumpyRunner:
         if geometry.layout != "empty":
             run_reference(self.plan, args)
 
+    run_refs = run
+
     def _settled(self, args: Args) -> Args:
         """Args whose producers have been asked once: what is validated is what is used."""
         if type(args) is not self.plan.args:
@@ -151,7 +153,8 @@ def _store(spec: Operand, desc: Any, target: Any, result: Any) -> None:
     element = _element(spec, desc, target)
     value = np.asarray(result)
     if value.dtype != target.dtype:
-        value = cast(value, element)
+        if not value.dtype == element.carrier != element.dtype:  # bytes of the element are what they are
+            value = cast(value, element)
         value = value.view(target.dtype) if value.dtype != target.dtype else value
     target[...] = value
 

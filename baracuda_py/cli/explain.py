@@ -12,8 +12,8 @@ from ..core.args import arrays_of, scalars_of
 from ..core.device import fake_device, resolve_device
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError
-from ..core.functional import solve
 from ..core.plan import Plan
+from ..core.solving import solve
 from ..core.tensor import TensorRef, addressable, dense_strides
 from .names import plan_of
 

@@ -105,6 +105,17 @@ def _in_order(function: Callable[..., Any], inputs: tuple[str, ...], roles: Role
     return made
 
 
+def number_role(value: Any, name: str) -> str:
+    """What a number of a formula is, an integer or a float; an array with axes is none."""
+    role = _ROLES.get(type(value)) or (ARRAY if getattr(value, "ndim", 0) else _role(value))
+    if role == ARRAY:
+        raise InvalidProblemError(
+            f"{name} is a number in the formula: a Python one, or a 0-d array of float32, float64, int32 or int64; got "
+            f"{shown(value)}"
+        )
+    return role
+
+
 def _role(value: Any) -> str:
     """What a value that is no Python number is."""
     if isinstance(value, np.generic):

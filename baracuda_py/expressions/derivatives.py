@@ -109,6 +109,16 @@ RULES: Mapping[str, Rule] = {
     "i1": ("x", "where(x == 0, d / 2, d * (i0(x) - i1(x) / x))"),
     "i0e": ("x", "d * (i1e(x) - sign(x) * i0e(x))"),
     "i1e": ("x", "where(x == 0, d / 2, d * (i0e(x) - i1e(x) * (sign(x) + 1 / x)))"),
+    "bessel_j0": ("x", "-d * bessel_j1(x)"),
+    "bessel_j1": ("x", "where(x == 0, d / 2, d * (bessel_j0(x) - bessel_j1(x) / x))"),
+    "bessel_y0": ("x", "-d * bessel_y1(x)"),
+    "bessel_y1": ("x", "d * (bessel_y0(x) - bessel_y1(x) / x)"),
+    "modified_bessel_k0": ("x", "-d * modified_bessel_k1(x)"),
+    "modified_bessel_k1": ("x", "-d * (modified_bessel_k0(x) + modified_bessel_k1(x) / x)"),
+    "scaled_modified_bessel_k0": ("x", "d * (scaled_modified_bessel_k0(x) - scaled_modified_bessel_k1(x))"),
+    "scaled_modified_bessel_k1": (
+        "x", "d * (scaled_modified_bessel_k1(x) * (1 - 1 / x) - scaled_modified_bessel_k0(x))",
+    ),
     # activations
     "sigmoid": ("x", "d * sigmoid(x) * sigmoid(-x)"),
     "log_sigmoid": ("x", "d * sigmoid(-x)"),

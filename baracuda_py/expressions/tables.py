@@ -12,7 +12,9 @@ from ..ops.elementwise.ternary_kinds import TernaryKind
 from ..ops.elementwise.unary_kinds import UnaryKind
 from .function import Function, Rule
 
-HEADERS: Mapping[str, str] = {"unary": "", "unary_special": "elementwise/special.cuh"}
+HEADERS: Mapping[str, str] = {
+    "unary": "", "unary_special": "elementwise/special.cuh", "unary_bessel": "elementwise/bessel.cuh",
+}  # fmt: skip
 """The files of unary functors that formulas may include, by the kernel that they are of; the first is always there."""
 _DEFAULTS: Mapping[str, float] = {"alpha": 1.0}
 _OTHERWISE = ("nextafter", "isclose", "nan_to_num")

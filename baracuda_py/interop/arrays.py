@@ -19,11 +19,14 @@ from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ..core.tensor import TensorRef, addressable, dense_strides
 from . import jax_arrays
 from .exchange import Exchange, exchange_of, on_host
-from .torch_rules import refuse
+from .torch_rules import intercepts, refuse, refuse_wrapper, transformed
 
 
 class Reading(NamedTuple):
-    """What a reader returns. Strides are in elements, device is -1 for host memory; `owner` keeps memory alive."""
+    """What a reader returns. Strides are in elements, device is -1 for host memory; `owner` keeps memory alive.
+
+    traced: it stands for a torch tensor in a trace or transformation, and has no memory: `ptr` is 0.
+    """
 
     ptr: int
     shape: tuple[int, ...]
@@ -32,6 +35,7 @@ class Reading(NamedTuple):
     device: int
     readonly: bool = False
     owner: Any = None
+    traced: bool = False
 
 
 def _elements(strides: tuple[int, ...], itemsize: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -75,21 +79,18 @@ def _refuse_masked(a: np.ndarray) -> Reading:
     raise UnsupportedError("the mask of a masked array would be ignored; give a.filled(value), or a.data to drop it")
 
 
-def _refuse_wrapper(a: Any) -> Reading:
-    raise UnsupportedError(
-        f"a {type(a).__name__} is a torch tensor whose operations are intercepted (__torch_dispatch__) and has no plain"
-        " memory; give the tensor it stands for"
-    )
-
-
 def _read_torch(a: Any) -> Reading:
+    """A torch tensor, whoever records what is done with it: `located` refuses where that matters."""
+    torch = sys.modules["torch"]
     if a.is_nested:
         raise UnsupportedError("a nested torch tensor has no one shape; give its parts, or .to_padded_tensor(value)")
-    if a.device.type not in ("cpu", "cuda"):
+    if a.device.type not in ("cpu", "cuda", "meta"):
         raise UnsupportedError(f"a torch tensor on device {a.device} has no memory to read; move it to cpu or cuda")
-    refuse(a)
-    if a.layout is not sys.modules["torch"].strided:
+    if a.layout is not torch.strided:
         raise UnsupportedError(f"torch layout {a.layout} is not supported; call .to_dense()")
+    if a.is_meta or intercepts(type(a)) or transformed(a):
+        shape, strides = (tuple([int(n) for n in axes]) for axes in (a.shape, a.stride()))
+        return Reading(0, shape, strides, ElementKind.of(a.dtype), a.get_device(), traced=True)
     return Reading(a.data_ptr(), tuple(a.shape), a.stride(), ElementKind.of(a.dtype), a.get_device())
 
 
@@ -101,6 +102,14 @@ def _read_jax(a: Any) -> Reading:
     memory = jax_arrays.locate(a, cupy.cuda.get_current_stream().ptr)
     strides = dense_strides(a.shape) if memory.strides is None else memory.strides
     return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
+
+
+def _read_traced(a: Any) -> Reading:
+    """What is known of a stand-in inside jit, grad or vmap; whoever wants its memory refuses its device."""
+    shape = tuple(a.shape)
+    if not all(type(extent) is int for extent in shape):
+        raise UnsupportedError(f"its shape {shape} is symbolic; every extent must be known when it is traced")
+    return Reading(0, shape, dense_strides(shape), ElementKind.of(a.dtype), jax_arrays.TRACED, True, a)
 
 
 _DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)  # DLDeviceType: CPU, pinned; CUDA, managed
@@ -226,10 +235,10 @@ def _package_reader(kind: type) -> _Reader | None:
     if root == "cupy" and hasattr(kind, "data"):
         return _read_cupy
     if root == "torch" and hasattr(kind, "data_ptr"):
-        plain = kind.__torch_dispatch__ is sys.modules["torch"].Tensor.__torch_dispatch__  # type: ignore[attr-defined]
-        return _read_torch if plain else _refuse_wrapper
+        stands = kind.__module__.startswith(_STAND_INS)
+        return _read_torch if stands or not intercepts(kind) else refuse_wrapper
     if root == "jax" and jax_arrays.is_traced(kind):
-        return jax_arrays.refuse_traced
+        return _read_traced
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
     return None
@@ -252,6 +261,25 @@ def package_name(kind: type) -> str:
             return root
     module = kind.__module__
     return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+# torch's own stand-ins for tensors, in a trace and under functionalization, which have a shape and nothing more.
+_STAND_INS = ("torch._subclasses.fake_tensor", "torch._subclasses.functional_tensor")
+
+
+def located(array: Any, name: str = "array") -> Reading:
+    """Read an array whose memory is wanted: raises where memory is not all there is to it, as autograd's record."""
+    got = read(array, name)
+    if package_name(type(array)) != "torch":
+        return got
+    try:
+        if got.traced and intercepts(type(array)):
+            refuse_wrapper(array)
+        refuse(array)
+    except BaracudaError as error:
+        error.args = (f"{name}: {error}",)
+        raise
+    return got
 
 
 def read(array: Any, name: str = "array") -> Reading:

@@ -70,6 +70,12 @@ class CudaRunner(Layouts):
             self._by_kind[kind] = run
         return run
 
+    def run_refs(self, args: Args, workspace: Any, stream: int | None) -> None:
+        """Nothing to read and nothing to order: straight to the generated code."""
+        if self.checked or _RAW(_CHECK) != self.check:
+            return self.run(args, workspace, stream)
+        generated(self.plan.args, "ref", TensorRef)(self, args, workspace, stream)
+
     def run_any(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Operands of any package, or of several: as TensorRefs through the same generated code.
 

@@ -9,7 +9,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from .binary_backward import BinaryBackwardPlan
-from .binary_functions import complex_kind, factor_of, per_channel
+from .binary_functions import complex_kind, factor_of, per_channel, power_of
 from .binary_kinds import BinaryKind
 from .binary_numbers import NUMBERS, element_of, is_complex, number_for
 from .complex_binary_backward import call_backward_with_number, call_complex_backward
@@ -90,6 +90,17 @@ fmax_backward = _function(K.FMAX)
 fmin_backward = _function(K.FMIN)
 copysign_backward = _function(K.COPYSIGN)
 nextafter_backward = _function(K.NEXTAFTER)
+
+
+@entry(BinaryBackwardPlan, kind=K.POW)
+def integer_pow_backward(
+    dy: Array, x: Array, y: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
+    if unknown:
+        raise unexpected(integer_pow_backward, unknown)
+    power = power_of("integer_pow_backward", x, y)
+    return _call(K.POW, dy, x, power, out=out, stream=stream, preference=preference)
 
 
 @entry(BinaryBackwardPlan, kind=K.ADD_SCALED)

@@ -58,6 +58,37 @@ def norm(
     return function(x, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order)
 
 
+@entry(ReducePlan)
+def frobenius_norm(
+    x: Array, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+    if unknown:
+        raise unexpected(frobenius_norm, unknown)
+    return norm(x, 2, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference)
+
+
+@entry(ReducePlan)
+def norm_except_dim(
+    x: Array, p: float = 2, axis: int | None = 0, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1.
+
+    torch.norm_except_dim, where the norm of the whole is dim=-1: here it is axis=None, and -1 is the last axis.
+    """
+    if unknown:
+        raise unexpected(norm_except_dim, unknown)
+    others: Any = None
+    if axis is not None:
+        rank = len(read(x, "x").shape)
+        if type(axis) is not int or not -rank <= axis < rank:
+            raise InvalidProblemError(f"axis must be None or an integer in [{-rank}, {rank}), got {axis!r}")
+        others = tuple(a for a in range(rank) if a != axis % rank)
+    return norm(x, p, axis=others, keepdims=axis is not None, out=out, stream=stream, preference=preference)
+
+
 @entry(ReduceBackwardPlan)
 def norm_backward(
     dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: Any = None, keepdims: bool = False,

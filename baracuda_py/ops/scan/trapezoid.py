@@ -246,6 +246,9 @@ def trapezoid(
     return _trapezoid(y, x, spacing=dx, axis=axis, out=out, stream=stream, preference=preference)
 
 
+trapz = trapezoid
+
+
 @entry(CumulativeTrapezoidPlan)
 def cumulative_trapezoid(
     y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Any = None, stream: Any = None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mpmath
+import truth_cylinder
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -180,3 +181,9 @@ SCALE: dict[str, Callable[..., Any]] = {
     "polygamma": lambda x, n: _polygamma(x, n) if x > 0 or _pole(x) else sum(map(abs, _polygamma_terms(x, n))),
 }
 """Of functions with zeros at which float64 loses its digits: the size of the terms that cancel there."""
+
+FORWARD |= truth_cylinder.FORWARD
+SLOPE |= truth_cylinder.SLOPE
+TERMS |= truth_cylinder.TERMS
+SCALE |= truth_cylinder.SCALE
+POLES = truth_cylinder.POLES
