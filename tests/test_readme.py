@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), 
 
 
 def test_one_a_package_and_the_function_comes_first() -> None:
-    assert ["numpy", "torch", "jax"] == [block.split()[1] for block in BLOCKS]
+    assert [block.split()[1] for block in BLOCKS] == ["numpy", "torch", "jax"]
     assert 0 < BLOCKS[0].index("bc.rms_norm(") < BLOCKS[0].index("bc.RMSNormPlan")
 
 
