@@ -12,15 +12,13 @@ from ._exports import EXPORTS
 
 __version__ = "0.1.0"
 __all__ = ["__version__", *EXPORTS]
-_BRIDGES = ("jax",)  # sub-packages that need the framework they are for
+_PACKAGES = ("jax", "nn")  # sub-packages; one needs the framework that it is for
 
 
 def __getattr__(name: str) -> Any:
-    if name in _BRIDGES:
+    if name in _PACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     module = EXPORTS.get(name)
-    if name == "nn":
-        return importlib.import_module(f"{__name__}.nn")
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{module}"), name)

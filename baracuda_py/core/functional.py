@@ -251,7 +251,9 @@ def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
     """Whether a function with these attributes fixed has the operand."""
     if spec.instead and fixed.get(spec.instead):
         return False
-    return spec.kinds is None or fixed.get("kind", spec.kinds[0]) in spec.kinds
+    if spec.kinds is None or "kind" not in fixed:
+        return spec.kinds is None or bool(spec.kinds)
+    return fixed["kind"] in spec.kinds
 
 
 def _making(outs: Sequence[str]) -> list[str]:

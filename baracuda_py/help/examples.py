@@ -12,6 +12,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -45,7 +46,38 @@ def example(function: Function) -> str:
         code = _Writer(function, desc).code()
         if code:
             return HEAD + code
-    return ""
+    return next((HEAD + code for code in map(partial(_of_plan, function.plan), _problems(function)) if code), "")  # type: ignore[attr-defined]
+
+
+def _of_plan(plan: type[Plan], desc: Any) -> str:
+    """The plan itself on a problem: for functions whose parameters are not its operands, and that have no line."""
+    fields = [(f.name, getattr(desc, f.name), f.default) for f in dataclasses.fields(desc)]
+    said = ", ".join(f"{name}={_literal(value)}" for name, value, default in fields if value != default)
+    arrays, lines, operands = _filled(plan, desc), [], []
+    for spec in arrays_of(plan.args):
+        if not spec.serves(desc) or not spec.required(desc):
+            continue
+        if spec.reads:
+            text = _array(plan, spec, desc, arrays[spec.name])
+        else:
+            each = [f"np.empty({shape}, np.{spec.elements(desc)[0].carrier})" for shape in shapes_of(spec, desc)]
+            text = f"[{', '.join(each)}]" if spec.many else each[0]
+        if text is None:
+            return ""
+        lines.append(f"{spec.name} = {text}")
+        operands.append(f"{spec.name}={spec.name}")
+    code = "\n".join(
+        [
+            *(["rng = np.random.default_rng(0)"] if any("rng." in line for line in lines) else []), *lines,
+            f"plan = bc.{plan.__name__}.select(bc.{plan.descriptor.__name__}({said}))",
+            f"plan({', '.join(operands)})",
+        ]
+    )  # fmt: skip
+    try:
+        runs(HEAD + code)
+    except Exception:
+        return ""
+    return code
 
 
 def runs(code: str) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def served(plan: type[Plan], fixed: Mapping[str, Any]) -> list[Operand]:
     return [
         s
         for s in arrays_of(plan.args)
-        if not (s.instead and fixed.get(s.instead)) and (s.kinds is None or fixed.get("kind", s.kinds[0]) in s.kinds)
+        if not (s.instead and fixed.get(s.instead))
+        and (s.kinds is None or ("kind" not in fixed and bool(s.kinds)) or fixed.get("kind") in s.kinds)
     ]
 
 

@@ -16,6 +16,11 @@ page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
 lengths = np.array([7, 3], dtype=np.int32)
 """
 _HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
+_PAIR = f"{_RNG}a, b = (rng.uniform(1.0, 4.0, (3, 4)).astype(np.float32) for _ in range(2))\n"
+_GRADIENTS = {  # of functions of two arrays: what the gradient is of
+    **dict.fromkeys(("beta", "betaln", "boxcox", "boxcox1p", "kl_div", "poch", "rel_entr"), "da, db"),
+    **dict.fromkeys(("expn", "gammainc", "gammaincc", "zeta"), "db"),
+}  # fmt: skip
 _DY = "dy = rng.standard_normal(3, dtype=np.float32)\n"
 
 TABLE: dict[str, str] = {
@@ -90,4 +95,27 @@ y, lse = bc.sdpa_block_sparse(q, k, v, pattern, return_lse=True)
 dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     "where": f"{_MASK}y = bc.where(mask, x, 0.0)",
     "where_backward": f"{_MASK}db, dc = bc.where_backward(x, mask, x, x)",
+    **{
+        f"{name}_backward": f"{_PAIR}dy = np.ones((3, 4), np.float32)\n{made} = bc.{name}_backward(dy, a, b)"
+        for name, made in _GRADIENTS.items()
+    },
+    "associative_scan": f'{_X}y = bc.associative_scan("add", x, axis=1)',
+    "betainc": f"{_PAIR}y = bc.betainc(a, b, np.float32(a / 5))",
+    "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
+    "choose": f"{_ROWS}y = bc.choose(np.array([0, 1, 1, 0]), [x1, x2])",
+    "corrcoef_backward": f"{_X}dx = bc.corrcoef_backward(np.ones((3, 3), np.float32), x)",
+    "cov_backward": f"{_X}dx = bc.cov_backward(np.ones((3, 3), np.float32), x)",
+    **{
+        f"dropout{n}d": f"{_RNG}x = rng.standard_normal((2, 3{', 4' * n}), dtype=np.float32)\n"
+        f"y = bc.dropout{n}d(x, 0.25, seed=7)"
+        for n in (1, 2, 3)
+    },
+    "frexp_backward": f"{_X}mantissa, exponent = bc.frexp(x)\ndx = bc.frexp_backward(mantissa, exponent)",
+    "gradient": f"{_X}rows, columns = bc.gradient(x)",
+    "gradient_backward": f"{_X}dx = bc.gradient_backward(x, axis=-1)",
+    "integer_pow": f"{_X}y = bc.integer_pow(x, 3)",
+    "integer_pow_backward": f"{_ROWS}dx = bc.integer_pow_backward(x2, x1, 3)",
+    "piecewise": f"{_X}y = bc.piecewise(x, [x < 0], [0.0, bc.sqrt])",
+    "select": f"{_ROWS}y = bc.select([x1 > 1, x2 > 1], [x1, x2], 0.0)",
+    "select_n": f"{_ROWS}y = bc.select_n(x1 > x2, x1, x2)",
 }  # fmt: skip

@@ -329,6 +329,8 @@ def shift_right_arithmetic(
     """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
     if unknown:
         raise unexpected(shift_right_arithmetic, unknown)
+    if type(a) in NUMBERS and type(b) in NUMBERS:
+        return bitwise_right_shift(a, b)  # says what is wrong
     element = element_of(b if type(a) in NUMBERS else a)
     if not str(element).startswith("uint"):
         return bitwise_right_shift(a, b, out=out, stream=stream, preference=preference)
