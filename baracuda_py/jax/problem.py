@@ -108,7 +108,9 @@ _ALIGNED = 256  # bytes; XLA aligns less than a workspace must be
 
 
 class Call:
-    """A problem on a device, ready to run over buffers."""
+    """A problem on a device, ready to run over buffers. seen: whether XLA's have been looked at."""
+
+    seen = False
 
     def __init__(self, problem: Problem, device: int | str) -> None:
         self.problem = problem

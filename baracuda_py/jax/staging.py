@@ -95,20 +95,15 @@ def _buffer(value: Any, allowed: tuple[ElementKind, ...]) -> Buffer:
 
 
 def _results(problem: Problem, made: tuple[Any, ...]) -> list[Any]:
-    """The outputs, lists where they are lists, then the operands that were updated. 64 bits are JAX's to allow."""
+    """The outputs, lists where they are lists, then the operands that were updated."""
     rest = iter(made)
     held: dict[str, Any] = {}
     for spec, buffers in problem.operands:
         if spec.writes:
-            items = [_allowed(next(rest), one) for one in buffers]
+            items = [next(rest) for _ in buffers]
             held[spec.name] = items if spec.many else items[0]
     order = sorted((spec for spec, _ in problem.operands if spec.writes), key=lambda spec: spec.role == "inout")
     return [held[spec.name] for spec in order]
-
-
-def _allowed(array: Any, one: Buffer) -> Any:
-    dtype = jax.dtypes.canonicalize_dtype(one.dtype)
-    return array if dtype == array.dtype else jax.lax.convert_element_type(array, dtype)
 
 
 class _Array:
