@@ -71,7 +71,7 @@ def _buffers(items: int, count: int) -> list[int]:
     return [_word(buffer + _BUFFER_DATA).value or 0 for buffer in _items(items, count)]
 
 
-def _items(items: int, count: int) -> Sequence[int]:
+def _items(items: int, count: int) -> Iterable[int]:
     return (ctypes.c_uint64 * count).from_address(items) if count else ()
 
 

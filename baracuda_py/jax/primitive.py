@@ -49,7 +49,7 @@ def primitive(problem: Problem) -> Function:
 
 
 def _with_64_bits(buffers: Sequence[Buffer]) -> Any:
-    """Where an operand has 64 bits and JAX allows 32: a context that allows them, for the call and conversions alone."""
+    """Where an operand has 64 bits and JAX allows 32: a context that allows them."""
     if all(jax.dtypes.canonicalize_dtype(one.dtype) == one.dtype for one in buffers):
         return contextlib.nullcontext()
     if hasattr(jax, "enable_x64"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,7 +62,11 @@ class Fake:
         return ctypes.addressof(memory)
 
     def _buffers(self, arrays: Any) -> int:
-        made = [self._held(struct.pack("<2Qi4x3Q", 48, 0, 11, a.ctypes.data, a.ndim, 0)) for a in arrays]
+        dims = [self._held(struct.pack(f"<{a.ndim}q", *a.shape)) for a in arrays]
+        made = [
+            self._held(struct.pack("<2Qi4x3Q", 48, 0, 11, a.ctypes.data, a.ndim, d))
+            for a, d in zip(arrays, dims, strict=True)
+        ]
         return self._held(struct.pack(f"<{len(made)}Q", *made))
 
     def _error(self, given: int) -> int:
@@ -79,9 +86,28 @@ def test_a_frame_is_read_and_run() -> None:
 
 @pytest.mark.parametrize(("major", "size"), [(1, 168), (0, 160)])
 def test_an_unknown_layout_is_refused(major: int, size: int) -> None:
+    c_api.expect(Fake().address, [], [])
     with pytest.raises(bc.UnsupportedError, match=r"foreign function interface .* is not the known 0\.3"):
-        c_api.check(Fake(major=major, size=size).address)
-    assert c_api.check(Fake().address) == 3
+        c_api.expect(Fake(major=major, size=size).address, [], [])
+
+
+def test_buffers_that_were_not_declared_are_refused() -> None:
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.empty((2, 3), np.float32)
+    for wrong in (exp_of(3, 2), exp_of(2, 3, element=ElementKind.F64), exp_of(6)):
+        frame = Fake(key_of(wrong), [x], [y])
+        assert target._handler(target._on_host, 0)(frame.address) == 7
+        assert b"XLA gives inputs [(11, (2, 3))] (XLA_FFI_DataType, shape) where" in frame.errors[0]
+
+
+def test_the_header_says_the_version(tmp_path: Path) -> None:
+    assert c_api.version(jax.ffi.include_dir())[0] == 0
+    header = tmp_path / "xla/ffi/api/c_api.h"
+    with pytest.raises(bc.UnsupportedError, match="no header that says the version"):
+        c_api.version(str(tmp_path))
+    header.parent.mkdir(parents=True)
+    header.write_text("#define XLA_FFI_API_MAJOR 1\n#define XLA_FFI_API_MINOR 0\n")
+    with pytest.raises(bc.UnsupportedError, match=r"interface 1\.0 of this jaxlib is not known; 0\.x is"):
+        c_api.version(str(tmp_path))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("naïve \udc80"), bc.InvalidProblemError("no")])
@@ -142,8 +168,6 @@ def test_samples_lie_apart() -> None:
 
 
 def test_a_workspace_is_aligned() -> None:
-    from dataclasses import replace
-
     call, seen = Call(replace(exp_of(4), workspace=512), "cpu"), []
     call.run_refs = lambda args, memory, stream: seen.append((memory, args, stream))
     call([4096], [8192, 1000], 5)
@@ -164,8 +188,6 @@ def test_memory_that_is_not_updated_in_place_is_refused() -> None:
 
 
 def run(code: str, **environment: str) -> str:
-    import os
-
     made = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=os.environ | environment
     )
