@@ -24,7 +24,7 @@ def primitive(problem: Problem) -> Function:
     """The outputs of a problem for its inputs; not differentiable (see `gradients.function`)."""
     target.register()
     problem = dataclasses.replace(problem, workspace=target.workspace_of(problem))
-    name, key = target.target(), key_of(problem).decode()
+    key = key_of(problem).decode()
     inputs, outputs = ([one for _, one in buffers] for buffers in (problem.inputs, problem.outputs))
     extra = [jax.ShapeDtypeStruct((workspace_bytes(problem),), np.uint8)] if problem.workspace else []
 
@@ -34,7 +34,7 @@ def primitive(problem: Problem) -> Function:
             given = [_as(array, one.dtype) for array, one in zip(arrays, inputs, strict=True)]
             made = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in outputs]
             call = jax.ffi.ffi_call(
-                name, [*made, *extra], vmap_method="sequential", input_output_aliases=problem.aliases
+                target.target(problem), [*made, *extra], vmap_method="sequential", input_output_aliases=problem.aliases
             )
             results = call(*given, problem=key)[: len(made)]
             results = [_as(array, dtype) for array, dtype in zip(results, allowed, strict=True)]

@@ -124,9 +124,12 @@ def bridged(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
             found = cache.get(key)
         except TypeError:  # an argument without a hash, for the function itself to refuse
             return _jitted(plain, leaves, places, tree)(*arrays)
-        if found is None:
-            found = keep(cache, key, _jitted(plain, leaves, places, tree), _CAPACITY)
-        return found(*arrays)
+        if found is not None:
+            return found(*arrays)
+        made = _jitted(plain, leaves, places, tree)
+        result = made(*arrays)
+        keep(cache, key, made, _CAPACITY)  # not of a call that is refused: it would hold on to what it was given
+        return result
 
     staged.__module__ = "baracuda_py.jax"
     staged.__name__ = staged.__qualname__ = name

@@ -16,17 +16,21 @@ from typing import Any
 from ..core import config
 from ..core.errors import BaracudaError, UnsupportedError
 from ..core.memo import memo
+from ..core.sku import BackendKind
 from . import c_api
-from .problem import Call, problem_of, workspace_bytes
+from .problem import Call, Problem, problem_of, workspace_bytes
 
 _CODES = c_api.DATA_TYPES
+_TARGETS = ("baracuda_py", "baracuda_py_uncaptured")
 
-_TARGETS = ("baracuda_py", "baracuda_py_checked")
 
+def target(problem: Problem) -> str:
+    """The custom call's name: the second where no command buffer can hold the call.
 
-def target() -> str:
-    """The custom call's name. With BARACUDA_CHECK=1 kernels are waited for, which no command buffer can hold."""
-    return _TARGETS[bool(config.get("BARACUDA_CHECK"))]
+    With BARACUDA_CHECK=1 kernels are waited for; a library may make a thread's handle at its first call there.
+    """
+    libraries = any(row.backend is not BackendKind.BESPOKE for row in problem.plan.variants)
+    return _TARGETS[libraries or bool(config.get("BARACUDA_CHECK"))]
 
 
 _calls: dict[tuple[bytes, int], Call] = {}
@@ -145,7 +149,7 @@ def cuda_ordinals() -> tuple[int, ...]:
     return tuple(int(device.local_hardware_id) for device in devices)
 
 
-def workspace_of(problem: Any) -> int:
+def workspace_of(problem: Problem) -> int:
     """The most bytes of workspace that the problem takes on the CUDA devices at hand."""
     sizes = [0]
     for ordinal in cuda_ordinals():
@@ -164,6 +168,8 @@ def _handler(run: Callable[[c_api.Frame], None], traits: int) -> Any:
             if not c_api.answer_query(address, traits, _minor[-1]):
                 run(c_api.read_frame(address))
         except BaseException as error:
+            if not c_api.api_of(address):  # of a query, which has no way to say so
+                return 0
             code = c_api.INVALID_ARGUMENT if isinstance(error, BaracudaError) else c_api.INTERNAL
             return c_api.error(c_api.api_of(address), f"baracuda_py: {type(error).__name__}: {error}", code)
         return 0

@@ -201,7 +201,7 @@ def test_importing_the_package_does_not_import_jax() -> None:
 
 def test_a_process_without_jax_is_told() -> None:
     code = "import sys; sys.modules['jax'] = None\ntry: import baracuda_py.jax\nexcept ImportError as e: print(e)"
-    assert "jax" in run(code)
+    assert 'needs JAX: pip install "baracuda_py[jax]"' in run(code)
 
 
 def test_several_devices() -> None:
