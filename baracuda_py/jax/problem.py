@@ -153,7 +153,11 @@ class Call:
         return self.problem.plan.args(**given)
 
     def sample(self) -> Any:
-        """Args over addresses that nobody reads, apart from each other, aligned as XLA aligns its own."""
+        """Args over `addresses`."""
+        return self._args(self.addresses(), self._ones)
+
+    def addresses(self) -> list[int]:
+        """Where inputs and outputs might lie, for nobody to read: apart, and aligned as XLA aligns its own."""
         at, pointers = _FAR, []
         for _, buffer in (*self.problem.inputs, *self.problem.outputs):
             pointers.append(at)
@@ -161,7 +165,7 @@ class Call:
             at += (nbytes // _FAR + 1) * _FAR
         for source, goal in self._pairs:
             pointers[goal] = pointers[source]
-        return self._args(pointers, self._ones)
+        return pointers
 
     def workspace_size(self) -> int:
         """Bytes that any kernel of the plan needs for these operands."""

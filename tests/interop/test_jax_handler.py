@@ -16,9 +16,11 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
-from baracuda_py.jax import c_api, problem, target
+from baracuda_py.jax import c_api, problem, staging, target
+from baracuda_py.jax.primitive import primitive
 from baracuda_py.jax.problem import Buffer, Call, Problem, key_of, problem_of
-from tests.interop.in_jax import jax
+from baracuda_py.testing import recording
+from tests.interop.in_jax import PLANS, in_jax, jax, problems
 
 bj = bc.jax
 jnp = jax.numpy
@@ -182,6 +184,46 @@ def test_memory_that_is_not_updated_in_place_is_refused() -> None:
     call = Call(Problem(bc.FillPlan, desc, (("x", (buffer,)),), (("value", "1.0"), ("imag", "0.0"))), "cpu")
     with pytest.raises(bc.BaracudaError, match=r"elementwise\.fill: XLA gave other memory to update than to read"):
         call([4096], [8192], None)
+
+
+# -- on a CUDA device that records ------------------------------------------------------------------------------------
+
+
+def staged(one: Any, monkeypatch: pytest.MonkeyPatch) -> Problem:
+    """The problem that a call becomes."""
+    seen: list[Problem] = []
+    monkeypatch.setattr(staging, "function", lambda problem: seen.append(problem) or primitive(problem))
+    with jax.enable_x64(True):
+        jax.eval_shape(lambda arrays: one.call(**arrays), in_jax(one.arrays))
+    return seen[0]
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+def test_what_was_made_ready_launches_under_capture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On XLA's stream, with XLA's workspace: nothing is prepared, allocated or asked for any more."""
+    served = 0
+    for one in problems(PLANS[name]):
+        if served == 2:
+            break
+        if in_jax(one.arrays) is None:
+            continue
+        found, device = staged(one, monkeypatch), bc.fake_device(9.0)
+        with recording() as record:
+            try:
+                call = Call(found, device)
+            except bc.UnsupportedError:  # an element that no row for this device has
+                continue
+            call = Call(replace(found, workspace=call.workspace_size()), device)
+            call.plan.prepare(call.sample())
+            pointers, count = call.addresses(), len(found.inputs)
+            outputs = [*pointers[count:], 1 << 44] if call.problem.workspace else pointers[count:]
+            record.capturing = True
+            call(pointers[:count], outputs, 77)
+            written = any(np.prod(buffer.shape) for _, buffer in found.outputs)
+            library = target.target(found) != target.target(exp_of(3))  # which the recorder has not
+            assert not record.allocations and (library or bool(record.launches) == written), str(one.case)
+            assert all(launch.stream == 77 for launch in record.launches)
+        served += 1
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
