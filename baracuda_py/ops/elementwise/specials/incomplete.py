@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -139,10 +140,11 @@ def _gamma(upper: bool) -> Any:
         small &= np.where(v <= 0.5, -0.4 / np.log(np.minimum(v, 0.5)) >= u, 1.1 * v >= u) & upper
         rest = ~uniform & ~fraction & ~small
         found = np.ones_like(u)
-        for chosen, function, is_upper in (
+        branches: tuple[tuple[Any, Callable[[Any, Any], Any], bool], ...] = (
             (uniform, lambda a, x: _uniform(a, (x - a) / a, upper), upper), (fraction, _fraction, True),
             (small, _series_upper, True), (rest, _series, False),
-        ):  # fmt: skip
+        )  # fmt: skip
+        for chosen, function, is_upper in branches:
             if chosen.any():
                 part = function(u[chosen], v[chosen])
                 found[chosen] = part if is_upper == upper else 1 - part
