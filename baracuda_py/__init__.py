@@ -12,11 +12,11 @@ from ._exports import EXPORTS
 
 __version__ = "0.1.0"
 __all__ = ["__version__", *EXPORTS]
-_BRIDGES = ("jax",)  # sub-packages that need the framework they are for
+_PACKAGES = ("jax", "nn")  # sub-packages; one needs the framework that it is for
 
 
 def __getattr__(name: str) -> Any:
-    if name in _BRIDGES:
+    if name in _PACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     module = EXPORTS.get(name)
     if module is None:

@@ -1,6 +1,7 @@
 """Bandwidth over size: elementwise ops, reductions and scans from 1 KiB to 4 GiB, in every layout, beside a plain copy.
 
-    python benchmarks/bandwidth.py [elementwise reduction scan] [--sizes 1K,64M] [--compile] [--csv [FILE]]
+    python benchmarks/bandwidth.py [elementwise reduction scan] [--sizes 1K,64M] [--only cumsum/columns,silu]
+                                   [--compile] [--csv [FILE]]
 
 A size is the bytes of x. `transposed` reads x along its columns, `sliced` x and y as parts of wider rows, `broadcast` a
 second operand of one row; reductions and scans run along rows of 4096 elements, along columns, and over all of x.
@@ -135,6 +136,8 @@ def points(family: str, x: Any, options: argparse.Namespace) -> Iterator[dict[st
 
     spare, element = torch.empty_like(x), str(x.dtype).removeprefix("torch.")
     for op, layout, moved, calls in FAMILIES[family](torch, x, options.compile):
+        if options.only and not {op, layout, f"{op}/{layout}"} & set(options.only.split(",")):
+            continue
         if x.nbytes <= CHECKED:
             check(f"{family} {op} {layout} {element} {x.nbytes}", calls)
         calls["copy"] = lambda: spare.copy_(x)
@@ -201,6 +204,7 @@ def main() -> int:
     parser.add_argument("families", nargs="*", help=f"of {', '.join(FAMILIES)}; default: all")
     parser.add_argument("--sizes", type=lambda text: [nbytes(s) for s in text.split(",")], default=SIZES)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", default="", help="ops, layouts or op/layout, such as silu,columns,cumsum/all")
     parser.add_argument("--compile", action="store_true", help="torch.compile is a peer, too")
     parser.add_argument("--plot", action="store_true", help="draw what --csv names instead of measuring")
     add_options(parser)

@@ -1,6 +1,6 @@
 """What a first call waits for: every op, from an empty cache, in a process of its own.
 
-    python benchmarks/first_call.py [OP …] [--csv [FILE]]                  # on this GPU
+    python benchmarks/first_call.py [OP …] [--jobs N] [--csv [FILE]]       # on this GPU
     python benchmarks/first_call.py [OP …] --arch sm_90a [--csv FILE]      # without one: select and compile only
 
 A problem is one that the page draws, without operands that may be absent, for one element of each size, and for each
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ LIMIT = 1.0  # seconds that a first call may take
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", help="substrings of op names (default: all)")
+    parser.add_argument(
+        "--element", help="problems of this element alone, such as bfloat16 (default: one of each size)"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="problems measured at a time; each wants four cores")
     parser.add_argument("--arch", help="compile for this target on a machine without a GPU, such as sm_90a")
     parser.add_argument("--csv", nargs="?", const="", help="write the rows here; without FILE, to the GPU's results")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -42,11 +47,12 @@ def main() -> int:
         print(json.dumps(measure(options.arch, **json.loads(options.child))))
         return 0
     rows: list[dict[str, Any]] = []
-    for problem in problems(options.ops):
-        if (row := cold_and_cached(problem, options.arch)) is not None:
-            rows.append(row)
-            write(path_of(options.csv, row["machine"]), sorted(rows, key=lambda row: -row["first"]))
-            print(f"{len(rows):4} {shown(row)}", file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(options.jobs) as jobs:
+        for row in jobs.map(lambda one: cold_and_cached(one, options.arch), problems(options.ops, options.element)):
+            if row is not None:
+                rows.append(row)
+                write(path_of(options.csv, row["machine"]), sorted(rows, key=lambda row: -row["first"]))
+                print(f"{len(rows):4} {shown(row)}", file=sys.stderr, flush=True)
     rows.sort(key=lambda row: -row["first"])
     print(f"{'op':<44} {'element':<9} {'d':>3} {'first':>6} {'cached':>6} s   units: seconds each")
     print("\n".join(map(shown, rows)))
@@ -55,8 +61,8 @@ def main() -> int:
     return 0
 
 
-def problems(names: list[str]) -> Iterator[dict[str, Any]]:
-    """A plan's problems: its first kind, one element a size, and each head_dim where it has one."""
+def problems(names: list[str], element: str | None = None) -> Iterator[dict[str, Any]]:
+    """A plan's problems: its first kind, one element a size or that named, and each head_dim where it has one."""
     from baracuda_py.core import registry
 
     for plan in registry.plans().values():
@@ -64,10 +70,11 @@ def problems(names: list[str]) -> Iterator[dict[str, Any]]:
             continue
         kind = next(iter(plan.kinds), None) if plan.kinds else None
         served = [e for v in plan.variants if v.source for e in v.elements_for(kind) if v.serves(kind, e)]
+        served = [e for e in served if element in (None, str(e))]
         fields = {field.name for field in dataclasses.fields(plan.descriptor)}
-        for element in {e.itemsize: str(e) for e in reversed(served)}.values():
+        for one in {e.itemsize: str(e) for e in reversed(served)}.values():
             for d in HEAD_DIMS if fields & {"d_k", "head_dim"} else (0,):
-                yield {"plan": plan.__name__, "kind": None if kind is None else kind.value, "element": element, "d": d}
+                yield {"plan": plan.__name__, "kind": None if kind is None else kind.value, "element": one, "d": d}
 
 
 def cold_and_cached(problem: dict[str, Any], arch: str | None) -> dict[str, Any] | None:

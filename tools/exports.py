@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import enum
 import importlib
 import inspect
@@ -22,10 +23,10 @@ FRAME = {
     "core.element": ["ElementKind"],
     "core.errors": [
         "BaracudaError", "BufferTooSmallError", "CaptureError", "CompileError", "DeviceMismatchError",
-        "InvalidProblemError", "MisalignedOperandError", "NotPreparedError", "UnknownKeywordError",
+        "InvalidProblemError", "MisalignedOperandError", "NonFiniteWarning", "NotPreparedError", "UnknownKeywordError",
         "UnsupportedError", "WorkspaceTooSmallError",
     ],
-    "core.error_bound": ["Exact", "Forward", "Relative", "Ulp"],
+    "core.error_bound": ["Exact", "Forward", "PerOutput", "Relative", "Ulp"],
     "core.plan": ["Plan"],
     "core.preference": ["PlanPreference"],
     "core.sku": ["ArchSku", "BackendKind", "KernelSku", "OpCategory", "PrecisionGuarantee"],
@@ -39,11 +40,21 @@ FRAME = {
 HOST = {  # functions of the host that belong to an op
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
-    "ops.elementwise.complex_views": ["view_as_complex", "view_as_real"],
+    "ops.elementwise.array_views": [
+        "bitcast_convert_type",
+        "iscomplexobj",
+        "isrealobj",
+        "resolve_conj",
+        "resolve_neg",
+        "view_as_complex",
+        "view_as_real",
+    ],
     "ops.gated.gated_functions": ["halves"],
+    "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
     "expressions.reduce": ["FormulaReduction", "reduce"],
+    "expressions.scan": ["FormulaScan", "scan"],
 }
 
 
@@ -70,10 +81,26 @@ def collect() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def signature(value: Any) -> str:
-    """A functional entry's parameters for the stub: names and kinds, every annotation Any."""
-    parts, starred = [], False
-    for parameter in inspect.signature(value).parameters.values():
+STUB = {  # names that annotations of functions use → where the stub has them from
+    "Any": "typing", "Literal": "typing", "Callable": "collections.abc", "Mapping": "collections.abc",
+    "Sequence": "collections.abc", "Array": ".core.args", "Scalar": ".core.args", "Arrays": ".core.signatures",
+    "DType": ".core.signatures", "Out": ".core.signatures", "Stream": ".core.signatures",
+}  # fmt: skip
+BUILTINS = {"None", "bool", "complex", "dict", "float", "int", "list", "object", "str", "tuple", "type"}
+
+
+def annotation(said: Any, exports: dict[str, str]) -> str:
+    """An annotation as the stub has it; Any where it uses a name that the stub does not know."""
+    if not isinstance(said, str):
+        return "Any"
+    names = {node.id for node in ast.walk(ast.parse(said, mode="eval")) if isinstance(node, ast.Name)}
+    return said if names <= {*STUB, *BUILTINS, *exports} else "Any"
+
+
+def signature(value: Any, exports: dict[str, str]) -> str:
+    """A function's parameters for the stub with their types and defaults, and what it returns."""
+    parts, starred, shown = [], False, inspect.signature(value)
+    for parameter in shown.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             parts.append(f"*{parameter.name}: Any")
             starred = True
@@ -84,9 +111,19 @@ def signature(value: Any) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             parts.append("*")
             starred = True
-        default = "" if parameter.default is parameter.empty else " = ..."
-        parts.append(f"{parameter.name}: Any{default}")
-    return ", ".join(parts)
+        default = ""
+        if parameter.default is not parameter.empty:
+            literal = parameter.default is None or type(parameter.default) in (bool, int, float, str)
+            said = repr(parameter.default) if literal else "..."
+            default = f" = {'...' if said in ('inf', '-inf', 'nan') else said}"
+        parts.append(f"{parameter.name}: {annotation(parameter.annotation, exports)}{default}")
+    return f"({', '.join(parts)}) -> {annotation(shown.return_annotation, exports)}"
+
+
+def summary(value: Any) -> str:
+    """The first sentence of a docstring, as a docstring on one line."""
+    first = " ".join((value.__doc__ or "").strip().partition("\n\n")[0].split())
+    return '"""' + first.replace("\\", "\\\\").replace('"', "'") + '"""'
 
 
 def render() -> dict[Path, str]:
@@ -99,12 +136,13 @@ def render() -> dict[Path, str]:
         if inspect.isclass(value):
             classes.append(f"from .{where} import {name} as {name}\n")
         elif isinstance(value, Expression):
-            functions.append(f"{name}: Expression\n")
+            functions.append(f"{name}: Expression  # {value.text}\n")
         else:
-            functions.append(f"def {name}({signature(value)}) -> Any: ...\n")
+            functions.append(f"def {name}{signature(value, exports)}:\n    {summary(value)}\n")
     made = "Generated by tools/exports.py; do not edit."
     head = f"# {made}\n# ruff: noqa: E501, I001\n# fmt: off\n"
-    stub = f"{head}from typing import Any\n\n{''.join(sorted(classes))}\n__version__: str\n\n{''.join(functions)}"
+    used = "".join(f"from {where} import {name}\n" for name, where in STUB.items())
+    stub = f"{head}{used}\nfrom . import nn as nn\n{''.join(sorted(classes))}\n__version__: str\n\n{''.join(functions)}"
     return {
         ROOT / "baracuda_py/_exports.py": f'"""Public name → module. {made}"""\n\nEXPORTS = {{\n{table}}}\n',
         ROOT / "baracuda_py/__init__.pyi": stub,

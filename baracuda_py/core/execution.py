@@ -79,6 +79,14 @@ GRAPHS = {  # kind of device → "module:class", called with a function, the dev
     "cpu": "baracuda_py.backends.numpy:NumpyGraph",
 }
 
+BRIDGE = "baracuda_py.torch.routing:route"  # serves functional calls that torch records
+
+
+@memo()
+def bridge() -> Callable[..., Any]:
+    """What a functional call goes to that autograd or a trace of torch records."""
+    return _named(BRIDGE)  # type: ignore[no-any-return]
+
 
 STAGED = {  # package → "module:function", called with what a functional call on its stand-ins asks for
     "jax": "baracuda_py.jax.staging:call"

@@ -10,7 +10,6 @@ afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -21,27 +20,20 @@ from . import config
 from .args import Operand, arrays_of, scalars_of
 from .device import resolve_device
 from .element import ElementKind
-from .errors import InvalidProblemError
-from .execution import MISS, Direct, nothing, staged_for
+from .errors import InvalidProblemError, RecordedError
+from .execution import MISS, Direct, bridge, nothing, staged_for
 from .keywords import marked, traced, unexpected
-from .memo import keep
+from .memo import keep, records
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
 from .problem import asked_for
+from .signatures import NAMES, returned, taken
 
 _CAPACITY = 4096
 _OPTIONS = ("out", "stream", "preference")
-_caches: list[dict[Any, Entry]] = []  # one a function
-
-
-def _forget_parent() -> None:
-    """In a forked child: entries of CUDA plans make outputs first, which fails in CuPy; a new one is refused by us."""
-    for cache in _caches:
-        cache.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+_EVERY = ("element", *_OPTIONS)
+FOLLOWS: dict[type[Plan], str] = {}
+"""The operand whose order of axes in memory the outputs of a plan take, where its functions say so."""
 
 
 class _Unset:
@@ -124,9 +116,10 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    staging = f"STAGE({gather}, {attributes}, {_named(scalars)}, {returns}, {_named(_OPTIONS)})"
+    numbers = _named(scalars)
+    staging = f"STAGE({gather}, {attributes}, {numbers}, {returns}, {_named(_OPTIONS)})"
     arriving = f"STAGED(({''.join(f'{s.name}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in scalars)}))"
-    every = (*defaults, *scalars, *flags, "element", *_OPTIONS)
+    every = (*defaults, *scalars, *flags, *_EVERY)
     facts = _named(every)
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
@@ -140,37 +133,43 @@ def functional(
         *([turned] if layouts else []),
         *([] if inputs else [f"    if {arriving}: return {staging}"]),
         "    try:",
-        f"        key = ({keys}, element, preference, RAW(CHECK))",
-        "        entry = CACHE.get(key)",
+        "        try:",
+        f"            key = ({keys}, element, preference, RAW(CHECK))",
+        "            entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
-        "    except Exception: key = entry = None",
-        "    if entry is None:",
-        f"        symbol = TRACED({name!r}, {gather}, {attributes})",
-        "        if symbol is not None: return symbol",
-        f"        if {arriving}: return {staging}",
-        f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
-        *([f"    if entry.package == 'jax' and {arriving}: return {staging}"] if scalars else []),
-        *direct,
-        *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
-        f"    entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
-        *learn,
-        *([handed_over] if outs and inputs else []),
-        f"    return {result}" if len(results) <= 1 else f"    return RESULT(({result}), entry)",
+        "        except Exception: key = entry = None",
+        "        if entry is None:",
+        f"            symbol = TRACED({name!r}, {gather}, {attributes})",
+        "            if symbol is not None: return symbol",
+        f"            if {arriving}: return {staging}",
+        f"            entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        *([f"        if entry.package == 'jax' and {arriving}: return {staging}"] if scalars else []),
+        *_indented(direct),
+        *_indented(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
+        f"        entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        *_indented(learn),
+        *_indented([handed_over] if outs and inputs else []),
+        f"        return {result}" if len(results) <= 1 else f"        return RESULT(({result}), entry)",
+        "    except RECORDED as error: said = error",
+        f"    return ROUTE(SELF, said, {gather}, {attributes}, {numbers}, {returns}, out, stream, preference)",
     ]
-    cache: dict[Any, Entry] = {}
-    _caches.append(cache)
+    # In a forked child entries of CUDA plans would make outputs first, which fails in CuPy; a new one is refused by us.
+    cache: dict[Any, Entry] = records()
 
-    def settled(attributes: Mapping[str, Any], arrays: Any) -> Overload:
+    def chosen(arrays: Any, attributes: Any) -> tuple[type[Plan], dict[str, Any]]:
+        """The plan that serves a call, and the attributes that it is given."""
         serving, own = _serving(plan, fixed, overloads, arrays)
         left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
-        return serving, {**{k: v for k, v in attributes.items() if v is not UNSET and k not in left}, **own}
+        return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
 
     def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
-        serving, given = settled(attributes, arrays)
+        serving, given = chosen(arrays, attributes)
         return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
-        serving, given = settled(attributes, arrays)
+        if isinstance(preference, Routed):
+            raise RecordedError(f"{name}: a call of baracuda_py.torch")
+        serving, given = chosen(arrays, attributes)
         entry = _entry(serving, arrays, given, returns, preference, follows)
         names = {s.name for s in (*arrays_of(serving.args), *scalars_of(serving.args))}
         if not {*held, *scalars} <= names:  # an overload may have fewer scalars
@@ -178,7 +177,8 @@ def functional(
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check, "TRACED": _traced, "STAGED": staged, "STAGE": stage,
+        **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
+        "STAGED": staged, "STAGE": stage,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -189,7 +189,38 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
+    function.chosen = chosen
+    if follows:
+        FOLLOWS[plan] = follows
+    shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
+    said = taken(plan, inputs, list(defaults), flags)
+    kept = results or [s.name for s in inputs if s.role == "inout"]
+    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, kept, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+class Routed:
+    """A preference that sends a call to `baracuda_py.torch`; unhashable, so that no entry is found for it.
+
+    swapped: the outputs whose axes 1 and 2 are exchanged in memory (see `ops.attention.layouts`).
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, preference: Any = None, swapped: tuple[str, ...] = ()) -> None:
+        self.preference: Any = preference
+        self.swapped = swapped
+        if isinstance(preference, Routed):
+            self.preference, self.swapped = preference.preference, (*preference.swapped, *swapped)
+
+
+def _route(function: Any, error: RecordedError, *call: Any) -> Any:
+    """What autograd or a trace makes of a call that `error` refuses."""
+    return bridge()(function, error, *call)
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def _named(names: Iterable[str]) -> str:
@@ -220,7 +251,9 @@ def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
     """Whether a function with these attributes fixed has the operand."""
     if spec.instead and fixed.get(spec.instead):
         return False
-    return spec.kinds is None or fixed.get("kind", spec.kinds[0]) in spec.kinds
+    if spec.kinds is None or "kind" not in fixed:
+        return spec.kinds is None or bool(spec.kinds)
+    return fixed["kind"] in spec.kinds
 
 
 def _making(outs: Sequence[str]) -> list[str]:

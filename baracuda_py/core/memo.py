@@ -1,4 +1,5 @@
-"""What is remembered: `memo`, `functools.lru_cache` typed as the function it wraps, and `keep`, a dict with a bound.
+"""What is remembered: `memo`, `functools.lru_cache` typed as the function it wraps, `keep`, a dict with a bound, and
+`records`, a dict that a forked child finds empty.
 
 mypy takes a class whose instances are unhashable for unhashable itself, and so refuses Args classes as arguments.
 """
@@ -6,6 +7,8 @@ mypy takes a class whose instances are unhashable for unhashable itself, and so 
 from __future__ import annotations
 
 import functools
+import os
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,3 +34,28 @@ def keep(records: dict[K, V], key: K, value: V, most: int) -> V:
     if len(records) >= most and key not in records:
         records.clear()
     return records.setdefault(key, value)
+
+
+class _Records(dict[Any, Any]):
+    """A dict that is known here without being kept alive."""
+
+    __slots__ = ("__weakref__",)
+
+
+_known: weakref.WeakValueDictionary[int, _Records] = weakref.WeakValueDictionary()  # by identity
+
+
+def records() -> dict[Any, Any]:
+    """A new dict, which a forked child finds empty. It lives as long as its holder does."""
+    made = _Records()
+    _known[id(made)] = made
+    return made
+
+
+def _forget_parent() -> None:
+    for one in list(_known.values()):
+        one.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)

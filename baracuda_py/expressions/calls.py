@@ -12,6 +12,7 @@ from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
+from ..core.signatures import of_formula
 from ..interop.arrays import read
 from .shape import ARRAY, REAL, WHOLE, Roles
 
@@ -28,6 +29,7 @@ class Call:
     def __init__(self, inputs: tuple[str, ...], defaults: Mapping[str, Any] | None = None) -> None:
         self.inputs = inputs
         self.defaults = dict(defaults or {})
+        self.__signature__ = of_formula(inputs, self.defaults)
         self._functions: dict[Roles, Callable[..., Any]] = {}
         if unknown := [name for name in self.defaults if name not in inputs]:
             raise unknown_keywords("formula", unknown, inputs)
@@ -101,6 +103,17 @@ def _in_order(function: Callable[..., Any], inputs: tuple[str, ...], roles: Role
     head, tail = ", ".join((*options, *inputs)), ", ".join((*passed, *(f"{one}={one}" for one in options)))
     made: Callable[..., Any] = eval(f"lambda {head}: FUNCTION({tail})", {"FUNCTION": function})
     return made
+
+
+def number_role(value: Any, name: str) -> str:
+    """What a number of a formula is, an integer or a float; an array with axes is none."""
+    role = _ROLES.get(type(value)) or (ARRAY if getattr(value, "ndim", 0) else _role(value))
+    if role == ARRAY:
+        raise InvalidProblemError(
+            f"{name} is a number in the formula: a Python one, or a 0-d array of float32, float64, int32 or int64; got "
+            f"{shown(value)}"
+        )
+    return role
 
 
 def _role(value: Any) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 Rule = tuple[str, ...]
 
 STEPS = frozenset(
-    {"sign", "floor", "ceil", "round", "trunc", "floor_divide", "trunc_divide", "heaviside"}
+    {"sign", "floor", "ceil", "round", "trunc", "floor_divide", "trunc_divide", "heaviside",
+     "gammasgn"}
 )  # fmt: skip
 """Functions whose derivative is 0 wherever there is one."""
 
@@ -109,6 +110,26 @@ RULES: Mapping[str, Rule] = {
     "i1": ("x", "where(x == 0, d / 2, d * (i0(x) - i1(x) / x))"),
     "i0e": ("x", "d * (i1e(x) - sign(x) * i0e(x))"),
     "i1e": ("x", "where(x == 0, d / 2, d * (i0e(x) - i1e(x) * (sign(x) + 1 / x)))"),
+    "bessel_j0": ("x", "-d * bessel_j1(x)"),
+    "bessel_j1": ("x", "where(x == 0, d / 2, d * (bessel_j0(x) - bessel_j1(x) / x))"),
+    "bessel_y0": ("x", "-d * bessel_y1(x)"),
+    "bessel_y1": ("x", "d * (bessel_y0(x) - bessel_y1(x) / x)"),
+    "modified_bessel_k0": ("x", "-d * modified_bessel_k1(x)"),
+    "modified_bessel_k1": ("x", "-d * (modified_bessel_k0(x) + modified_bessel_k1(x) / x)"),
+    "scaled_modified_bessel_k0": ("x", "d * (scaled_modified_bessel_k0(x) - scaled_modified_bessel_k1(x))"),
+    "scaled_modified_bessel_k1": (
+        "x", "d * (scaled_modified_bessel_k1(x) * (1 - 1 / x) - scaled_modified_bessel_k0(x))",
+    ),
+    "gamma": ("x", "d * (gamma(x) * digamma(x))"),
+    "factorial": ("x", "d * (factorial(x) * digamma(x + 1))"),
+    "exp1": ("x", "-d * (exp(-x) / x)"),
+    "expi": ("x", "d * (exp(x) / x)"),
+    "dawsn": ("x", "d * (1 - 2 * x * dawsn(x))"),
+    "fresnel_s": ("x", "d * sin(1.5707963267948966 * square(x))"),
+    "fresnel_c": ("x", "d * cos(1.5707963267948966 * square(x))"),
+    "sine_integral": ("x", "d * spherical_bessel_j0(x)"),
+    "cosine_integral": ("x", "d * (cos(x) / x)"),
+    "spence": ("x", "where(x == 1, -d, d * (log(x) / (1 - x)))"),
     # activations
     "sigmoid": ("x", "d * sigmoid(x) * sigmoid(-x)"),
     "log_sigmoid": ("x", "d * sigmoid(-x)"),

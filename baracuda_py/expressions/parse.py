@@ -34,16 +34,18 @@ def parse(text: str, reductions: Mapping[str, str] | None = None) -> Formula:
 
     reductions: names that are reductions of their one argument, nodes of the form "reduce", and what each is called.
     """
-    if not isinstance(text, str):
-        raise ExpressionError(f"a formula is a string or a function, got {type(text).__name__}")
-    if len(text) > _LONGEST:
-        raise ExpressionError(f"a formula has at most {_LONGEST} characters, got {len(text)}")
-    return _Parser(inspect.cleandoc(text), reductions or {}).formula()
+    return Parser(text, reductions or {}).formula()
 
 
-class _Parser:
+class Parser:
+    """Reads one text; `formula` is what it means."""
+
     def __init__(self, text: str, reductions: Mapping[str, str]) -> None:
-        self.text = text
+        if not isinstance(text, str):
+            raise ExpressionError(f"a formula is a string or a function, got {type(text).__name__}")
+        if len(text) > _LONGEST:
+            raise ExpressionError(f"a formula has at most {_LONGEST} characters, got {len(text)}")
+        self.text = text = inspect.cleandoc(text)
         self.reductions = reductions
         self.lines = text.split("\n")
         self.starts = [0]
@@ -56,6 +58,7 @@ class _Parser:
         self.depth = 0
 
     def formula(self) -> Formula:
+        """The formula of the text."""
         statements = self._statements()
         outputs: list[tuple[str, Node]] = []
         for i, statement in enumerate(statements):
@@ -64,13 +67,13 @@ class _Parser:
             elif isinstance(statement, ast.Assign):
                 self._bind(statement)
             elif isinstance(statement, ast.Expr):
-                self._fail("only the last part of a formula may be without a name; write y = …", statement)
+                self.fail("only the last part of a formula may be without a name; write y = …", statement)
             else:
-                self._fail("a formula has expressions and name = expression, nothing else", statement)
+                self.fail("a formula has expressions and name = expression, nothing else", statement)
         if not outputs:
             outputs = [(name, tree) for name, tree in self.bound.items() if not name.startswith("_")]
         if not outputs:
-            self._fail("all names begin with an underscore, so there is no output", statements[-1])
+            self.fail("all names begin with an underscore, so there is no output", statements[-1])
         return Formula(tuple(self.inputs), tuple(outputs), self.text, self.spans)
 
     def _statements(self) -> list[ast.stmt]:
@@ -91,7 +94,7 @@ class _Parser:
             tree = self.node(value)
             return [(self._fresh(RESULT), tree)]
         if not value.elts:
-            self._fail("a formula needs an output", value)
+            self.fail("a formula needs an output", value)
         trees = [self.node(item) for item in value.elts]
         return [(self._fresh(f"{RESULT}{i}"), tree) for i, tree in enumerate(trees)]
 
@@ -103,13 +106,13 @@ class _Parser:
     def _bind(self, statement: ast.Assign) -> None:
         (target, *more) = statement.targets
         if more or not isinstance(target, ast.Name):
-            self._fail("one name stands before =", more[0] if more else target)
+            self.fail("one name stands before =", more[0] if more else target)
         name, tree = target.id, self.node(statement.value)
         if name in self.inputs:
-            self._fail(f"{name} is an input above, and cannot be assigned", target)
+            self.fail(f"{name} is an input above, and cannot be assigned", target)
         if name in self.bound:
-            self._fail(f"{name} is assigned twice; give the second another name", target)
-        self._check_name(name, target)
+            self.fail(f"{name} is assigned twice; give the second another name", target)
+        self.check_name(name, target)
         self.bound[name] = tree
 
     # -- expressions -----------------------------------------------------------------------------------
@@ -118,13 +121,13 @@ class _Parser:
         """The node of an expression, its place noted."""
         self.depth += 1
         if self.depth > _DEEPEST:
-            self._fail(f"the formula is nested deeper than {_DEEPEST}; give parts names", tree)
+            self.fail(f"the formula is nested deeper than {_DEEPEST}; give parts names", tree)
         try:
             made = self._made(tree)
         except ExpressionError as error:
             if error.span is not None:
                 raise
-            self._fail(str(error), tree)
+            self.fail(str(error), tree)
         self.depth -= 1
         self.spans.setdefault(made, self._span(tree))
         return made
@@ -152,15 +155,21 @@ class _Parser:
             return build.call("where", (condition, a, b))
         if isinstance(tree, ast.Call):
             return self._called(tree)
-        what = {"Subscript": "x[…]", "Attribute": "a point", "Lambda": "lambda"}.get(type(tree).__name__)
-        return self._fail(f"{what or type(tree).__name__.lower()} has no meaning in a formula", tree)
+        if isinstance(tree, ast.Subscript):
+            return self.item(tree)
+        what = {"Attribute": "a point", "Lambda": "lambda"}.get(type(tree).__name__)
+        return self.fail(f"{what or type(tree).__name__.lower()} has no meaning in a formula", tree)
+
+    def item(self, tree: ast.Subscript) -> Node:
+        """An element of a table, which formulas of elements have not."""
+        return self.fail("x[…] has no meaning in a formula", tree)
 
     def _constant(self, tree: ast.Constant) -> Node:
         value = tree.value
         if not isinstance(value, (bool, int, float)):
-            self._fail("a constant is a number, True or False", tree)
+            self.fail("a constant is a number, True or False", tree)
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            self._fail("an integer of a formula has at most 64 bits; write a float", tree)
+            self.fail("an integer of a formula has at most 64 bits; write a float", tree)
         return constant(value)
 
     def _name(self, tree: ast.Name) -> Node:
@@ -169,22 +178,27 @@ class _Parser:
             return self.bound[name]
         if name in CONSTANTS:
             return constant(CONSTANTS[name])
+        return self.input(name, tree)
+
+    def input(self, name: str, tree: ast.expr) -> Node:
+        """The node of an operand's name."""
         if name not in self.inputs:
-            self._check_name(name, tree)
+            self.check_name(name, tree)
             self.inputs[name] = None
         return named(name)
 
-    def _check_name(self, name: str, tree: ast.expr) -> None:
+    def check_name(self, name: str, tree: ast.expr) -> None:
+        """Refuse a name that an operand or part cannot have."""
         if name in CONSTANTS:
-            self._fail(f"{name} is a number; give the result another name", tree)
+            self.fail(f"{name} is a number; give the result another name", tree)
         if name in self.called or name in CASTS:
-            self._fail(f"{name} is a function; write {name}(…)", tree)
+            self.fail(f"{name} is a function; write {name}(…)", tree)
         if name in RESERVED or (name.startswith("__")):
-            self._fail(f"{name} is a word of every function here; give the operand another name", tree)
+            self.fail(f"{name} is a word of every function here; give the operand another name", tree)
 
     def _operator(self, tree: ast.expr, name: str | None, *operands: ast.expr) -> Node:
         if name is None:
-            self._fail("this operator has no meaning for elements", tree)
+            self.fail("this operator has no meaning for elements", tree)
         return build.call(name, [self.node(operand) for operand in operands])
 
     def _compared(self, tree: ast.Compare) -> Node:
@@ -192,7 +206,7 @@ class _Parser:
         found: Node | None = None
         for i, sign in enumerate(tree.ops):
             if type(sign) not in _COMPARE:
-                self._fail("elements are compared by <, <=, >, >=, == and !=", tree)
+                self.fail("elements are compared by <, <=, >, >=, == and !=", tree)
             one = build.call(_COMPARE[type(sign)], (values[i], values[i + 1]))
             found = one if found is None else build.call("logical_and", (found, one))
         assert found is not None
@@ -200,20 +214,20 @@ class _Parser:
 
     def _called(self, tree: ast.Call) -> Node:
         if not isinstance(tree.func, ast.Name):
-            self._fail("functions are called by their plain name, as in silu(x)", tree.func)
+            self.fail("functions are called by their plain name, as in silu(x)", tree.func)
         if tree.func.id in self.inputs or tree.func.id in self.bound:
-            self._fail(f"{tree.func.id} is an operand and cannot be called", tree.func)
+            self.fail(f"{tree.func.id} is an operand and cannot be called", tree.func)
         for argument in (*tree.args, *tree.keywords):
             if isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None):
-                self._fail("arguments are written out", tree)
+                self.fail("arguments are written out", tree)
         self.called.add(tree.func.id)
         args = [self.node(argument) for argument in tree.args if not _absent(argument)]
         if len(args) < len(tree.args) and tree.func.id not in ("clamp", "clip"):
-            self._fail("None has no meaning in a formula", tree)
+            self.fail("None has no meaning in a formula", tree)
         given = {str(word.arg): self.node(word.value) for word in tree.keywords if not _absent(word.value)}
         if tree.func.id in ("float", "int"):
             wide = "float32 or float64" if tree.func.id == "float" else "int32 or int64"
-            self._fail(f"{tree.func.id}(x) does not say how wide; write {wide}", tree.func)
+            self.fail(f"{tree.func.id}(x) does not say how wide; write {wide}", tree.func)
         if len(args) < len(tree.args):  # clamp(x, None, high)
             words = [w for w, a in zip(("low", "high"), tree.args[1:], strict=False) if not _absent(a)]
             args, given = args[:1], {**given, **dict(zip(words, args[1:], strict=True))}
@@ -224,7 +238,7 @@ class _Parser:
         except ExpressionError as error:
             if error.span is not None:
                 raise
-            self._fail(str(error), tree.func)
+            self.fail(str(error), tree.func)
 
     # -- places ----------------------------------------------------------------------------------------
 
@@ -238,7 +252,8 @@ class _Parser:
         """Python counts bytes of UTF-8."""
         return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode(errors="ignore"))
 
-    def _fail(self, message: str, tree: ast.expr | ast.stmt) -> NoReturn:
+    def fail(self, message: str, tree: ast.expr | ast.stmt) -> NoReturn:
+        """Raise an error that points at a part of the text."""
         raise ExpressionError(message, self.text, self._span(tree))
 
 

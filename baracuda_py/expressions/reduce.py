@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,28 +47,35 @@ def reduce(
     together, 16-bit floats are reduced in float32 and rounded once, after the last formula. correction: of var and std.
     """
     if kind is None:
-        inner, name, outer = _split(formula, then)
+        inner, name, outer = split_call(formula, then, _NAMES)
     else:
         if kind not in _NAMES:
             close = near(str(kind), _NAMES)
-            hint = f"; did you mean {' or '.join(close)}?" if close else f"; one of {', '.join(_KINDS)}"
-            raise InvalidProblemError(f"there is no reduction {kind!r}{hint}")
+            raise no_kind("reduction", kind, close, _KINDS)
         inner, name = trace(formula) if callable(formula) else parse(formula), _NAMES[kind]
-        outer = _result(parse(name if then is None else then), name)
+        outer = result_formula(parse(name if then is None else then), name)
     if len(inner.outputs) != 1:
         raise inner.wrong(f"one value is reduced, the formula has {len(inner.outputs)} outputs")
     return FormulaReduction(inner, name, outer, axis, keepdims, correction, defaults)
 
 
-def _split(formula: Any, then: str | None) -> tuple[Formula, str, Formula]:
+def no_kind(what: str, kind: Any, close: Sequence[str], known: Iterable[str]) -> InvalidProblemError:
+    """The error of a kind that there is not."""
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; one of {', '.join(known)}"
+    return InvalidProblemError(f"there is no {what} {kind!r}{hint}")
+
+
+def split_call(
+    formula: Any, then: str | None, names: Mapping[str, str], what: str = "reduction", example: str = "sum"
+) -> tuple[Formula, str, Formula]:
     """The formula inside the one reduction that a text calls, its kind, and the formula around it."""
     if not isinstance(formula, str) or then is not None:
-        raise InvalidProblemError('a function, or a formula with then=, needs the kind of the reduction, as "sum"')
-    whole = parse(formula, _NAMES)
+        raise InvalidProblemError(f'a function, or a formula with then=, needs the kind of the {what}, as "{example}"')
+    whole = parse(formula, names)
     found = [node for node in whole.nodes if node.form == "reduce"]
     if len(found) != 1 or len(whole.outputs) != 1:
         raise whole.wrong(
-            f"a formula has one reduction, as in sum(x * x), got {len(found)}", found[1] if found[1:] else None
+            f"a formula has one {what}, as in {example}(x * x), got {len(found)}", found[1] if found[1:] else None
         )
     (node,) = found
     inputs = [name for name in whole.inputs if any(n == named(name) for n in ordered(node.args))]
@@ -78,13 +85,13 @@ def _split(formula: Any, then: str | None) -> tuple[Formula, str, Formula]:
     return inner, node.value, Formula((node.value, *others), ((RESULT, trees[0]),), whole.text, whole.spans)
 
 
-def _result(then: Formula, name: str) -> Formula:
+def result_formula(then: Formula, name: str) -> Formula:
     """The formula of the result with the reduced value as its first input."""
     if len(then.outputs) != 1:
         raise then.wrong("the formula of the result has one output")
     if name not in then.inputs:
         raise ExpressionError(
-            f"then= is a formula of {name}, which is what is reduced; it does not use it", then.text, (0, 1)
+            f"then= is a formula of {name}, the value that the kind makes; it does not use it", then.text, (0, 1)
         )
     return Formula((name, *(n for n in then.inputs if n != name)), then.outputs, then.text, then.spans)
 

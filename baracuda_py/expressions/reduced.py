@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,11 +45,12 @@ class Reduction:
     outer: Formula
     inputs: tuple[str, ...]
     roles: Roles
+    word: ClassVar[str] = "reduction"
 
     def __post_init__(self) -> None:
         for name in self.outer.inputs[1:]:
             if self.of[name] == ARRAY:
-                raise self.outer.wrong(f"{name} is outside the reduction, and must be a number", named(name))
+                raise self.outer.wrong(f"{name} is outside the {self.word}, and must be a number", named(name))
 
     @cached_property
     def of(self) -> Mapping[str, str]:
@@ -85,10 +86,14 @@ class Reduction:
             raise self.inner.wrong(f"{self.kind.value} of {found} is not served; cast the formula", self.inner.roots[0])
         return found
 
+    def value(self, signature: Signature) -> ElementKind:
+        """The element of the reduced value."""
+        return self.kind.row.result(self.reduced(signature))
+
     def last(self, signature: Signature) -> Program:
         """The steps of the formula of the result, which is not rounded to 16 bits before."""
         given = {name: self.scalars[name] for name in self.outer.inputs[1:]}
-        value = self.kind.row.result(self.reduced(signature))
+        value = self.value(signature)
         result = program_of(self.outer, {self.outer.inputs[0]: value}, given).results
         wide = value.acc if value in HALVES else value
         return program_of(self.outer, {self.outer.inputs[0]: wide}, given, result)

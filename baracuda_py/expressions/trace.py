@@ -31,14 +31,19 @@ _UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs"}
 
 
 class Symbol:
-    """An operand of a formula while its function is traced."""
+    """An operand of a formula while its function is traced. `item`: (node, place) → what brackets make of it."""
 
-    __slots__ = ("node",)
+    __slots__ = ("item", "node")
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 1000
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, item: Callable[[Node, Any], Symbol] | None = None) -> None:
+        self.node, self.item = node, item
+
+    def __getitem__(self, place: Any) -> Symbol:
+        if self.item is None:
+            raise ExpressionError("a symbol stands for one element and has no others")
+        return self.item(self.node, place)
 
     def __bool__(self) -> bool:
         raise ExpressionError(
@@ -125,10 +130,10 @@ def apply(name: str, args: tuple[Any, ...], given: Mapping[str, Any] | None = No
     return Symbol(build.call(name, [symbol(value).node for value in head], values))
 
 
-def trace(function: Callable[..., Any]) -> Formula:
+def trace(function: Callable[..., Any], make: Callable[[Node], Symbol] = Symbol) -> Formula:
     """The formula of a Python function: its parameters are the inputs, what it returns the outputs.
 
-    One value is one output, a tuple several, a dict several that have names.
+    One value is one output, a tuple several, a dict several that have names. `make` makes the parameters' symbols.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -140,7 +145,7 @@ def trace(function: Callable[..., Any]) -> Formula:
         name = parameter.name
         if name in RESERVED or name in CASTS or name in CONSTANTS:
             raise ExpressionError(f"{name} is a word of its own here; give the operand another name")
-    symbols = {p.name: Symbol(named(p.name)) for p in parameters}
+    symbols = {p.name: make(named(p.name)) for p in parameters}
     by_word = {p.name: symbols.pop(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
     returned = function(*symbols.values(), **by_word)
     outputs = _outputs(returned, [p.name for p in parameters])

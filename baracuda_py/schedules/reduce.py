@@ -22,7 +22,7 @@ from typing import Any
 from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import View, pad
+from ..core.tensor import Shape, View, pad
 from ..core.variant import Geometry, Kernel, Problem, Spills, Step, aligned
 from .geometry import Axes, Merged, grid
 from .map import divider
@@ -66,7 +66,7 @@ def reduce_kernels(
     """
 
     def columns(element: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": _column_widths(width(element))}
+        return {"VEC": _column_widths(width(element), not source.startswith("Elements"))}
 
     rows = f"reduce_rows<{kind}, {source}, {{WIDE}}>"
     made: tuple[tuple[str, str, Any], ...] = (
@@ -81,8 +81,9 @@ def reduce_kernels(
     )
 
 
-def _column_widths(width: int) -> tuple[int, ...]:
-    return tuple(dict.fromkeys((min(width, _COLUMNS), 1)))
+def _column_widths(width: int, mapped: bool) -> tuple[int, ...]:
+    """The widest first: 16 bytes of 2-byte elements, unless those are mapped, as a map's operands take registers."""
+    return tuple(dict.fromkeys((8 if width == 8 and not mapped else min(width, _COLUMNS), 1)))
 
 
 def lanes_of(chunks: int) -> int:
@@ -95,6 +96,14 @@ def without_axes(view: View, axes: Sequence[int]) -> View:
     """The view without some axes."""
     kept = [a for a in range(len(view.shape)) if a not in axes]
     return View(view.ptr, tuple(view.shape[a] for a in kept), tuple(view.strides[a] for a in kept), view.element)
+
+
+def over(view: View, shape: Shape, reduced: Sequence[int]) -> View:
+    """What a row has one of, broadcast over the reduced axes, which it has with an extent of 1 or not at all."""
+    strides = iter(
+        view.strides if len(view.shape) < len(shape) else (s for a, s in enumerate(view.strides) if a not in reduced)
+    )
+    return View(view.ptr, shape, tuple(0 if a in reduced else next(strides) for a in range(len(shape))), view.element)
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,7 @@ def reduce_launches(
     segments = max(1, -(-chunks // SEGMENT))
     inner = rows.inner_axes
     fast = rows.rows * segments < _NARROW and (inner.rank <= 1 or rows.cols < _NARROW)
-    vec = _across(rows, operands, width) if fast else 0
+    vec = _across(rows, operands, width, mapped) if fast else 0
     run = rows.inner if mapped else inner.strides[0][-1:] in ((), (1,))
     lanes = lanes_of(chunks)
     constants: dict[str, Any] = {
@@ -175,7 +184,7 @@ def reduce_launches(
 
 
 def sum_to(
-    p: Problem, operands: Sequence[View], y: View, at: Mapping[str, str], base: int, prefix: str = ""
+    p: Problem, operands: Sequence[View], y: View, at: Mapping[str, Any], base: int, prefix: str = ""
 ) -> Launches | str:
     """The launches that sum a map of operands of one shape over the axes along which y is broadcast to it.
 
@@ -194,7 +203,7 @@ def _splat(axes: Axes, operands: int) -> int:
     return sum(1 << i for i in range(operands) if axes.strides[i][-1:] == (0,))
 
 
-def _across(rows: Rows, operands: Sequence[View], width: int) -> int:
+def _across(rows: Rows, operands: Sequence[View], width: int, mapped: bool) -> int:
     """How many neighbouring columns a thread reads at once; 0 where rows are read along the reduced axes.
 
     Columns are taken where more bytes an element lie side by side along the last kept axis than along the last reduced.
@@ -211,7 +220,7 @@ def _across(rows: Rows, operands: Sequence[View], width: int) -> int:
     moved = all(strides[-1] in (0, 1) for strides in kept.strides[: len(operands)])
     across = Merged((inner, kept), tuple(operands), len(operands))
     return next(
-        v for v in _column_widths(width) if v == 1 or (moved and kept.shape[-1] % v == 0 and across.access(v))
+        v for v in _column_widths(width, mapped) if v == 1 or (moved and kept.shape[-1] % v == 0 and across.access(v))
     )  # fmt: skip
 
 

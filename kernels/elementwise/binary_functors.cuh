@@ -273,6 +273,15 @@ template <class T> struct BitwiseRightShift : Operation<T> {
   }
 };
 
+// As of T without a sign: 0 comes in.
+template <class T> struct ShiftRightLogical : Operation<T> {
+  using A = compute_t<T>;
+  static BARACUDA_D A value(A a, A b) {
+    constexpr A bits = 8 * sizeof(T);
+    return b < A(0) || b >= bits ? A(0) : static_cast<A>(bits_of<T>(a) >> b);
+  }
+};
+
 // ---- comparisons and logic ------------------------------------------------------------------------------------------
 
 BARACUDA_RELATION(Eq, a == b)

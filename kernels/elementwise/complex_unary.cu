@@ -43,6 +43,7 @@ BARACUDA_COMPLEX(Isnan, math::isnan(z))
 BARACUDA_COMPLEX(Isinf, math::isinf(z))
 BARACUDA_COMPLEX(Isfinite, math::isfinite(z))
 BARACUDA_COMPLEX(Isreal, z.im == R(0))
+BARACUDA_COMPLEX(Iscomplex, z.im != R(0))
 // clang-format on
 
 #undef BARACUDA_COMPLEX

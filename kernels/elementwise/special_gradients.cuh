@@ -16,7 +16,8 @@ BARACUDA_D double exp_quarter_square(double x) {
 }
 // dy (2 x erfcx(x) - 2 / sqrt(pi)); from x = 10 on, where both terms are nearly equal, by its asymptotic series.
 BARACUDA_SPECIAL double erfcx_slope(double dy, double x) {
-  if (x < -20.0) {  // 4 x exp(x^2), in which the rest of erfcx is lost
+  if (x < -20.0) {  // 4 x exp(x^2), in which the rest of erfcx is lost; it is infinite at -inf alone
+    if (dy == 0.0) return dy * x;
     const double e = exp_quarter_square(x);
     return dy * e * e * (4.0 * x) * e * e;
   }
@@ -61,26 +62,29 @@ BARACUDA_SPECIAL double log_ndtr_slope(double dy, double x) {
 BARACUDA_D double times_polygamma(double dy, double x, int n) {
   const bool near = x != 0.0 && magnitude(x) < 1e-20, far = x > 1e30 && n > 0 && math::isfinite(x);
   if (!near && !far) return dy * derivative_of_psi(x, n);
-  dy = (n % 2 ? 1.0 : -1.0) * dy / x;
+  dy = (n % 2 ? 1.0 : -1.0) * dy;
+  if (dy == 0.0) return n % 2 ? dy : math::copysign(1.0, x) * dy;  // k / x may be infinite
+  dy /= x;
   for (int k = 1; k < n + (near ? 1 : 0); ++k) dy *= k / x;
   return dy;
 }
 
-// dy y exp(x), x >= 0: in one product while it can be, then with two square roots of the exponential around it.
-BARACUDA_D double times_halves(double dy, double y, double x) {
-  const double h = math::exp(0.5 * x);
-  if (dy == 0.0) return dy * y;  // h may be infinite, the exponential is not
-  return x < 700.0 ? dy * (y * h * h) : dy * h * (y * h);
+// dy y exp(x), x >= 0: in one product while it can be, then root by root of the exponential, which leave the range only
+// where the result does, of the smallest dy too.
+BARACUDA_D double times_exp(double dy, double y, double x) {
+  if (dy == 0.0) return dy * y;  // the exponential is finite, its roots may not be
+  const double h = math::exp(x < 700.0 ? 0.5 * x : 0.25 * x);
+  return x < 700.0 ? dy * (y * h * h) : dy * h * h * h * (y * h);
 }
 BARACUDA_SPECIAL double i0_slope(double dy, double x) {
   const double a = magnitude(x);
   if (math::isinf(x)) return dy * x;
   if (a < 1.0) return dy * (scaled_i1_over(a) * math::exp(a)) * x;
-  return times_halves(dy, sign_of(x) * scaled_i1(a), a);
+  return times_exp(dy, sign_of(x) * scaled_i1(a), a);
 }
 BARACUDA_SPECIAL double i1_slope(double dy, double x) {
   const double a = magnitude(x);
-  return math::isinf(x) ? dy * a : times_halves(dy, scaled_i0(a) - scaled_i1_over(a), a);
+  return math::isinf(x) ? dy * a : times_exp(dy, scaled_i0(a) - scaled_i1_over(a), a);
 }
 // dy exp(-x) (I0(x) - I1(x)) and that less dy exp(-x) I1(x) / x, x >= 0.
 BARACUDA_D double times_difference(double dy, double x) {
@@ -113,12 +117,16 @@ BARACUDA_D double bend(double t) {
   }
   return sum;
 }
+// dy c x, |c| < 4 and x small: x goes last, so that it may be subnormal, unless dy is near the end of the range.
+BARACUDA_D double times_small(double dy, double c, double x) { return magnitude(dy) < 1e300 ? dy * c * x : dy * x * c; }
 BARACUDA_SPECIAL double sinc_slope(double dy, double x) {
   if (x == 0.0) return dy * 0.0;
+  if (magnitude(x) < 1e-20) return times_small(dy, -pi * pi / 3.0, x);
   return dy * (magnitude(x) < 0.5 ? pi * pi * x * bend(pi * x) : (math::cospi(x) - math::sinpi(x) / (pi * x)) / x);
 }
 BARACUDA_SPECIAL double spherical_j0_slope(double dy, double x) {
   if (x == 0.0 || math::isinf(x)) return dy * 0.0;
+  if (magnitude(x) < 1e-20) return times_small(dy, -1.0 / 3.0, x);
   if (magnitude(x) < 1.5) return dy * (x * bend(x));
   double sine, cosine;
   math::sincos(x, &sine, &cosine);

@@ -34,6 +34,7 @@ BARACUDA_PREDICATE(IsFinite, math::isfinite(a), true)
 BARACUDA_PREDICATE(IsPosInf, a == numeric<acc_t<T>>::infinity(), false)
 BARACUDA_PREDICATE(IsNegInf, a == -numeric<acc_t<T>>::infinity(), false)
 BARACUDA_PREDICATE(IsReal, true, true)
+BARACUDA_PREDICATE(IsComplex, false, false)
 BARACUDA_PREDICATE(SignBit, sign_bit(x), sign_bit(x))
 BARACUDA_PREDICATE(LogicalNot, a == acc_t<T>(0), x == T(0))
 

@@ -15,7 +15,7 @@ BARACUDA_D void both_gradients(const Vec<T, N> (&in)[3], Vec<T, N> (&out)[2], co
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     dgate[k] = gate_gradient<T, G>(dy[k], up[k], gate[k], c);
-    dup[k] = gated<F, G>(gate[k], dy[k], c);
+    dup[k] = up_gradient<F, G>(dy[k], gate[k], up[k], c);
   }
   out[0] = cast_vec<T>(dgate);
   out[1] = cast_vec<T>(dup);
@@ -36,7 +36,7 @@ BARACUDA_D void gated_activation_backward(const GatedActivationBackwardParams& p
       map_elements<A>([&](A dy, A gate, A up) { return gate_gradient<T, G>(dy, up, gate, k); }, in, out[0]);
     }
     if (p.dup != nullptr) {
-      map_elements<A>([&](A dy, A gate, A) { return gated<F, G>(gate, dy, k); }, in, out[1]);
+      map_elements<A>([&](A dy, A gate, A up) { return up_gradient<F, G>(dy, gate, up, k); }, in, out[1]);
     }
   });
 }

@@ -3,25 +3,10 @@
 // Draw n is element n of the Philox stream (philox.cuh). n is the offset in an operand without memory, whose strides
 // are row-major over the axes that have draws of their own and 0 along the others; so a chunk of V elements has either
 // V draws one after the other, the first a multiple of V, or one draw.
-#include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
-#include <baracuda/philox.cuh>
+#include "random/draws.cuh"
 
 namespace baracuda {
-
-// The words of draws n … n + V - 1, n a multiple of V.
-template <int V> BARACUDA_D void draws(u64 seed, u64 offset, u64 n, u32 (&words)[V]) {
-  if constexpr (V < 4) {
-    const Philox4 four = philox_block(seed, offset, n >> 2);
-#pragma unroll
-    for (int k = 0; k < V; ++k) words[k] = philox_word(four, static_cast<u32>((n + k) & 3));
-  } else {
-    Philox4 four[V / 4];
-    philox_blocks<V / 4>(seed, offset, n >> 2, four);
-#pragma unroll
-    for (int k = 0; k < V; ++k) words[k] = philox_word(four[k / 4], k % 4);
-  }
-}
 
 template <class T> struct DropoutOp {
   using A = acc_t<T>;

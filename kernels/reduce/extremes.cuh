@@ -1,34 +1,35 @@
 #pragma once
 // extremes   extremes and their places: functors of baracuda/reduce_axes.cuh, over elements T.
+#include <baracuda/complex.cuh>
 #include <baracuda/reduce_axes.cuh>
 
 namespace baracuda::kinds {
 
 // ---- extremes -------------------------------------------------------------------------------------------------------
 
-template <class T> struct Amax {  // NaN wins
-  using A = acc_t<T>;
-  using State = A;
-  using Result = T;
-  using Lane = Fold<Amax>;
-  static BARACUDA_D T fill() { return numeric<T>::bottom(); }
-  static BARACUDA_D State empty() { return numeric<A>::bottom(); }
-  static BARACUDA_D State leaf(A x) { return x; }
-  static BARACUDA_D State merge(State a, State b) { return math::maximum(a, b); }
-  static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s); }
+// What an order begins with, and which of two values it keeps; NaN wins.
+struct Largest {
+  template <class A> static BARACUDA_D A none() { return numeric<A>::bottom(); }
+  template <class A> static BARACUDA_D A keep(A a, A b) { return math::maximum(a, b); }
+};
+struct Smallest {
+  template <class A> static BARACUDA_D A none() { return numeric<A>::top(); }
+  template <class A> static BARACUDA_D A keep(A a, A b) { return math::minimum(a, b); }
 };
 
-template <class T> struct Amin {  // NaN wins
+template <class T, class Order> struct Extreme {
   using A = acc_t<T>;
   using State = A;
   using Result = T;
-  using Lane = Fold<Amin>;
-  static BARACUDA_D T fill() { return numeric<T>::top(); }
-  static BARACUDA_D State empty() { return numeric<A>::top(); }
+  using Lane = Fold<Extreme>;
+  static BARACUDA_D T fill() { return Order::template none<T>(); }
+  static BARACUDA_D State empty() { return Order::template none<A>(); }
   static BARACUDA_D State leaf(A x) { return x; }
-  static BARACUDA_D State merge(State a, State b) { return math::minimum(a, b); }
+  static BARACUDA_D State merge(State a, State b) { return Order::keep(a, b); }
   static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s); }
 };
+template <class T> struct Amax : Extreme<T, Largest> {};
+template <class T> struct Amin : Extreme<T, Smallest> {};
 
 template <class T> struct Nanmax : Amax<T> {  // NaN only where all are
   using A = acc_t<T>;
@@ -57,6 +58,21 @@ template <class T> struct MinNorm : Amin<T> {
   using Lane = Fold<MinNorm>;
   static BARACUDA_D acc_t<T> leaf(acc_t<T> x) { return math::abs(x); }
 };
+
+// Of complex numbers, whose magnitudes are in double.
+template <class R, class Order> struct ExtremeNorm : Extreme<double, Order> {
+  using Result = R;
+  using Lane = Fold<ExtremeNorm>;
+  static constexpr bool largest = is_same<Order, Largest>;
+  static BARACUDA_D complex<R> fill() { return largest ? R(0) : numeric<R>::infinity(); }
+  static BARACUDA_D double empty() { return largest ? 0.0 : numeric<double>::infinity(); }
+  static BARACUDA_D double leaf(complex<R> z) {
+    return math::hypot(static_cast<double>(z.re), static_cast<double>(z.im));
+  }
+  static BARACUDA_D R finish(double s, const Reduced&) { return cast<R>(s); }
+};
+template <class R> struct MaxNorm<complex<R>> : ExtremeNorm<R, Largest> {};
+template <class R> struct MinNorm<complex<R>> : ExtremeNorm<R, Smallest> {};
 
 // The largest less the smallest; integers wrap in their own width.
 template <class T> struct Ptp {

@@ -1,16 +1,12 @@
 #pragma once
 // norms      products and norms, which carry more than the element: functors of baracuda/reduce_axes.cuh, over elements T.
+#include "reduce/products.cuh"
 #include "reduce/sums.cuh"
 
 namespace baracuda::kinds {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// A product and what it lacks: hi + lo is the product of n numbers to n^2 2^-105 (Ogita, Rump and Oishi 2005), so that the
-// result is rounded once. Double for every float: no partial product of 16-bit floats or floats leaves the range early.
-struct Product {
-  double hi, lo;
-};
 template <class T> struct Prod {
   using A = acc_t<T>;
   static constexpr bool exact = !is_floating<T>;
@@ -21,24 +17,21 @@ template <class T> struct Prod {
   static BARACUDA_D State empty() { return leaf(A(1)); }
   static BARACUDA_D State leaf(A x) {
     if constexpr (exact) return static_cast<u64>(x);
-    else return {static_cast<double>(x), 0.0};
+    else return Product::of(x);
   }
   static BARACUDA_D State merge(State a, State b) {
-    if constexpr (exact) {
-      return a * b;
-    } else {
-      const double hi = a.hi * b.hi;
-      return {hi, math::fma(a.hi, b.lo, math::fma(a.lo, b.hi, math::fma(a.hi, b.hi, -hi)))};
-    }
+    if constexpr (exact) return a * b;
+    else return Product::merge(a, b);
   }
   static BARACUDA_D Result finish(State s, const Reduced&) {
     if constexpr (exact) return static_cast<Result>(s);
-    else return cast<T>(math::isfinite(s.hi) ? s.hi + s.lo : s.hi);  // beyond an infinity lo is NaN
+    else return cast<T>(s.value());
   }
 };
 
-// Of complex numbers: doubles serve complex<float>; of complex<double> hi + lo is the product, as above. A factor that is
-// infinite or NaN makes the product NaN in both parts: of two infinite parts the signs would depend on the order.
+// Of complex numbers: doubles serve complex<float>; of complex<double> hi + lo is the product. Partial products may leave
+// the range of double. A factor that is infinite or NaN makes the product NaN in both parts: of two infinite parts the
+// signs would depend on the order.
 struct ComplexProduct {
   complex<double> hi, lo;
 };
@@ -81,7 +74,7 @@ template <class R> struct Prod<complex<R>> {
 
 template <class T> struct Nanprod : Prod<T> {
   using Lane = Fold<Nanprod>;
-  static BARACUDA_D Product leaf(acc_t<T> x) { return {math::isnan(x) ? 1.0 : static_cast<double>(x), 0.0}; }
+  static BARACUDA_D Product leaf(acc_t<T> x) { return Product::of(math::isnan(x) ? acc_t<T>(1) : x); }
 };
 
 // ---- 2-norm ---------------------------------------------------------------------------------------------------------
@@ -145,11 +138,15 @@ template <class T> struct Magnitude {
   double p;
   template <class P> BARACUDA_D explicit Magnitude(const P& params) : p(params.p) {}
   template <class P> static BARACUDA_D void operands(const P& params, const void* (&x)[1]) { x[0] = params.x; }
-  BARACUDA_D Value operator()(T x) const { return {math::abs(static_cast<double>(to_acc(x))), 1.0, p, 0.0}; }
+  BARACUDA_D Value operator()(T x) const { return {size(x), 1.0, p, 0.0}; }
+  static BARACUDA_D double size(T x) {
+    if constexpr (is_complex<T>) return math::hypot(static_cast<double>(x.re), static_cast<double>(x.im));
+    else return math::abs(static_cast<double>(to_acc(x)));
+  }
 };
 template <class T> struct PNorm {
   using State = Powers;
-  using Result = T;
+  using Result = part_t<T>;
   using Lane = Fold<PNorm>;
   static BARACUDA_D State fill() { return empty(); }
   static BARACUDA_D State empty() { return {0.0, 0.0, 0.0, 0.0}; }
@@ -164,7 +161,7 @@ template <class T> struct PNorm {
     return {top, math::fma(low.sum, share, high.sum), a.p, 0.0};
   }
   static BARACUDA_D Result finish(State s, const Reduced&) {
-    return cast<T>(s.sum == 0 ? 0.0 : s.top * math::pow(s.sum, 1.0 / s.p));
+    return cast<Result>(s.sum == 0 ? 0.0 : s.top * math::pow(s.sum, 1.0 / s.p));
   }
 };
 

@@ -28,13 +28,13 @@ template <class A> BARACUDA_D Ties<A> merge_ties(const Ties<A>& a, const Ties<A>
 
 // Of what K, an extreme, makes of x; NaN is passed over where K passes it over.
 template <class K, class T> struct TiesOf {
-  using A = acc_t<T>;
+  using A = typename K::State;
   using State = Ties<A>;
   using Result = State;
   using Lane = Each<TiesOf>;
   static BARACUDA_D T fill() { return T(0.0f); }
   static BARACUDA_D State empty() { return {K::empty(), 0}; }
-  static BARACUDA_D State leaf(A x) { return {K::leaf(x), 1}; }
+  static BARACUDA_D State leaf(acc_t<T> x) { return {K::leaf(x), 1}; }
   static BARACUDA_D State merge(State a, State b) { return merge_ties(a, b, K::merge(a.value, b.value)); }
   static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
 };
@@ -70,13 +70,11 @@ template <class T> struct Numbers : CountNonzero<T> {  // elements that are not 
 
 // ---- products of all other elements ---------------------------------------------------------------------------------
 
-// (hi + lo) 2^exponent is the product of the elements that are neither 0, infinite nor NaN; of those `flags` has two
-// bits each, 0, 1, or 2 for more, and whether an odd number of the zeros and infinities is negative. So the product
-// without an element follows from one division by it, or from a zero or an infinity left out, and no partial product
-// leaves the range. hi is in [1, 2) or (-2, -1].
+// The product of the elements that are neither 0, infinite nor NaN; of those `flags` has two bits each, 0, 1, or 2 for
+// more, and whether an odd number of the zeros and infinities is negative. So the product without an element follows from
+// one division by it, or from a zero or an infinity left out.
 struct Factors {
-  double hi, lo;
-  i64 exponent;
+  Product product;
   u32 flags, unused;
 };
 constexpr int zeros_at = 0, infinities_at = 2, nans_at = 4;
@@ -90,28 +88,21 @@ template <class T, bool SKIPS_NAN> struct FactorsOf {
   using Result = State;
   using Lane = Fold<FactorsOf>;
   static BARACUDA_D T fill() { return T(1.0f); }
-  static BARACUDA_D State empty() { return {1.0, 0.0, 0, 0, 0}; }
-  static BARACUDA_D State leaf(A value) {
-    const double x = static_cast<double>(value);
-    if (math::isnan(x)) return {1.0, 0.0, 0, SKIPS_NAN ? 0u : 1u << nans_at, 0};
+  static BARACUDA_D State empty() { return flagged(0); }
+  static BARACUDA_D State flagged(u32 flags) { return {Product::of(1.0f), flags, 0}; }
+  static BARACUDA_D State leaf(A x) {
+    if (math::isnan(x)) return flagged(SKIPS_NAN ? 0u : 1u << nans_at);
     const u32 sign = math::signbit(x) ? negative : 0u;
-    if (x == 0) return {1.0, 0.0, 0, 1u << zeros_at | sign, 0};
-    if (math::isinf(x)) return {1.0, 0.0, 0, 1u << infinities_at | sign, 0};
-    return scaled(x, 0.0, 0, 0);
+    if (x == 0) return flagged(1u << zeros_at | sign);
+    if (math::isinf(x)) return flagged(1u << infinities_at | sign);
+    return {Product::of(x), 0, 0};
   }
-  static BARACUDA_D State merge(State a, State b) {
-    const double hi = a.hi * b.hi;
-    const double lo = math::fma(a.hi, b.lo, math::fma(a.lo, b.hi, math::fma(a.hi, b.hi, -hi)));
+  static BARACUDA_D State merge(const State& a, const State& b) {
     const u32 flags = saturated(a.flags, b.flags, zeros_at) | saturated(a.flags, b.flags, infinities_at) |
                       saturated(a.flags, b.flags, nans_at) | ((a.flags ^ b.flags) & negative);
-    return scaled(hi, lo, a.exponent + b.exponent, flags);
+    return {Product::merge(a.product, b.product), flags, 0};
   }
-  static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
-
-  static BARACUDA_D State scaled(double hi, double lo, i64 exponent, u32 flags) {
-    const int e = ::ilogb(hi);
-    return {math::ldexp(hi, -e), math::ldexp(lo, -e), exponent + e, flags, 0};
-  }
+  static BARACUDA_D Result finish(const State& s, const Reduced&) { return s; }
 
   // dy times the product of all elements but one, which is `value`.
   static BARACUDA_D double without(const State& s, A value, double dy) {
@@ -122,17 +113,16 @@ template <class T, bool SKIPS_NAN> struct FactorsOf {
     const u32 nans = (s.flags >> nans_at & 3) - nan;
     if (nans != 0 || (zeros != 0 && infinities != 0)) return numeric<double>::nan();
     const bool special = zero || infinite || nan;
-    const int e = special ? 0 : ::ilogb(x);
-    const double by = special ? 1.0 : math::ldexp(x, -e), whole = s.hi / by;
-    const double quotient = whole + (math::fma(-whole, by, s.hi) + s.lo) / by;
+    const Product all = s.product, by = special ? Product::of(1.0f) : Product::of(x);
+    const double whole = all.hi / by.hi;
+    const double quotient = whole + (math::fma(-whole, by.hi, all.hi) + all.lo) / by.hi;
     const bool flipped = ((s.flags & negative) != 0) != (special && math::signbit(x));
     const double rest = flipped ? -quotient : quotient;
     if (zeros != 0) return dy * math::copysign(0.0, rest);
     if (infinities != 0) return dy * math::copysign(numeric<double>::infinity(), rest);
     if (dy == 0 || !math::isfinite(dy)) return dy * rest;
-    const int own = ::ilogb(dy);
-    const i64 exponent = s.exponent - e + own;
-    return math::ldexp(math::ldexp(dy, -own) * rest, static_cast<int>(max<i64>(min<i64>(exponent, 4000), -4000)));
+    const Product others = Product::scaled(rest, 0.0, all.steps - by.steps), own = Product::of(dy);
+    return Product::shifted(own.hi * others.hi, own.steps + others.steps);
   }
 };
 

@@ -74,16 +74,31 @@ template <class T> struct SumSquares : Sum<T> {
   static BARACUDA_D acc_t<T> leaf(acc_t<T> x) { return x * x; }
 };
 
-// The exclusive or of all bits; of bool, whether an odd number is true.
-template <class T> struct XorSum {
+// Bits of all elements together; of bool they are one bit.
+template <class T> struct Bits {
   using State = conditional<sizeof(T) == 8, u64, u32>;
   using Result = T;
-  using Lane = Fold<XorSum>;
   static BARACUDA_D T fill() { return T(0); }
   static BARACUDA_D State empty() { return 0; }
   template <class A> static BARACUDA_D State leaf(A x) { return static_cast<State>(x); }
-  static BARACUDA_D State merge(State a, State b) { return a ^ b; }
   static BARACUDA_D Result finish(State s, const Reduced&) { return static_cast<T>(s); }
+};
+template <class T> struct XorSum : Bits<T> {  // of bool, whether an odd number is true
+  using typename Bits<T>::State;
+  using Lane = Fold<XorSum>;
+  static BARACUDA_D State merge(State a, State b) { return a ^ b; }
+};
+template <class T> struct BitsOfAny : Bits<T> {
+  using typename Bits<T>::State;
+  using Lane = Fold<BitsOfAny>;
+  static BARACUDA_D State merge(State a, State b) { return a | b; }
+};
+template <class T> struct BitsOfAll : Bits<T> {  // of no elements every bit
+  using typename Bits<T>::State;
+  using Lane = Fold<BitsOfAll>;
+  static BARACUDA_D T fill() { return static_cast<T>(~0ll); }
+  static BARACUDA_D State empty() { return ~State(0); }
+  static BARACUDA_D State merge(State a, State b) { return a & b; }
 };
 
 // ---- counts and truth -----------------------------------------------------------------------------------------------
@@ -100,8 +115,8 @@ template <class T> struct CountNonzero {
 };
 
 template <class T> struct L0Norm : CountNonzero<T> {
-  using Result = T;
-  static BARACUDA_D Result finish(i64 s, const Reduced&) { return cast<T>(s); }
+  using Result = part_t<T>;
+  static BARACUDA_D Result finish(i64 s, const Reduced&) { return cast<Result>(s); }
 };
 
 template <class T> struct Any {

@@ -61,12 +61,12 @@ template <class T> struct RunningProduct {
   static BARACUDA_D State empty() { return Prod<T>::empty(); }
   template <class A> static BARACUDA_D State of(A x) {
     if constexpr (Prod<T>::exact) return static_cast<State>(x);
-    else return {static_cast<double>(x), 0.0};
+    else return Product::of(x);
   }
   static BARACUDA_D State merge(State a, State b) { return Prod<T>::merge(a, b); }
   template <class R> static BARACUDA_D R value(State s) {
     if constexpr (Prod<T>::exact) return static_cast<R>(s);
-    else return cast<R>(math::isfinite(s.hi) ? s.hi + s.lo : s.hi);  // beyond an infinity lo is NaN
+    else return cast<R>(s.value());
   }
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py import expressions
+from baracuda_py.core import memo
 from baracuda_py.core.element import ElementKind
 from baracuda_py.expressions.forward import plan_of
 from baracuda_py.testing import CHECKS, emulated, exercise
@@ -303,3 +305,17 @@ def test_a_built_in_as_a_formula_is_the_built_in(kind: str, element: str) -> Non
 def test_plans_are_found_by_what_they_are_made_of() -> None:
     f = bc.elementwise("x + y")
     assert plan_of(f.formula, ("array", "array")) is f.plan()
+
+
+def test_what_a_function_has_served_is_forgotten_with_it() -> None:
+    """Formulas that are made and dropped leave nothing behind in the functional layer."""
+    x = np.ones(3, np.float32)
+    gc.collect()
+    before = len(memo._known)
+    kept = [bc.elementwise(f"x * {i} + 0.125") for i in range(4)]
+    for f in kept:
+        f(x), f.vjp(x, x)
+    assert len(memo._known) == before + 8
+    del f, kept
+    gc.collect()
+    assert len(memo._known) == before

@@ -11,9 +11,11 @@ from ...core.args import arrays_of
 from ...core.checked import failure, shown, truth
 from ...core.device import resolve_device
 from ...core.errors import InvalidProblemError
+from ...core.functional import Routed
 from ...core.outputs import allocating, handed, maker, ordinal
 from ...interop.arrays import package_name, read
 from ...interop.jax_arrays import staged
+from ...interop.torch_rules import recorded
 
 LAYOUTS = ("bhsd", "bshd")
 PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [page, cell, heads, d]
@@ -128,6 +130,14 @@ def swapped_call(
         swapped = tuple(swap(v) if n in shapes else v for n, v in zip(names, values, strict=True))
         return swapped if len(swapped) > 1 else swapped[0]
     given, lead = named_outputs(out, names), operands[0]
+    if isinstance(preference, Routed) or any(map(recorded, operands)):
+        # Who records the call makes the outputs; a view of one leaves its axes as the caller has them.
+        views = {name: swap(array) if name in shapes else array for name, array in given.items()}
+        routed = Routed(preference, tuple(name for name in shapes if name not in given))
+        result = function(*operands, **facts, out=views or None, stream=stream, preference=routed)
+        values = result if len(names) > 1 else (result,)
+        seen = [swap(value) if name in shapes else value for name, value in zip(names, values, strict=True)]
+        return seen[0] if len(seen) == 1 else tuple(seen)
     made = [name for name in shapes if given.get(name) is None]
     if made:
         kind, place = read(lead, "q").element, (package_name(type(lead)), ordinal(lead))

@@ -9,7 +9,7 @@ y = (p · keep / (1 - dropout_p)) v;   lse = log(exp(sinks[h]) + Σ exp(s))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,10 +149,23 @@ class Scores:
     slope: np.ndarray | None = None
 
 
+@dataclass
+class Changed:
+    """Scores that a formula has changed: its derivative, if it was asked for, and False where it hides a key."""
+
+    s: np.ndarray
+    slope: np.ndarray | None = None
+    seen: np.ndarray | None = None
+
+
 def scores(
-    desc: Any, b: slice, q: np.ndarray, k: np.ndarray, mask: Any = None, slopes: Any = None, store: Any = unrounded
-) -> Scores:
-    """All terms; q and k are those of the batches b, mask and slopes whole. store: what a kernel makes of tanh."""
+    desc: Any, b: slice, q: np.ndarray, k: np.ndarray, mask: Any = None, slopes: Any = None, store: Any = unrounded,
+    change: Callable[[slice, np.ndarray], Changed] | None = None,
+) -> Scores:  # fmt: skip
+    """All terms; q and k are those of the batches b, mask and slopes whole. store: what a kernel makes of tanh.
+
+    change: a formula of the scores of the batches b, which stands behind the soft cap.
+    """
     shape = (q.shape[0], desc.num_heads, desc.query_len, desc.key_len)
     every = (desc.batch_size, *shape[1:])
     s: np.ndarray = (grouped(q * q.dtype.type(desc.scale), desc) @ k.swapaxes(-1, -2)).reshape(shape)
@@ -162,6 +175,9 @@ def scores(
         tanh = store(np.tanh(s / cap))
         np.multiply(tanh, cap, out=s)
         made.slope = 1 - tanh * tanh
+    if change is not None:
+        made = _changed(made, change(b, s))
+        s = made.s
     if slopes is not None:
         s -= np.broadcast_to(slopes, every[:2])[b][..., None, None] * distance(desc).astype(s.dtype)
     if mask is not None:
@@ -173,6 +189,13 @@ def scores(
     if made.seen is not None:
         np.copyto(s, -np.inf, where=~made.seen)
     return made
+
+
+def _changed(made: Scores, by: Changed) -> Scores:
+    """Scores behind a formula: derivatives multiply, and a key is seen where both say so."""
+    slope = made.slope if by.slope is None else by.slope if made.slope is None else made.slope * by.slope
+    seen = made.seen if by.seen is None else by.seen if made.seen is None else made.seen & by.seen
+    return Scores(by.s, seen, slope)
 
 
 def distance(desc: Any) -> np.ndarray:

@@ -160,7 +160,8 @@ class BinaryPlan(Plan):
     Integers wrap; with b = 0 their quotients and remainders are 0, as in NumPy. pow with b < 0 is what is whole of
     1 / aⁿ: ±1 of ±1, else 0. gcd and lcm have no sign; that of the lowest integer and 0 or itself wraps. mulhi is the
     upper half of the product (jax.lax.mulhi). Shifts by less than 0, or by as many bits as the element has and more,
-    leave 0; to the right, the sign in all bits. Of bool, add is or, mul and minimum are and, maximum is or.
+    leave 0; bitwise_right_shift leaves the sign in all bits. shift_right_logical shifts 0 in (jax.lax's). Of bool, add
+    is or, mul and minimum are and, maximum is or.
 
     Comparisons, logic and isclose give bool. isclose compares in float64, whatever the element.
     A number in b's place is rounded to the accumulator (float32, float64 for float64), and to the element itself where

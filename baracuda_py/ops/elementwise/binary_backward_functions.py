@@ -9,7 +9,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from .binary_backward import BinaryBackwardPlan
-from .binary_functions import complex_kind, factor_of, per_channel
+from .binary_functions import complex_kind, factor_of, per_channel, power_of
 from .binary_kinds import BinaryKind
 from .binary_numbers import NUMBERS, element_of, is_complex, number_for
 from .complex_binary_backward import call_backward_with_number, call_complex_backward
@@ -92,6 +92,17 @@ copysign_backward = _function(K.COPYSIGN)
 nextafter_backward = _function(K.NEXTAFTER)
 
 
+@entry(BinaryBackwardPlan, kind=K.POW)
+def integer_pow_backward(
+    dy: Array, x: Array, y: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
+    if unknown:
+        raise unexpected(integer_pow_backward, unknown)
+    power = power_of("integer_pow_backward", x, y)
+    return _call(K.POW, dy, x, power, out=out, stream=stream, preference=preference)
+
+
 @entry(BinaryBackwardPlan, kind=K.ADD_SCALED)
 def add_scaled_backward(
     dy: Array, a: Array, b: Array, alpha: Any, *, return_da: Any = True, return_db: Any = True, out: Any = None,
@@ -107,17 +118,20 @@ def add_scaled_backward(
 
 @entry(BinaryBackwardPlan, kind=K.PRELU)
 def prelu_backward(
-    dy: Array, x: Array, weight: Array, *, return_dx: Any = True, return_dweight: Any = True, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    dy: Array, x: Array, weight: Array, *, return_dx: Any = True, return_dweight: Any = True, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """(dx, dweight) of y = prelu(x, weight), the latter summed over all but the channels. See `BinaryBackwardPlan`."""
     if unknown:
         raise unexpected(prelu_backward, unknown)
     wide = per_channel(x, weight)
-    made = _call(
-        K.PRELU, dy, x, wide, return_da=return_dx, return_db=return_dweight, stream=stream, preference=preference
-    )
+    options = {"return_da": return_dx, "return_db": return_dweight, "stream": stream, "preference": preference}
     if type(weight) in NUMBERS or return_dweight is False:
-        return made
+        return _call(K.PRELU, dy, x, wide, out=out, **options)
+    if out is not None:
+        outs = list(out) if isinstance(out, (list, tuple)) else [out]
+        _call(K.PRELU, dy, x, wide, out=[*outs[:-1], per_channel(x, outs[-1])], **options)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+    made = _call(K.PRELU, dy, x, wide, **options)
     shape = read(weight, "weight").shape
     return made.reshape(shape) if return_dx is False else (made[0], made[1].reshape(shape))

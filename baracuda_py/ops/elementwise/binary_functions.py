@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Scalar, functional
-from ...core.checked import shown
+from ...core import Array, ElementKind, Scalar, functional
+from ...core.checked import shown, whole
 from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, known_only, unexpected
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
 from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
 from .binary import BinaryPlan
+from .array_views import bitcast_convert_type
 from .binary_kinds import BinaryKind
 from .binary_numbers import NUMBERS, element_of, is_complex, mixed, number_for
 from .cast import cast
@@ -204,16 +205,23 @@ remainder = _function(K.REMAINDER)
 fmod = _function(K.FMOD)
 squared_difference = _function(K.SQUARED_DIFFERENCE)
 absolute_difference = _function(K.ABSOLUTE_DIFFERENCE)
-subtract, multiply, divide, true_divide, mod = sub, mul, div, div, remainder
+subtract, multiply, divide, true_divide, mod, rem = sub, mul, div, div, remainder, fmod
 
 
 @entry(BinaryPlan, kind=K.FLOOR_DIVIDE)
-def divmod(a: Array, b: Array, *, stream: Any = None, preference: Any = None, **unknown: Any) -> tuple[Any, Any]:
-    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod)."""
+def divmod(
+    a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> tuple[Any, Any]:
+    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
     if unknown:
         raise unexpected(divmod, unknown)
+    if out is not None and (not isinstance(out, (list, tuple)) or len(out) != 2):
+        raise InvalidProblemError(f"out= must give 2 arrays, got {shown(out)}")
+    first, second = (None, None) if out is None else out
+    if first is not None and any(first is x for x in (a, b)):
+        raise InvalidProblemError("out[0] is an operand, which the second launch reads; give it memory of its own")
     given = {"stream": stream, "preference": preference}
-    return floor_divide(a, b, **given), remainder(a, b, **given)
+    return floor_divide(a, b, out=first, **given), remainder(a, b, out=second, **given)
 
 
 # ---- powers, exponentials, angles -----------------------------------------------------------------------------------
@@ -241,6 +249,24 @@ def float_power(
         for x in (a, b)
     )
     return pow(a, b, out=out, stream=stream, preference=preference)
+
+
+@entry(BinaryPlan, kind=K.POW)
+def integer_pow(
+    x: Array, y: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
+    if unknown:
+        raise unexpected(integer_pow, unknown)
+    return pow(x, power_of("integer_pow", x, y), out=out, stream=stream, preference=preference)
+
+
+def power_of(name: str, x: Any, y: Any) -> int:
+    """A whole power that the type of x's arithmetic holds."""
+    bits = 53 if element_of(x) in (ElementKind.F64, ElementKind.C128) else 24
+    if not element_of(x).is_integer:
+        return whole("y", y, -(2**bits), 2**bits)
+    return whole(f"{name}: y", y, 0, int(element_of(x).limits.max))
 
 
 # ---- choices and neighbours -----------------------------------------------------------------------------------------
@@ -293,7 +319,36 @@ bitwise_or = _function(K.BITWISE_OR)
 bitwise_xor = _function(K.BITWISE_XOR)
 bitwise_left_shift = _function(K.BITWISE_LEFT_SHIFT)
 bitwise_right_shift = _function(K.BITWISE_RIGHT_SHIFT)
-left_shift, right_shift = bitwise_left_shift, bitwise_right_shift
+shift_right_logical = _function(K.SHIFT_RIGHT_LOGICAL)
+
+
+@entry(BinaryPlan, kind=K.BITWISE_RIGHT_SHIFT)
+def shift_right_arithmetic(
+    a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
+    if unknown:
+        raise unexpected(shift_right_arithmetic, unknown)
+    if type(a) in NUMBERS and type(b) in NUMBERS:
+        return bitwise_right_shift(a, b)  # says what is wrong
+    element = element_of(b if type(a) in NUMBERS else a)
+    if not str(element).startswith("uint"):
+        return bitwise_right_shift(a, b, out=out, stream=stream, preference=preference)
+    signed = str(element)[1:]
+    low, span = 2 ** (element.bits - 1), 2**element.bits
+
+    def seen(x: Any) -> Any:  # the same bits with a sign; a shift that is negative then leaves none of them
+        if x is None:
+            return None
+        return (int(x) + low) % span - low if type(x) in NUMBERS else bitcast_convert_type(x, signed)
+
+    if type(b) in NUMBERS and int(b) >= element.bits:
+        b = element.bits - 1
+    y = bitwise_right_shift(seen(a), seen(b), out=seen(out), stream=stream, preference=preference)
+    return bitcast_convert_type(y, element) if out is None else out
+
+
+left_shift, right_shift, shift_left = bitwise_left_shift, bitwise_right_shift, bitwise_left_shift
 
 # ---- comparisons and logic ------------------------------------------------------------------------------------------
 
@@ -323,11 +378,11 @@ def isclose(
 
 @entry(BinaryPlan, kind=K.ISCLOSE)
 def allclose(
-    a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
     if unknown:
         raise unexpected(allclose, unknown)
     given = {"stream": stream, "preference": preference}
-    return all_of(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, **given), **given)
+    return all_of(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, **given), out=out, **given)

@@ -49,6 +49,7 @@ class BinaryKind(TableKind):
     BITWISE_XOR = "bitwise_xor", whole.BITWISE_XOR
     BITWISE_LEFT_SHIFT = "bitwise_left_shift", whole.BITWISE_LEFT_SHIFT
     BITWISE_RIGHT_SHIFT = "bitwise_right_shift", whole.BITWISE_RIGHT_SHIFT
+    SHIFT_RIGHT_LOGICAL = "shift_right_logical", whole.SHIFT_RIGHT_LOGICAL
     EQ = "eq", relations.EQ
     NE = "ne", relations.NE
     LT = "lt", relations.LT

@@ -285,3 +285,6 @@ def cast(
     if held.is_complex or goal.is_complex:
         return call_complex_cast(x, held, goal, saturate, **more)
     return _cast(x, to_element=goal, saturate=saturate, element=held, **more)
+
+
+astype = convert_element_type = cast

@@ -149,9 +149,10 @@ class ComplexBinaryBackwardPlan(Plan):
 
 
 def _tame(power: np.ndarray) -> np.ndarray:
-    """Powers no larger than 3, and none but 0 that is smaller than 1e-20."""
-    size = np.abs(power)
-    found = power / np.maximum(size / 3, 1)
+    """Powers no larger than 3, and none but 0 that is smaller than 1e-20; infinite ones are NaN."""
+    with np.errstate(all="ignore"):
+        size = np.abs(power)
+        found = power / np.maximum(size / 3, 1)
     return np.asarray(np.where(size < 1e-20, 0, found), power.dtype)
 
 

@@ -105,6 +105,10 @@ class ComplexUnaryKind(TableKind):
     ISINF = "isinf", ComplexFunction("Isinf", np.isinf, predicate=True)
     ISFINITE = "isfinite", ComplexFunction("Isfinite", np.isfinite, predicate=True)
     ISREAL = "isreal", ComplexFunction("Isreal", np.isreal, predicate=True)
+    ISCOMPLEX = (
+        "iscomplex",
+        ComplexFunction("Iscomplex", np.iscomplex, predicate=True, torch=lambda torch, z: ~torch.isreal(z)),
+    )
 
     row: ComplexFunction
 

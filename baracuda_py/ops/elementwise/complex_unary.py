@@ -15,8 +15,11 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
+from ...core.errors import InvalidProblemError
 from ...core.functional import Overload
+from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .array_views import iscomplexobj, transposed
 from .complex_kinds import POINTS, ComplexUnaryKind
 
 
@@ -112,7 +115,19 @@ def _function(kind: ComplexUnaryKind) -> Any:
     )
 
 
-conj = conjugate = _function(ComplexUnaryKind.CONJ)
+conj = conjugate = conj_physical = _function(ComplexUnaryKind.CONJ)
 angle = _function(ComplexUnaryKind.ANGLE)
 real = _function(ComplexUnaryKind.REAL)
 imag = _function(ComplexUnaryKind.IMAG)
+
+
+@entry(ComplexUnaryPlan, kind=ComplexUnaryKind.CONJ)
+def adjoint(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
+    if unknown:
+        raise unexpected(adjoint, unknown)
+    if iscomplexobj(x):
+        return conj(transposed(x), out=out, stream=stream, preference=preference)
+    if out is not None:
+        raise InvalidProblemError("the adjoint of real numbers is a view, which out= cannot be")
+    return transposed(x)

@@ -45,16 +45,10 @@ modf = _named(
     "fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)",
 )
 axpby = _named("axpby", "alpha x + beta y, x and y broadcast.", "alpha * x + beta * y", alpha=1.0, beta=1.0)
+scaled_add = _named("scaled_add", "x + alpha y, x and y broadcast.", "x + alpha * y", alpha=1.0)
 dynamic_tanh = _named(
     "dynamic_tanh",
     "weight tanh(alpha x) + bias (DyT, arXiv:2503.10622); weight and bias broadcast to x, as those of a norm do.",
     "tanh(alpha * x) * weight + bias",
     alpha=0.5,
-)
-swiglu_clamped = _named(
-    "swiglu_clamped",
-    "g σ(alpha g) (u + 1) with g = min(gate, limit) and u = up kept in [-limit, limit] (the gated unit of gpt-oss).",
-    "clamp_max(gate, limit) * sigmoid(alpha * clamp_max(gate, limit)) * (clamp(up, -limit, limit) + 1)",
-    alpha=1.702,
-    limit=7.0,
 )

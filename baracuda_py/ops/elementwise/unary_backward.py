@@ -57,7 +57,9 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x), {"coefficients": packed(p.desc)})
 
 
-_SPILLS = where(kind=UnaryKind.POLYGAMMA, element=ElementKind.F64)
+_SPILLS = where(kind=UnaryKind.POLYGAMMA, element=ElementKind.F64) | where(
+    kind=UnaryKind.MODIFIED_BESSEL_K0, element=ElementKind.F16
+)
 
 
 def _row(kernel: str) -> Variant:

@@ -31,8 +31,9 @@ class UnaryFields(Checked):
     alpha, scale, input_scale: of elu; alpha of celu. beta, threshold: of softplus, which is x where beta x > threshold.
     threshold, value: of threshold, which has no defaults. eps: of logit, None or the distance from 0 and 1 that x is
     kept at. nan, posinf, neginf: of nan_to_num, by default 0 and the ends of the element's range. decimals: of round,
-    a whole number, 0 by default. n: of polygamma, the order of the derivative, which has no default. They are rounded
-    to the accumulator (f32, f64 for f64), so that a threshold is the number that the same constant in x is.
+    a whole number, 0 by default. limit: of swiglu_oai, >= 0, as its alpha is. n: of polygamma, the order of the
+    derivative, and p: of multigammaln, the dimension, which have no default. They are rounded to the accumulator (f32,
+    f64 for f64), so that a threshold is the number that the same constant in x is.
     """
 
     kind: UnaryKind = choice(UnaryKind)
@@ -53,6 +54,8 @@ class UnaryFields(Checked):
     neginf: float | None = _coefficient("neginf")
     decimals: float | None = _coefficient("decimals")
     n: float | None = _coefficient("n")
+    limit: float | None = _coefficient("limit")
+    p: float | None = _coefficient("p")
     if TYPE_CHECKING:
         element: ElementKind  # declared by every page
 
@@ -107,7 +110,7 @@ class UnaryFields(Checked):
 
 COEFFICIENTS = (
     "negative_slope", "alpha", "scale", "input_scale", "beta", "threshold", "value", "min_val", "max_val", "lambd",
-    "eps", "nan", "posinf", "neginf", "decimals", "n",
+    "eps", "nan", "posinf", "neginf", "decimals", "n", "limit", "p",
 )  # fmt: skip
 MOST = 3  # coefficients that a kind has
 

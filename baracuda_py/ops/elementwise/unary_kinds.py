@@ -12,7 +12,8 @@ from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...schedules.map import MIN_BLOCKS, map_kernels
 from .functions import (
-    activations, arithmetic, bessel, bits, exponential, gamma, normal, piecewise, predicates, rounding, trigonometric,
+    activations, arithmetic, bessel, bits, cylinder, exponential, factorial, gamma, integrals, normal, piecewise,
+    predicates, rounding, trigonometric,
 )  # fmt: skip
 from .functions.row import EVERY, POINTS, Function
 
@@ -68,6 +69,26 @@ class UnaryKind(TableKind):
     I0E = "i0e", bessel.I0E
     I1 = "i1", bessel.I1
     I1E = "i1e", bessel.I1E
+    BESSEL_J0 = "bessel_j0", cylinder.BESSEL_J0
+    BESSEL_J1 = "bessel_j1", cylinder.BESSEL_J1
+    BESSEL_Y0 = "bessel_y0", cylinder.BESSEL_Y0
+    BESSEL_Y1 = "bessel_y1", cylinder.BESSEL_Y1
+    MODIFIED_BESSEL_K0 = "modified_bessel_k0", cylinder.MODIFIED_BESSEL_K0
+    MODIFIED_BESSEL_K1 = "modified_bessel_k1", cylinder.MODIFIED_BESSEL_K1
+    SCALED_MODIFIED_BESSEL_K0 = "scaled_modified_bessel_k0", cylinder.SCALED_MODIFIED_BESSEL_K0
+    SCALED_MODIFIED_BESSEL_K1 = "scaled_modified_bessel_k1", cylinder.SCALED_MODIFIED_BESSEL_K1
+    GAMMA = "gamma", factorial.GAMMA
+    GAMMASGN = "gammasgn", factorial.GAMMASGN
+    FACTORIAL = "factorial", factorial.FACTORIAL
+    MULTIGAMMALN = "multigammaln", factorial.MULTIGAMMALN
+    EXP1 = "exp1", integrals.EXP1
+    EXPI = "expi", integrals.EXPI
+    DAWSN = "dawsn", integrals.DAWSN
+    FRESNEL_S = "fresnel_s", integrals.FRESNEL_S
+    FRESNEL_C = "fresnel_c", integrals.FRESNEL_C
+    SINE_INTEGRAL = "sine_integral", integrals.SINE_INTEGRAL
+    COSINE_INTEGRAL = "cosine_integral", integrals.COSINE_INTEGRAL
+    SPENCE = "spence", integrals.SPENCE
     SINC = "sinc", bessel.SINC
     SPHERICAL_BESSEL_J0 = "spherical_bessel_j0", bessel.SPHERICAL_BESSEL_J0
     FLOOR = "floor", rounding.FLOOR
@@ -103,6 +124,7 @@ class UnaryKind(TableKind):
     ISPOSINF = "isposinf", predicates.ISPOSINF
     ISNEGINF = "isneginf", predicates.ISNEGINF
     ISREAL = "isreal", predicates.ISREAL
+    ISCOMPLEX = "iscomplex", predicates.ISCOMPLEX
     SIGNBIT = "signbit", predicates.SIGNBIT
     LOGICAL_NOT = "logical_not", predicates.LOGICAL_NOT
     BITWISE_NOT = "bitwise_not", bits.BITWISE_NOT
@@ -117,7 +139,8 @@ DIFFERENTIABLE = tuple(kind for kind in UnaryKind if kind.row.gradient is not No
 """Of the others the derivative is 0 wherever there is one, or they are functions of integers."""
 
 
-ROWS = {"unary": "map", "unary_predicate": "predicate", "unary_special": "special"}
+SPECIAL = {"unary_special": "special", "unary_bessel": "bessel", "unary_gamma": "gamma", "unary_integral": "integral"}
+ROWS = {"unary": "map", "unary_predicate": "predicate", **SPECIAL}
 """Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
 
 
@@ -126,7 +149,7 @@ def kernels_of(kernel: str, template: str, params: Params, spills: Where) -> tup
 
     spills: instances of the flat kernel in which those that hold values over a division do not suffice.
     """
-    special = kernel == "unary_special"
+    special = kernel in SPECIAL
     flat, strided = map_kernels(template, params, min_blocks=0 if special else MIN_BLOCKS)
     return replace(flat, spills=spills) if special else flat, strided
 

@@ -59,13 +59,15 @@ def halves_in_torch(torch: Any, desc: Any, *names: str) -> dict[str, Any]:
 
 def in_torch(torch: Any, desc: GatedActivationDescriptor, *, gate: Any, up: Any) -> Any:
     """The formula."""
-    return desc.kind.row.in_torch(torch, gate, *desc.coefficients) * up
+    return desc.kind.in_torch(torch, gate, up, *desc.coefficients)
 
 
 class GatedActivationPlan(Plan):
     """y = act(gate) · up; the activation is that of `UnaryPlan`, not rounded before the product is.
 
     The product is right wherever it is a number of the element, also where act(gate) alone is subnormal or 0.
+    swiglu_oai, the unit of gpt-oss, is g sigmoid(alpha g) (u + 1) with g = min(gate, limit) and u = up kept in
+    [-limit, limit].
     """
 
     op = "gated.gated_activation"

@@ -17,7 +17,7 @@ from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary_fields import MOST, UnaryFields, packed
 from ..elementwise.unary_kinds import draw_coefficients, unary_points
 from .gated_activation import halves_in_torch
-from .gated_kinds import GatedActivationKind, gate_gradient, gated
+from .gated_kinds import GatedActivationKind, gate_gradient, up_gradient
 from ...core.benchmark import Benchmark
 
 
@@ -49,7 +49,7 @@ def reference(
         if "dgate" in wanted:
             found["dgate"] = gate_gradient(kind, dy, up, gate, *k)
         if "dup" in wanted:
-            found["dup"] = gated(kind, gate, dy, *k)
+            found["dup"] = up_gradient(kind, dy, up, gate, *k)
     return found
 
 
@@ -75,7 +75,7 @@ def in_torch(
         return {"dgate": dgate.to(gate.dtype), "dup": dup.to(gate.dtype)}
     with torch.enable_grad():
         leaves = [gate.detach().requires_grad_(), up.detach().requires_grad_()]
-        y = desc.kind.row.in_torch(torch, leaves[0], *desc.coefficients) * leaves[1]
+        y = desc.kind.in_torch(torch, *leaves, *desc.coefficients)
         return dict(zip(("dgate", "dup"), torch.autograd.grad(y, leaves, dy), strict=True))
 
 

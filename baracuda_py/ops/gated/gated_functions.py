@@ -22,10 +22,11 @@ def halves(x: Array, order: str = "gate_first", axis: int = -1) -> tuple[Array, 
     """(gate, up): views of the two halves of x along an axis.
 
     order: "gate_first" as language models pack them (LLaMA's gate_up projection), or "gate_last" as
-    torch.nn.functional.glu does, where glu(x) = first · sigmoid(second).
+    torch.nn.functional.glu does, where glu(x) = first · sigmoid(second), or "interleaved", the even and the odd ones,
+    as gpt-oss packs them.
     """
-    if not isinstance(order, str) or order not in ("gate_first", "gate_last"):
-        raise InvalidProblemError(f'order must be "gate_first" or "gate_last", got {shown(order)}')
+    if not isinstance(order, str) or order not in _ORDERS:
+        raise InvalidProblemError(f'order must be "gate_first", "gate_last" or "interleaved", got {shown(order)}')
     shape = read(x, "x").shape
     at = whole("axis", axis, -len(shape), len(shape) - 1) % len(shape) if shape else 0
     if not shape or shape[at] % 2:
@@ -33,38 +34,49 @@ def halves(x: Array, order: str = "gate_first", axis: int = -1) -> tuple[Array, 
         raise InvalidProblemError(f"x must have an even {which} to be split in halves, got shape {shape}")
     lead, middle = (slice(None),) * at, shape[at] // 2
     before, after = (*lead, slice(None, middle)), (*lead, slice(middle, None))
+    if order == "interleaved":
+        before, after = (*lead, slice(None, None, 2)), (*lead, slice(1, None, 2))
     try:
         first, second = x[before], x[after]
     except Exception as error:
         raise InvalidProblemError(f"x must be an array that can be sliced, got {type(x).__name__}") from error
-    return (first, second) if order == "gate_first" else (second, first)
+    return (second, first) if order == "gate_last" else (first, second)
 
 
-def _order(kind: Any, order: str | None) -> str:
-    """The order of halves; by default that of torch's glu, and of language models for the others."""
+_ORDERS = ("gate_first", "gate_last", "interleaved")
+_USUAL = {GatedActivationKind.GLU: "gate_last", GatedActivationKind.SWIGLU_OAI: "interleaved"}
+"""The order of halves where none is given, if not the gate first."""
+
+
+def usual_order(kind: Any, order: str | None) -> str:
+    """The order of halves; by default that of torch's glu, of gpt-oss, and of language models for the others."""
     if order is not None:
         return order
-    glu = kind is GatedActivationKind.GLU or (isinstance(kind, str) and kind == GatedActivationKind.GLU.value)
-    return "gate_last" if glu else "gate_first"
+    usual = (given for one, given in _USUAL.items() if kind is one or (isinstance(kind, str) and kind == one.value))
+    return next(usual, "gate_first")
 
 
 _HALVES = """
 
-    With `up` left out, `gate` is an array of both, halves along `axis`. order: "gate_first" or "gate_last", by default
-    {order}."""
+    With `up` left out, `gate` is an array of both, halves along `axis`. order: "gate_first", "gate_last" or
+    "interleaved", by default {order}."""
 
 
 def _shown(made: Callable[..., Any], apart: Callable[..., Any], doc: str, fixed: dict[str, Any]) -> Any:
     """`made` with the name and the parameters of `apart`, but `up` optional, and with `axis` and `order`."""
     parameters = list(inspect.signature(apart).parameters.values())
     optional = [p.replace(default=None) if p.name == "up" else p for p in parameters]
-    own = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in (("axis", -1), ("order", None))]
+    own = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=made.__annotations__[n])
+        for n, d in (("axis", -1), ("order", None))
+    ]
     last = inspect.Parameter("unknown", inspect.Parameter.VAR_KEYWORD)
     made.__name__ = made.__qualname__ = apart.__name__
-    made.__signature__ = inspect.Signature([*optional, *own, last])  # type: ignore[attr-defined]
-    order = "gate_last" if fixed.get("kind") is GatedActivationKind.GLU else "gate_first"
+    full = inspect.Signature([*optional, *own, last], return_annotation=apart.__annotations__["return"])
+    made.__signature__ = full  # type: ignore[attr-defined]
+    order = usual_order(fixed.get("kind"), None)
     if "kind" not in fixed:
-        order = "gate_last of glu, gate_first of the others"
+        order = "gate_last of glu, interleaved of swiglu_oai, gate_first of the others"
     made.__doc__ = doc + _HALVES.format(order=order)
     return entry(apart.plan, **fixed)(made)  # type: ignore[attr-defined]
 
@@ -79,7 +91,7 @@ def _function(name: str, doc: str, **fixed: Any) -> Any:
 
     def made(gate: Array, up: Any = None, *, axis: int = -1, order: str | None = None, **rest: Any) -> Any:
         if up is None:
-            gate, up = halves(gate, _order(fixed.get("kind", rest.get("kind")), order), axis)
+            gate, up = halves(gate, usual_order(fixed.get("kind", rest.get("kind")), order), axis)
         else:
             _refuse_halves(axis, order)
         return apart(gate, up, **rest)
@@ -98,7 +110,7 @@ def _backward_function(name: str, doc: str, **fixed: Any) -> Any:
             raise InvalidProblemError("both halves of one gradient are written; give gate and up apart to have one")
         out = rest.pop("out", None)
         whole = _like(gate) if out is None else out
-        of = _order(fixed.get("kind", rest.get("kind")), order)
+        of = usual_order(fixed.get("kind", rest.get("kind")), order)
         apart(dy, *halves(gate, of, axis), out=list(halves(whole, of, axis)), **rest)
         return whole
 

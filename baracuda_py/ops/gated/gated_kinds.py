@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core import ElementKind, Ulp
+from ...core import ElementKind, Relative, Ulp
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
-from ..elementwise.functions.row import Function, exact, ulps
-from ..elementwise.unary_formulas import maximum
+from ..elementwise.functions.row import Coefficient, Formula, Function, exact, ulps
+from ..elementwise.unary_formulas import halved, maximum, minimum
 from ..elementwise.unary_kinds import UnaryKind as U
 
 
@@ -26,6 +27,60 @@ IDENTITY = Function(
 RELU_SQUARED = Function(
     "ReluSquared", lambda x: np.square(_relu(x)), lambda dy, x: 2 * dy * _relu(x), bound=ulps(0.5, 0.5),
     torch=lambda torch, x: torch.square(torch.relu(x)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Unit(Function):
+    """A row of a unit that changes up, too, so that it is no activation times up.
+
+    product(gate, up, *coefficients) is y; dgate and dup of (dy, gate, up, *coefficients) its gradients. torch: a
+    function of torch, gate, up and the coefficients.
+    """
+
+    product: Formula | Any = None
+    dgate: Formula | Any = None
+    dup: Formula | Any = None
+
+
+def _clamped_gate(gate: Any, alpha: Any, limit: Any) -> tuple[Any, Any, Any]:
+    """g = min(gate, limit), and h and r with sigmoid(alpha g) = r, for g < 0 h² r."""
+    g = minimum(gate, limit)
+    return g, *halved(alpha * g)
+
+
+def _oai_gate(gate: Any, alpha: Any, limit: Any, by: Any = 1) -> Any:
+    """g sigmoid(alpha g) by; far down the sigmoid as two factors around what it shrinks."""
+    g, h, r = _clamped_gate(gate, alpha, limit)
+    part = np.where(g < 0, h, 1)
+    return g * part * by * (part * r)
+
+
+def _oai_slope(dy: Any, gate: Any, up: Any, alpha: Any, limit: Any) -> Any:
+    """dy (u + 1) s (1 + alpha g (1 - s)), s the sigmoid, and 0 where gate is above the limit, as PyTorch's clamp."""
+    g, h, r = _clamped_gate(gate, alpha, limit)
+    outer, other = np.where(g < 0, h, 1), np.where(g < 0, r, h * h * r)
+    slope = _oai_up(up, limit) * (r * (1 + alpha * g * other))
+    return np.where(gate <= limit, dy * outer * slope * outer, 0)
+
+
+def _oai_up(up: Any, limit: Any) -> Any:
+    return minimum(maximum(up, -limit), limit) + 1
+
+
+def _oai_in_torch(torch: Any, gate: Any, up: Any, alpha: Any, limit: Any) -> Any:
+    g, u = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return g * torch.sigmoid(alpha * g) * (u + 1)
+
+
+SWIGLU_OAI = Unit(
+    "SwigluOai", _oai_gate, torch=_oai_in_torch,
+    coefficients=(
+        Coefficient("alpha", 1.702, low=0), Coefficient("limit", 7.0, low=0, high=np.inf, drawn=(0.5, 8)),
+    ),
+    product=lambda gate, up, alpha, limit: _oai_gate(gate, alpha, limit, _oai_up(up, limit)),
+    dgate=_oai_slope,
+    dup=lambda dy, gate, up, alpha, limit: np.where(np.abs(up) <= limit, _oai_gate(gate, alpha, limit, dy), 0),
 )  # fmt: skip
 
 
@@ -54,14 +109,23 @@ class GatedActivationKind(TableKind):
     HARDSWISH_GLU = "hardswish_glu", U.HARDSWISH.row
     HARDSHRINK_GLU = "hardshrink_glu", U.HARDSHRINK.row
     SOFTSHRINK_GLU = "softshrink_glu", U.SOFTSHRINK.row
+    SWIGLU_OAI = "swiglu_oai", SWIGLU_OAI
 
     row: Function
     """The activation that the gate goes through."""
+
+    def in_torch(self, torch: Any, gate: Any, up: Any, *coefficients: Any) -> Any:
+        """y in torch."""
+        if isinstance(self.row, Unit):
+            return self.row.torch(torch, gate, up, *coefficients)  # type: ignore[operator,misc]
+        return self.row.in_torch(torch, gate, *coefficients) * up
 
 
 def gated(kind: Any, gate: Any, up: Any, *coefficients: Any) -> Any:
     """act(gate) up in the dtype of gate; float64 in longdouble where act(gate) alone may lose digits."""
     row = kind.row
+    if isinstance(row, Unit):
+        return _widely(row.product, gate, up, *coefficients)
     if row.gate is not None:
         return np.asarray(row.gate(gate, up), gate.dtype)
     wide = np.longdouble if gate.dtype == np.float64 else gate.dtype
@@ -69,8 +133,24 @@ def gated(kind: Any, gate: Any, up: Any, *coefficients: Any) -> Any:
     return np.asarray(found, gate.dtype)
 
 
+def _widely(formula: Any, *given: Any) -> Any:
+    """A formula in the dtype of its first argument; float64 in longdouble."""
+    dtype = given[0].dtype
+    wide = np.longdouble if dtype == np.float64 else dtype
+    return np.asarray(formula(*(np.asarray(x, wide)[()] for x in given)), dtype)
+
+
+def up_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any) -> Any:
+    """dy ∂y/∂up in the dtype of gate: act(gate) dy but for a `Unit`."""
+    if isinstance(kind.row, Unit):
+        return _widely(kind.row.dup, dy, gate, up, *coefficients)
+    return gated(kind, gate, dy, *coefficients)
+
+
 def gate_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any) -> Any:
     """dy up act'(gate) in the dtype of gate; float64 in longdouble, as dy up may overflow and the slope not."""
+    if isinstance(kind.row, Unit):
+        return _widely(kind.row.dgate, dy, gate, up, *coefficients)
     wide = np.dtype(np.longdouble) if gate.dtype == np.float64 else gate.dtype
     dy, up, x = (a.astype(wide) for a in (dy, up, gate))
     found = kind.row.gradient(dy * up, x, *(wide.type(c) for c in coefficients))
@@ -79,6 +159,8 @@ def gate_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any) ->
 
 def gated_bound(element: ElementKind, kind: Any) -> ErrorBound:
     """The error bound of the product: an ulp of it may be half as large as one of the activation."""
+    if isinstance(kind.row, Unit):
+        return Relative(2)
     of_gate = kind.row.error(element)
     if not isinstance(of_gate, Ulp):  # an exact activation: the product is rounded once
         return Ulp(0.51)

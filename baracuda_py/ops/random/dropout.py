@@ -19,10 +19,10 @@ from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.tensor import dense_strides
 from ...interop.arrays import read
 from ...schedules.attention.score_terms import dropout as keeping
 from ...schedules.map import map_geometry, map_kernels, map_params
+from .draws import numbered, streams
 from .philox import philox_uniform
 
 ALPHA = -1.7580993408473766
@@ -97,10 +97,7 @@ _KERNELS = map_kernels("dropout<{T}, {LAYOUT}>", PARAMS)
 
 
 def _draws(desc: Any) -> View:
-    """An operand without memory, whose offsets are the numbers of draws."""
-    steps = iter(dense_strides([desc.shape[a] for a in desc.axis]))
-    strides = tuple(next(steps) if a in desc.axis else 0 for a in range(len(desc.shape)))
-    return View(0, desc.shape, strides, desc.element)
+    return numbered(desc.shape, desc.element, desc.axis)
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -158,7 +155,7 @@ class DropoutPlan(Plan):
 
     @classmethod
     def complete(cls, desc: DropoutDescriptor, arrays: dict[str, Any]) -> None:
-        _streams(desc, arrays)
+        streams(desc.shape, arrays)
 
 
 def _case(draw: Any) -> DropoutDescriptor:
@@ -167,12 +164,6 @@ def _case(draw: Any) -> DropoutDescriptor:
     axis = draw.choice((None, None, tuple(a for a in range(len(shape)) if draw.flag())))
     p = draw.choice((0.5, 0.1, 0.0, 1.0, 0.75))
     return DropoutDescriptor(shape=shape, axis=axis, p=p, alpha=draw.flag(), element=draw.element)
-
-
-def _streams(desc: DropoutDescriptor, arrays: dict[str, Any]) -> None:
-    """Seeds and offsets of 64 bits, by the descriptor alone: a captured graph keeps them."""
-    pick = len(desc.shape) + sum(desc.shape)
-    arrays["seed"], arrays["offset"] = (1, -5, 2**63 - 3)[pick % 3], (0, 2**40 + 7)[pick % 2]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,7 +209,7 @@ class DropoutBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: DropoutDescriptor, arrays: dict[str, Any]) -> None:
-        _streams(desc, arrays)
+        streams(desc.shape, arrays)
 
 
 _forward = functional(DropoutPlan, "dropout")
@@ -285,6 +276,35 @@ def feature_dropout(
         raise unexpected(feature_dropout, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _call(x, p, _channels(x, "feature_dropout"), False, training, seed, offset, return_mask, rest)
+
+
+def _of_images(name: str, spatial: int) -> Any:
+    """Dropout of the channels of signals, images or volumes, of a batch or of one."""
+
+    def call(
+        x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True,
+        return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    ) -> Any:  # fmt: skip
+        if unknown:
+            raise unexpected(made, unknown)
+        rank = len(shape := read(x, "x").shape)
+        if rank not in (spatial + 1, spatial + 2):
+            raise InvalidProblemError(f"{name} needs x of {spatial + 1} or {spatial + 2} axes, got {shape}")
+        rest = {"out": out, "stream": stream, "preference": preference}
+        return _call(x, p, tuple(range(rank - spatial)), False, training, seed, offset, return_mask, rest)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = (
+        f"Dropout of whole channels of x [batch, channel, …] or [channel, …] with {spatial} axes after the channels "
+        f"(torch.nn.functional.{name}). Keywords as of `dropout`."
+    )
+    made = entry(DropoutPlan, alpha=False)(call)
+    return made
+
+
+dropout1d = _of_images("dropout1d", 1)
+dropout2d = _of_images("dropout2d", 2)
+dropout3d = _of_images("dropout3d", 3)
 
 
 @entry(DropoutPlan, alpha=True)

@@ -10,9 +10,8 @@ from ...core.element import HALVES
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Kernel, Spills, Step, aligned
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
-from ...schedules.reduce import STATE, reduce_kernels, reduce_launches, reduce_params
+from ...schedules.reduce import STATE, over, reduce_kernels, reduce_launches, reduce_params
 from .reduce_kinds import ReduceKind
-from .reduce_pair import ReducePairKind
 
 OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in its order
 STATISTICS = reduce_params("GradientStatisticsParams")
@@ -21,14 +20,15 @@ SLOPES = Params(
     option="f64", **map_params(8),
 )  # fmt: skip
 
-_ENDS = (ReduceKind.PTP, ReducePairKind.AMINMAX)
+_SPREADS = (ReduceKind.NANVAR, ReduceKind.NANSTD)
 _PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
 _SPILLS: Spills = {  # statistics of 24 and 32 bytes are passed through calls
-    "rows": where(kind=_PRODUCTS, element=HALVES),
+    "rows": where(kind=_PRODUCTS, element=HALVES) | where(kind=ReduceKind.PROD, element=ElementKind.C64),
     "rows_any": where(kind=_PRODUCTS, element=HALVES),
-    "columns": where(kind=_ENDS, element=HALVES, VEC=4),
+    "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
     "slopes": where(kind=ReduceKind.PROD, element=ElementKind.F16, VEC=8)
-    | where(kind=ReduceKind.NANPROD, element=ElementKind.BF16, VEC=8),
+    | where(kind=ReduceKind.NANPROD, element=ElementKind.BF16, VEC=8)
+    | where(kind=ReduceKind.P_NORM, element=ElementKind.C128),
 }
 
 
@@ -77,16 +77,6 @@ def gradient_geometry(
     }  # fmt: skip
     slopes = Step("slopes", (grid, 1, 1), constants, {"VEC": vec}, THREADS)
     return Geometry((*steps, slopes), used, merged.layout(merged.inner))
-
-
-def over(view: View, shape: Shape, reduced: Sequence[int]) -> View:
-    """What a row has one of, broadcast over the reduced axes, which it has with an extent of 1 or not at all."""
-    strides = iter(view.strides if len(view.shape) < len(shape) else _without(view.strides, reduced))
-    return View(view.ptr, shape, tuple(0 if a in reduced else next(strides) for a in range(len(shape))), view.element)
-
-
-def _without(strides: Shape, axes: Sequence[int]) -> Shape:
-    return tuple(s for a, s in enumerate(strides) if a not in axes)
 
 
 def _places(shape: Shape, reduced: Sequence[int], given: Sequence[int] | None) -> View:

@@ -9,6 +9,7 @@ from ...core import Array
 from ...core.checked import real, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.views import with_axis
 from ...interop.arrays import read
 from . import reduce, reduce_backward
 from .reduce import ReducePlan
@@ -57,6 +58,37 @@ def norm(
     return function(x, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order)
 
 
+@entry(ReducePlan)
+def frobenius_norm(
+    x: Array, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+    if unknown:
+        raise unexpected(frobenius_norm, unknown)
+    return norm(x, 2, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference)
+
+
+@entry(ReducePlan)
+def norm_except_dim(
+    x: Array, p: float = 2, axis: int | None = 0, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1.
+
+    torch.norm_except_dim, where the norm of the whole is dim=-1: here it is axis=None, and -1 is the last axis.
+    """
+    if unknown:
+        raise unexpected(norm_except_dim, unknown)
+    others: Any = None
+    if axis is not None:
+        rank = len(read(x, "x").shape)
+        if type(axis) is not int or not -rank <= axis < rank:
+            raise InvalidProblemError(f"axis must be None or an integer in [{-rank}, {rank}), got {axis!r}")
+        others = tuple(a for a in range(rank) if a != axis % rank)
+    return norm(x, p, axis=others, keepdims=axis is not None, out=out, stream=stream, preference=preference)
+
+
 @entry(ReduceBackwardPlan)
 def norm_backward(
     dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: Any = None, keepdims: bool = False,
@@ -78,7 +110,9 @@ def norm_backward(
 
 
 @entry(ReducePlan)
-def sum_to_size(x: Array, shape: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def sum_to_size(
+    x: Array, shape: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
     """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size).
 
     The gradient of broadcasting; its own is broadcasting. Integers are summed as `sum` does it.
@@ -91,5 +125,8 @@ def sum_to_size(x: Array, shape: Any, *, stream: Any = None, preference: Any = N
     if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, given[max(lead, 0) :], strict=True)):
         raise InvalidProblemError(f"shape {wanted} does not broadcast to x's shape {given}")
     away = (*range(lead), *(lead + a for a, n in enumerate(wanted) if n == 1 and given[lead + a] != 1))
-    y: Any = reduce.__dict__["sum"](x, axis=away, keepdims=True, stream=stream, preference=preference)
-    return y.reshape(wanted)
+    kept = out
+    for _ in range(lead if out is not None else 0):  # the axes that are summed away, with an extent of 1
+        kept = with_axis(kept, 0, "out")
+    y: Any = reduce.__dict__["sum"](x, axis=away, keepdims=True, out=kept, stream=stream, preference=preference)
+    return y.reshape(wanted) if out is None else out

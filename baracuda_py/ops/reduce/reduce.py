@@ -14,10 +14,13 @@ from ...core import (
     extents, flag, functional, integer, number, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES
+from ...core.element import COMPLEX, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.tensor import Shape
-from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
+from ...core.tensor import Shape, View, dense_strides
+from ...core.variant import aligned
+from ...schedules.reduce import (
+    over, reduce_geometry, reduce_kernels, reduce_launches, reduce_params, without_axes,
+)  # fmt: skip
 from .reduce_formulas import near_circle
 from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements
 
@@ -104,7 +107,10 @@ def refuse_empty(desc: Any) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class ReduceArgs(Args):
-    """Any strides. y has x's element; int64 for totals of integers, counts and places, bool for any and all."""
+    """Any strides. y has x's element; int64 for totals of integers, counts and places, bool for any and all.
+
+    Norms, var and std of complex numbers are real.
+    """
 
     x: Array = operand("*shape")
     y: Array = output("*result_shape", element="result")
@@ -135,6 +141,29 @@ def _powers_geometry(p: Problem) -> Geometry | str:
     return reduce_geometry(p, (p.x,), (y,), p.desc.axis, mapped=True, values={"p": p.desc.p})
 
 
+_DISTANCES = reduce_params("DistanceParams", ("x", "means"))
+
+
+def _spread_geometry(p: Problem) -> Geometry | str:
+    """Of complex numbers: the means in the workspace, then what lies between them and the elements."""
+    axis = p.desc.axis
+    y = without_axes(p.y, axis) if p.desc.keepdims else p.y
+    means = View(0, y.shape, dense_strides(y.shape), ElementKind.C128)
+    place = ("@workspace", 0)
+    found = reduce_launches(
+        p.device, (p.x,), (means,), axis, mapped=True, values={"y": place, "p": 0.0}, prefix="mean_",
+        base=aligned(means.nbytes),
+    )  # fmt: skip
+    if isinstance(found, str):
+        return found
+    operands, values = (p.x, over(means, p.x.shape, axis)), {"means": place, "correction": p.desc.correction}
+    last = reduce_launches(p.device, operands, (y,), axis, mapped=True, values=values, base=found.used)
+    if isinstance(last, str):
+        return last
+    layout = "inner_contiguous" if found.coalesced and last.coalesced else "strided"
+    return Geometry((*found.steps, *last.steps), last.used, layout)
+
+
 def ordered(desc: Any) -> bool:
     """Whether the order of the elements counts: that of totals of integers does not, as they are exact."""
     exact = desc.kind in (ReduceKind.SUM, ReduceKind.PROD) and not desc.element.is_inexact
@@ -163,18 +192,24 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
     return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
 
 
-_BITS = (ReduceKind.ANY, ReduceKind.ALL, ReduceKind.XOR_SUM)
-_BYTES = where(kind=_BITS, element=(ElementKind.I8, ElementKind.U8, ElementKind.BOOL), VEC=4)
+_COLUMNS = where(  # 16 neighbouring bytes a thread
+    kind=(ReduceKind.PROD, ReduceKind.NANPROD, ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8
+) | where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=8)
+_BITS = (ReduceKind.ANY, ReduceKind.ALL, ReduceKind.XOR_SUM, ReduceKind.REDUCE_OR, ReduceKind.REDUCE_AND)
 _POWERS = {
     "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
     "rows_any": where(element=ElementKind.F32),
 }  # fmt: skip
-_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"columns": _BYTES})
+_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"columns": _COLUMNS})
+
+
+_SPREADS = (ReduceKind.VAR, ReduceKind.STD)
 
 
 def _in_own_element(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
     """The elements of a row whose results are in them, or in their totals' element."""
-    return tuple(e for e in reduce_elements(kind) if not (kind in WIDENED and e in HALVES))
+    elsewhere = HALVES if kind in WIDENED else COMPLEX if kind in _SPREADS else ()
+    return tuple(e for e in reduce_elements(kind) if e not in elsewhere)
 
 
 class ReducePlan(Plan):
@@ -183,13 +218,16 @@ class ReducePlan(Plan):
     NaN propagates through sums and extremes; for argmax and argmin a NaN is the extreme, and the first of equals wins.
     Kinds named nan… pass it over: where all are NaN nansum is 0, nanprod 1, nanargmax and nanargmin -1 (NumPy raises,
     but nothing is read back), the others NaN. Of no elements: sum, nansum, norms and counts are 0, prod 1, any False,
-    all True, means and variances NaN, logsumexp -inf; extremes and places raise InvalidProblemError.
+    all True, means and variances NaN, logsumexp -inf; extremes and places raise InvalidProblemError. reduce_or,
+    reduce_and and xor_sum combine the bits of integers (jax.lax.reduce_or, …), of none 0, all ones and 0.
 
     Totals of integers are int64 (uint64 of uint64) and wrap; so does ptp, in x's element. argmax and argmin along
     several axes give the place in their row-major order. p_norm is (Σ |x|^p)^(1/p), its stated error for |p| >= 1/4;
     l0_norm counts what is not 0, max_norm and min_norm are of the orders inf and -inf. A sum in float32 (float64 for
     float64) that leaves the range on the way is infinite or NaN, as in PyTorch; var, prod, l2_norm and p_norm are
-    carried in float64. A row's bits depend on its elements alone.
+    carried in float64. No partial product of floats leaves the range: prod and nanprod are infinite or 0 only where the
+    product rounds to that, or has such a factor; parts of complex products are doubles. Of complex numbers var is the
+    mean squared distance from the mean, norms are of magnitudes. A row's bits depend on its elements alone.
     """
 
     op = "reduce.reduce"
@@ -208,6 +246,14 @@ class ReducePlan(Plan):
             kernels=(*_TREE, *reduce_kernels("{KIND}<float>", MAPPED, source="Mapped<kinds::Widened<{T}, float>, {T}>",
                                              prefix="wide_")),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
+        ),
+        Variant(
+            "spread", _spread_geometry, source="reduce/reduce.cu", elements=COMPLEX, kinds=_SPREADS,
+            kernels=(*reduce_kernels("{KIND}<{T}>", _DISTANCES, width=lambda element: 1,
+                                     source="Mapped<kinds::Distance<{T}>, {T}, complex<double>>"),
+                     *reduce_kernels("kinds::Mean<complex<double>>", MAPPED, prefix="mean_",
+                                     source="Mapped<kinds::Widened<{T}, complex<double>>, {T}>")),
+            guarantee=Guarantee(reduce_bound, math="float64", batch_invariant=True),
         ),
         Variant(
             "powers", _powers_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),
@@ -243,8 +289,12 @@ class ReducePlan(Plan):
 
 
 def drawn(draw: Any) -> dict[str, Any]:
+    """A shape and axes for a kind; those that are defined for no elements get some of none."""
+    return row_case(draw, 1 if draw.kind.row.nonempty else 0)
+
+
+def row_case(draw: Any, least: int) -> dict[str, Any]:
     """A shape and axes: any axes of small arrays; rows and columns from a lane's to several segments."""
-    least = 1 if draw.kind.row.nonempty else 0
     style = draw.choice(("small", "rows", "columns", "whole"))
     if style == "small":
         shape = draw.shape(0, 5, least, 5)

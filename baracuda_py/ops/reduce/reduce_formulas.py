@@ -29,8 +29,19 @@ def total(x: Any, axes: Axes) -> Any:
 
 
 def product(x: Any, axes: Axes) -> Any:
-    """The product; of complex numbers NaN in both parts where one of them is infinite or NaN."""
-    return np.prod(all_or_nothing(x) if x.dtype.kind == "c" else x, axis=axes, dtype=total_dtype(x))
+    """The product; of complex numbers NaN in both parts where one of them is infinite or NaN.
+
+    Floats are multiplied apart from their powers of two, so that no product on the way leaves the range.
+    """
+    if x.dtype.kind != "f":
+        return np.prod(all_or_nothing(x) if x.dtype.kind == "c" else x, axis=axes, dtype=total_dtype(x))
+    part, powers = np.frexp(rows(x, axes))
+    power = powers.sum(axis=-1, dtype=np.int64)
+    while part.shape[-1] > 1:
+        pairs = part.shape[-1] // 2
+        made, powers = np.frexp(part[..., :pairs] * part[..., pairs : 2 * pairs])
+        part, power = np.concatenate([made, part[..., 2 * pairs :]], axis=-1), power + powers.sum(axis=-1)
+    return np.ldexp(np.prod(part, axis=-1), power)
 
 
 def all_or_nothing(z: Any) -> Any:
@@ -77,9 +88,9 @@ def nan_extreme(find: Callable[..., Any], bottom: float) -> Callable[[Any, Axes]
     return formula
 
 
-def xor(x: Any, axes: Axes) -> Any:
-    """The exclusive or of all bits."""
-    return np.bitwise_xor.reduce(x, axis=axes)
+def bits(combine: np.ufunc) -> Callable[[Any, Axes], Any]:
+    """The bits of all elements combined."""
+    return lambda x, axes: combine.reduce(x, axis=axes)
 
 
 def peak_to_peak(x: Any, axes: Axes) -> Any:
@@ -129,9 +140,9 @@ def p_norm(x: Any, axes: Axes, p: float) -> Any:
     """(Σ |x|^p)^(1/p), by the largest magnitude for p > 0 and the smallest for p < 0."""
     size = np.abs(x)
     top = np.max(size, axis=axes, keepdims=True, initial=0) if p > 0 else np.min(size, axis=axes, keepdims=True)
-    share = np.where(size == top, x.dtype.type(1), size / top)
-    found = total(np.power(share, x.dtype.type(p)), axes) ** x.dtype.type(1 / p)
-    return np.where(top.reshape(found.shape) == 0, x.dtype.type(0), top.reshape(found.shape) * found)
+    share = np.where(size == top, size.dtype.type(1), size / top)
+    found = total(np.power(share, size.dtype.type(p)), axes) ** size.dtype.type(1 / p)
+    return np.where(top.reshape(found.shape) == 0, size.dtype.type(0), top.reshape(found.shape) * found)
 
 
 def logsumexp(x: Any, axes: Axes, by: int = 1) -> Any:
@@ -148,10 +159,11 @@ def logmeanexp(x: Any, axes: Axes) -> Any:
 
 
 def variance(x: Any, axes: Axes, correction: int) -> Any:
-    """Σ (x - mean)² / (n - correction)."""
+    """Σ |x - mean|² / (n - correction)."""
     n = count(x, axes)
-    middle = np.sum(x, axis=axes, keepdims=True) / x.dtype.type(n)
-    return total(np.square(x - middle), axes) / x.dtype.type(max(n - correction, 0))
+    apart = x - np.expand_dims(mean(x, axes), axes)
+    squares = np.square(apart.real) + np.square(apart.imag) if x.dtype.kind == "c" else np.square(apart)
+    return total(squares, axes) / squares.dtype.type(max(n - correction, 0))
 
 
 def nanvar(x: Any, axes: Axes, correction: int) -> Any:

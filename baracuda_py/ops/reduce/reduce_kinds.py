@@ -103,8 +103,26 @@ def _extreme(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Red
     return Reduction(cpp, formula, bound=exact, ordered=False, nonempty=True, **facts)
 
 
+def _size(element: ElementKind) -> ErrorBound:
+    return rounded(0)(element) if element.is_complex else Exact()  # hypot errs
+
+
+def _extreme_norm(cpp: str, find: Callable[..., Any], order: float) -> Reduction:
+    return Reduction(
+        cpp, lambda x, axes: find(np.abs(x), axis=axes), INEXACT, _part, _size, ordered=False, nonempty=True,
+        torch=oracle.norm(order),
+    )  # fmt: skip
+
+
 def _place(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
     return Reduction(cpp, formula, result=_index, bound=exact, nonempty=True, **facts)
+
+
+def _bits(cpp: str, combine: np.ufunc, of: Callable[[Any, int], Any], aliases: tuple[str, ...] = ()) -> Reduction:
+    return Reduction(
+        cpp, formulas.bits(combine), (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.bits(of),
+        aliases=aliases,
+    )  # fmt: skip
 
 
 def _root(formula: Callable[[Any, Axes, int], Any]) -> Callable[[Any, Axes, int], Any]:
@@ -112,17 +130,30 @@ def _root(formula: Callable[[Any, Axes, int], Any]) -> Callable[[Any, Axes, int]
 
 
 _SPREAD: dict[str, Any] = {"bound": rounded(512), "takes": ("correction",)}
+_WITH_PARTS: dict[str, Any] = {"elements": INEXACT, "result": _part}
 _TRUTH: dict[str, Any] = {"elements": WITH_COMPLEX, "result": _bool, "bound": exact, "ordered": False}
 
 
 class ReduceKind(TableKind):
     """What a ReducePlan computes, by PyTorch's names and definitions; those that it lacks by NumPy's."""
 
-    SUM = "sum", Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True)
+    SUM = "sum", Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True, aliases=("reduce_sum",))
     MEAN = "mean", Reduction("Mean", formulas.mean, INEXACT, widened=True)
-    PROD = "prod", Reduction("Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod)
-    AMAX = ("amax", _extreme("Amax", lambda x, axes: np.max(x, axis=axes), elements=EVERY, aliases=("max",)))
-    AMIN = ("amin", _extreme("Amin", lambda x, axes: np.min(x, axis=axes), elements=EVERY, aliases=("min",)))
+    PROD = (
+        "prod",
+        Reduction(
+            "Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod,
+            aliases=("reduce_prod",),
+        ),
+    )  # fmt: skip
+    AMAX = (
+        "amax",
+        _extreme("Amax", lambda x, axes: np.max(x, axis=axes), elements=EVERY, aliases=("max", "reduce_max")),
+    )
+    AMIN = (
+        "amin",
+        _extreme("Amin", lambda x, axes: np.min(x, axis=axes), elements=EVERY, aliases=("min", "reduce_min")),
+    )
     PTP = (
         "ptp",
         Reduction(
@@ -137,10 +168,9 @@ class ReduceKind(TableKind):
             "CountNonzero", lambda x, axes: formulas.total(x != 0, axes), WITH_COMPLEX, _index, exact, ordered=False
         ),
     )
-    XOR_SUM = (
-        "xor_sum",
-        Reduction("XorSum", formulas.xor, (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.xor),
-    )
+    XOR_SUM = ("xor_sum", _bits("XorSum", np.bitwise_xor, lambda held, count: held % 2 == 1, aliases=("reduce_xor",)))
+    REDUCE_OR = "reduce_or", _bits("BitsOfAny", np.bitwise_or, lambda held, count: held > 0)
+    REDUCE_AND = "reduce_and", _bits("BitsOfAll", np.bitwise_and, lambda held, count: held == count)
     ARGMAX = "argmax", _place("Argmax", formulas.place(np.argmax), elements=EVERY, torch=oracle.place("argmax"))
     ARGMIN = "argmin", _place("Argmin", formulas.place(np.argmin), elements=EVERY, torch=oracle.place("argmin"))
     SUM_SQUARES = (
@@ -153,10 +183,11 @@ class ReduceKind(TableKind):
         "l0_norm",
         Reduction(
             "L0Norm",
-            lambda x, axes: formulas.total((x != 0).astype(x.dtype), axes),
+            lambda x, axes: formulas.total((x != 0).astype(x.real.dtype), axes),
             bound=rounded(0.501),
             ordered=False,
             torch=oracle.norm(0),
+            **_WITH_PARTS,
         ),
     )
     L1_NORM = (
@@ -174,22 +205,19 @@ class ReduceKind(TableKind):
         "l2_norm",
         Reduction("L2Norm", formulas.l2_norm, INEXACT, _part, bound=rounded(64), widened=True, torch=oracle.norm(2)),
     )
-    P_NORM = "p_norm", Reduction("PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None))
-    MAX_NORM = (
-        "max_norm",
-        _extreme("MaxNorm", lambda x, axes: np.max(np.abs(x), axis=axes), torch=oracle.norm(float("inf"))),
+    P_NORM = (
+        "p_norm",
+        Reduction("PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None), **_WITH_PARTS),
     )
-    MIN_NORM = (
-        "min_norm",
-        _extreme("MinNorm", lambda x, axes: np.min(np.abs(x), axis=axes), torch=oracle.norm(-float("inf"))),
-    )
+    MAX_NORM = "max_norm", _extreme_norm("MaxNorm", np.max, float("inf"))
+    MIN_NORM = "min_norm", _extreme_norm("MinNorm", np.min, -float("inf"))
     LOGSUMEXP = "logsumexp", Reduction("Logsumexp", formulas.logsumexp, bound=lambda _: Forward(80))
     LOGMEANEXP = (
         "logmeanexp",
         Reduction("Logmeanexp", formulas.logmeanexp, bound=lambda _: Forward(82), torch=oracle.logmeanexp),
     )
-    VAR = "var", Reduction("Var", formulas.variance, torch=oracle.spread("var"), **_SPREAD)
-    STD = "std", Reduction("Std", _root(formulas.variance), torch=oracle.spread("std"), **_SPREAD)
+    VAR = "var", Reduction("Var", formulas.variance, torch=oracle.spread("var"), **_SPREAD, **_WITH_PARTS)
+    STD = "std", Reduction("Std", _root(formulas.variance), torch=oracle.spread("std"), **_SPREAD, **_WITH_PARTS)
     NANSUM = ("nansum", Reduction("Nansum", lambda x, axes: formulas.total(_nan(0, x), axes), widened=True))
     NANMEAN = "nanmean", Reduction("Nanmean", formulas.nanmean, widened=True)
     NANPROD = (

@@ -87,8 +87,12 @@ def nan_spread(power: float) -> Oracle:
     return function
 
 
-def xor(torch: Any, x: Any, axes: Axes, desc: Any) -> Any:
-    """The parity of every bit."""
-    wide = x.to(torch.int64)
-    bits = [((wide >> bit) & 1).sum(axes) % 2 << bit for bit in range(64)]
-    return torch.stack(bits).sum(0).to(x.dtype)
+def bits(of: Callable[[Any, int], Any]) -> Oracle:
+    """Every bit by `of`: (how many elements have it, elements) → whether the result has it."""
+
+    def function(torch: Any, x: Any, axes: Axes, desc: Any) -> Any:
+        wide = x.to(torch.int64)
+        found = [of(((wide >> bit) & 1).sum(axes), desc.count).to(torch.int64) << bit for bit in range(64)]
+        return torch.stack(found).sum(0).to(x.dtype)
+
+    return function

@@ -10,27 +10,28 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp,
-    axes, element, extents, functional, operand, output,
+    axes, element, extents, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES, INTS
+from ...core.element import COMPLEX, HALVES, INTS
 from ...core.error_bound import ErrorBound
-from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View, broadcast_shape
 from ...core.variant import where
-from ...interop.arrays import read
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, sum_to
 from .reduce_kinds import sum_bound, total
 
 
 @dataclass(frozen=True, kw_only=True)
 class VecdotDescriptor(Descriptor):
-    """a and b have shapes that broadcast to `shape`; `axis` (an int, a tuple, None for all) is summed away."""
+    """a and b have shapes that broadcast to `shape`; `axis` (an int, a tuple, None for all) is summed away.
+
+    conjugate: of complex numbers a is conjugated.
+    """
 
     shape: Shape = extents()
     axis: Any = axes(-1)
-    element: ElementKind = element((*FLOATS, *INTS))
+    conjugate: bool = flag(True)
+    element: ElementKind = element((*FLOATS, *INTS, *COMPLEX))
 
     @property
     def result_shape(self) -> Shape:
@@ -54,26 +55,28 @@ class VecdotArgs(Args):
 
 def reference(desc: VecdotDescriptor, *, a: Any, b: Any) -> Mapping[str, Any]:
     """NumPy in the dtype a and b come in."""
-    dtype = a.dtype if a.dtype.kind == "f" else desc.result.dtype
+    dtype = a.dtype if a.dtype.kind in "fc" else desc.result.dtype
+    a = np.conj(a) if desc.element.is_complex and desc.conjugate else a
     with np.errstate(all="ignore"):
         product = np.broadcast_to(a.astype(dtype) * b.astype(dtype), desc.shape)
         return {"y": np.asarray(np.sum(product, axis=desc.axis, dtype=dtype))}
 
 
-PARAMS = reduce_params("VecdotParams", ("a", "b"))
+PARAMS = reduce_params("VecdotParams", ("a", "b"), conjugate="i32")
 _SPILLS = {"rows": where(element=(*HALVES, ElementKind.F64, ElementKind.I64, ElementKind.U64))}
 _KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, _SPILLS, source="Mapped<Times<{T}>, {T}, {T}>")
 
 
 def _bound(element: ElementKind, _: Any = None) -> ErrorBound:
-    return Forward(sum_bound.c + 1) if element.is_float else Exact()  # the product rounds, too
+    # The product rounds, too; a part of a complex one is a sum of two.
+    return Forward(sum_bound.c + (3 if element.is_complex else 1)) if element.is_inexact else Exact()
 
 
 def _geometry(p: Problem) -> Geometry | str:
     shape = p.desc.shape
     return reduce_geometry(
         p, (p.a.broadcast_to(shape), p.b.broadcast_to(shape)), (p.y,), p.desc.axis,
-        ordered=p.desc.element.is_float, mapped=True,
+        ordered=p.desc.element.is_inexact, mapped=True, values={"conjugate": p.desc.conjugate},
     )  # fmt: skip
 
 
@@ -81,8 +84,10 @@ def in_torch(torch: Any, desc: VecdotDescriptor, *, a: Any, b: Any) -> Any:
     """torch.linalg.vecdot along one axis; a product and a sum otherwise, and of integers, which torch cuts to a's."""
     if desc.element is ElementKind.U64:
         return NotImplemented
-    if not a.is_floating_point():
+    if not desc.element.is_inexact:
         a, b = a.to(torch.int64), b.to(torch.int64)
+    elif not desc.conjugate or (len(desc.axis) != 1 and a.is_complex()):
+        a = a.conj() if desc.conjugate else a
     elif len(desc.axis) == 1 and a.ndim == b.ndim == len(desc.shape):
         return torch.linalg.vecdot(a, b, dim=desc.axis[0])
     product = torch.broadcast_to(a * b, desc.shape)
@@ -90,8 +95,10 @@ def in_torch(torch: Any, desc: VecdotDescriptor, *, a: Any, b: Any) -> Any:
 
 
 class VecdotPlan(Plan):
-    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot of reals, numpy.vecdot).
+    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot, numpy.vecdot).
 
+    Complex a is conjugated, unless `conjugate` is False: the gradients then are dy conj(b) and dy conj(a), else
+    conj(dy) b and dy a, as PyTorch defines them.
     Floats of 16 bits are multiplied and summed in float32, float64 in itself; integers in 64 bits modulo 2^64, into
     int64 (uint64 of uint64), where PyTorch keeps their own element. Of no elements y is 0. A row's bits depend on its
     elements alone.
@@ -103,7 +110,7 @@ class VecdotPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "tree", _geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *INTS), kernels=_KERNELS,
+            "tree", _geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *INTS, *COMPLEX), kernels=_KERNELS,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -117,7 +124,7 @@ class VecdotPlan(Plan):
     @staticmethod
     def case(draw: Any) -> VecdotDescriptor:
         shape, axis = vecdot_case(draw)
-        return VecdotDescriptor(shape=shape, axis=axis, element=draw.element)
+        return VecdotDescriptor(shape=shape, axis=axis, conjugate=draw.flag(), element=draw.element)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -141,7 +148,8 @@ class VecdotBackwardDescriptor(Descriptor):
 
     shape: Shape = extents()
     axis: Any = axes(-1)
-    element: ElementKind = element()
+    conjugate: bool = flag(True)
+    element: ElementKind = element((*FLOATS, *COMPLEX))
 
     @property
     def result_shape(self) -> Shape:
@@ -164,15 +172,18 @@ def backward_reference(desc: VecdotBackwardDescriptor, *, dy: Any, a: Any, b: An
     """NumPy in the dtype the operands come in."""
     dy = np.expand_dims(dy, desc.axis)
 
-    def summed(other: Any, shape: Shape) -> Any:
-        whole = np.broadcast_to(dy * other, desc.shape)
+    def summed(product: Any, shape: Shape) -> Any:
+        whole = np.broadcast_to(product, desc.shape)
         lead = whole.ndim - len(shape)
         away = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1)
         return np.sum(whole, axis=away).reshape(shape)
 
     with np.errstate(all="ignore"):
-        factors = {"da": (b, a.shape), "db": (a, b.shape)}
-        return {name: summed(other, shape) for name, (other, shape) in factors.items() if name in wanted}
+        if desc.conjugate:
+            products = {"da": (np.conj(dy) * b, a.shape), "db": (dy * a, b.shape)}
+        else:
+            products = {"da": (dy * np.conj(b), a.shape), "db": (dy * np.conj(a), b.shape)}
+        return {name: summed(product, shape) for name, (product, shape) in products.items() if name in wanted}
 
 
 def _backward_geometry(p: Problem) -> Geometry | str:
@@ -184,8 +195,12 @@ def _backward_geometry(p: Problem) -> Geometry | str:
     for name, other in (("da", "b"), ("db", "a")):
         if p.views[name] is None:
             continue
-        at = {"a": "dy", "b": other, "y": name}
-        found = sum_to(p, (dy, p.views[other].broadcast_to(shape)), p.views[name], at, used)
+        factors, names = (dy, p.views[other].broadcast_to(shape)), ("dy", other)
+        if not p.desc.conjugate:  # dy times the other's conjugate
+            factors, names = factors[::-1], names[::-1]
+        first = not p.desc.conjugate or name == "da"  # of da = conj(dy) b and db = dy a one has a conjugate
+        at = {"a": names[0], "b": names[1], "y": name, "conjugate": first}
+        found = sum_to(p, factors, p.views[name], at, used)
         if isinstance(found, str):
             return found
         steps, used, coalesced = [*steps, *found.steps], found.used, coalesced and found.coalesced
@@ -195,7 +210,8 @@ def _backward_geometry(p: Problem) -> Geometry | str:
 class VecdotBackwardPlan(Plan):
     """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot).
 
-    Sums are in float32, in float64 of float64, in an order that shapes alone fix.
+    Of complex numbers da = conj(dy) b, or where a was not conjugated da = dy conj(b) and db = dy conj(a). Sums are in
+    float32, in float64 of float64, in an order that shapes alone fix.
     """
 
     op = "reduce.vecdot_backward"
@@ -205,7 +221,7 @@ class VecdotBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "tree", _backward_geometry, source="reduce/vecdot.cu", kernels=_KERNELS,
+            "tree", _backward_geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *COMPLEX), kernels=_KERNELS,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -214,7 +230,7 @@ class VecdotBackwardPlan(Plan):
     @staticmethod
     def case(draw: Any) -> VecdotBackwardDescriptor:
         shape, axis = vecdot_case(draw)
-        return VecdotBackwardDescriptor(shape=shape, axis=axis, element=draw.element)
+        return VecdotBackwardDescriptor(shape=shape, axis=axis, conjugate=draw.flag(), element=draw.element)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -223,17 +239,3 @@ class VecdotBackwardPlan(Plan):
 
 vecdot: Any = functional(VecdotPlan)
 vecdot_backward = functional(VecdotBackwardPlan)
-
-
-@entry(VecdotPlan)
-def dot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
-    """The sum of a b, both of one axis and as long (torch.dot); `vecdot` takes more axes, `dense_gemm` matrices."""
-    if unknown:
-        raise unexpected(dot, unknown)
-    shapes = read(a, "a").shape, read(b, "b").shape
-    if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
-        raise InvalidProblemError(
-            f"dot takes two vectors of one length, got shapes {shapes[0]} and {shapes[1]}; see vecdot and dense_gemm"
-        )
-    y: Any = vecdot(a, b, out=out, stream=stream, preference=preference)
-    return y

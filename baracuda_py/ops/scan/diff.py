@@ -18,22 +18,26 @@ from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Step
 from ..reduce.reduce_kinds import EVERY
-from .differences import KERNELS, Levels, in_a_row, subtract
+from .differences import KERNELS, Levels, copied, in_a_row, subtract
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffDescriptor(Descriptor):
-    """x has shape `shape`; differences are taken n times along `axis`, negative counting from the end.
+    """x has shape `shape`; differences are taken n times along `axis`, negative counting from the end; 0 times: y is x.
 
     before, after: how many elements `prepend` and `append` have along it.
     """
 
     shape: Shape = extents()
     axis: int = axis(-1)
-    n: int = integer(1, minimum=1)
+    n: int = integer(1, minimum=0)
     before: int = extent(0)
     after: int = extent(0)
     element: ElementKind = element(EVERY)
+
+    def validate(self) -> None:
+        if self.n == 0 and (self.before or self.after):
+            raise InvalidProblemError("n is 0, so that y is x: prepend and append have no part in it; leave them out")
 
     @property
     def lead(self) -> Shape:
@@ -79,6 +83,9 @@ def _geometry(p: Problem) -> Geometry | str:
     x = in_a_row([(name, count, p.views[name] or _dense(desc, count)) for name, count in counts.items()])
     levels = Levels(p.y, axis, desc.whole)
     steps: list[Step] = []
+    if desc.n == 0:
+        found = copied(p, axis, in_a_row((("y", desc.left, p.y),)), x)
+        return found if isinstance(found, str) else Geometry(tuple(found), 0, "strided")
     for count in reversed(range(desc.left, desc.whole)) if desc.left else ():
         y = levels.next(count, count) if count > desc.left else in_a_row((("y", count, p.y),))
         found = subtract(p, axis, y, x, 1)
@@ -101,7 +108,7 @@ def diff_bound(kind: ElementKind, _: Any = None) -> ErrorBound:
 
 def in_torch(torch: Any, desc: DiffDescriptor, *, x: Any, prepend: Any, append: Any) -> Any:
     """torch.diff."""
-    return torch.diff(x, desc.n, desc.axis, prepend, append)
+    return torch.diff(x, desc.n, desc.axis, prepend, append) if desc.n else x.clone()
 
 
 class DiffPlan(Plan):
@@ -130,10 +137,10 @@ class DiffPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> DiffDescriptor:
-        shape = draw.shape(1, 4, 0, 9)
+        shape, n = draw.shape(1, 4, 0, 9), draw.integer(0, 3)
         return DiffDescriptor(
-            shape=shape, axis=draw.integer(0, len(shape) - 1), n=draw.integer(1, 3), before=draw.integer(0, 2),
-            after=draw.integer(0, 2), element=draw.element,
+            shape=shape, axis=draw.integer(0, len(shape) - 1), n=n, before=draw.integer(0, 2) if n else 0,
+            after=draw.integer(0, 2) if n else 0, element=draw.element,
         )  # fmt: skip
 
     @classmethod

@@ -14,7 +14,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.variant import Step
 from .diff import DiffDescriptor, DiffPlan, diff_bound
-from .differences import KERNELS, Levels, in_a_row, subtract
+from .differences import KERNELS, Levels, copied, in_a_row, subtract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,9 @@ def _geometry(p: Problem) -> Geometry | str:
     given = (("dprepend", desc.before, p.dprepend), ("dx", desc.shape[axis], p.dx), ("dappend", desc.after, p.dappend))
     slopes, levels = in_a_row((("dy", desc.left, p.dy),)), Levels(p.dy, axis, desc.whole)
     steps: list[Step] = []
+    if desc.n == 0:
+        found = copied(p, axis, in_a_row(given), slopes)
+        return found if isinstance(found, str) else Geometry(tuple(found), 0, "strided")
     # Where there are no differences nothing is handed back: the last level alone, from nothing.
     for count in range(desc.left + 1 if desc.left else desc.whole, desc.whole + 1):
         out = levels.next(count, count) if count < desc.whole else in_a_row(given)
@@ -66,7 +69,7 @@ def in_torch(torch: Any, desc: DiffBackwardDescriptor, *, dy: Any, wanted: Any) 
     shapes = ((*desc.lead, desc.before, *desc.tail), desc.shape, (*desc.lead, desc.after, *desc.tail))
     parts = [dy.new_zeros(shape).requires_grad_() for shape in shapes]
     with torch.enable_grad():
-        y = torch.diff(parts[1], desc.n, desc.axis, parts[0], parts[2])
+        y = torch.diff(parts[1], desc.n, desc.axis, parts[0], parts[2]) if desc.n else parts[1].clone()
         found = torch.autograd.grad(y, parts, dy, allow_unused=True)
     names = ("dprepend", "dx", "dappend")
     return {n: torch.zeros_like(z) if g is None else g for n, z, g in zip(names, parts, found, strict=True)}

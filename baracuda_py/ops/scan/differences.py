@@ -103,6 +103,12 @@ def subtract(p: Problem, axis: int, y: Sequence[Piece], x: Sequence[Piece], by: 
     return steps
 
 
+def copied(p: Problem, axis: int, y: Sequence[Piece], x: Sequence[Piece]) -> list[Any] | str:
+    """The launches of y = x: differences to what stands before all of x, which is nothing."""
+    count = max((piece.stop for piece in x), default=0)
+    return subtract(p, axis, y, [replace(piece, start=piece.start + count) for piece in x], count)
+
+
 def _run(p: Problem, axis: int, y: Piece, x: Sequence[Piece], first: int, count: int, by: int) -> Geometry | str:
     """One launch: elements first … of y, for which x[i] and x[i + by] are each in one piece or beyond the ends."""
     out, place = y.part(axis, first, count)

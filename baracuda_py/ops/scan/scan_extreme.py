@@ -86,7 +86,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse)
 
 
-_SPILLS: Spills = {"neighbours": where(kind=ScanExtremeKind.CUMMAX, element=ElementKind.U16, TOTALS=True)}
+_SPILLS: Spills = {}
 
 
 def in_torch(

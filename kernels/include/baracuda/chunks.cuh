@@ -19,6 +19,16 @@ BARACUDA_D auto apply(const F& f, const Chunks<N, T, Rest...>& x, int k, Taken..
   return apply(f, x.rest, k, taken..., x.first[k]);
 }
 
+// Makes the compiler hold a chunk as words, in as few registers as it has bytes. No instruction.
+template <class T, int N> BARACUDA_D void keep_packed(Vec<T, N>& x) {
+  if constexpr (sizeof(T) < 4 && sizeof(x) % 4 == 0) {
+    u32* const words = reinterpret_cast<u32*>(&x);
+#pragma unroll
+    for (int k = 0; k < static_cast<int>(sizeof(x) / 4); ++k) asm volatile("" : "+r"(words[k]));
+  }
+}
+template <int N, class... Ts> BARACUDA_D void keep_packed(Chunks<N, Ts...>&) {}  // of several: no registers to spare
+
 // ---- reading: operand I is at `from[I] + at[I]`, bit I of `splat` says that all N elements are the one there ---------
 
 template <class T, int N> BARACUDA_D Vec<T, N> spread(T x) {

@@ -200,18 +200,20 @@ template <class R, int VEC> BARACUDA_D void store_across(R* y, i64 step, const V
 }
 
 // A block of lanes × (256 / lanes) threads: VEC neighbouring columns a thread, read VEC at a time, V rows on the way.
-// Columns are places along the last kept axis, whose stride in x is 1.
+// Columns are places along the last kept axis, whose stride in x is 1. Neighbouring blocks have neighbouring columns of
+// the same segment, so that blocks that run together read whole rows of memory. Lanes are merged through shared memory,
+// `held` of a thread's columns at a time.
 template <class K, class S, int VEC, class P> BARACUDA_D void reduce_columns(const P& p) {
   using State = typename K::State;
-  constexpr int V = S::width;
-  __shared__ __align__(16) unsigned char scratch[(reduce_threads * VEC + warp_size) * sizeof(State)];
+  constexpr int V = S::width, held = min(VEC, 4);
+  __shared__ __align__(16) unsigned char scratch[(reduce_threads * held + warp_size) * sizeof(State)];
   State* const states = reinterpret_cast<State*>(scratch);
   const int lanes = p.lanes, across = reduce_threads >> log2_of(lanes);
   const int thread = static_cast<int>(threadIdx.x), place = thread & (across - 1), first = thread >> log2_of(across);
   const i64 columns = p.outer_shape[p.outer_rank - 1];
   i64 segment, tile;
-  const i64 piece = reduce_divmod<true>(reduce_block(), p.segments, segment);
-  const i64 outer = reduce_divmod<true>(piece, p.tiles, tile), start = tile * across * VEC;
+  const i64 piece = reduce_divmod<true>(reduce_block(), p.tiles, tile);
+  const i64 outer = reduce_divmod<true>(piece, p.segments, segment), start = tile * across * VEC;
   if (outer * columns >= p.rows) return;  // the grid is rounded up
   const i64 column = start + place * VEC;
   const bool mine = column < columns;
@@ -236,6 +238,8 @@ template <class K, class S, int VEC, class P> BARACUDA_D void reduce_columns(con
       }
     }
 #pragma unroll
+    for (int k = 0; k < V; ++k) keep_packed(v[k]);  // else the branches meet in a register for each element
+#pragma unroll
     for (int c = 0; c < VEC; ++c) {
       Vec<typename S::Value, V> down;
 #pragma unroll
@@ -258,18 +262,23 @@ template <class K, class S, int VEC, class P> BARACUDA_D void reduce_columns(con
     }
     return;
   }
-  const int pitch = across * VEC + 1;
+  const int pitch = across * held + 1;
 #pragma unroll
-  for (int c = 0; c < VEC; ++c) states[first * pitch + place * VEC + c] = lane[c].state();
-  __syncthreads();
+  for (int round = 0; round < VEC; round += held) {
+    if (round > 0) __syncthreads();
+#pragma unroll
+    for (int c = 0; c < held; ++c) states[first * pitch + place * held + c] = lane[round + c].state();
+    __syncthreads();
 #pragma unroll 1
-  for (int sweep = 0; sweep < VEC; ++sweep) {
-    const int local = sweep * across + (thread >> log2_of(lanes)), from = thread & (lanes - 1);
-    const State s = merge_lanes<K>(State(states[from * pitch + local]), lanes);
-    if (from != 0 || start + local >= columns) continue;
-    const i64 row = outer * columns + start + local;
-    if (p.segments == 1) write_reduced<K, S, true>(p, row, s);
-    else static_cast<State*>(p.partials)[row * p.segments + segment] = s;
+    for (int sweep = 0; sweep < held; ++sweep) {
+      const int local = sweep * across + (thread >> log2_of(lanes)), from = thread & (lanes - 1);
+      const State s = merge_lanes<K>(State(states[from * pitch + local]), lanes);
+      const i64 at_column = start + local / held * VEC + round + local % held;
+      if (from != 0 || at_column >= columns) continue;
+      const i64 row = outer * columns + at_column;
+      if (p.segments == 1) write_reduced<K, S, true>(p, row, s);
+      else static_cast<State*>(p.partials)[row * p.segments + segment] = s;
+    }
   }
 }
 

@@ -27,7 +27,7 @@
 //   scan_carries     the totals of a row's segments become what is before each;
 //   scan_neighbours  rows whose neighbours lie side by side (baracuda/scan_neighbours.cuh).
 //
-// Of a longer row scan_rows or scan_neighbours leaves the totals of segments first, and scans from the carries last.
+// Of a longer row scan_rows leaves the totals of segments first, and scans from the carries last.
 #include <baracuda/scan_chunks.cuh>
 
 namespace baracuda {

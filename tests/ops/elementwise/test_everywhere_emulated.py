@@ -3,70 +3,20 @@
 The truth is the NumPy formula in a wider type, which `test_everywhere` compares with mpmath.
 """
 
-import functools
-
 import numpy as np
 import pytest
-from everywhere import (
-    binary_coefficients, coefficients, inputs, pairs, report, wrong_binary, wrong_forward, wrong_gradient,
-    wrong_partial,
-)  # fmt: skip
 import truth
+from everywhere import (
+    binary_coefficients, inputs, pairs, report, wrong_binary, wrong_forward, wrong_gradient, wrong_partial,
+)  # fmt: skip
+from run_functors import FILES, elements, files, given, gradients_of, run
 
-from baracuda_py.core.element import FLOATS, ElementKind
-from baracuda_py.jit import Unit
 from baracuda_py.ops.elementwise import binary_functions
 from baracuda_py.ops.elementwise.binary_kinds import WITH_GRADIENT, BinaryKind
 from baracuda_py.ops.elementwise.operations.row import EVERY
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind
-from baracuda_py.testing.emulator import run_kernel, translated
 
 pytestmark = pytest.mark.usefixtures("emulation")
-THREADS = 256
-
-CODE = """
-#include <baracuda/types.cuh>
-namespace baracuda {{
-struct Nothing {{}};
-}}
-#include "{source}"
-using namespace baracuda;
-using T = {ctype};
-using A = acc_t<T>;
-struct P {{ T* y; const T* a; const T* b; const T* c; i64 n; }};
-extern "C" __global__ void all(const __grid_constant__ P p) {{
-  const i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= p.n) return;
-  const A a = cast<A>(p.a[i]), b = cast<A>(p.b[i]), c = cast<A>(p.c[i]);
-{lines}
-}}
-"""
-
-
-def run(source: str, element: ElementKind, formulas: list[str], *given: np.ndarray) -> np.ndarray:
-    """One row of results for each formula of a, b and c."""
-    lines = "\n".join(f"  p.y[{k} * p.n + i] = cast<T>({formula});" for k, formula in enumerate(formulas))
-    text = CODE.format(source=source, ctype=element.ctype, lines=lines)
-    unit = Unit(f"everywhere_{element}", text, symbols=("all",))
-    arrays = [np.ascontiguousarray(x) for x in given]
-    arrays += [arrays[0]] * (3 - len(arrays))
-    n = arrays[0].size
-    y = np.empty((len(formulas), n), element.dtype)
-    params = np.array([y.ctypes.data, *(x.ctypes.data for x in arrays), n], np.uint64).tobytes()
-    run_kernel(translated(unit, "sm_90", "all"), "all", (-(-n // THREADS), 1, 1), (THREADS, 1, 1), 0, params, 1)
-    return y
-
-
-elements = functools.partial(pytest.mark.parametrize, "element", FLOATS, ids=str)
-
-
-def given(kind: UnaryKind, element: ElementKind) -> str:
-    """The kind's coefficients as C++."""
-    return ", ".join(f"A({c!r})" for c in coefficients(kind, element))
-
-
-FILES = {"unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients")}
-files = functools.partial(pytest.mark.parametrize, "kernel", FILES)
 
 
 @elements()
@@ -85,8 +35,7 @@ def test_gradient(element, kernel):
     x = inputs(element)
     dy = truth.cotangents(element, x.size)
     kinds = [kind for kind in DIFFERENTIABLE if kind.row.kernel == kernel]
-    lines = [f"gradient::{kind.cpp}<T>::value(b, a, {{{given(kind, element)}}})" for kind in kinds]
-    rows = run(f"elementwise/{FILES[kernel][1]}.cuh", element, lines, x, dy)
+    rows = gradients_of(element, kernel, kinds, dy, x)
     report({kind.value: wrong_gradient(element, kind, dy, x, got) for kind, got in zip(kinds, rows, strict=True)})
 
 

@@ -2,14 +2,13 @@
 
 import pytest
 from everywhere import inputs, own, report, wrong_forward, wrong_gradient
-from test_gated_everywhere import wrong_gated
+from test_gated_everywhere import ACTIVATIONS, wrong_gated
 import truth
 
 from baracuda_py.core.element import FLOATS
 from baracuda_py.ops.elementwise import unary, unary_backward
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind
 from baracuda_py.ops.gated.gated_functions import gated_activation, gated_activation_backward
-from baracuda_py.ops.gated.gated_kinds import GatedActivationKind
 
 pytestmark = [pytest.mark.gpu, pytest.mark.parametrize("element", FLOATS, ids=str)]
 
@@ -42,7 +41,7 @@ def test_gradient(element):
 def test_gated(element):
     gate, found = inputs(element), {}
     up, dy = truth.cotangents(element, gate.size), truth.cotangents(element, gate.size)[::-1].copy()
-    for kind in GatedActivationKind:
+    for kind in ACTIVATIONS:
         y = call(gated_activation, gate, up, kind=kind)
         dgate, dup = call(gated_activation_backward, dy, gate, up, kind=kind)
         found |= wrong_gated(element, kind, gate, up, dy, y, dgate)

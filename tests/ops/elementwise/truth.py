@@ -268,7 +268,7 @@ POLES: dict[str, tuple[float, ...]] = {
     "signbit": (0,),  # mpmath's zero has no sign
     "reciprocal": (0,), "rsqrt": (0,), "log": (0,), "log2": (0,), "log10": (0,), "log1p": (-1,), "atanh": (-1, 1),
     "logit": (0, 1), "sqrt": (0,), "cbrt": (0,), "asin": (-1, 1), "acos": (-1, 1), "acosh": (1,),
-}  # fmt: skip
+} | truth_special.POLES  # fmt: skip
 
 
 def off_poles(name: str, x: np.ndarray) -> np.ndarray:

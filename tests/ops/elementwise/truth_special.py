@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import mpmath
+import truth_cylinder
+import truth_integrals
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -180,3 +182,10 @@ SCALE: dict[str, Callable[..., Any]] = {
     "polygamma": lambda x, n: _polygamma(x, n) if x > 0 or _pole(x) else sum(map(abs, _polygamma_terms(x, n))),
 }
 """Of functions with zeros at which float64 loses its digits: the size of the terms that cancel there."""
+
+for one in (truth_cylinder, truth_integrals):
+    FORWARD |= one.FORWARD
+    SLOPE |= one.SLOPE
+    TERMS |= one.TERMS
+    SCALE |= one.SCALE
+POLES = truth_cylinder.POLES | truth_integrals.POLES

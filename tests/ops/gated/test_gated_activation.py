@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.elementwise.unary import gelu, gelu_tanh, relu, sigmoid, silu
-import baracuda_py as bc
 from baracuda_py.ops.gated import gated_activation_backward as backward
+from baracuda_py.ops.gated.gated_kinds import Unit
 
 ACTIVATIONS = {"glu": sigmoid, "reglu": relu, "swiglu": silu, "geglu": gelu, "geglu_tanh": gelu_tanh}
 
@@ -89,7 +90,10 @@ def test_coefficients_of_the_activation():
         bc.softplus_glu(gate, up, alpha=1.0)
 
 
-@pytest.mark.parametrize("kind", bc.GatedActivationKind, ids=lambda kind: kind.value)
+OF_A_GATE = [kind for kind in bc.GatedActivationKind if not isinstance(kind.row, Unit)]
+
+
+@pytest.mark.parametrize("kind", OF_A_GATE, ids=lambda kind: kind.value)
 def test_every_kind_is_its_activation_times_up(kind):
     gate, up, dy = np.random.default_rng(5).standard_normal((3, 64))
     coefficients = [c.default_for(bc.ElementKind.F64) for c in kind.row.coefficients]
@@ -99,3 +103,36 @@ def test_every_kind_is_its_activation_times_up(kind):
     dgate, dup = getattr(bc, f"{kind.value}_backward")(dy, gate, up)
     np.testing.assert_allclose(dgate, kind.row.gradient(dy * up, gate, *coefficients), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(dup, kind.row.formula(gate, *coefficients) * dy, rtol=1e-13)
+
+
+def test_the_unit_of_gpt_oss():
+    """Against its own formula and differences; gate and up interleaved; no gradient where a limit cuts."""
+    rng = np.random.default_rng(2)
+    gate, up, dy = 6 * rng.standard_normal((3, 400))
+
+    def formula(gate, up, alpha=1.702, limit=7.0):
+        g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)
+        return g / (1 + np.exp(-alpha * g)) * (u + 1)
+
+    np.testing.assert_allclose(bc.swiglu_oai(gate, up), formula(gate, up), rtol=1e-13)
+    np.testing.assert_allclose(bc.swiglu_oai(gate, up, alpha=2, limit=3), formula(gate, up, 2, 3), rtol=1e-13)
+    np.testing.assert_allclose(bc.swiglu_oai(gate, up, limit=np.inf), formula(gate, up, limit=np.inf), rtol=1e-13)
+    packed = np.stack((gate, up), -1).reshape(-1)
+    np.testing.assert_array_equal(bc.swiglu_oai(packed), bc.swiglu_oai(gate, up))
+    np.testing.assert_array_equal(
+        bc.swiglu_oai(np.concatenate((gate, up)), order="gate_first"), bc.swiglu_oai(gate, up)
+    )
+    dgate, dup = bc.swiglu_oai_backward(dy, gate, up)
+    step = 1e-6
+    slopes = [
+        (formula(gate + step * a, up + step * b) - formula(gate - step * a, up - step * b)) / (2 * step)
+        for a, b in ((1, 0), (0, 1))
+    ]
+    np.testing.assert_allclose(dgate, dy * slopes[0], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(dup, dy * slopes[1], rtol=1e-6, atol=1e-7)
+    assert not dgate[gate > 7].any() and not dup[np.abs(up) > 7].any() and (gate > 7).any()
+    np.testing.assert_array_equal(bc.swiglu_oai_backward(dy, packed), np.stack((dgate, dup), -1).reshape(-1))
+    at_limit = bc.swiglu_oai_backward(np.ones(1), np.array([7.0]), np.array([-7.0]))
+    assert at_limit[0] != 0 and at_limit[1] != 0  # PyTorch's clamp has the gradient at the limit itself
+    with pytest.raises(InvalidProblemError, match=r"limit of swiglu_oai must be in \[0, inf\], got -1"):
+        bc.swiglu_oai(gate, up, limit=-1)

@@ -80,9 +80,20 @@ def test_a_row_has_the_same_bits_however_it_is_reached(kind):
         assert take(in_memory(columns, (across + 1, 1), 3), 0) == wanted
         assert take(in_memory(columns.reshape(n // 6, 6, across), (8 * across, across, 1)), (0, 1)) == wanted
     assert used >= {
-        "rows_True", "rows_any_False", "rows_True_team", "rows_any_False_team", "columns_4", "columns_2", "columns_1",
-        "partials",
+        "rows_True", "rows_any_False", "rows_True_team", "rows_any_False_team", "columns_8", "columns_4", "columns_2",
+        "columns_1", "partials",
     }, used  # fmt: skip
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", [K.SUM, K.PROD, K.VAR, K.ARGMAX], ids=lambda kind: kind.value)
+@pytest.mark.parametrize(("element", "n", "across"), [(F16, 150, 40), (F16, 5000, 72), (F32, 2100, 36)])
+def test_every_column_is_the_row_that_it_would_be(kind, element, n, across):
+    x = cast(np.random.default_rng(n).standard_normal((n, across)) * 0.25 + 1, element)
+    columns, names = reduced(kind, in_memory(x, (across, 1)), 0)
+    rows, _ = reduced(kind, in_memory(np.ascontiguousarray(x.T), (n, 1)), 1)
+    assert names[0] == ("columns_8" if element is F16 else "columns_4")
+    np.testing.assert_array_equal(columns, rows)
 
 
 @pytest.mark.usefixtures("emulation")
@@ -174,10 +185,11 @@ def test_the_first_of_equal_extremes_and_nan():
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("kind", [k for k in K if not k.row.nonempty], ids=lambda kind: kind.value)
 def test_of_no_elements(kind):
-    x = np.empty((3, 0), np.int32 if kind is K.XOR_SUM else np.float32)
+    x = np.empty((3, 0), np.int32 if kind in (K.XOR_SUM, K.REDUCE_OR, K.REDUCE_AND) else np.float32)
     y, _ = reduced(kind, x, 1)
     undefined = (K.MEAN, K.NANMEAN, K.VAR, K.NANVAR, K.STD, K.NANSTD, K.LOGMEANEXP)
-    wanted = {K.PROD: 1, K.NANPROD: 1, K.ALL: True, K.LOGSUMEXP: -np.inf}.get(kind, np.nan if kind in undefined else 0)
+    known = {K.PROD: 1, K.NANPROD: 1, K.ALL: True, K.LOGSUMEXP: -np.inf, K.REDUCE_AND: -1}
+    wanted = known.get(kind, np.nan if kind in undefined else 0)
     np.testing.assert_array_equal(y, [wanted] * 3)
     np.testing.assert_array_equal(getattr(bc, kind.value)(x, axis=1), [wanted] * 3)
 

@@ -1,6 +1,7 @@
 """Scans: one association whatever the layout, sums against exact ones."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def scanned(
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 def test_a_row_has_the_same_bits_however_it_is_reached(kind):
     used = set()
-    for element, n, across in ((F32, 96, 9), (F64, 2100, 5), (F16, 1100, 17), (F64, 8200, 0)):
+    for element, n, across in ((F32, 96, 9), (F64, 2100, 6), (F16, 1100, 20), (F64, 8200, 0)):
         rng = np.random.default_rng(n)
         row = cast(rng.standard_normal(n) * 0.1 + 1, element)
         rows = np.stack([row, cast(rng.standard_normal(n), element)])
@@ -79,7 +80,7 @@ def test_a_row_has_the_same_bits_however_it_is_reached(kind):
                 assert take(in_memory(columns, (across, 1)), 0) == wanted
     assert used == {
         "rows_True_False", "rows_True_True", "rows_False_False", "rows_False_True", "block_True", "block_False",
-        "neighbours_False", "neighbours_True", "carries",
+        "neighbours_False", "neighbours_True", "clear", "carries",
     }, used  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def test_in_place(kind):
         (y, *_), names = scanned(kind, in_memory(x, strides), axis, inplace=True)
         used.update(name.partition("_")[0] for name in names)
         np.testing.assert_array_equal(y, wanted[0])
-    assert used == {"rows", "block", "neighbours", "carries"}
+    assert used == {"rows", "block", "neighbours", "clear", "carries"}
 
 
 @pytest.mark.usefixtures("emulation")
@@ -112,6 +113,34 @@ def test_sums_of_every_magnitude_against_exact_ones(element, exclusive):
         carried = 2.0**-50 if element is F32 else 2.0**-95  # what the carried digits leave of the sum of sizes
         rounding = 0.51 * float(np.spacing(element.dtype.type(abs(exact))))
         assert abs(float(y[i]) - exact) <= rounding + carried * size
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", [F32, F64], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_products_of_factors_of_all_sizes_against_exact_ones(element, axis):
+    """Products of parts leave the range of double, and those of prefixes come back into that of the element."""
+    n, bits = 600, element.limits.digits
+    rng = np.random.default_rng(5)
+    powers = rng.uniform(0, -element.limits.min_exponent, (n // 60, 30))
+    powers = np.concatenate([powers, -rng.permuted(powers, axis=1)], axis=1).ravel()  # far up, and back again
+    x = cast(rng.choice((-1, 1), n) * np.exp2(powers), element)
+    columns = np.repeat(x[:, None], 16, 1)
+    given = in_memory(columns, (16, 1)) if axis == 0 else in_memory(np.ascontiguousarray(columns.T), (n, 1))
+    (y,), _ = scanned(ScanKind.CUMPROD, given, axis)
+    found = np.moveaxis(y, axis, -1)
+    assert (found == found[0]).all()
+    truth, inside = Fraction(1), 0
+    for value, got in zip(x, found[0], strict=True):
+        truth *= Fraction(float(value))
+        if abs(truth) >= Fraction(element.limits.max):
+            assert abs(got) >= element.limits.max
+            continue
+        inside += 1
+        size = max(abs(truth), Fraction(2) ** element.limits.min_exponent)
+        ulp = Fraction(2) ** (math.frexp(float(size))[1] - 1 - bits)
+        assert abs(Fraction(float(got)) - truth) <= Fraction(0.76) * ulp, (float(got), float(truth))
+    assert inside > 20
 
 
 @pytest.mark.usefixtures("emulation")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, scalar
+from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, registry, scalar
 from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
@@ -50,14 +50,17 @@ class FlashSdpaArgs(Args):
 
 def reference(
     desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None,
-    seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
+    seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded, change: Any = None,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element."""
+    """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element.
+
+    change: as in `scores`.
+    """
     y = np.empty((*q.shape[:3], desc.d_v), q.dtype)
     lse = np.empty(q.shape[:3], q.dtype)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for b in batches(desc):
-            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            made = scores(desc, b, q[b], k[b], mask, slopes, store, change)
             p = made.s
             top = p.max(axis=-1, initial=-np.inf)
             if sinks is not None:
@@ -152,8 +155,8 @@ def flash_sdpa(
     q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "top_left", window_left: int | None = None,
     window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0,
-    layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    score: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default.
 
@@ -164,17 +167,41 @@ def flash_sdpa(
     the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
     logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset).
     With return_lse also log Σ exp(s), [batch, heads, queries].
+
+    score and mask may be formulas, as texts or Python functions, of the score s and of the numbers b, h, q, k of its
+    batch, head, query and key: score="s + bias[h, q - k]", mask="q - k < window". What else they name is given by
+    keyword, bias=bias, window=128; see `attention`.
     """
-    if unknown:
-        raise unexpected(flash_sdpa, unknown)
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
         "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
         "return_lse": return_lse,
     }  # fmt: skip
+    if score is not None or type(mask) is str or callable(mask):
+        made, mask = formulas(score, mask)
+        return made(
+            q, k, v, mask, slopes, sinks, **facts, **unknown, layout=layout, out=out, stream=stream,
+            preference=preference,
+        )  # fmt: skip
+    if unknown:
+        raise unexpected(flash_sdpa, unknown)
     if not is_swapped(layout):
         return _call(q, k, v, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
-    names = ("y", "lse") if truth("return_lse", return_lse) else ("y",)
+    return swapped_forward(_call, (q, k, v, mask, slopes, sinks), facts, out, stream, preference)
+
+
+def formulas(score: Any, mask: Any) -> tuple[Any, Any]:
+    """Attention by the formulas among score and mask, and the mask that is an array, or None."""
+    is_formula = type(mask) is str or callable(mask)
+    made = registry.public("attention")(score, mask if is_formula else None)
+    return made, None if is_formula else mask
+
+
+def swapped_forward(
+    function: Any, operands: Sequence[Any], facts: Mapping[str, Any], out: Any, stream: Any, preference: Any
+) -> Any:
+    """A plan's function with q, k and v, the first of the operands, as [batch, sequence, heads, d]."""
+    q, k, v, *rest = operands
+    names = ("y", "lse") if truth("return_lse", facts["return_lse"]) else ("y",)
     shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
-    operands = [*(swap(a) for a in (q, k, v)), mask, slopes, sinks]
-    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
+    return swapped_call(function, [swap(q), swap(k), swap(v), *rest], facts, names, shapes, out, stream, preference)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ....core.keywords import entry, unexpected
 from ....interop.arrays import read
 from ....schedules.attention.dense.backward import DENSE, ROWS
 from ....schedules.attention.dense.backward_simt import simt_row
-from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case, terms_case
+from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case, formulas, terms_case
 from .flash_sdpa import reference as forward
 from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
 from ..score_terms import (
@@ -65,17 +65,18 @@ class FlashSdpaBackwardArgs(Args):
 def reference(
     desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None,
     slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded,
+    change: Any = None,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product.
 
-    The weights are what `replayed` makes of the lse.
+    The weights are what `replayed` makes of the lse. change: as in `scores`.
     """
     inputs = {"q": q, "k": k, "v": v, "mask": mask, "slopes": slopes, "sinks": sinks}
     grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
     scale = q.dtype.type(desc.scale)
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
-            made = scores(desc, b, q[b], k[b], mask, slopes, store)
+            made = scores(desc, b, q[b], k[b], mask, slopes, store, change)
             p = replayed(made.s, lse[b][..., None], desc.acc)
             if made.seen is not None:
                 np.copyto(p, 0, where=~made.seen)  # whatever the lse is
@@ -166,33 +167,53 @@ def flash_sdpa_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
     window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0,
-    seed: Any = 0, offset: Any = 0, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
-    return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None,
+    seed: Any = 0, offset: Any = 0, score: Any = None, layout: str = "bhsd", return_dq: bool = True,
+    return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False,
+    return_dsinks: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default.
 
     Facts, seed and offset are the forward's. Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask,
     dslopes and dsinks have the shapes of what they are the gradients of, summed where that broadcasts. A boolean mask
-    has none.
+    has none. score and mask may be formulas, as there; then dq, dk and dv alone are made.
     """
-    if unknown:
-        raise unexpected(flash_sdpa_backward, unknown)
-    swapped = {"dq": (return_dq, q), "dk": (return_dk, k), "dv": (return_dv, v)}
-    others = asked({"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks})
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
         "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
+        "return_dq": return_dq, "return_dk": return_dk, "return_dv": return_dv,
     }  # fmt: skip
-    facts |= {f"return_{n}": flag for n, flag in ({n: f for n, (f, _) in swapped.items()} | others).items()}
+    others = asked({"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks})
+    if score is not None or type(mask) is str or callable(mask):
+        made, mask = formulas(score, mask)
+        more = {f"return_{name}": True for name, flag in others.items() if flag}
+        return made.backward(
+            q, k, v, y, lse, dy, mask, slopes, sinks, **facts, **more, **unknown, layout=layout, out=out, stream=stream,
+            preference=preference,
+        )  # fmt: skip
+    if unknown:
+        raise unexpected(flash_sdpa_backward, unknown)
+    facts |= {f"return_{name}": flag for name, flag in others.items()}
     for name, x in (("dmask", mask), ("dslopes", slopes), ("dsinks", sinks)):
         if others[name] and (x is None or not read(x).element.is_float):
             what = f"no {name[1:]} is given" if x is None else f"a mask of {read(x).element} has no gradient"
             raise InvalidProblemError(f"{name} is wanted but {what}")
+    operands = (q, k, v, y, lse, dy, mask, slopes, sinks)
     if not is_swapped(layout):
-        return _call(q, k, v, y, lse, dy, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
-    shapes = {name: shape_of(x, name[1:]) for name, (flag, x) in swapped.items() if truth(f"return_{name}", flag)}
+        return _call(*operands, **facts, out=out, stream=stream, preference=preference)
+    return swapped_backward(_call, operands, facts, others, out, stream, preference)
+
+
+def swapped_backward(
+    function: Any, operands: Sequence[Any], facts: Mapping[str, Any], others: Mapping[str, bool], out: Any, stream: Any,
+    preference: Any,
+) -> Any:  # fmt: skip
+    """A plan's function with q, k, v, y, dy as [batch, sequence, heads, d]; others: results besides dq, dk and dv."""
+    q, k, v, y, lse, dy, *rest = operands
+    swapped = {"dq": q, "dk": k, "dv": v}
+    shapes = {
+        name: shape_of(x, name[1:]) for name, x in swapped.items() if truth(f"return_{name}", facts[f"return_{name}"])
+    }
     names = (*shapes, *(name for name, flag in others.items() if flag))
-    operands = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), mask, slopes, sinks]
-    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
+    moved = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), *rest]
+    return swapped_call(function, moved, facts, names, shapes, out, stream, preference)

@@ -79,7 +79,7 @@ def _logit_in_torch(torch: Any, x: Any, eps: Any) -> Any:
 
 
 SIGMOID = Function(
-    "Sigmoid", sigmoid, slopes.sigmoid, bound=ulps(5, 5), torch="sigmoid", gate=sigmoid, aliases=("expit",)
+    "Sigmoid", sigmoid, slopes.sigmoid, bound=ulps(5, 5), torch="sigmoid", gate=sigmoid, aliases=("expit", "logistic")
 )
 LOG_SIGMOID = Function(
     "LogSigmoid", lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))), lambda dy, x: slopes.softplus(dy, -x),
@@ -95,7 +95,7 @@ SOFTPLUS = Function(
 )  # fmt: skip
 SOFTSIGN = Function(
     "Softsign", lambda x: x / (1 + np.abs(x)), lambda dy, x: dy / (1 + np.abs(x)) / (1 + np.abs(x)),
-    bound=ulps(1.5, 1.5), torch="nn.functional.softsign",
+    bound=ulps(1.5, 1.5), torch="nn.functional.softsign", aliases=("soft_sign",),
 )  # fmt: skip
 ELU = Function(
     "Elu", _elu, slopes.elu, bound=ulps(4, 4), torch="ops.aten.elu",

@@ -153,19 +153,19 @@ def _spherical_j0_in_torch(torch: Any, x: Any) -> Any:
 
 I0 = Function(
     "I0", _i0, _i0_slope, bound=in_double(5), slope=slope_in_double(8), kernel="unary_special", torch="i0",
-    points=(8.0, 713.98),
+    points=(8.0, 713.98), aliases=("modified_bessel_i0",),
 )  # fmt: skip
 I0E = Function(
     "I0e", lambda x: _scaled(np.abs(x), 0), _i0e_slope, bound=in_double(5), slope=slope_in_double(64),
-    kernel="unary_special", torch="special.i0e", points=(8.0,),
+    kernel="unary_special", torch="special.i0e", points=(8.0,), aliases=("bessel_i0e",),
 )  # fmt: skip
 I1 = Function(
     "I1", _i1, _i1_slope, bound=in_double(5), slope=slope_in_double(16), kernel="unary_special",
-    torch="special.i1", points=(8.0, 713.98),
+    torch="special.i1", points=(8.0, 713.98), aliases=("modified_bessel_i1",),
 )  # fmt: skip
 I1E = Function(
     "I1e", lambda x: np.copysign(_scaled(np.abs(x), 1), x), _i1e_slope, bound=in_double(5),
-    slope=slope_in_double(None), kernel="unary_special", torch="special.i1e", points=(8.0,),
+    slope=slope_in_double(None), kernel="unary_special", torch="special.i1e", points=(8.0,), aliases=("bessel_i1e",),
 )  # fmt: skip
 SINC = Function(
     "Sinc", _sinc, _sinc_slope, bound=in_double(4), slope=slope_in_double(None), kernel="unary_special",

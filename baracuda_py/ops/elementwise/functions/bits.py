@@ -56,7 +56,7 @@ BITWISE_NOT = Function(
 )  # fmt: skip
 POPCOUNT = Function(
     "Popcount", _popcount, elements=INTS, torch=_in_torch(lambda torch, each: sum(each)),
-    aliases=("population_count",),
+    aliases=("population_count", "bitwise_count"),
 )  # fmt: skip
 CLZ = Function("Clz", _clz, elements=INTS, torch=_in_torch(lambda torch, each: _zeros_first(torch, each[::-1])))
 CTZ = Function("Ctz", _ctz, elements=INTS, torch=_in_torch(_zeros_first))

@@ -30,6 +30,7 @@ def _erfcx_slope(dy: Any, x: Any) -> Any:
     middle = dy * (2 * (near * _erfcx(near) - 1 / np.sqrt(pi(x))))
     quarter = bell(np.minimum(x, 0), -0.25)
     below = dy * quarter * quarter * (4 * x) * quarter * quarter  # 4 x exp(x²), in which the rest is lost
+    below = np.where(dy == 0, dy * x, below)  # the exponential is infinite at -∞ alone
     return np.where(x < -20, below, np.where(x > 10, -dy / far / far * (total / np.sqrt(pi(x))), middle))
 
 
@@ -118,7 +119,7 @@ ERFCX = Function(
 )  # fmt: skip
 ERFINV = Function(
     "Erfinv", _erfinv, _erfinv_slope, bound=in_double(5.5), slope=slope_in_double(16), kernel="unary_special",
-    torch="erfinv",
+    torch="erfinv", aliases=("erf_inv",),
 )  # fmt: skip
 NDTR = Function(
     "Ndtr", _ndtr, _ndtr_slope, bound=in_double(6.5), slope=slope_in_double(8), kernel="unary_special",

@@ -34,7 +34,7 @@ RELU6 = Function(
 )  # fmt: skip
 HARDTANH = Function(
     "Hardtanh", np.clip, lambda dy, x, low, high: np.where((x <= low) | (x >= high), 0, dy),
-    elements=WITH_INTEGERS, slope=exact, torch="nn.functional.hardtanh",
+    elements=WITH_INTEGERS, slope=exact, torch="nn.functional.hardtanh", aliases=("hard_tanh",),
     coefficients=(Coefficient.limit("min_val", -1.0, drawn=(-3, 0)), Coefficient.limit("max_val", 1.0, drawn=(0, 3))),
 )  # fmt: skip
 THRESHOLD = Function(
@@ -49,12 +49,12 @@ LEAKY_RELU = Function(
 )  # fmt: skip
 HARDSIGMOID = Function(
     "Hardsigmoid", ramp, lambda dy, x: np.where((x > -3) & (x < 3), dy / 6, 0),
-    bound=ulps(1.5, 1.5), torch=_hardsigmoid_in_torch,
+    bound=ulps(1.5, 1.5), torch=_hardsigmoid_in_torch, aliases=("hard_sigmoid",),
 )  # fmt: skip
 HARDSWISH = Function(
     "Hardswish", lambda x: x * ramp(x),
     lambda dy, x: dy * np.where(x <= -3, 0, np.where(x < 3, (2 * x + 3) / 6, 1)),
-    bound=ulps(2, 2), torch="nn.functional.hardswish",
+    bound=ulps(2, 2), torch="nn.functional.hardswish", aliases=("hard_swish", "hard_silu"),
 )  # fmt: skip
 HARDSHRINK = Function(
     "Hardshrink", lambda x, lambd: np.where((x >= -lambd) & (x <= lambd), 0, x), _flat,

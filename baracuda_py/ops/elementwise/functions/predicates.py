@@ -9,8 +9,10 @@ import numpy as np
 from .row import EVERY, Formula, Function
 
 
-def _predicate(cpp: str, formula: Formula, torch: str) -> Function:
-    return Function(cpp, formula, elements=EVERY, predicate=True, kernel="unary_predicate", torch=torch)
+def _predicate(cpp: str, formula: Formula, torch: Any, *aliases: str) -> Function:
+    return Function(
+        cpp, formula, elements=EVERY, predicate=True, kernel="unary_predicate", torch=torch, aliases=aliases
+    )
 
 
 def _signbit(x: Any) -> Any:
@@ -19,9 +21,10 @@ def _signbit(x: Any) -> Any:
 
 ISNAN = _predicate("IsNan", lambda x: x != x, "isnan")
 ISINF = _predicate("IsInf", lambda x: (x == np.inf) | (x == -np.inf), "isinf")
-ISFINITE = _predicate("IsFinite", np.isfinite, "isfinite")
+ISFINITE = _predicate("IsFinite", np.isfinite, "isfinite", "is_finite")
 ISPOSINF = _predicate("IsPosInf", lambda x: x == np.inf, "isposinf")
 ISNEGINF = _predicate("IsNegInf", lambda x: x == -np.inf, "isneginf")
 ISREAL = _predicate("IsReal", lambda x: np.ones(x.shape, bool), "isreal")
+ISCOMPLEX = _predicate("IsComplex", lambda x: np.zeros(x.shape, bool), lambda torch, x: ~torch.isreal(x))
 SIGNBIT = _predicate("SignBit", _signbit, "signbit")
 LOGICAL_NOT = _predicate("LogicalNot", lambda x: x == 0, "logical_not")

@@ -109,6 +109,17 @@ class Function:
         return functools.reduce(getattr, self.torch.split("."), torch)(x, *coefficients)
 
 
+def without_gradient(name: str) -> Callable[..., Any]:
+    """torch's function of that name, which torch does not differentiate."""
+
+    def function(torch: Any, x: Any, *coefficients: Any) -> Any:
+        if x.requires_grad:
+            return NotImplemented
+        return functools.reduce(getattr, name.split("."), torch)(x, *coefficients)
+
+    return function
+
+
 def exact(element: ElementKind) -> ErrorBound:
     """One rounding of a result that is exact, or no rounding at all."""
     return Exact()

@@ -55,12 +55,31 @@ BITWISE_OR = Operation("BitwiseOr", np.bitwise_or, elements=WITH_BOOL, torch="bi
 BITWISE_XOR = Operation("BitwiseXor", np.bitwise_xor, elements=WITH_BOOL, torch="bitwise_xor")
 BITWISE_LEFT_SHIFT = Operation(
     "BitwiseLeftShift", _shift(np.left_shift, np.zeros_like), elements=INTS, torch="bitwise_left_shift",
-    aliases=("left_shift",),
+    aliases=("left_shift", "shift_left"),
 )  # fmt: skip
 BITWISE_RIGHT_SHIFT = Operation(
     "BitwiseRightShift", _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
     elements=INTS, torch="bitwise_right_shift", aliases=("right_shift",),
 )  # fmt: skip
+
+
+def _logical(a: Any, b: Any) -> Any:
+    word = a.dtype.str.replace("i", "u")
+    return (a.view(word) >> b.view(word)).view(a.dtype)
+
+
+def _logical_in_torch(torch: Any, a: Any, b: Any) -> Any:
+    """torch shifts the sign in: its copies are masked away."""
+    bits = 8 * a.element_size()
+    n = b.to(torch.int64).clamp(0, bits - 1)
+    mask = torch.where(n == 0, -1, (1 << (bits - n)) - 1)
+    shifted = torch.where(b.to(torch.int64).clamp(-1, bits) == n, (a.to(torch.int64) >> n) & mask, 0)
+    return shifted.to(a.dtype)
+
+
+SHIFT_RIGHT_LOGICAL = Operation(
+    "ShiftRightLogical", _shift(_logical, np.zeros_like), elements=INTS, torch=_logical_in_torch
+)
 MULHI = Operation(
     "Mulhi", _mulhi, elements=INTS,
     torch=lambda torch, a, b: (a.to(torch.int64) * b.to(torch.int64) >> 8 * a.element_size()).to(a.dtype),

@@ -63,7 +63,7 @@ class Arrangement:
     order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
     whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
     block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: of its kernels those that do,
-    by name (`gradients_` left out).
+    by name (`gradients_` left out). `level`: of the terms (terms.cuh) that kernels have where `terms` is False.
     """
 
     name: str
@@ -77,10 +77,11 @@ class Arrangement:
     neighbours: int = 0
     rising: int = 0
     spills: Spills = field(default_factory=dict)
+    level: int = 0
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
-        return Params(f"{name}{self.name}Params", **fields, **self.fields)
+        return Params(f"{name}{self.name}Params", **{**fields, **self.fields})
 
 
 def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
@@ -114,10 +115,10 @@ def gradient_kernels(
             Kernel(f"prepare_{tag}", f"flash_prepare<{sizes}, {form.work}>", prepare, source=t.source),
             Kernel(
                 f"gradients_{tag}",
-                f"{t.call(d)}{form.work}, 0>",
+                f"{t.call(d)}{form.work}, {form.level}>",
                 gradients,
                 threads=t.threads,
-                min_blocks=t.blocks,
+                min_blocks=(form.level and t.terms_blocks) or t.blocks,
                 spills=form.spills.get(tag, False),
                 source=t.source,
             ),
@@ -286,6 +287,11 @@ def _row(
         guarantee=ANY_ORDER if any_order else TENSOR_CORES,
         kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before),
     )
+
+
+def mma_row(form: Arrangement) -> Variant:
+    """The row of mma.sync whose order of sums is fixed."""
+    return _mma_row(form, False)
 
 
 ROWS = tensor_core_rows(DENSE)

@@ -79,7 +79,7 @@ def simt_row(form: Arrangement) -> Variant:
     """The row without tensor cores."""
     facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
-    for n, suffix in LEVELS.items() if form.terms else ((0, ""),):
+    for n, suffix in LEVELS.items() if form.terms else ((form.level, ""),):
         for name, fields in (("dq", _DQ), ("dkv", _DKV)):
             params = form.params(f"Flash{name.capitalize()}{'Terms' if n else ''}", fields | (TERMS if n else {}))
             template = f"flash_{name}<{{T}}, {{D}}, {form.work}, {n}>"

@@ -99,7 +99,8 @@ class Form:
 
     `launch(problem, kernel, axes, rows, threads, smem)`: a block has `rows` queries. `before`: kernels that it runs
     first. `names`: the operands that are q, k, v and y. `spills`: of its kernels those that do, by
-    name. `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality.
+    name. `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality. `level`: of
+    the terms (terms.cuh) that kernels with `params` have.
     """
 
     params: Params
@@ -109,6 +110,7 @@ class Form:
     terms: Params | None = None
     names: tuple[str, str, str, str] = ("q", "k", "v", "y")
     spills: Spills = field(default_factory=dict)
+    level: int = 0
 
 
 def dense(
@@ -268,7 +270,7 @@ def _row(
 
     kernels = []
     for d in tilings:
-        for more in LEVELS if form.terms else (0,):
+        for more in LEVELS if form.terms else (form.level,):
             t = tiling(d, more)
             axes = {"WIDE": (True, False)} if more < 2 else {}
             call = t.call(d, f"{'{WIDE}' if axes else 'false'}, {form.work}, {more}")
@@ -379,10 +381,10 @@ def simt_row(form: Form) -> Variant:
             min_blocks=(3 if three else 2) - bool(more),
             spills=form.spills.get(name, False),
         )
-        for more, params in ((0, form.params), (1, form.terms), (2, form.terms))
+        for more, params in ((form.level, form.params), (1, form.terms), (2, form.terms))
         if params is not None
         for three in (True, False)
-        for name in (f"simt{'' if three else '_wide'}{LEVELS[more]}",)
+        for name in (f"simt{'' if three else '_wide'}{LEVELS.get(more, '')}",)
     ]
     return Variant(
         "simt",

@@ -1,0 +1,197 @@
+"""`attention`: scaled dot-product attention whose scores and mask are formulas."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ..core.checked import shown
+from ..core.errors import InvalidProblemError
+from ..core.functional import functional
+from ..core.keywords import unknown_keywords
+from ..core.memo import keep
+from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa, swapped_forward
+from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, flash_sdpa_backward, swapped_backward
+from ..ops.attention.layouts import asked, is_swapped
+from .calls import number_role
+from .parse import RESERVED
+from .score_plan import ScoredSdpaPlan, scored_backward_plan_of, scored_plan_of
+from .scores import PLACES, SCORE, ScoreFormula, score_formula
+from .shape import REAL, WHOLE, Roles
+
+_GRADIENTS = ("dq", "dk", "dv")
+_KNOWN = 256
+
+
+def attention(
+    score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any
+) -> FormulaAttention:
+    """Attention whose scores a formula changes, and in which a formula says which keys a query sees.
+
+        f = bc.attention("softcap(s, cap) + bias[h, q - k]", mask="q - k < window", cap=30.0)
+        y = f(q, k, v, bias=bias, window=128, is_causal=True)
+        dq, dk, dv = f.vjp(dy, q, k, v, bias=bias, window=128, is_causal=True)
+
+    `bc.flash_sdpa(q, k, v, score=…, mask=…, bias=bias)` is the same in one call. In formulas `s` is the score, which is
+    scale · q kᵀ behind the soft cap; `b`, `h`, `q` and `k` are the numbers of its batch, query head, query and key. A
+    name with brackets is an element of a table, an array of as many axes that the call gives by that name: a negative
+    index counts from the end, and what lies outside is 0. Any other name is a number, a Python one or a 0-d array. A
+    mask is true where a key is seen, and does not depend on s. What `flash_sdpa` has besides (causality, windows,
+    grouped heads, slopes, sinks, an array as mask, dropout) goes with it; causality and windows are better given so, as
+    whole tiles of keys are then skipped. `defaults` are numbers that are taken where a name is not given.
+
+    A formula is a text or a Python function of symbols with these names, `lambda s, h, q, k, bias: s + bias[h, q - k]`,
+    which is called once. One without meaning raises `ExpressionError`, which points at the characters.
+    """
+    shared = not defaults and all(one is None or isinstance(one, (str, FunctionType)) for one in (score, mask))
+    known = _by_text.get((score, mask)) if shared else None
+    if known is not None:
+        return known
+    made = FormulaAttention(score_formula(score, mask, _reserved()), defaults)
+    return keep(_by_text, (score, mask), keep(_by_tree, made.formula, made, _KNOWN), _KNOWN) if shared else made
+
+
+_by_text: dict[Any, FormulaAttention] = {}
+_by_tree: dict[ScoreFormula, FormulaAttention] = {}
+"""What was made: equal formulas share their functions, so that one that is written in a call is read once."""
+
+
+def _reserved() -> frozenset[str]:
+    """Words of attention, which are no operands of a formula."""
+    fields = [f.name for cls in (FlashSdpaDescriptor, FlashSdpaArgs, FlashSdpaBackwardArgs)
+              for f in dataclasses.fields(cls)]  # fmt: skip
+    words = [name for f in (flash_sdpa, flash_sdpa_backward) for name in inspect.signature(f).parameters]
+    return frozenset((*RESERVED, *fields, *words)) - {SCORE, *PLACES}
+
+
+class FormulaAttention:
+    """Attention by formulas as a function; `bc.attention` makes it. `plan(…)` is its Plan class.
+
+    `formula` has the trees, `inputs` are the names of tables and numbers.
+    """
+
+    def __init__(self, formula: ScoreFormula, defaults: Mapping[str, Any] | None = None) -> None:
+        self.formula = formula
+        self.defaults = dict(defaults or {})
+        self.inputs = formula.inputs
+        self._functions: dict[tuple[Roles, bool], Callable[..., Any]] = {}
+        if unknown := [name for name in self.defaults if name not in formula.numbers]:
+            raise unknown_keywords("attention", unknown, ("score", "mask", *formula.numbers))
+        for name, value in self.defaults.items():
+            if not isinstance(value, (int, float, np.generic)):
+                raise InvalidProblemError(f"the default of {name} must be a number, got {shown(value)}")
+
+    def __call__(
+        self, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, layout: str = "bhsd",
+        return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+    ) -> Any:  # fmt: skip
+        """y, and the lse with return_lse; `given` are the tables and numbers, and what `flash_sdpa` takes besides."""
+        tables, numbers, facts = self._split(given)
+        facts |= {**numbers, "return_lse": return_lse}
+        function, operands = self._function(numbers, False), (q, k, v, *tables, mask, slopes, sinks)
+        if not is_swapped(layout):
+            return function(*operands, **facts, out=out, stream=stream, preference=preference)
+        return swapped_forward(function, operands, facts, out, stream, preference)
+
+    def backward(
+        self, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None,
+        sinks: Any = None, *, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
+        return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+    ) -> Any:  # fmt: skip
+        """(dq, dk, dv), those asked for; y and lse are the forward's, the rest is as there."""
+        for name in given:
+            if name.startswith("return_d"):
+                self._refuse_gradient(name.removeprefix("return_d"))
+        tables, numbers, facts = self._split(given)
+        function = self._function(numbers, True)
+        operands = (q, k, v, y, lse, dy, *tables, mask, slopes, sinks)
+        flags = asked({"dq": return_dq, "dk": return_dk, "dv": return_dv})
+        facts |= {**numbers, **{f"return_{name}": flag for name, flag in flags.items()}}
+        if not is_swapped(layout):
+            return function(*operands, **facts, out=out, stream=stream, preference=preference)
+        return swapped_backward(function, operands, facts, {}, out, stream, preference)
+
+    def vjp(
+        self, dy: Any, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
+        y: Any = None, lse: Any = None, wrt: str | tuple[str, ...] = ("q", "k", "v"), layout: str = "bhsd",
+        out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+    ) -> Any:  # fmt: skip
+        """The gradients for `wrt` of the call f(q, k, v, mask, slopes, sinks, **given): one array, or a tuple.
+
+        y and lse are what that call returned; they are computed anew where they are not given.
+        """
+        names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        for name in names:
+            if f"d{name}" not in _GRADIENTS:
+                self._refuse_gradient(name)
+        if not names:
+            raise InvalidProblemError("wrt names some of q, k and v, got none of them")
+        terms = {"mask": mask, "slopes": slopes, "sinks": sinks, "layout": layout}
+        where = {"stream": stream, "preference": preference}
+        if y is None or lse is None:
+            y, lse = self(q, k, v, **terms, **where, **{**given, "return_lse": True})
+        more = {**given, **{f"return_{name}": name[1:] in names for name in _GRADIENTS}}
+        made = self.backward(q, k, v, y, lse, dy, **terms, out=out, **where, **more)
+        if len(names) == 1:
+            return made
+        found = dict(zip([name[1:] for name in _GRADIENTS if name[1:] in names], made, strict=True))
+        return tuple(found[name] for name in names)
+
+    def plan(self, **roles: Any) -> type[ScoredSdpaPlan]:
+        """The Plan class for numbers that are floats, or integers where it says so: `plan(window=int)`."""
+        if unknown := [name for name in roles if name not in self.formula.numbers]:
+            raise unknown_keywords("plan", unknown, self.formula.numbers)
+        chosen = {name: type(value) for name, value in self.defaults.items()} | roles
+        if wrong := [name for name, kind in roles.items() if kind not in (int, float)]:
+            raise InvalidProblemError(f"{wrong[0]} must be float or int, got {shown(roles[wrong[0]])}")
+        kinds = tuple(WHOLE if chosen.get(name) is int else REAL for name in self.formula.numbers)
+        return scored_plan_of(self.formula, kinds)
+
+    def _function(self, numbers: Mapping[str, Any], backward: bool) -> Callable[..., Any]:
+        roles = tuple([number_role(value, name) for name, value in numbers.items()])
+        function = self._functions.get((roles, backward))
+        if function is None:
+            plan = (scored_backward_plan_of if backward else scored_plan_of)(self.formula, roles)
+            made = functional(plan, "flash_sdpa_backward" if backward else "flash_sdpa")
+            function = keep(self._functions, (roles, backward), made, 64)
+        return function
+
+    def _split(self, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+        """The tables, the numbers, and what remains, which attention takes."""
+        held = {**self.defaults, **given}
+        if missing := [name for name in self.inputs if held.get(name) is None]:
+            raise InvalidProblemError(f"{self!r} needs {' and '.join(missing)}")
+        tables = [held[name] for name in self.formula.tables]
+        for name, table in zip(self.formula.tables, tables, strict=True):
+            if isinstance(table, (int, float)):
+                raise InvalidProblemError(f"{name} is a table in the formula, and must be an array, got {shown(table)}")
+        numbers = {name: held[name] for name in self.formula.numbers}
+        return tables, numbers, {name: value for name, value in given.items() if name not in self.inputs}
+
+    def _refuse_gradient(self, name: str) -> None:
+        """Of what has none here."""
+        if name in self.formula.tables:
+            raise InvalidProblemError(
+                f"{name} has no gradient, as it is a table of a formula; what is added to the scores as an array mask= "
+                "of flash_sdpa has one, dmask"
+            )
+        if name in (*self.formula.numbers, "mask", "slopes", "sinks"):
+            raise InvalidProblemError(f"{name} has no gradient beside a formula; q, k and v have")
+        raise InvalidProblemError(f"wrt names {shown(name)}; q, k and v have a gradient")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FormulaAttention) and (self.formula, self.defaults) == (other.formula, other.defaults)
+
+    def __hash__(self) -> int:
+        return hash(self.formula)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FormulaAttention, (self.formula, self.defaults)
+
+    def __repr__(self) -> str:
+        return f"attention({self.formula.text!r})"

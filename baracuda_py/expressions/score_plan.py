@@ -1,0 +1,203 @@
+"""The plans of attention whose scores a formula changes, and of its gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ..core import Guarantee, Relative, Vjp, derived, element, extents, operand, scalar
+from ..core.element import ElementKind, unrounded
+from ..core.memo import keep
+from ..ops.attention.dense.flash_sdpa import (
+    FlashSdpaArgs,
+    FlashSdpaDescriptor,
+    FlashSdpaPlan,
+    reference,
+    terms_case,
+)  # fmt: skip
+from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, FlashSdpaBackwardPlan
+from ..ops.attention.dense.flash_sdpa_backward import reference as backward_reference
+from ..ops.attention.score_terms import give_forward
+from ..schedules.attention.dense.formulas import Embedded, backward_rows, forward_rows
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .score_shape import ScoreShape, ScoreSignatures
+from .scores import ScoreFormula
+from .shape import Roles
+from .signature import ELEMENTS, Signature
+
+_UNSERVED = ("dmask", "dslopes", "dsinks")
+"""Gradients that the plan without a formula makes, and those with one do not."""
+
+
+class ScoredSdpaDescriptor(FlashSdpaDescriptor, MadeDescriptor):
+    """As `FlashSdpaDescriptor`; a table has `<name>_shape` and `<name>_element` (by default the accumulator's)."""
+
+    scored: ScoreShape
+
+    def validate(self) -> None:
+        super().validate()
+        self.scored.parts(self.kind, False)  # raises where the formula has no meaning for these elements
+        for name, axes in self.scored.formula.tables.items():
+            if len(shape := getattr(self, f"{name}_shape")) != axes:
+                raise self.scored.formula.wrong(f"{name} has {len(shape)} axes, as its shape is {shape}", name)
+
+    @property
+    def kind(self) -> Signature:
+        """The elements of q, k and v, and of the tables."""
+        tables = self.scored.formula.tables
+        return Signature((self.element, *(getattr(self, f"{name}_element") for name in tables)))
+
+
+class _Scored:
+    """What both plans share."""
+
+    value_policy = (
+        "a negative index of a table counts from its end, and an element outside the table is 0; infinite and NaN "
+        "values of hidden keys add nothing"
+    )
+    scored: ScoreShape
+
+    @classmethod
+    def case(cls, draw: Any) -> Any:
+        """A problem of attention with tables of few or many elements."""
+        return _case(cls, draw, draw.kind.elements)
+
+    @classmethod
+    def gradient_case(cls, draw: Any) -> Any:
+        """The same with floats in float64."""
+        return _case(cls, draw, [ElementKind.F64 if e.is_float else e for e in draw.kind.elements])
+
+
+def _case(cls: Any, draw: Any, elements: Any) -> Any:
+    made = terms_case(draw) | {"element": elements[0]}
+    sizes = (1, made["num_heads"], made["query_len"] + made["key_len"], 5, made["batch_size"])
+    for (name, axes), one in zip(cls.scored.formula.tables.items(), elements[1:], strict=True):
+        made |= {f"{name}_shape": tuple(draw.sizes(*sizes) for _ in range(axes)), f"{name}_element": one}
+    return cls.descriptor(**made)
+
+
+class ScoredSdpaPlan(_Scored, MadePlan):
+    """Attention whose scores a formula changes."""
+
+    flops = FlashSdpaPlan.flops
+
+
+class ScoredSdpaBackwardPlan(_Scored, MadePlan):
+    """Its gradient by q, k and v; tables and numbers have none."""
+
+    direction = "backward"
+    flops = FlashSdpaBackwardPlan.flops
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        """y and lse as the forward gives them."""
+        names = ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset", *cls.scored.formula.inputs)
+        give_forward(desc, partial(_reference, cls.scored), arrays, names)
+
+
+def scored_plan_of(formula: ScoreFormula, roles: Roles) -> type[ScoredSdpaPlan]:
+    """The plan of a formula whose numbers are what `roles` says; made once."""
+    made: type[ScoredSdpaPlan] = _plan_of(formula, roles, False)
+    return made
+
+
+def scored_backward_plan_of(formula: ScoreFormula, roles: Roles) -> type[ScoredSdpaBackwardPlan]:
+    """The plan of its gradient; raises where a derivative is not known."""
+    made: type[ScoredSdpaBackwardPlan] = _plan_of(formula, roles, True)
+    return made
+
+
+_plans: dict[tuple[ScoreFormula, Roles, bool], Any] = {}
+
+
+def _plan_of(formula: ScoreFormula, roles: Roles, backward: bool) -> Any:
+    key = (formula, roles, backward)
+    return _plans.get(key) or keep(_plans, key, _made(ScoreShape(formula, roles), backward, key), 1024)
+
+
+def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
+    if backward:
+        shape.sloped  # noqa: B018  raises where a derivative is not known
+    embedded = Embedded(
+        tuple(shape.formula.tables), shape.fields, shape.values, lambda element, kind: shape.code(kind, backward),
+        Guarantee(lambda element, kind: _bound(shape, kind, backward), batch_invariant=True),
+    )  # fmt: skip
+    base: Any = ScoredSdpaBackwardPlan if backward else ScoredSdpaPlan
+    name, recipe = f"ScoredSdpa{'Backward' if backward else ''}{shape.digest.capitalize()}", (_plan_of, key)
+    space: dict[str, Any] = {
+        "__doc__": shape.formula.text, "scored": shape, "recipe": recipe, "__module__": __name__,
+        "op": f"attention.flash_sdpa_formula{'_backward' if backward else ''}_{shape.digest}",
+        "kinds": ScoreSignatures(shape),
+        "descriptor": _descriptor(name, shape, recipe), "args": _args(name, shape, recipe, backward),
+        "variants": backward_rows(embedded) if backward else forward_rows(embedded),
+        "reference": staticmethod(partial(_backward_reference if backward else _reference, shape)),
+    }  # fmt: skip
+    if not backward:
+        space["vjp"] = ScoredVjp(shape)
+    return type(base)(f"{name}Plan", (base,), space)
+
+
+def _bound(shape: ScoreShape, kind: Signature, sloped: bool) -> Relative:
+    worst = shape.parts(kind, sloped).ulps
+    return Relative(4 + 2 * worst, 2 + worst)
+
+
+def _descriptor(name: str, shape: ScoreShape, recipe: Any) -> Any:
+    fields: list[Any] = []
+    for table in shape.formula.tables:
+        fields.append((f"{table}_shape", Any, extents()))
+        fields.append((f"{table}_element", Any, element(ELEMENTS, derived(lambda desc: desc.element.acc))))
+    space = {"scored": shape, "recipe": (part, (Again(recipe), "descriptor")), "__module__": __name__}
+    made = dataclasses.make_dataclass(
+        f"{name}Descriptor", fields, bases=(ScoredSdpaDescriptor,), namespace=space, frozen=True, kw_only=True
+    )
+    made.__doc__ = ScoredSdpaDescriptor.__doc__
+    return made
+
+
+def _args(name: str, shape: ScoreShape, recipe: Any, backward: bool) -> Any:
+    """The operands of the plan without a formula, but gradients that kernels with one do not make, and its own."""
+    plain: Any = FlashSdpaBackwardArgs if backward else FlashSdpaArgs
+    fields: list[Any] = [
+        (f.name, f.type, dataclasses.field(default=f.default, metadata=f.metadata))
+        for f in dataclasses.fields(plain)
+        if f.name not in _UNSERVED
+    ]
+    fields += [(n, Any, operand(f"*{n}_shape", element=f"{n}_element")) for n in shape.formula.tables]
+    fields += [(n, Any, scalar(integer=whole)) for n, whole in shape.numbers.items()]
+    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__, "__doc__": plain.__doc__}
+    return dataclasses.make_dataclass(
+        f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
+    )
+
+
+def _split(shape: ScoreShape, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the formula takes, and what attention takes."""
+    own = {name: given[name] for name in shape.formula.inputs}
+    return own, {name: value for name, value in given.items() if name not in own}
+
+
+def _reference(shape: ScoreShape, desc: Any, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
+    own, rest = _split(shape, given)
+    return reference(desc, **rest, store=store, change=shape.modifier(desc, own, False))
+
+
+def _backward_reference(shape: ScoreShape, desc: Any, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
+    own, rest = _split(shape, given)
+    return backward_reference(desc, **rest, store=store, change=shape.modifier(desc, own, True))
+
+
+class ScoredVjp(Vjp):
+    """Links the plan to that of its gradient, which is made when it is asked for."""
+
+    def __init__(self, shape: ScoreShape) -> None:
+        self.shape = shape
+        self.saves, self.kinds = {}, None
+        self.grads = {"q": "dq", "k": "dk", "v": "dv"}
+
+    @property
+    def plan(self) -> Any:
+        """The gradient's plan class."""
+        return scored_backward_plan_of(self.shape.formula, self.shape.roles)

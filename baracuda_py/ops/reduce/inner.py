@@ -1,0 +1,102 @@
+"""dot, vdot, inner: products summed along the last axis, as users of BLAS and NumPy call them; kinds of vecdot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core import Array
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.tensor import Shape, TensorRef
+from ...interop.arrays import read
+from .vecdot import VecdotBackwardPlan, VecdotPlan, vecdot, vecdot_backward
+
+
+def _shapes(a: Any, b: Any) -> tuple[Shape, Shape]:
+    return tuple(read(a, "a").shape), tuple(read(b, "b").shape)
+
+
+@entry(VecdotPlan)
+def dot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """The sum of a b, both of one axis and as long, neither conjugated (torch.dot).
+
+    `vecdot` takes more axes, `dense_gemm` matrices.
+    """
+    if unknown:
+        raise unexpected(dot, unknown)
+    shapes = _shapes(a, b)
+    if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+        raise InvalidProblemError(
+            f"dot takes two vectors of one length, got shapes {shapes[0]} and {shapes[1]}; see vecdot and dense_gemm"
+        )
+    y: Any = vecdot(a, b, conjugate=False, out=out, stream=stream, preference=preference)
+    return y
+
+
+def _one_shape(function: str, a: Any, b: Any) -> None:
+    shapes = _shapes(a, b)
+    if shapes[0] != shapes[1]:
+        raise InvalidProblemError(f"{function} takes arrays of one shape, got {shapes[0]} and {shapes[1]}; see vecdot")
+
+
+@entry(VecdotPlan)
+def vdot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot)."""
+    if unknown:
+        raise unexpected(vdot, unknown)
+    _one_shape("vdot", a, b)
+    y: Any = vecdot(a, b, axis=None, out=out, stream=stream, preference=preference)
+    return y
+
+
+@entry(VecdotBackwardPlan)
+def vdot_backward(
+    dy: Array, a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """(da, db) of `vdot`."""
+    if unknown:
+        raise unexpected(vdot_backward, unknown)
+    _one_shape("vdot_backward", a, b)
+    options = {"return_da": True, "return_db": True, "out": out, "stream": stream, "preference": preference}
+    return vecdot_backward(dy, a, b, axis=None, **options)
+
+
+def _against_all(a: Any, b: Any) -> Any:
+    """A view of a with an axis of extent 1, before its last, for each that b has but its last."""
+    own, other = _shapes(a, b)
+    if not own or not other or own[-1] != other[-1]:
+        raise InvalidProblemError(
+            f"inner takes arrays that are as long along their last axes, got shapes {own} and {other}; multiply numbers"
+        )
+    more = len(other) - 1
+    if not isinstance(a, TensorRef):
+        place = (..., *(None,) * more, slice(None))
+        return a[place]
+    view = read(a, "a")
+    shape = (*own[:-1], *(1,) * more, own[-1])
+    strides = (*view.strides[:-1], *(0,) * more, view.strides[-1])
+    return TensorRef(a.ptr, shape, strides, view.element, device=a.device)
+
+
+@entry(VecdotPlan)
+def inner(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner).
+
+    One launch. Where both have many rows, `matmul` with b transposed reads them less often.
+    """
+    if unknown:
+        raise unexpected(inner, unknown)
+    y: Any = vecdot(_against_all(a, b), b, conjugate=False, out=out, stream=stream, preference=preference)
+    return y
+
+
+@entry(VecdotBackwardPlan)
+def inner_backward(
+    dy: Array, a: Array, b: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
+) -> tuple[Any, Any]:
+    """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+    if unknown:
+        raise unexpected(inner_backward, unknown)
+    options = {"return_da": True, "return_db": True, "stream": stream, "preference": preference}
+    da, db = vecdot_backward(dy, _against_all(a, b), b, conjugate=False, **options)
+    return da.reshape(_shapes(a, b)[0]), db

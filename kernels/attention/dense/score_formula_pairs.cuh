@@ -1,0 +1,32 @@
+#pragma once
+// score_formula_pairs    weights of pairs under a formula, for the backward without tensor cores
+//                        (flash_sdpa_backward_simt.cuh).
+#include "attention/dense/flash_sdpa_backward_simt.cuh"
+#include "attention/score_formula.cuh"
+
+namespace baracuda::attention {
+
+template <class A, class P> struct Pairs<3, A, P> : FormulaTerms<A, P> {
+  using Base = FormulaTerms<A, P>;
+  A scale, sign;
+
+  BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
+    scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
+  }
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
+    x *= sign;
+    if (this->capped()) x = this->squash(x);
+    through = Base::through(x);
+    through *= this->change(x, i, j);
+    const A above = this->above(base, x, i, j);
+    if (!this->sees(i, j) || (above == -numeric<A>::infinity() && this->hides(i, j))) {
+      through = A(1);
+      return of_ds = A(-0.0);
+    }
+    const A found = replayed(of_ds, above, x, base, this->drops());
+    if (of_ds * through == A(0)) through = A(0);  // -0 would say that the pair is hidden
+    return found;
+  }
+};
+
+}  // namespace baracuda::attention

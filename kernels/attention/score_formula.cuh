@@ -1,0 +1,90 @@
+#pragma once
+// score_formula    terms.cuh with a formula that changes scores and hides keys. The formula is text made at run time
+//                  (baracuda_py/expressions/score_shape.py), which defines ScoreFormula<P> behind this file in the
+//                  unit, and before what the rows add to it (score_formula_*.cuh):
+//
+//   changes, hides         whether it changes scores, and whether it hides keys
+//   change(s, slope, b, h, q, k)    the score of a batch, query head, query and key; slope: its derivative by s
+//   seen(b, h, q, k)       whether the query sees the key
+//
+// Scores are in natural units: s = scale q k, soft-capped; then the formula; then slopes, mask and window.
+#include "attention/terms.cuh"
+// Formulas call the tables' functors, whose schedule has a layout of the name that attention's row source has.
+#define Strided StridedLayout
+#include "elementwise/expression.cuh"
+#undef Strided
+
+namespace baracuda {
+
+// The element of a table at an index for each of its R axes, of which negative ones count from the end; 0 where there
+// is none. Indices of up to 32 bits are compared as such: the host sees to it that extents are, too.
+template <class T, int R, class... I>
+BARACUDA_D value_t<T> table_at(const void* table, const i64 (&shape)[R], const i64 (&stride)[R], I... index) {
+  static_assert(sizeof...(I) == R, "an index for each axis");
+  using Wide = conditional<((sizeof(I) == 8 || is_same<I, u32>) || ...), i64, i32>;
+  const Wide given[R] = {static_cast<Wide>(index)...};
+  i64 at = 0;
+  bool inside = true;
+#pragma unroll
+  for (int n = 0; n < R; ++n) {
+    const Wide extent = static_cast<Wide>(shape[n]), i = given[n] < 0 ? given[n] + extent : given[n];
+    inside &= i >= 0 && i < extent;
+    at += i * stride[n];
+  }
+  return inside ? cast<value_t<T>>(static_cast<const T*>(table)[at]) : value_t<T>(0);
+}
+
+namespace attention {
+
+template <class P> struct ScoreFormula;
+
+template <class A, class P> struct FormulaTerms : Terms<2, A, false, P> {
+  using Base = Terms<2, A, false, P>;
+  ScoreFormula<P> formula;
+  A unit;  // of the products, or of what the soft cap makes of them; Base::out is 1, as the formula takes them so
+  int batch, head;
+
+  BARACUDA_D FormulaTerms(const P& p, i64 queries, i64 keys, i64 ahead)
+      : Base(p, queries, keys, ahead), formula(p), batch(0), head(0) {
+    unit = this->out, this->out = A(1);
+  }
+  BARACUDA_D FormulaTerms(const P& p, const Work& work) : Base(p, work), formula(p) {
+    unit = this->out, this->out = A(1);
+    batch = static_cast<int>(work.b), head = static_cast<int>(work.h);
+  }
+  BARACUDA_D void enter(u32 b, u32 h) {
+    Base::enter(b, h);
+    batch = static_cast<int>(b), head = static_cast<int>(h);
+  }
+
+  // x, a product or what the soft cap made of it, becomes the score of query i and key j; the result is its derivative
+  // by x unit. Queries and keys that do not exist count as the last, so that tables are read where a pair is.
+  BARACUDA_D A change(A& x, int i, int j) const {
+    A slope = A(1);
+    x *= unit;
+    formula.change(x, slope, batch, head, min(i, this->query_len - 1), min(j, this->key_len - 1));
+    return slope;
+  }
+  BARACUDA_D bool sees(int i, int j) const {
+    return formula.seen(batch, head, min(i, this->query_len - 1), min(j, this->key_len - 1));
+  }
+  BARACUDA_D bool masked() const { return formula.hides || Base::masked(); }
+  BARACUDA_D bool hides(int i, int j) const { return !sees(i, j) || Base::hides(i, j); }
+
+  template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j) const {
+    this->cap(each);
+    each([&](A& x, int r, int c) { change(x, i + r, j + c); });
+    this->add_biases(each, i, j);
+    if constexpr (ScoreFormula<P>::hides) {
+      each([&](A& x, int r, int c) { x = sees(i + r, j + c) ? x : -numeric<A>::infinity(); });
+    }
+  }
+};
+
+// LEVEL 3: the terms of LEVEL 2 and a formula.
+template <class A, bool FAST, class P> struct Terms<3, A, FAST, P> : FormulaTerms<A, P> {
+  using FormulaTerms<A, P>::FormulaTerms;
+};
+
+}  // namespace attention
+}  // namespace baracuda

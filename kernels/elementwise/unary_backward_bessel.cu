@@ -1,0 +1,3 @@
+// unary_backward_bessel   dx = dy f'(x), f' one functor of elementwise/bessel_gradients.cuh; schedule map.
+#include "elementwise/bessel_gradients.cuh"
+#include "elementwise/unary_backward.cu"

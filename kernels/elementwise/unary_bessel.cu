@@ -1,0 +1,3 @@
+// unary_bessel   y = f(x), f one functor of elementwise/bessel.cuh; schedule map.
+#include "elementwise/bessel.cuh"
+#include "elementwise/unary.cu"
