@@ -39,7 +39,7 @@ def call(
         raise InvalidProblemError(f"{name}: out= cannot be had of a call that JAX traces: its arrays are immutable")
     if options["stream"] is not None:
         raise InvalidProblemError(f"{name}: stream= cannot be had of a call that JAX traces: XLA chooses it")
-    preference = options["preference"] or DEFAULT
+    preference = DEFAULT if options["preference"] is None else options["preference"]
     if not isinstance(preference, PlanPreference):
         raise InvalidProblemError(f"{name}: preference must be a PlanPreference or None, got {preference!r}")
     made = {

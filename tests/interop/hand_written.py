@@ -56,6 +56,20 @@ def _of_norm(function: str, *shapes: tuple[int, ...], **facts: Any) -> Call:
 
 _MATRIX = (4, 6)
 GIVEN: dict[str, Callable[[], Call]] = {
+    **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
+    "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
+    "baddbmm": lambda: ([made(2, 4, 5), made(2, 4, 6), made(2, 6, 5)], {}),
+    "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
+    "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
+    "cov_backward": lambda: ([made(4, 4), made(4, 6)], {}),
+    "inner_backward": lambda: ([made(4, 3), made(4, 6), made(3, 6)], {}),
+    "integer_pow": lambda: ([made(4, 6), 3], {}),
+    "integer_pow_backward": lambda: ([made(4, 6), made(4, 6, seed=1), 3], {}),
+    "piecewise": lambda: ([made(4), [made(4) > 0, made(4) < -1], [1.0, 2.0, 3.0]], {}),
+    "select": lambda: ([[made(4) > 0, made(4) < -1], [made(4, seed=1), made(4, seed=2)], 0.5], {}),
+    "select_n": lambda: ([made(4) > 0, made(4, seed=1), made(4, seed=2)], {}),
+    "stochastic_cast": lambda: ([made(4, 6), "bfloat16"], {"seed": 3}),
+    "vdot_backward": lambda: ([made(), made(6), made(6, seed=1)], {}),
     "add_scaled_backward": lambda: ([made(4, 6), made(4, 6), made(4, 6), 2.0], {}),
     "batch_paged_decode": lambda: _pages(2),
     "batch_paged_decode_fp8": _fp8_pages,

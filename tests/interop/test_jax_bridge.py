@@ -51,7 +51,7 @@ WRITTEN = sorted(n for n in dir(bj) if "element" not in inspect.signature(getatt
 def test_functions_written_by_hand(name: str) -> None:
     operands, facts = operands_of(name)
     plain, staged = (
-        getattr(package, name)(*map(kind, operands), **{n: kind(one) for n, one in facts.items()})
+        getattr(package, name)(*jax.tree.map(kind, operands), **jax.tree.map(kind, facts))
         for package, kind in ((bc, lambda one: np.array(one) if isinstance(one, np.ndarray) else one),
                               (bj, lambda one: in_jax(one) if isinstance(one, np.ndarray) else one))
     )  # fmt: skip
