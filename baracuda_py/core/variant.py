@@ -36,6 +36,9 @@ class Where:
         return Where(*self.wanted, *other.wanted)
 
 
+Blocks: TypeAlias = "int | Callable[[ElementKind, Any], int]"
+"""How many blocks a multiprocessor holds at least: a number, or (element, kind) → one; 0 is any number."""
+
 Spills: TypeAlias = "Mapping[str, bool | Where]"
 """Of some kernels those that spill, by name: all of their instances, or those named."""
 
@@ -51,10 +54,10 @@ class Kernel:
 
     template: the call in namespace baracuda, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the
     element and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
-    the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block
-    size for __launch_bounds__, a number or the name of an axis. spills: which instances spill registers: none, all, or
-    those that `where` names. source: the file under kernels/ it is in, if not the row's. Every instance is a compile
-    unit of its own: a first call compiles what it launches and nothing else.
+    the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block size for
+    __launch_bounds__, a number or the name of an axis, and min_blocks. spills: which instances spill registers: none,
+    all, or those that `where` names. source: the file under kernels/ it is in, if not the row's. Every instance is a
+    compile unit of its own: a first call compiles what it launches and nothing else.
     """
 
     name: str
@@ -62,7 +65,7 @@ class Kernel:
     params: Params
     axes: Axes | Callable[[ElementKind], Axes] = field(default_factory=dict)
     threads: int | str = 256
-    min_blocks: int = 0
+    min_blocks: Blocks = 0
     max_registers: int = 255
     spills: bool | Where = False
     source: str = ""
@@ -70,6 +73,12 @@ class Kernel:
     def may_spill(self, element: ElementKind, axes: Mapping[str, Any], kind: Any = None) -> bool:
         """Whether an instance is declared to spill."""
         return self.spills if isinstance(self.spills, bool) else self.spills(element, axes, kind)
+
+    def bounds(self, element: ElementKind, axes: Mapping[str, Any], kind: Any) -> str:
+        """What __launch_bounds__ takes for an instance."""
+        threads = self.threads if isinstance(self.threads, int) else axes[self.threads]
+        blocks = self.min_blocks(element, kind) if callable(self.min_blocks) else self.min_blocks
+        return f"{threads}, {blocks}" if blocks else f"{threads}"
 
     def axes_for(self, element: ElementKind) -> Axes:
         return self.axes(element) if callable(self.axes) else self.axes
@@ -179,12 +188,13 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Instance:
-    """One extern "C" kernel of a unit."""
+    """One extern "C" kernel of a unit; bounds: what __launch_bounds__ takes."""
 
     symbol: str
     kernel: Kernel
     axes: Mapping[str, Any]
     call: str
+    bounds: str
     prelude: str = ""
 
 
@@ -240,7 +250,7 @@ class Variant:
         suffix = "_".join(label(v) for v in axes.values())
         return Instance(
             f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call,
-            self.prelude(element, kind) if self.prelude else "",
+            kernel.bounds(element, axes, kind), self.prelude(element, kind) if self.prelude else "",
         )  # fmt: skip
 
     def _text(self, instance: Instance) -> str:
@@ -248,8 +258,6 @@ class Variant:
         source = kernel.source or self.source
         # A source may name the structs of all its kernels, not only of the one that is instantiated.
         structs = {k.params.name: k.params for k in self.kernels if (k.source or self.source) == source}
-        threads = kernel.threads if isinstance(kernel.threads, int) else instance.axes[kernel.threads]
-        bounds = f"{threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{threads}"
         lines = [
             "#include <baracuda/types.cuh>",
             "#include <baracuda/scalar.cuh>",
@@ -259,7 +267,7 @@ class Variant:
             f'#include "{source}"',
             *([instance.prelude] if instance.prelude else []),
             "namespace baracuda {",
-            f'extern "C" __global__ void __launch_bounds__({bounds}) {instance.symbol}'
+            f'extern "C" __global__ void __launch_bounds__({instance.bounds}) {instance.symbol}'
             f"(const __grid_constant__ {kernel.params.name} p) {{ follow_previous(); {instance.call}(p); }}",
             "}  // namespace baracuda",
         ]

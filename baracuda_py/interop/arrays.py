@@ -25,7 +25,8 @@ from .torch_rules import intercepts, refuse, refuse_wrapper, transformed
 class Reading(NamedTuple):
     """What a reader returns. Strides are in elements, device is -1 for host memory; `owner` keeps memory alive.
 
-    traced: it stands for a torch tensor in a trace or transformation, and has no memory: `ptr` is 0.
+    traced: it stands for a torch tensor in a trace or transformation and has no memory: `ptr` is 0, and sizes may be
+    symbols of the trace.
     """
 
     ptr: int
@@ -89,8 +90,7 @@ def _read_torch(a: Any) -> Reading:
     if a.layout is not torch.strided:
         raise UnsupportedError(f"torch layout {a.layout} is not supported; call .to_dense()")
     if a.is_meta or intercepts(type(a)) or transformed(a):
-        shape, strides = (tuple([int(n) for n in axes]) for axes in (a.shape, a.stride()))
-        return Reading(0, shape, strides, ElementKind.of(a.dtype), a.get_device(), traced=True)
+        return Reading(0, tuple(a.shape), tuple(a.stride()), ElementKind.of(a.dtype), a.get_device(), traced=True)
     return Reading(a.data_ptr(), tuple(a.shape), a.stride(), ElementKind.of(a.dtype), a.get_device())
 
 
@@ -309,7 +309,8 @@ def read(array: Any, name: str = "array") -> Reading:
 def _within_limits(got: Reading) -> Reading:
     if len(got.shape) > MAX_AXES:
         raise InvalidProblemError(f"{len(got.shape)} axes, at most {MAX_AXES} are taken")
-    addressable(got.ptr, got.shape, got.strides, got.element.itemsize)
+    if not got.traced:
+        addressable(got.ptr, got.shape, got.strides, got.element.itemsize)
     return got
 
 

@@ -19,6 +19,12 @@ import importlib
 from typing import Any
 
 from .._exports import EXPORTS
+
+try:
+    importlib.import_module("jax")
+except ImportError as error:
+    raise ImportError('baracuda_py.jax needs JAX: pip install "baracuda_py[jax]"', name="jax") from error
+
 from .staging import bridged
 from .target import register
 

@@ -2,16 +2,18 @@
 
 A handler is a C function of one pointer, the call frame. Frames, their lists of arguments, results and attributes, and
 the table of XLA's own functions begin with their size; a field is added at the end, and only another major version of
-the interface moves one. So what is used here is read at fixed offsets once the sizes and the version are known
-(`check`), and a version that is not known is refused when the handler is registered.
+the interface moves one. So what is used here is read at fixed offsets. The header says the version (`version`), which
+is asked before a handler is registered: XLA itself would refuse one when a backend starts, and the backend with it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import BaracudaError, UnsupportedError
@@ -28,7 +30,13 @@ _API = struct.Struct("<2Q 2Q2i Q")  # size, extension; version: size, extension,
 _EXTENSION = struct.Struct("<Q i4x 2Q")  # size, type, next; what it points to
 _METADATA = 1  # XLA_FFI_Extension_Metadata
 _VERSION = struct.Struct("<2Q2i I")  # at offset 8 of XLA_FFI_Metadata: the version, then the traits
-_BUFFER_DATA = 24  # offset of `data` in XLA_FFI_Buffer
+_BUFFER = struct.Struct("<2Q i4x Qq Q")  # XLA_FFI_Buffer: size, extension, type, data, rank, dims
+_BUFFER_DATA = 24  # offset of `data` in it
+DATA_TYPES = {  # XLA_FFI_DataType by the name of the dtype
+    "bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7, "uint32": 8, "uint64": 9,
+    "float16": 10, "float32": 11, "float64": 12, "complex64": 15, "bfloat16": 16, "complex128": 18, "float8_e5m2": 19,
+    "float8_e4m3fn": 20, "float8_e8m0fnu": 33,
+}  # fmt: skip
 _ERROR_CREATE, _STREAM_GET, _ORDINAL_GET = 48, 80, 184  # offsets of functions in XLA_FFI_Api
 _LISTS = (40, 40, 48)  # sizes of args, rets and attrs, which lie within the frame
 
@@ -40,6 +48,7 @@ _FUNCTION = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)  # keeps the int
 class Frame(NamedTuple):
     """A call: which stage, the pointers of its buffers, its attribute, and where XLA's functions and context are."""
 
+    address: int
     api: int
     context: int
     stage: int
@@ -55,13 +64,15 @@ def read_frame(address: int) -> Frame:
     ) = _FRAME.unpack(ctypes.string_at(address, _FRAME.size))  # fmt: skip
     text = _word(attributes).value
     key = ctypes.string_at(_word(text).value, _word(text + 8).value)
-    return Frame(api, context, stage, _buffers(held, inputs), _buffers(made, outputs), key)
+    return Frame(address, api, context, stage, _buffers(held, inputs), _buffers(made, outputs), key)
 
 
 def _buffers(items: int, count: int) -> list[int]:
-    if not count:
-        return []
-    return [_word(buffer + _BUFFER_DATA).value for buffer in (ctypes.c_uint64 * count).from_address(items)]
+    return [_word(buffer + _BUFFER_DATA).value or 0 for buffer in _items(items, count)]
+
+
+def _items(items: int, count: int) -> Iterable[int]:
+    return (ctypes.c_uint64 * count).from_address(items) if count else ()
 
 
 def api_of(address: int) -> int:
@@ -69,31 +80,58 @@ def api_of(address: int) -> int:
     return int(_word(address + 16).value)
 
 
-def answer_query(address: int, traits: int) -> bool:
-    """Whether the call asks what the handler is, as XLA does when one is registered; the answer is filled in."""
+def version(folder: str) -> tuple[int, int]:
+    """The version of the interface that jaxlib's headers are of; raises UnsupportedError where it is not known here."""
+    try:
+        text = Path(folder, "xla/ffi/api/c_api.h").read_text()
+        major, minor = (int(re.findall(rf"define XLA_FFI_API_{part} (\d+)", text)[0]) for part in ("MAJOR", "MINOR"))
+    except (OSError, LookupError, ValueError) as error:
+        raise UnsupportedError(f"jaxlib has no header that says the version of its interface: {error!r}") from error
+    if major != MAJOR:
+        raise UnsupportedError(
+            f"XLA's foreign function interface {major}.{minor} of this jaxlib is not known; {MAJOR}.x is"
+        )
+    return major, minor
+
+
+def answer_query(address: int, traits: int, minor: int) -> bool:
+    """Whether the call asks what the handler is, as XLA does when one is registered; the answer is filled in.
+
+    minor: that of XLA's version; an older version of the interface than XLA's is served, a newer one is not.
+    """
     extension = _word(address + 8).value
     if not extension:
         return False
     _, kind, _, metadata = _EXTENSION.unpack(ctypes.string_at(extension, _EXTENSION.size))
     if kind != _METADATA:
         return False
-    minor = min(MINOR, check(address))
-    ctypes.memmove(metadata + 8, _VERSION.pack(24, 0, MAJOR, minor, traits), _VERSION.size)
+    ctypes.memmove(metadata + 8, _VERSION.pack(24, 0, MAJOR, min(MINOR, minor), traits), _VERSION.size)
     return True
 
 
-def check(address: int) -> int:
-    """Raise UnsupportedError unless the frame is laid out as is known here; returns XLA's minor version."""
+def expect(address: int, inputs: Iterable[Described], outputs: Iterable[Described]) -> None:
+    """Raise UnsupportedError unless the frame is laid out as is known here and has these buffers."""
     frame = _FRAME.unpack(ctypes.string_at(address, _FRAME.size))
     size, _, _, _, major, minor, _ = _API.unpack(ctypes.string_at(frame[2], _API.size))
     lists = (frame[5], frame[10], frame[15])
-    known = major == MAJOR and frame[0] >= _FRAME.size and lists == _LISTS and size > _STREAM_GET
-    if not known:
+    if major != MAJOR or frame[0] < _FRAME.size or lists != _LISTS or size <= _STREAM_GET:
         raise UnsupportedError(
             f"XLA's foreign function interface {major}.{minor} (frame of {frame[0]} bytes, lists of {lists}) is not "
-            f"the known {MAJOR}.{MINOR} ({_FRAME.size}, {_LISTS}); install a jaxlib that has it"
+            f"the known {MAJOR}.{MINOR} ({_FRAME.size}, {_LISTS})"
         )
-    return int(minor)
+    for what, wanted, count, items in (("inputs", inputs, *frame[7:10:2]), ("outputs", outputs, *frame[12:15:2])):
+        found = [_described(buffer) for buffer in _items(items, count)]
+        if found != (said := list(wanted)):
+            raise BaracudaError(f"XLA gives {what} {found} (XLA_FFI_DataType, shape) where {said} were declared")
+
+
+Described = tuple[int, tuple[int, ...]]
+"""An XLA_FFI_DataType and a shape."""
+
+
+def _described(buffer: int) -> Described:
+    _, _, code, _, rank, dims = _BUFFER.unpack(ctypes.string_at(buffer, _BUFFER.size))
+    return code, tuple((ctypes.c_int64 * rank).from_address(dims)) if rank else ()
 
 
 def error(api: int, message: str, code: int = INTERNAL) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from jax.custom_batching import custom_vmap
 from ..core.memo import memo
 from . import target
 from .batching import batched
-from .problem import Problem, key_of, workspace_bytes
+from .problem import Buffer, Problem, key_of, workspace_bytes
 
 Function = Callable[..., "tuple[Any, ...]"]
 
@@ -23,25 +24,48 @@ def primitive(problem: Problem) -> Function:
     """The outputs of a problem for its inputs; not differentiable (see `gradients.function`)."""
     target.register()
     problem = dataclasses.replace(problem, workspace=target.workspace_of(problem))
-    name, key = target.target(), key_of(problem).decode()
-    made = [jax.ShapeDtypeStruct(one.shape, one.dtype) for _, one in problem.outputs]
+    key = key_of(problem).decode()
+    inputs, outputs = ([one for _, one in buffers] for buffers in (problem.inputs, problem.outputs))
     extra = [jax.ShapeDtypeStruct((workspace_bytes(problem),), np.uint8)] if problem.workspace else []
-    call = jax.ffi.ffi_call(name, [*made, *extra], vmap_method="sequential", input_output_aliases=problem.aliases)
 
     def apply(*arrays: Any) -> tuple[Any, ...]:
-        return _varying(call(*arrays, problem=key)[: len(made)], arrays)
+        allowed = [jax.dtypes.canonicalize_dtype(one.dtype) for one in outputs]
+        with _with_64_bits([*inputs, *outputs]):
+            given = [_as(array, one.dtype) for array, one in zip(arrays, inputs, strict=True)]
+            made = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in outputs]
+            call = jax.ffi.ffi_call(
+                target.target(problem), [*made, *extra], vmap_method="sequential", input_output_aliases=problem.aliases
+            )
+            results = call(*given, problem=key)[: len(made)]
+            results = [_as(array, dtype) for array, dtype in zip(results, allowed, strict=True)]
+        return _varying(results, arrays)
 
     def rule(size: int, flags: list[bool], *arrays: Any) -> tuple[tuple[Any, ...], tuple[bool, ...]]:
-        return batched(problem, primitive, size, flags, arrays), (True,) * len(made)
+        return batched(problem, primitive, size, flags, arrays), (True,) * len(outputs)
 
     mapped = custom_vmap(apply)
     mapped.def_vmap(rule)
     return mapped  # type: ignore[no-any-return]
 
 
+def _with_64_bits(buffers: Sequence[Buffer]) -> Any:
+    """Where an operand has 64 bits and JAX allows 32: a context that allows them."""
+    if all(jax.dtypes.canonicalize_dtype(one.dtype) == one.dtype for one in buffers):
+        return contextlib.nullcontext()
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+
+    return enable_x64()
+
+
+def _as(array: Any, dtype: Any) -> Any:
+    return array if array.dtype == dtype else jax.lax.convert_element_type(array, dtype)
+
+
 def manual_axes(array: Any) -> frozenset[str]:
     """The mesh axes of `shard_map` along which an array differs."""
-    kind = jax.typeof(array)
+    kind = jax.typeof(array) if hasattr(jax, "typeof") else jax.core.get_aval(array)
     held: Any = getattr(kind, "mat", None) or getattr(kind, "vma", ())  # newer and older JAX
     return frozenset(getattr(held, "varying", held))
 

@@ -108,7 +108,9 @@ _ALIGNED = 256  # bytes; XLA aligns less than a workspace must be
 
 
 class Call:
-    """A problem on a device, ready to run over buffers."""
+    """A problem on a device, ready to run over buffers. seen: whether XLA's have been looked at."""
+
+    seen = False
 
     def __init__(self, problem: Problem, device: int | str) -> None:
         self.problem = problem
@@ -151,7 +153,11 @@ class Call:
         return self.problem.plan.args(**given)
 
     def sample(self) -> Any:
-        """Args over addresses that nobody reads, apart from each other, aligned as XLA aligns its own."""
+        """Args over `addresses`."""
+        return self._args(self.addresses(), self._ones)
+
+    def addresses(self) -> list[int]:
+        """Where inputs and outputs might lie, for nobody to read: apart, and aligned as XLA aligns its own."""
         at, pointers = _FAR, []
         for _, buffer in (*self.problem.inputs, *self.problem.outputs):
             pointers.append(at)
@@ -159,7 +165,7 @@ class Call:
             at += (nbytes // _FAR + 1) * _FAR
         for source, goal in self._pairs:
             pointers[goal] = pointers[source]
-        return self._args(pointers, self._ones)
+        return pointers
 
     def workspace_size(self) -> int:
         """Bytes that any kernel of the plan needs for these operands."""

@@ -95,20 +95,15 @@ def _buffer(value: Any, allowed: tuple[ElementKind, ...]) -> Buffer:
 
 
 def _results(problem: Problem, made: tuple[Any, ...]) -> list[Any]:
-    """The outputs, lists where they are lists, then the operands that were updated. 64 bits are JAX's to allow."""
+    """The outputs, lists where they are lists, then the operands that were updated."""
     rest = iter(made)
     held: dict[str, Any] = {}
     for spec, buffers in problem.operands:
         if spec.writes:
-            items = [_allowed(next(rest), one) for one in buffers]
+            items = [next(rest) for _ in buffers]
             held[spec.name] = items if spec.many else items[0]
     order = sorted((spec for spec, _ in problem.operands if spec.writes), key=lambda spec: spec.role == "inout")
     return [held[spec.name] for spec in order]
-
-
-def _allowed(array: Any, one: Buffer) -> Any:
-    dtype = jax.dtypes.canonicalize_dtype(one.dtype)
-    return array if dtype == array.dtype else jax.lax.convert_element_type(array, dtype)
 
 
 class _Array:
@@ -129,9 +124,12 @@ def bridged(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
             found = cache.get(key)
         except TypeError:  # an argument without a hash, for the function itself to refuse
             return _jitted(plain, leaves, places, tree)(*arrays)
-        if found is None:
-            found = keep(cache, key, _jitted(plain, leaves, places, tree), _CAPACITY)
-        return found(*arrays)
+        if found is not None:
+            return found(*arrays)
+        made = _jitted(plain, leaves, places, tree)
+        result = made(*arrays)
+        keep(cache, key, made, _CAPACITY)  # not of a call that is refused: it would hold on to what it was given
+        return result
 
     staged.__module__ = "baracuda_py.jax"
     staged.__name__ = staged.__qualname__ = name

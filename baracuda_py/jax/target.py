@@ -16,15 +16,21 @@ from typing import Any
 from ..core import config
 from ..core.errors import BaracudaError, UnsupportedError
 from ..core.memo import memo
+from ..core.sku import BackendKind
 from . import c_api
-from .problem import Call, problem_of
+from .problem import Call, Problem, problem_of, workspace_bytes
 
-_TARGETS = ("baracuda_py", "baracuda_py_checked")
+_CODES = c_api.DATA_TYPES
+_TARGETS = ("baracuda_py", "baracuda_py_uncaptured")
 
 
-def target() -> str:
-    """The custom call's name. With BARACUDA_CHECK=1 kernels are waited for, which no command buffer can hold."""
-    return _TARGETS[bool(config.get("BARACUDA_CHECK"))]
+def target(problem: Problem) -> str:
+    """The custom call's name: the second where no command buffer can hold the call.
+
+    With BARACUDA_CHECK=1 kernels are waited for; a library may make a thread's handle at its first call there.
+    """
+    libraries = any(row.backend is not BackendKind.BESPOKE for row in problem.plan.variants)
+    return _TARGETS[libraries or bool(config.get("BARACUDA_CHECK"))]
 
 
 _calls: dict[tuple[bytes, int], Call] = {}
@@ -40,8 +46,23 @@ def _call(key: bytes, ordinal: int) -> Call:
 
 
 def _on_host(frame: c_api.Frame) -> None:
+    call = _ready(frame, -1)
     with _subnormals():
-        _call(frame.key, -1)(frame.inputs, frame.outputs, None)
+        call(frame.inputs, frame.outputs, None)
+
+
+def _ready(frame: c_api.Frame, ordinal: int) -> Call:
+    """The call that a frame is of; where it first runs, with buffers that are what was declared."""
+    call = _call(frame.key, ordinal)
+    if not call.seen:
+        extra = [(_CODES["uint8"], (workspace_bytes(call.problem),))] if call.problem.workspace else []
+        inputs, outputs = (
+            [(_CODES[one.dtype.name], one.shape) for _, one in buffers]
+            for buffers in (call.problem.inputs, call.problem.outputs)
+        )
+        c_api.expect(frame.address, inputs, [*outputs, *extra])
+        call.seen = True
+    return call
 
 
 _DEFAULT_ENVIRONMENT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc, on x86-64 and aarch64
@@ -76,9 +97,9 @@ def _on_cuda(frame: c_api.Frame) -> None:
     ordinal = c_api.ordinal(frame)
     if ordinal is None:
         ordinal = _device_of(frame)
-    call = _calls.get((frame.key, ordinal)) or _call(frame.key, ordinal)
-    _use_device()(ordinal)  # a thread of XLA's need not have a current context
-    call(frame.inputs, frame.outputs, c_api.stream(frame))
+    call = _ready(frame, ordinal)
+    with _current(ordinal):
+        call(frame.inputs, frame.outputs, c_api.stream(frame))
 
 
 def _device_of(frame: c_api.Frame) -> int:
@@ -88,19 +109,32 @@ def _device_of(frame: c_api.Frame) -> int:
     return int(runtime.pointerGetAttributes(pointers[0]).device) if pointers else int(runtime.getDevice())
 
 
+@contextlib.contextmanager
+def _current(ordinal: int) -> Iterator[None]:
+    """A device current, with its context, which a thread of XLA's need not have; then the one that was before."""
+    runtime = _runtime()
+    before = runtime.getDevice()
+    runtime.setDevice(ordinal)
+    try:
+        yield
+    finally:
+        if before != ordinal:
+            runtime.setDevice(before)
+
+
 @cache
-def _use_device() -> Callable[[int], Any]:
+def _runtime() -> Any:
     from cupy.cuda import runtime
 
-    return runtime.setDevice  # type: ignore[no-any-return]
+    return runtime
 
 
 def _made_ready(frame: c_api.Frame) -> None:
     """When an executable is made: its kernels are compiled and loaded, so that no capture meets an unknown layout."""
     for ordinal in cuda_ordinals():
         call = _call(frame.key, ordinal)
-        _use_device()(ordinal)
-        call.plan.prepare(call.sample())
+        with _current(ordinal):
+            call.plan.prepare(call.sample())
 
 
 @memo()
@@ -115,7 +149,7 @@ def cuda_ordinals() -> tuple[int, ...]:
     return tuple(int(device.local_hardware_id) for device in devices)
 
 
-def workspace_of(problem: Any) -> int:
+def workspace_of(problem: Problem) -> int:
     """The most bytes of workspace that the problem takes on the CUDA devices at hand."""
     sizes = [0]
     for ordinal in cuda_ordinals():
@@ -131,9 +165,11 @@ def _handler(run: Callable[[c_api.Frame], None], traits: int) -> Any:
 
     def handle(address: int) -> int:
         try:
-            if not c_api.answer_query(address, traits):
+            if not c_api.answer_query(address, traits, _minor[-1]):
                 run(c_api.read_frame(address))
         except BaseException as error:
+            if not c_api.api_of(address):  # of a query, which has no way to say so
+                return 0
             code = c_api.INVALID_ARGUMENT if isinstance(error, BaracudaError) else c_api.INTERNAL
             return c_api.error(c_api.api_of(address), f"baracuda_py: {type(error).__name__}: {error}", code)
         return 0
@@ -141,6 +177,7 @@ def _handler(run: Callable[[c_api.Frame], None], traits: int) -> Any:
     return c_api.HANDLER(handle)
 
 
+_minor = [0]  # of the version of XLA's interface
 _kept: list[Any] = []  # C functions live as long as the process: XLA keeps their addresses
 
 
@@ -157,13 +194,11 @@ def register() -> None:
     import jax
 
     try:
-        from jax.ffi import register_ffi_target
+        from jax.ffi import include_dir, register_ffi_target
     except ImportError:
         raise UnsupportedError(f"baracuda_py.jax needs jax >= 0.5, which has jax.ffi; got {jax.__version__}") from None
+    _minor.append(c_api.version(include_dir())[1])
     for name, traits in zip(_TARGETS, (c_api.COMMAND_BUFFER_COMPATIBLE, 0), strict=True):
-        try:
-            register_ffi_target(name, _capsule(_handler(_on_host, 0)), platform="cpu")
-        except Exception as error:  # what `answer_query` raised, in XLA's words
-            raise UnsupportedError(f"jaxlib {jax.__version__} refused the custom call: {error}") from error
+        register_ffi_target(name, _capsule(_handler(_on_host, 0)), platform="cpu")
         stages = {"instantiate": _handler(_made_ready, 0), "execute": _handler(_on_cuda, traits)}
         register_ffi_target(name, {stage: _capsule(f) for stage, f in stages.items()}, platform="CUDA")

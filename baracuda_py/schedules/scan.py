@@ -20,7 +20,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..core.variant import Axes, Geometry, Kernel, Problem, Spills, Step, aligned
+from ..core.variant import Axes, Blocks, Geometry, Kernel, Problem, Spills, Step, aligned
 from .geometry import Merged, grid
 from .row_groups import row_axis_last
 from .rows import Rows
@@ -32,7 +32,6 @@ GROUP = 32  # segments of a group, and groups of a span
 LEVELS = 5  # of what blocks leave for those after them: segments, groups, spans, tiles, what is before tiles
 STATE = 32  # bytes a state may have
 CARRIES = 1024  # threads that scan the totals of a row's segments
-_BLOCKS = 4  # of *neighbours* that a multiprocessor holds at once: some read while others wait
 _SECTOR = 32  # bytes of neighbours worth turning a tile for
 _TURNED = 16  # lanes a row from which on tiles are turned: shorter rows lie close enough in a warp
 _SHARED = 4  # tiles of a row from which on a block scans it, where rows are few
@@ -71,26 +70,27 @@ def scan_params(name: str, **more: str) -> Params:
 
 def scan_kernels(
     kind: str, params: Params, spills: Spills = MappingProxyType({}), *, prefix: str = "",
-    elements: tuple[ElementKind, ...] = tuple(ElementKind), wide: bool = True,
+    elements: tuple[ElementKind, ...] = tuple(ElementKind), wide: bool = True, blocks: Blocks = 0,
 ) -> tuple[Kernel, ...]:  # fmt: skip
     """The kernels of a scan.
 
     kind: the C++ type of the functor. spills: those that do, by name. prefix: stands before the names. elements: those
-    that need these kernels, of the row's. wide: whether rows may be read 16 bytes at a time.
+    that need these kernels, of the row's. wide: whether rows may be read 16 bytes at a time. blocks: the min_blocks of
+    *neighbours*, some of which read while others wait.
     """
 
-    def kernel(name: str, template: str, threads: int = THREADS, blocks: int = 0, **axes: tuple[bool, ...]) -> Kernel:
+    def kernel(name: str, template: str, threads: int = THREADS, least: Blocks = 0, **axes: tuple[bool, ...]) -> Kernel:
         def of(element: ElementKind) -> Axes:
             return axes if element in elements else {"NONE": ()}
 
         name = f"{prefix}{name}"
-        return Kernel(name, template, params, of, threads, blocks, spills=spills.get(name, False))
+        return Kernel(name, template, params, of, threads, least, spills=spills.get(name, False))
 
     both, loads = (False, True), (True, False) if wide else (False,)
     return (
         kernel("rows", f"scan_rows<{kind}, {{WIDE}}, {{TOTALS}}>", WIDE=loads, TOTALS=both),
         kernel("block", f"scan_block_rows<{kind}, {{WIDE}}>", WIDE=loads),
-        kernel("neighbours", f"scan_neighbours<{kind}, {{WIDE}}>", blocks=_BLOCKS, WIDE=(True, False)),
+        kernel("neighbours", f"scan_neighbours<{kind}, {{WIDE}}>", least=blocks, WIDE=(True, False)),
         kernel("clear", "scan_clear"),
         kernel("carries", f"scan_carries<{kind}>", CARRIES),
     )

@@ -13,6 +13,7 @@ from ..core.plan import Plan
 from ..core.solving import solve
 from .operation import Operation, element_dtype, operation, plan_named
 from .schema import Call
+from .stand_ins import Described
 from .untyped import torch
 
 
@@ -34,6 +35,7 @@ class Gradient:
 
     backward: the op that makes them, or None where the derivative is 0 wherever there is one. reads: its operands.
     attributes: what it is given besides. grads: the forward's inputs, each with the output that is its gradient.
+    shapes: of the forward's outputs, where the sizes are symbols of a trace.
     """
 
     forward: Operation
@@ -42,6 +44,7 @@ class Gradient:
     grads: Mapping[str, str]
     reads: tuple[Read, ...] = ()
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    shapes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     _runs: dict[Any, Callable[..., dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
     @cached_property
@@ -110,7 +113,7 @@ class Gradient:
         arrived = next(one for one in cotangents.values() if one is not None)
         spec = next(s for s in self.forward.outputs if s.name == name)
         dtype = element_dtype(spec.elements(self.desc)[0])
-        return torch.zeros(spec.shape(self.desc), dtype=dtype, device=arrived.device)
+        return torch.zeros(self.shapes.get(name) or spec.shape(self.desc), dtype=dtype, device=arrived.device)
 
 
 def _laid(value: Any, layout: str) -> Any:
@@ -154,6 +157,20 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
             required = spec.required(twin)
             reads.append(Read(name, cotangent, None if cotangent else output, name in own, required, spec.layout))
     return Gradient(forward, desc, op, dict(link.grads), tuple(reads), _attributes(op, twin))
+
+
+def open_gradient(forward: Operation, known: Described) -> Gradient | None:
+    """`gradient_of` in a trace, whose sizes may be symbols."""
+    found = gradient_of(forward, known.desc)
+    if found is None or found.backward is None:
+        return found
+
+    def attributes(desc: Any) -> Mapping[str, Any]:
+        one = gradient_of(forward, desc)
+        return {} if one is None else dict(one.attributes)
+
+    shapes = {s.name: known.sizes(s.shape) for s in forward.outputs if s.name in known.call.wanted and not s.many}
+    return dataclasses.replace(found, attributes=known.sizes(attributes), shapes=shapes, _runs={})
 
 
 def _attributes(op: Operation, desc: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _exports
@@ -17,7 +17,6 @@ from ..core.args import Operand, arrays_of
 from ..core.element import ElementKind
 from ..core.functional import FOLLOWS, functional
 from ..core.memo import memo
-from ..core.outputs import channels_last
 from ..core.plan import PLANS, Plan
 from ..core.solving import solve
 from ..interop.arrays import read
@@ -39,20 +38,19 @@ def plan_named(plan: Any) -> type[Plan]:
 
 
 class Operation:
-    """A plan as a torch op: `call` dispatches, `run` computes, `stand_in` says what comes out."""
+    """A plan as a torch op: `call` dispatches, `run` computes."""
 
     def __init__(self, plan: type[Plan]) -> None:
         self.plan = plan
         self.name = plan.op.partition(".")[2]
         self.schema = Schema(plan)
         self.function = functional(plan, self.name, follows=FOLLOWS.get(plan, ""))
-        self.differentiable = False  # whether torch's dispatcher knows its gradient
+        self.registered = False  # whether torch knows its gradient, and what stands for its results
         self.inputs, self.outputs = self.schema.inputs, self.schema.outputs
         LIBRARY.define(self.schema.text(self.name))
         self.op = getattr(getattr(torch.ops, NAMESPACE), self.name).default
         for key in ("CPU", "CUDA"):
             LIBRARY.impl(self.name, self._kernel, key)
-        torch.library.register_fake(f"{NAMESPACE}::{self.name}", self._fake, lib=LIBRARY)
 
     # -- a call, by dispatch or at once ------------------------------------------------------------------------------
 
@@ -84,8 +82,8 @@ class Operation:
 
         return run
 
-    def descriptor(self, call: Call) -> Any:
-        """The descriptor that the call's shapes solve for."""
+    def descriptor(self, call: Call, number: Callable[[Any], int] = int) -> Any:
+        """The descriptor that the call's shapes solve for; `number` makes one of a size that is a trace's symbol."""
         shapes: dict[str, Any] = {}
         elements: dict[str, ElementKind] = {}
         for spec in self.inputs:
@@ -93,23 +91,21 @@ class Operation:
             if value is None:
                 continue
             found = [read(one, spec.name) for one in (value if spec.many else (value,))]
-            shapes[spec.name] = [one.shape for one in found] if spec.many else found[0].shape
+            sizes = [tuple([number(n) for n in one.shape]) if one.traced else one.shape for one in found]
+            shapes[spec.name] = sizes if spec.many else sizes[0]
             if found:
                 elements[spec.name] = found[0].element
-        return solve(self.plan, shapes, elements, call.attributes)
+        given = {n: _numbers(value, number) for n, value in call.attributes.items()}
+        return solve(self.plan, shapes, elements, given)
 
     # -- what torch calls ---------------------------------------------------------------------------------------------
 
     def _kernel(self, *args: Any, **given: Any) -> Any:
         call = self.schema.decode(args, given)
         with torch.no_grad():
-            return self._listed(call, self.run(call))
+            return self.listed(call, self.run(call))
 
-    def _fake(self, *args: Any, **given: Any) -> Any:
-        call = self.schema.decode(args, given)
-        return self._listed(call, stand_ins(self, call, self.descriptor(call)))
-
-    def _listed(self, call: Call, made: Mapping[str, Any]) -> Any:
+    def listed(self, call: Call, made: Mapping[str, Any]) -> Any:
         """All outputs in order, those not wanted without elements."""
         lead = next((v for v in map(call.arrays.get, (s.name for s in self.inputs)) if v is not None), None)
         lead = lead[0] if isinstance(lead, (list, tuple)) else lead
@@ -127,52 +123,40 @@ def element_dtype(kind: ElementKind) -> Any:
     return getattr(torch, str(kind) if own else str(kind.carrier))
 
 
-def _shapes(spec: Operand, desc: Any, call: Call) -> list[tuple[int, ...]]:
-    if spec.many:
-        return [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
-    if spec.like:
-        return [tuple(call.arrays[spec.like].shape)]
-    return [spec.shape(desc)]
+def _numbers(value: Any, number: Callable[[Any], int]) -> Any:
+    """An attribute with numbers for symbols."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_numbers(one, number) for one in value])
+    return number(value) if isinstance(value, torch.SymInt) else value
 
 
-def kind_of(spec: Operand, desc: Any, call: Call) -> ElementKind:
-    """The element of an output."""
-    like = call.arrays.get(spec.like) if spec.like else None
-    return ElementKind.of(like.dtype) if like is not None else spec.elements(desc)[0]
+def shapes_of(spec: Operand, desc: Any) -> list[tuple[int, ...]]:
+    """The shapes of an output, one or those of a list."""
+    return [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))] if spec.many else [spec.shape(desc)]
 
 
-def _empty(spec: Operand, desc: Any, call: Call, lead: Any, last: bool) -> Any:
-    dtype = element_dtype(kind_of(spec, desc, call))
-    made = []
-    for shape in _shapes(spec, desc, call):
-        if spec.name in call.swapped:
-            a, b, c, *rest = shape
-            made.append(torch.empty((a, c, b, *rest), dtype=dtype, device=lead.device).transpose(1, 2))
-            continue
-        facts: dict[str, Any] = {}
-        if last:
-            facts["memory_format"] = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
-        made.append(torch.empty(shape, dtype=dtype, device=lead.device, **facts))
-    return made if spec.many else made[0]
+def empty(shape: Sequence[Any], dtype: Any, device: Any, swapped: bool, last: bool) -> Any:
+    """An output without values; swapped: its axes 1 and 2 are exchanged in memory; last: its axis 1 moves fastest."""
+    if swapped:
+        a, b, c, *rest = shape
+        return torch.empty((a, c, b, *rest), dtype=dtype, device=device).transpose(1, 2)
+    facts: dict[str, Any] = {}
+    if last:
+        facts["memory_format"] = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    return torch.empty(shape, dtype=dtype, device=device, **facts)
 
 
-def _lead(operation: Operation, call: Call) -> Any:
-    first = next(v for v in (call.arrays.get(s.name) for s in arrays_of(operation.plan.args)) if v is not None)
+def lead_of(op: Operation, call: Call) -> Any:
+    """The first tensor of a call, where the results are made."""
+    first = next(v for v in (call.arrays.get(s.name) for s in arrays_of(op.plan.args)) if v is not None)
     return first[0] if isinstance(first, (list, tuple)) else first
 
 
-def stand_ins(operation: Operation, call: Call, desc: Any) -> dict[str, Any]:
-    """The outputs wanted, without their values."""
-    follows = FOLLOWS.get(operation.plan, "")
-    last = bool(follows) and channels_last(call.arrays[follows])
-    lead = _lead(operation, call)
-    return {s.name: _empty(s, desc, call, lead, last) for s in operation.outputs if s.name in call.wanted}
-
-
-def swapped_outputs(operation: Operation, call: Call, desc: Any) -> dict[str, Any]:
+def swapped_outputs(op: Operation, call: Call, desc: Any) -> dict[str, Any]:
     """The outputs whose axes 1 and 2 are exchanged in memory."""
-    lead = _lead(operation, call)
-    return {s.name: _empty(s, desc, call, lead, False) for s in operation.outputs if s.name in call.swapped}
+    device = lead_of(op, call).device
+    named = [s for s in op.outputs if s.name in call.swapped]
+    return {s.name: empty(s.shape(desc), element_dtype(s.elements(desc)[0]), device, True, False) for s in named}
 
 
 @memo()

@@ -13,9 +13,10 @@ from typing import Any
 
 from ..core.errors import UnsupportedError
 from ..interop.torch_rules import intercepts, recorded
-from .gradient import Gradient, gradient_of, no_gradient
+from .gradient import Gradient, gradient_of, no_gradient, open_gradient
 from .operation import LIBRARY, NAMESPACE, Operation, swapped_outputs
 from .schema import Call
+from .stand_ins import described, stand_ins
 from .untyped import torch
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -153,7 +154,7 @@ def traced(op: Operation, call: Call, recording: bool) -> dict[str, Any]:
     """A call in a trace, as an op of torch; what its backward op reads is made beside the outputs."""
     if not recording:
         return registered(op).call(call)
-    found = gradient_of(op, op.descriptor(call))
+    found = gradient_of(op, described(op, call).desc)
     kept = () if found is None else found.kept_outputs(call)
     made = registered(op).call(dataclasses.replace(call, wanted=call.wanted.union(kept)))
     through = set(made) if found is None else found.through
@@ -247,11 +248,15 @@ def record(op: Operation, call: Call) -> dict[str, Any]:
 
 
 def registered(op: Operation) -> Operation:
-    """The op with its gradient known to torch's dispatcher."""
-    if not op.differentiable and not op.schema.mutates:
-        op.differentiable = True
+    """The op with its gradient and what stands for its results known to torch."""
+    if not op.registered:
+        op.registered = True
         name = f"{NAMESPACE}::{op.name}"
-        torch.library.register_autograd(name, _backward(op), setup_context=_setup(op), lib=LIBRARY)
+        torch.library.register_fake(
+            name, lambda *args, **given: stand_ins(op, op.schema.decode(args, given)), lib=LIBRARY
+        )
+        if not op.schema.mutates:
+            torch.library.register_autograd(name, _backward(op), setup_context=_setup(op), lib=LIBRARY)
     return op
 
 
@@ -260,7 +265,7 @@ def _setup(op: Operation) -> Any:
         call = op.schema.decode(tuple(inputs), keyword_only_inputs)
         values = (output,) if len(op.outputs) == 1 else output or ()
         made = {s.name: v for s, v in zip(op.outputs, values, strict=True) if s.name in call.wanted}
-        ctx.gradient = found = gradient_of(op, op.descriptor(call))
+        ctx.gradient = found = open_gradient(op, described(op, call))
         ctx.call = dataclasses.replace(call, arrays={})
         ctx.set_materialize_grads(False)
         through = set(made) if found is None else found.through & set(made)

@@ -22,6 +22,7 @@ from .gradient import gradient_of, no_gradient
 from .operation import Operation, operation
 from .recording import Job, flattened, is_traced, job_of, registered, traced
 from .schema import Call, settled
+from .stand_ins import described
 from .untyped import torch
 
 Tensors = list[tuple[str, Any]]  # each with the name of its operand, and its index in a list
@@ -55,7 +56,7 @@ def route(
         if transformed(value) or _has_tangent(value):
             located(value, where)
             raise error
-    plan, given = function.chosen(arrays, {n: settled(value) for n, value in attributes.items()})
+    plan, given = function.chosen(arrays, attributes)
     op = operation(plan)
     routed = preference if isinstance(preference, Routed) else Routed(preference)
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in arrays.items()}
@@ -139,7 +140,7 @@ def _is_recorded(op: Operation, name: str, call: Call, held: Tensors, out: Any) 
         return False
     if op.schema.mutates:
         raise no_gradient(f"{name}, which works in place,", grown[0])
-    desc = op.descriptor(call)
+    desc = described(op, call).desc
     if not any(spec.elements(desc)[0].is_inexact for spec in op.outputs if spec.name in call.wanted):
         return False  # of comparisons and indices there is nothing to differentiate
     if out is not None:

@@ -25,7 +25,9 @@ from ..core.preference import PlanPreference
 from .untyped import torch
 
 TEXT = "text"  # the type of attributes that are written as literals, a string in the schema
-_PLAIN = {"int": "int", "float": "float", "bool": "bool", "str": "str", "tuple[int, ...]": "int[]"}
+_PLAIN = {
+    "int": "SymInt", "float": "float", "bool": "bool", "str": "str", "tuple[int, ...]": "SymInt[]", "Shape": "SymInt[]",
+}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -151,8 +153,9 @@ def _plain(kind: str, value: Any) -> Any:
         return made if isinstance(made, str) and _read(TEXT, made) is made else repr(made)
     if isinstance(value, np.generic):
         value = value.item()
-    if kind == "int[]":
-        return [int(value)] if isinstance(value, (int, np.integer)) else [int(n) for n in value]
+    if kind == "SymInt[]":
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return [n if isinstance(n, torch.SymInt) else int(n) for n in items]
     return value
 
 
@@ -166,13 +169,14 @@ def _literal(value: Any) -> Any:
         return tuple([_literal(one) for one in value])
     if isinstance(value, np.generic):
         return value.item()
+    value = settled(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(ElementKind.of(value))
 
 
 def _read(kind: str, value: Any) -> Any:
-    if kind == "int[]":
+    if kind == "SymInt[]":
         return tuple(value)
     if kind != TEXT:
         return value

@@ -1,17 +1,9 @@
 #pragma once
-// special_partials   dy ∂f/∂a, dy ∂f/∂b and dy ∂f/∂c of the functions of special_functors.cuh, in double as they.
+// special_partials   dy ∂f/∂a and dy ∂f/∂b of the functions of special_functors.cuh, in double as they.
 #include "elementwise/special_functors.cuh"
 #include "elementwise/special_gradients.cuh"
 
 namespace baracuda {
-
-// b, or the number of the parameters in its place, which bit 1 of `numbers` says.
-template <class A, class P> struct SpecialNumber {
-  A number;
-  bool given;
-  BARACUDA_D explicit SpecialNumber(const P& p) : number(static_cast<A>(p.b_number())), given(p.numbers & 2) {}
-  BARACUDA_D A operator()(A b) const { return given ? number : b; }
-};
 
 namespace special {
 

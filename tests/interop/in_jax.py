@@ -66,8 +66,9 @@ def seed_of(plan: type[Plan], kind: Any, element: Any) -> int:
 
 
 def problems(plan: type[Plan], each: int = 1) -> Iterator[Drawn]:
-    """Drawn problems for every kind, and for every element of a plan without kinds."""
-    for kind, element in combinations(plan):
+    """Drawn problems for every kind, and for every element of a plan with few kinds."""
+    pairs = combinations(plan)
+    for kind, element in pairs if len(pairs) <= 32 else list({k: (k, e) for k, e in pairs}.values()):
         for i in range(each):
             yield drawn(make_case(plan, SeededDraw(seed_of(plan, kind, element) + i, element, kind)))
 

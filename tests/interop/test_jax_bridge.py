@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,3 +220,13 @@ def test_threads() -> None:
     for one in threads:
         one.join()
     assert not wrong
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = (Path(bc.__file__).parents[1] / "docs/jax.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    space: dict[str, Any] = {}
+    for one in blocks:
+        exec(one, space)
+    assert len(blocks) == 3 and equal(space["y"], bc.silu(bc.rms_norm(np.ones((4, 64)), np.ones(64))))
+    assert float(space["cache"][0].sum()) == 128

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,11 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
-from baracuda_py.jax import c_api, problem, target
+from baracuda_py.jax import c_api, problem, staging, target
+from baracuda_py.jax.primitive import primitive
 from baracuda_py.jax.problem import Buffer, Call, Problem, key_of, problem_of
-from tests.interop.in_jax import jax
+from baracuda_py.testing import recording
+from tests.interop.in_jax import PLANS, in_jax, jax, problems
 
 bj = bc.jax
 jnp = jax.numpy
@@ -59,7 +64,11 @@ class Fake:
         return ctypes.addressof(memory)
 
     def _buffers(self, arrays: Any) -> int:
-        made = [self._held(struct.pack("<2Qi4x3Q", 48, 0, 11, a.ctypes.data, a.ndim, 0)) for a in arrays]
+        dims = [self._held(struct.pack(f"<{a.ndim}q", *a.shape)) for a in arrays]
+        made = [
+            self._held(struct.pack("<2Qi4x3Q", 48, 0, 11, a.ctypes.data, a.ndim, d))
+            for a, d in zip(arrays, dims, strict=True)
+        ]
         return self._held(struct.pack(f"<{len(made)}Q", *made))
 
     def _error(self, given: int) -> int:
@@ -79,9 +88,28 @@ def test_a_frame_is_read_and_run() -> None:
 
 @pytest.mark.parametrize(("major", "size"), [(1, 168), (0, 160)])
 def test_an_unknown_layout_is_refused(major: int, size: int) -> None:
+    c_api.expect(Fake().address, [], [])
     with pytest.raises(bc.UnsupportedError, match=r"foreign function interface .* is not the known 0\.3"):
-        c_api.check(Fake(major=major, size=size).address)
-    assert c_api.check(Fake().address) == 3
+        c_api.expect(Fake(major=major, size=size).address, [], [])
+
+
+def test_buffers_that_were_not_declared_are_refused() -> None:
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.empty((2, 3), np.float32)
+    for wrong in (exp_of(3, 2), exp_of(2, 3, element=ElementKind.F64), exp_of(6)):
+        frame = Fake(key_of(wrong), [x], [y])
+        assert target._handler(target._on_host, 0)(frame.address) == 7
+        assert b"XLA gives inputs [(11, (2, 3))] (XLA_FFI_DataType, shape) where" in frame.errors[0]
+
+
+def test_the_header_says_the_version(tmp_path: Path) -> None:
+    assert c_api.version(jax.ffi.include_dir())[0] == 0
+    header = tmp_path / "xla/ffi/api/c_api.h"
+    with pytest.raises(bc.UnsupportedError, match="no header that says the version"):
+        c_api.version(str(tmp_path))
+    header.parent.mkdir(parents=True)
+    header.write_text("#define XLA_FFI_API_MAJOR 1\n#define XLA_FFI_API_MINOR 0\n")
+    with pytest.raises(bc.UnsupportedError, match=r"interface 1\.0 of this jaxlib is not known; 0\.x is"):
+        c_api.version(str(tmp_path))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("naïve \udc80"), bc.InvalidProblemError("no")])
@@ -142,8 +170,6 @@ def test_samples_lie_apart() -> None:
 
 
 def test_a_workspace_is_aligned() -> None:
-    from dataclasses import replace
-
     call, seen = Call(replace(exp_of(4), workspace=512), "cpu"), []
     call.run_refs = lambda args, memory, stream: seen.append((memory, args, stream))
     call([4096], [8192, 1000], 5)
@@ -160,12 +186,50 @@ def test_memory_that_is_not_updated_in_place_is_refused() -> None:
         call([4096], [8192], None)
 
 
+# -- on a CUDA device that records ------------------------------------------------------------------------------------
+
+
+def staged(one: Any, monkeypatch: pytest.MonkeyPatch) -> Problem:
+    """The problem that a call becomes."""
+    seen: list[Problem] = []
+    monkeypatch.setattr(staging, "function", lambda problem: seen.append(problem) or primitive(problem))
+    with jax.enable_x64(True):
+        jax.eval_shape(lambda arrays: one.call(**arrays), in_jax(one.arrays))
+    return seen[0]
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+def test_what_was_made_ready_launches_under_capture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On XLA's stream, with XLA's workspace: nothing is prepared, allocated or asked for any more."""
+    served = 0
+    for one in problems(PLANS[name]):
+        if served == 2:
+            break
+        if in_jax(one.arrays) is None:
+            continue
+        found, device = staged(one, monkeypatch), bc.fake_device(9.0)
+        with recording() as record:
+            try:
+                call = Call(found, device)
+            except bc.UnsupportedError:  # an element that no row for this device has
+                continue
+            call = Call(replace(found, workspace=call.workspace_size()), device)
+            call.plan.prepare(call.sample())
+            pointers, count = call.addresses(), len(found.inputs)
+            outputs = [*pointers[count:], 1 << 44] if call.problem.workspace else pointers[count:]
+            record.capturing = True
+            call(pointers[:count], outputs, 77)
+            written = any(np.prod(buffer.shape) for _, buffer in found.outputs)
+            library = target.target(found) != target.target(exp_of(3))  # which the recorder has not
+            assert not record.allocations and (library or bool(record.launches) == written), str(one.case)
+            assert all(launch.stream == 77 for launch in record.launches)
+        served += 1
+
+
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
 def run(code: str, **environment: str) -> str:
-    import os
-
     made = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=os.environ | environment
     )
@@ -179,7 +243,7 @@ def test_importing_the_package_does_not_import_jax() -> None:
 
 def test_a_process_without_jax_is_told() -> None:
     code = "import sys; sys.modules['jax'] = None\ntry: import baracuda_py.jax\nexcept ImportError as e: print(e)"
-    assert "jax" in run(code)
+    assert 'needs JAX: pip install "baracuda_py[jax]"' in run(code)
 
 
 def test_several_devices() -> None:

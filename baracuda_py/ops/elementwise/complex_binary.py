@@ -184,9 +184,8 @@ def call_with_number(kind: ComplexBinaryKind, array: Any, value: Any, reverse: b
     """f(array, value), or f(value, array) if `reverse`."""
     made = _made.get((kind, reverse))
     if made is None:
-        fixed: dict[str, Any] = (
-            {} if kind.row.coefficients else dict(zip(("rtol", "atol", "equal_nan"), TOLERANCES, strict=True))
-        )
+        own = zip(("rtol", "atol", "equal_nan"), TOLERANCES, strict=True)
+        fixed: dict[str, Any] = {} if kind.row.coefficients else dict(own)
         made = functional(ComplexBinaryPlan, kind.value, kind=kind, with_number=True, reverse=reverse, **fixed)
         made = _made.setdefault((kind, reverse), made)
     value = complex(value)

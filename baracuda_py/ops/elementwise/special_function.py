@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dataclasses import dataclass, replace
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Scalar, Variant, Vjp, choice,
-    element, extents, operand, output, scalar,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Variant, Vjp,
+    choice, element, extents, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
-from ...core.variant import Step
+from ...core.variant import Step, Where
 from ...schedules.map import THREADS, chunked, lay_out, map_kernels, map_params
 from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
 
@@ -66,24 +66,29 @@ def reference(desc: SpecialFunctionDescriptor, *, a: Any, b: Any, c: Any, b_numb
 
 
 PARAMS = Params("SpecialFunctionParams", y="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar", **map_params(4))
-# Arithmetic bounds these kernels, so one that visits elements one by one, in any layout, serves all problems.
-_KERNELS = tuple(
-    replace(kernel, min_blocks=0)
-    for kernel in map_kernels("special_function<{KIND}, {T}, {LAYOUT}>", PARAMS, widths_of=lambda element: (1,))[1:]
-)
+
+
+def kernels_of(template: str, params: Params, spills: bool | Where = False) -> tuple[Kernel, ...]:
+    """Arithmetic bounds these kernels, so one that visits elements one by one, in any layout, serves all problems."""
+    return map_kernels(template, params, widths_of=lambda element: (1,), spills=spills)[1:]
+
+
 _EACH = 4  # elements of a thread, as `Strided` of one element in map.cuh
 
 
-def _geometry(p: Problem) -> Geometry | str:
-    def wide(view: View | None) -> View | None:
-        return None if view is None else view.broadcast_to(p.y.shape)
-
-    found = lay_out((p.y, wide(p.a), wide(p.b), wide(p.c)))
+def one_by_one(p: Problem, views: tuple[View | None, ...], values: Mapping[str, Any] | None = None) -> Geometry | str:
+    """The launch of such a kernel, outputs first; operands may broadcast to y's shape."""
+    found = lay_out([None if view is None else view.broadcast_to(p.desc.shape) for view in views])
     if isinstance(found, str):
         return found
     (axes,) = found.groups
     grid = max(1, -(-axes.count // (THREADS * _EACH)))
-    return Geometry((Step("strided", (grid, 1, 1), chunked(found, 1), {"VEC": 1}, THREADS),), layout="strided")
+    step = Step("strided", (grid, 1, 1), {**(values or {}), **chunked(found, 1)}, {"VEC": 1}, THREADS)
+    return Geometry((step,), layout="strided")
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return one_by_one(p, (p.y, p.a, p.b, p.c))
 
 
 def _bound(element: ElementKind, kind: SpecialFunctionKind) -> ErrorBound:
@@ -113,11 +118,12 @@ class SpecialFunctionPlan(Plan):
     descriptor = SpecialFunctionDescriptor
     args = SpecialFunctionArgs
     reference = staticmethod(reference)
-    vjp = Vjp("SpecialFunctionBackwardPlan", grads={"a": "da", "b": "db", "c": "dc"}, kinds=DIFFERENTIABLE)
+    vjp = Vjp("SpecialFunctionBackwardPlan", grads={"a": "da", "b": "db"}, kinds=DIFFERENTIABLE)
     value_policy = "a degree beyond 65536 gives NaN"
     variants = (
         Variant(
-            "map", _geometry, source="elementwise/special_function.cu", kernels=_KERNELS,
+            "map", _geometry, source="elementwise/special_function.cu",
+            kernels=kernels_of("special_function<{KIND}, {T}, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

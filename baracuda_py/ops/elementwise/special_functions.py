@@ -7,6 +7,8 @@ from typing import Any
 from ...core import Array, functional
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
+from ...interop.arrays import read
+from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]
 from .binary_numbers import NUMBERS
 from .special_function import SpecialFunctionPlan
 from .special_function_backward import SpecialFunctionBackwardPlan
@@ -37,6 +39,14 @@ def _call(kind: K, lead: tuple[Any, ...], a: Any, b: Any, more: dict[str, Any]) 
     if type(b) in NUMBERS:
         return _make(kind, bool(lead))(*lead, a, b_number=float(b), **more)
     return _make(kind, bool(lead))(*lead, a, b, **more)
+
+
+def _summed(gradient: Any, like: Any, stream: Any) -> Any:
+    """A gradient of y's shape, summed over the axes along which its operand was broadcast: a launch more."""
+    shape, own = read(gradient, "gradient").shape, read(like, "operand").shape
+    lead = len(shape) - len(own)
+    away = tuple(i for i, n in enumerate(shape) if i < lead or (own[i - lead] == 1 and n != 1))
+    return sum_of(gradient, axis=away, keepdims=True, stream=stream).reshape(own) if away else gradient
 
 
 def _forward(kind: K) -> Any:
@@ -70,17 +80,19 @@ _WHAT = {
 def _backward(kind: K) -> Any:
     swapped, alone = kind in _ORDER_FIRST, kind.row.gradient[1] is None
 
-    def call(
-        dy: Any, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **wanted: Any
-    ) -> Any:
+    def call(dy: Any, a: Any, b: Any, *, stream: Any = None, preference: Any = None, **wanted: Any) -> Any:
         flags = {} if alone else {f"return_{name}": wanted.pop(f"return_{name}", True) for name in ("da", "db")}
         if wanted:
             raise unexpected(known_only(call), wanted)
-        given = {"out": out, "stream": stream, "preference": preference, **flags}
+        given = {"stream": stream, "preference": preference, **flags}
         a, b = (b, a) if swapped else (a, b)
-        if type(b) in NUMBERS and flags:
-            given["return_db"] = False
-        return _call(kind, (dy,), a, b, given)
+        for name, one in (("da", a), ("db", b)):
+            if type(one) in NUMBERS and flags:
+                given[f"return_{name}"] = False
+        made = _call(kind, (dy,), a, b, given)
+        if isinstance(made, tuple):
+            return tuple(_summed(one, like, stream) for one, like in zip(made, (a, b), strict=True))
+        return _summed(made, a if given.get("return_da", True) else b, stream)
 
     call.__name__ = call.__qualname__ = f"{kind.value}_backward"
     what = f"The gradient by {'b' if swapped else 'a'}" if alone else "(da, db), that of an array alone,"
@@ -103,16 +115,14 @@ def betainc(
 
 @entry(SpecialFunctionBackwardPlan, kind=K.BETAINC)
 def betainc_backward(
-    dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
-) -> Any:  # fmt: skip
+    dy: Array, a: Array, b: Array, x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
     """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
     if unknown:
         raise unexpected(betainc_backward, unknown)
-    given = {"out": out, "stream": stream, "preference": preference}
-    if type(a) in NUMBERS:
-        return _make(K.BETAINC, True)(dy, x, c=b, b_number=float(a), **given)
-    return _make(K.BETAINC, True)(dy, x, b=a, c=b, **given)
+    given = {"stream": stream, "preference": preference}
+    first = {"b_number": float(a)} if type(a) in NUMBERS else {"b": a}
+    return _summed(_make(K.BETAINC, True)(dy, x, c=b, **first, **given), x, stream)
 
 
 # A function for each row of two operands, under its name and its aliases, and for its gradient.

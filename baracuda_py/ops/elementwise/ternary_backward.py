@@ -18,7 +18,6 @@ from ...core.tensor import View
 from ...core.variant import Spills, Step, where
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params, sum_to
-from .binary_backward import summed
 from .ternary import numbers_of, rounded_value
 from .ternary_kinds import INEXACT, TernaryKind, slope_elements, ternary_slope_bound
 
@@ -87,8 +86,15 @@ def reference(
         if name in wanted and partial is not None:
             with np.errstate(all="ignore"):
                 whole = np.asarray(partial.formula(*operands, wide.type(rounded_value(desc, value))), wide)
-                found[name] = summed(np.broadcast_to(whole, desc.shape), shapes[name]).astype(dtype)
+                found[name] = _summed(np.broadcast_to(whole, desc.shape), shapes[name]).astype(dtype)
     return found
+
+
+def _summed(whole: Any, shape: tuple[int, ...]) -> Any:
+    """Over the axes along which `shape` broadcasts."""
+    lead = whole.ndim - len(shape)
+    away = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and whole.shape[lead + i] != 1)
+    return np.asarray(np.sum(whole, axis=away)).reshape(shape) if away else np.array(whole)
 
 
 _NUMBERS = {"b_number": "scalar", "c_number": "scalar", "value": "scalar", "numbers": "i32"}
@@ -147,15 +153,13 @@ def _map_step(p: Problem) -> Geometry | str:
     return map_geometry(p, (*made, p.dy, *read.values()), values)
 
 
-def partials_map(p: Problem) -> Geometry | str:
-    """The launch where no operand was broadcast."""
+def _map(p: Problem) -> Geometry | str:
     if _summed_ones(p):
         return "a gradient is summed over the axes its operand was broadcast along"
     return _map_step(p)
 
 
-def partials_sum(p: Problem) -> Geometry | str:
-    """The launches that sum the gradients of broadcast operands, and map the others."""
+def _sum(p: Problem) -> Geometry | str:
     steps: list[Step] = []
     used, coalesced = 0, True
     for name in _summed_ones(p):
@@ -192,11 +196,11 @@ class TernaryBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", partials_map, source="elementwise/ternary_backward.cu", kernels=_MAP, elements=slope_elements,
+            "map", _map, source="elementwise/ternary_backward.cu", kernels=_MAP, elements=slope_elements,
             guarantee=Guarantee(ternary_slope_bound, batch_invariant=True),
         ),
         Variant(
-            "sum", partials_sum, source="elementwise/ternary_backward.cu", kernels=(*_MAP, *_SUM),
+            "sum", _sum, source="elementwise/ternary_backward.cu", kernels=(*_MAP, *_SUM),
             elements=slope_elements, guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

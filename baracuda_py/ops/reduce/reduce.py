@@ -225,8 +225,9 @@ class ReducePlan(Plan):
     several axes give the place in their row-major order. p_norm is (Σ |x|^p)^(1/p), its stated error for |p| >= 1/4;
     l0_norm counts what is not 0, max_norm and min_norm are of the orders inf and -inf. A sum in float32 (float64 for
     float64) that leaves the range on the way is infinite or NaN, as in PyTorch; var, prod, l2_norm and p_norm are
-    carried in float64. Of complex numbers var is the mean squared distance from the mean, norms are of magnitudes. A
-    row's bits depend on its elements alone.
+    carried in float64. No partial product of floats leaves the range: prod and nanprod are infinite or 0 only where the
+    product rounds to that, or has such a factor; parts of complex products are doubles. Of complex numbers var is the
+    mean squared distance from the mean, norms are of magnitudes. A row's bits depend on its elements alone.
     """
 
     op = "reduce.reduce"

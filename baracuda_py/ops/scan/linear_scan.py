@@ -53,7 +53,6 @@ OPERANDS = ScanOperands(("b", "a"), ("h",), ("initial",), ("carry",))
 _SPILLS: Spills = {  # a few bytes of complex maps
     "rows": where(element=ElementKind.C128, TOTALS=False),
     "block": where(element=ElementKind.C64, WIDE=True),
-    "neighbours": where(element=ElementKind.C128, TOTALS=True),
 }
 
 

@@ -86,8 +86,6 @@ _SUMS = tuple(
 _SPILLS: Spills = {
     "rows": where(element=ElementKind.C64, WIDE=True, TOTALS=False),
     "block": where(element=ElementKind.C64, WIDE=True) | where(element=ElementKind.C128, WIDE=False),
-    "neighbours": where(element=ElementKind.F16, TOTALS=False) | where(element=ElementKind.C128, TOTALS=True),
-    "summed_neighbours": where(element=_HALVES, TOTALS=False),
 }
 
 

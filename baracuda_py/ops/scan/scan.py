@@ -12,13 +12,16 @@ from ...core import (
     Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp, Variant, Vjp, choice, element,
     flag, functional, operand, output, where,
 )  # fmt: skip
+from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
 from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_formulas import all_or_nothing, near_circle
 from ..reduce.reduce_kinds import WITH_COMPLEX
-from .scan_kinds import AlongAxis, ScanKind, from_rows, problem, rows_of, scan_benchmarks, torch_array, torch_rows
+from .scan_kinds import (
+    AlongAxis, ScanKind, blocks_of_columns, from_rows, problem, rows_of, scan_benchmarks, torch_array, torch_rows,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +92,13 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse, exclusive=p.desc.exclusive)
 
 
-_WIDENED = (ElementKind.F32, ElementKind.I8, ElementKind.I16, ElementKind.U16, ElementKind.BOOL)
-_SPILLS: Spills = {  # a few bytes, in some of the kernels that keep 16 rows
-    "neighbours": where(kind=ScanKind.CUMSUM, element=_WIDENED, TOTALS=False)
-    | where(kind=ScanKind.CUMPROD, element=(ElementKind.I32, ElementKind.U32), TOTALS=False)
-    | where(kind=ScanKind.NANCUMSUM, element=ElementKind.F32, TOTALS=False)
-    | where(kind=ScanKind.CUMSUM, element=ElementKind.C64, TOTALS=False)
+_HALF_INTS = (ElementKind.I16, ElementKind.U16)
+_SPILLS: Spills = {  # a few bytes
+    "neighbours": where(kind=ScanKind.CUMSUM, element=(ElementKind.F16, *_HALF_INTS), WIDE=True)
+    | where(kind=ScanKind.CUMSUM, element=(ElementKind.I8, ElementKind.BOOL), WIDE=False)
+    | where(kind=ScanKind.CUMPROD, element=_HALF_INTS, WIDE=True)
+    | where(kind=ScanKind.LOGCUMSUMEXP, element=HALVES)
+    | where(kind=ScanKind.LOGCUMSUMEXP, element=ElementKind.F32, WIDE=True)
 }
 
 
@@ -132,8 +136,8 @@ class ScanPlan(Plan):
     """y[i] = x[0] + … + x[i] along `axis` (torch.cumsum), their product (cumprod), or log of the sum of exponentials.
 
     nancumsum and nancumprod (NumPy's) pass over NaN. Integers are added and multiplied in int64 (uint64 of uint64) and
-    wrap. Sums and products of floats are carried with more digits than their accumulator has; a row's bits depend on
-    its elements alone.
+    wrap. Sums and products of floats are carried with more digits than their accumulator has, and products with their
+    exponent, so that no product of a part leaves the range; a row's bits depend on its elements alone.
 
     With `initial`, one value a row, a row goes on from there: y[i] = initial + x[0] + …; `carry` is what stands after a
     row's last element (`initial`, or 0, 1, -inf, of an empty one), so that the `carry` of a chunk is the `initial` of
@@ -149,7 +153,8 @@ class ScanPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan.cu", elements=_elements,
-            kernels=scan_kernels("{KIND}<{T}>", PARAMS, _SPILLS), guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=scan_kernels("{KIND}<{T}>", PARAMS, _SPILLS, blocks=blocks_of_columns),
+            guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
     vjp = Vjp("ScanBackwardPlan", grads={"x": "dx", "initial": "dinitial"})

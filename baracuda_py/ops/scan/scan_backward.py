@@ -20,7 +20,7 @@ from .linear_scan import recurrence_bound
 from .linear_scan_backward import gradients, states_before
 from .scan import ScanDescriptor, ScanPlan
 from .scan import reference as forward
-from .scan_kinds import ScanKind, from_rows, rows_of, scan_benchmarks
+from .scan_kinds import ScanKind, blocks_of_columns, from_rows, rows_of, scan_benchmarks
 
 _WITH_X = (ScanKind.CUMPROD, ScanKind.LOGCUMSUMEXP, ScanKind.NANCUMSUM, ScanKind.NANCUMPROD)
 _WITH_Y = (ScanKind.CUMPROD, ScanKind.LOGCUMSUMEXP, ScanKind.NANCUMPROD)
@@ -115,17 +115,21 @@ _OPERANDS = {
 }  # fmt: skip
 
 
-_F32, _F64, _SUMS, _PRODUCTS = ElementKind.F32, ElementKind.F64, (ScanKind.CUMSUM, ScanKind.NANCUMSUM), _WITH_Y[::2]
+_F32, _F64, _C128 = ElementKind.F32, ElementKind.F64, ElementKind.C128
 _SPILLS: Spills = {
-    "neighbours": where(kind=_SUMS, element=_F32, TOTALS=False)
-    | where(kind=_PRODUCTS, element=_F32, TOTALS=True)
-    | where(kind=ScanKind.CUMPROD, element=_F64, TOTALS=False)
-    | where(kind=ScanKind.CUMSUM, element=ElementKind.C64, TOTALS=False),
-    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True)
-    | where(kind=ScanKind.CUMPROD, element=ElementKind.C128),
+    "neighbours": where(kind=ScanKind.CUMSUM, element=ElementKind.F16, WIDE=True)
+    | where(kind=ScanKind.CUMPROD, element=(_F32, _C128))
+    | where(kind=ScanKind.NANCUMPROD, element=_F32)
+    | where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=False)
+    | where(kind=ScanKind.NANCUMSUM, element=ElementKind.BF16, WIDE=True),
+    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True) | where(kind=ScanKind.CUMPROD, element=_C128),
     "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False)
     | where(kind=ScanKind.CUMPROD, element=ElementKind.C64, WIDE=True, TOTALS=False),
 }
+
+
+def _blocks(element: ElementKind, kind: ScanKind) -> int:
+    return 0 if kind is ScanKind.NANCUMSUM else blocks_of_columns(element, kind)  # that reads x, too
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -165,7 +169,7 @@ class ScanBackwardPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan_backward.cu",
-            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS), elements=_elements,
+            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS, blocks=_blocks), elements=_elements,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Scalar, Variant, Vjp, choice, element,
-    functional, operand, output, scalar, where,
+    functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import INTS
 from ...core.errors import InvalidProblemError
@@ -86,7 +86,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse)
 
 
-_SPILLS: Spills = {"neighbours": where(kind=ScanExtremeKind.CUMMAX, element=ElementKind.U16, TOTALS=True)}
+_SPILLS: Spills = {}
 
 
 def in_torch(

@@ -44,6 +44,12 @@ class ScanKind(enum.Enum):
         return {ScanKind.CUMSUM: 0, ScanKind.CUMPROD: 1, ScanKind.LOGCUMSUMEXP: -np.inf}[self.plain]
 
 
+def blocks_of_columns(element: ElementKind, kind: ScanKind) -> int:
+    """How many blocks that scan columns a multiprocessor holds at least: 4 where no registers spill by it, or any."""
+    total = kind.plain is ScanKind.CUMSUM or not element.is_inexact
+    return 4 if total and element.itemsize >= 4 else 0
+
+
 class ScanExtremeKind(enum.Enum):
     """What a ScanExtremePlan computes, by PyTorch's names."""
 

@@ -122,7 +122,7 @@ SCAN_PARAMS = scan_params("CumulativeTrapezoidParams", spacing="scalar")
 
 
 _SPILLING_SUM = {"rows": where(element=(*HALVES, ElementKind.F64))}
-_SPILLS: Spills = {"neighbours": where(element=(ElementKind.F32, ElementKind.F64), TOTALS=False)}
+_SPILLS: Spills = {}
 
 
 def _cumulative_geometry(p: Problem) -> Geometry | str:
@@ -213,6 +213,7 @@ class CumulativeTrapezoidPlan(Plan):
             guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
+    vjp = Vjp("CumulativeTrapezoidBackwardPlan", grads={"y": "dy", "x": "dx"})
     torch = staticmethod(cumulative_in_torch)
     benchmarks = _benchmarks()
     case = staticmethod(_case)

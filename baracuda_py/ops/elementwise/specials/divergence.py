@@ -115,27 +115,29 @@ REL_ENTR = Special(
     (
         _slope(lambda dy, p, q: dy * (_log_ratio(p, q) + 1), _minus_infinity),
         _slope(lambda dy, p, q: -dy * (p / q), lambda dy, q: dy * 0),
-        None,
     ), ulp=8,
+    torch=lambda torch, p, q: p * (torch.log(p) - torch.log(q)),
 )  # fmt: skip
 KL_DIV = Special(
     "KlDiv", _divergence(_kl, lambda q: q), (_POSITIVE, _POSITIVE),
     (
         _slope(lambda dy, p, q: dy * _log_ratio(p, q), _minus_infinity),
         _slope(lambda dy, p, q: dy * ((q - p) / q), lambda dy, q: dy),
-        None,
     ), ulp=64,
+    torch=lambda torch, p, q: p * (torch.log(p) - torch.log(q)) - p + q,
 )  # fmt: skip
 _FACTOR = between(0.05, 3)
 BOXCOX = Special(
     "Boxcox", _boxcox(np.log, _power), (_POSITIVE, _FACTOR),
     (
-        partial("ab", lambda dy, x, factor: dy * _power(x, factor - 1)), _boxcox_by_factor(np.log, _power), None,
+        partial("ab", lambda dy, x, factor: dy * _power(x, factor - 1)), _boxcox_by_factor(np.log, _power),
     ), ulp=16, slope=64,
+    torch=lambda torch, x, factor: (x**factor - 1) / factor,
 )  # fmt: skip
 BOXCOX1P = Special(
     "Boxcox1p", _boxcox(np.log1p, _power1p), (_POSITIVE, _FACTOR),
     (
-        partial("ab", lambda dy, x, factor: dy * _power1p(x, factor - 1)), _boxcox_by_factor(np.log1p, _power1p), None,
+        partial("ab", lambda dy, x, factor: dy * _power1p(x, factor - 1)), _boxcox_by_factor(np.log1p, _power1p),
     ), ulp=16, slope=64,
+    torch=lambda torch, x, factor: torch.expm1(torch.log1p(x) * factor) / factor,
 )  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ..functions import in_torch
 from ..functions.gamma import lgamma_above_1
 from ..special import erfc
 from ..unary_formulas import pi
@@ -138,10 +140,11 @@ def _gamma(upper: bool) -> Any:
         small &= np.where(v <= 0.5, -0.4 / np.log(np.minimum(v, 0.5)) >= u, 1.1 * v >= u) & upper
         rest = ~uniform & ~fraction & ~small
         found = np.ones_like(u)
-        for chosen, function, is_upper in (
+        branches: tuple[tuple[Any, Callable[[Any, Any], Any], bool], ...] = (
             (uniform, lambda a, x: _uniform(a, (x - a) / a, upper), upper), (fraction, _fraction, True),
             (small, _series_upper, True), (rest, _series, False),
-        ):  # fmt: skip
+        )  # fmt: skip
+        for chosen, function, is_upper in branches:
             if chosen.any():
                 part = function(u[chosen], v[chosen])
                 found[chosen] = part if is_upper == upper else 1 - part
@@ -221,16 +224,17 @@ def _betainc_slope(dy: Any, x: Any, a: Any, b: Any) -> Any:
     return np.where(inside, found, np.where(positive & ((x == 0) | (x == 1)), end, np.nan))
 
 
-_ARGUMENTS = between(0.1, 40), between(0.2, 40)
+_ARGUMENTS = between(0.1, 40), between(0.2, 18)
 GAMMAINC = Special(
-    "Gammainc", widely(_gamma(False)), _ARGUMENTS, (_gamma_slope(1), None, None), ulp=1024, slope=1024,
+    "Gammainc", widely(_gamma(False)), _ARGUMENTS, (_gamma_slope(1), None), ulp=1024, slope=1024,
     torch=lambda torch, x, a: torch.special.gammainc(a, x), aliases=("igamma",),
 )  # fmt: skip
 GAMMAINCC = Special(
-    "Gammaincc", widely(_gamma(True)), _ARGUMENTS, (_gamma_slope(-1), None, None), ulp=1024, slope=1024,
+    "Gammaincc", widely(_gamma(True)), _ARGUMENTS, (_gamma_slope(-1), None), ulp=1024, slope=1024,
     torch=lambda torch, x, a: torch.special.gammaincc(a, x), aliases=("igammac",),
 )  # fmt: skip
 BETAINC = Special(
-    "Betainc", widely(_betainc), (evenly(0.02, 0.98), between(0.2, 40), between(0.2, 40)),
-    (partial("abc", _betainc_slope), None, None), ulp=1024, slope=1024,
+    "Betainc", widely(_betainc), (evenly(0.02, 0.98), between(0.5, 40), between(0.5, 40)),
+    (partial("abc", _betainc_slope), None), ulp=1024, slope=1024,
+    torch=in_torch.betainc,
 )  # fmt: skip

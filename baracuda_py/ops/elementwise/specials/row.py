@@ -37,15 +37,15 @@ class Special:
 
     cpp: the functor, a template over the element, of `kernels/elementwise/`; its value(a, b, c) is f, and
     partial::<cpp> has of<i>(dy, a, b, c). drawn: for each operand, where tests take it from: there are as many as f
-    has. gradient: of each operand, None for one that f has no gradient by. ulp: the error of float64, None where no
+    has. gradient: by a and by b, None for one that f has no gradient by. ulp: the error of float64, None where no
     bound relative to the result holds. slope: likewise of the gradients. torch: torch's function of (a, b[, c]), its
-    name dotted from `torch` where it takes them in this order; it is not differentiated. aliases: further names.
+    name dotted from `torch` where it takes them in this order. aliases: further names.
     """
 
     cpp: str
     formula: Formula
     drawn: tuple[Draw, ...]
-    gradient: tuple[Partial | None, Partial | None, Partial | None] = (None, None, None)
+    gradient: tuple[Partial | None, Partial | None] = (None, None)
     ulp: float | None = None
     slope: float | None = None
     torch: str | Callable[..., Any] | None = None
@@ -61,7 +61,7 @@ class Special:
 
     def in_torch(self, torch: Any, *operands: Any) -> Any:
         """f in torch, or NotImplemented."""
-        if self.torch is None or any(x.requires_grad for x in operands):
+        if self.torch is None:
             return NotImplemented
         if callable(self.torch):
             return self.torch(torch, *operands)
