@@ -16,9 +16,9 @@ from baracuda_py.help.page import entries
 
 OWN = {value.__name__: value for _, value in entries()}
 IN_PLACE = {"fill"}
-WITHOUT_OUT = {  # compositions whose results are made by several calls, and do not take it yet
-    "associative_scan", "corrcoef", "corrcoef_backward", "cov", "cov_backward", "gradient", "inner_backward",
-}  # fmt: skip
+# Compositions whose results are made by several calls, and do not take it yet.
+WITHOUT_OUT = {"associative_scan", "corrcoef", "corrcoef_backward", "cov", "cov_backward", "gradient", "inner_backward"}
+WITHOUT_OUT |= {name for name, function in OWN.items() if function.plan.op == "elementwise.special_function_backward"}
 
 
 def call_of(name: str) -> tuple[dict[str, Any], ast.Call]:

@@ -8,7 +8,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import baracuda_py as bc
@@ -57,12 +60,25 @@ def test_what_the_page_says() -> None:
     assert "this is the gradient of norm.rms_norm" in (inspect.getdoc(bc.rms_norm_backward) or "")
 
 
+def _double(x: Any) -> Any:
+    """Twice x."""
+    return 2 * x
+
+
 @pytest.mark.parametrize(
-    ("kind", "text"),
-    [(bc.UnaryKind.EXP, "numpy.exp"), (bc.TernaryKind.ADDCDIV, "a + value * b / c"), (bc.PoolKind.MAX, "")],
-)
-def test_formulas_of_kinds(kind: object, text: str) -> None:
-    assert formula(kind) == text
+    ("function", "text"),
+    [
+        (np.exp, "numpy.exp"), (lambda a, b: (a + 2 * b) / np.sqrt(a), "(a + 2 * b) / np.sqrt(a)"), (_double, "2 * x"),
+        (len, ""), (None, ""),
+    ],
+)  # fmt: skip
+def test_formulas_of_kinds(function: Any, text: str) -> None:
+    assert formula(SimpleNamespace(row=SimpleNamespace(formula=function))) == text
+
+
+def test_formulas_on_pages() -> None:
+    assert formula(bc.UnaryKind.EXP) == "numpy.exp" and formula(bc.PoolKind.MAX) == ""
+    assert "Formula\n    numpy.exp" in (inspect.getdoc(bc.exp) or "")
 
 
 def test_the_short_text_is_what_else_sees() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +37,10 @@ def _of_function(source: str, function: Any) -> str:
     last = body[-1]
     if isinstance(last, ast.Return) and last.value is not None and all(isinstance(n, ast.Expr) for n in body[:-1]):
         return ast.unparse(last.value)
-    return " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
+    text = " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
+    if "by" in function.__code__.co_varnames:  # a factor that is 1 here
+        text = re.sub(r"\bby /", "1 /", re.sub(r" by(?=[.,;]| =)", "", text))
+    return text
 
 
 def _lambdas(source: str) -> Iterator[ast.Lambda]:
@@ -70,7 +74,14 @@ def _ends(source: str, start: int) -> Iterator[int]:
 
 
 def _same(tree: ast.Lambda, function: Any) -> bool:
-    """Whether the text is that of the function: the same instructions over the same names."""
+    """Whether the text is that of the function: the same names and constants, in one line of source."""
     code = eval(compile(ast.Expression(tree), "<row>", "eval")).__code__
-    own = function.__code__
-    return (code.co_code, code.co_names, code.co_varnames) == (own.co_code, own.co_names, own.co_varnames)
+    made, own = (
+        (
+            each.co_varnames,
+            {*each.co_names, *each.co_freevars},
+            sorted(repr(c) for c in each.co_consts if c is not None),
+        )
+        for each in (code, function.__code__)
+    )
+    return made == own
