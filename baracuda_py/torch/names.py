@@ -14,6 +14,7 @@ from .schema import settled
 from .untyped import torch
 
 _grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _autocast = torch._C._is_any_autocast_enabled
 
 
@@ -45,9 +46,13 @@ def _wrapped(name: str, function: Any) -> Any:
 def _grown(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
     """Whether any tensor of a call requires a gradient."""
     for value in args:
-        if isinstance(value, torch.Tensor):
+        kind = type(value)
+        if kind is _Tensor or kind is _Parameter:
             if value.requires_grad:
                 return True
-        elif isinstance(value, (list, tuple)) and any(getattr(one, "requires_grad", False) for one in value):
+        elif kind is list or kind is tuple:
+            if any([getattr(one, "requires_grad", False) for one in value]):
+                return True
+        elif getattr(value, "requires_grad", False):
             return True
-    return any(getattr(value, "requires_grad", False) for value in given.values()) if given else False
+    return bool(given) and _grown(tuple(given.values()), {})
