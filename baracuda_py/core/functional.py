@@ -134,6 +134,7 @@ def functional(
         if layouts
         else ""
     )
+    recorded = f"{gather}, {attributes}, {numbers}, {returns}, out, stream, preference"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         "    if unknown: raise UNEXPECTED(SELF, unknown)",
@@ -155,7 +156,11 @@ def functional(
         *_indented([handed_over] if outs and inputs else []),
         f"        return {result}" if len(results) <= 1 else f"        return RESULT(({result}), entry)",
         "    except RECORDED as error: said = error",
-        f"    return ROUTE(SELF, said, {gather}, {attributes}, {numbers}, {returns}, out, stream, preference)",
+        f"    return ROUTE(SELF, said, {recorded})",
+        f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
+        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *([turned] if layouts else []),
+        f"    return ROUTE(SELF, None, {recorded})",
     ]
     cache: dict[Any, Entry] = {}
     _caches.append(cache)
@@ -188,7 +193,7 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    function.chosen = chosen
+    function.chosen, function.routed = chosen, names["routed"]
     if follows:
         FOLLOWS[plan] = follows
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
@@ -209,8 +214,8 @@ class Routed:
             self.preference, self.swapped = preference.preference, (*preference.swapped, *swapped)
 
 
-def _route(function: Any, error: RecordedError, *call: Any) -> Any:
-    """What autograd or a trace makes of a call that `error` refuses."""
+def _route(function: Any, error: RecordedError | None, *call: Any) -> Any:
+    """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
     return bridge()(function, error, *call)
 
 

@@ -27,6 +27,8 @@ def mirrored(name: str) -> Any:
 
 
 def _wrapped(name: str, function: Any) -> Any:
+    routed = getattr(function, "routed", function)  # of a generated function, which one written by hand calls in turn
+
     def call(*args: Any, **given: Any) -> Any:
         if _autocast():
             args, given = cast_operands(function, args, given)
@@ -34,6 +36,7 @@ def _wrapped(name: str, function: Any) -> Any:
             args = tuple([settled(value) for value in args])
             given = {key: settled(value) for key, value in given.items()}
             given["preference"] = Routed(given.get("preference"))
+            return routed(*args, **given)
         return function(*args, **given)
 
     functools.update_wrapper(call, function, updated=())
@@ -51,7 +54,7 @@ def _grown(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
             if value.requires_grad:
                 return True
         elif kind is list or kind is tuple:
-            if any([getattr(one, "requires_grad", False) for one in value]):
+            if _grown(tuple(value), {}):
                 return True
         elif getattr(value, "requires_grad", False):
             return True
