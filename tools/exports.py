@@ -130,9 +130,11 @@ def render() -> dict[Path, str]:
     """The generated files."""
     exports = collect()
     table = "".join(f"    {name!r}: {module!r},\n".replace("'", '"') for name, module in exports.items())
-    classes, functions = [], []
+    classes, functions, mirrored = [], [], []
     for name, where in exports.items():
         value = getattr(importlib.import_module(f"baracuda_py.{where}"), name)
+        if hasattr(value, "plan") and not inspect.isclass(value):
+            mirrored.append(name)
         if inspect.isclass(value):
             classes.append(f"from .{where} import {name} as {name}\n")
         elif isinstance(value, Expression):
@@ -143,7 +145,10 @@ def render() -> dict[Path, str]:
     head = f"# {made}\n# ruff: noqa: E501, I001\n# fmt: off\n"
     used = "".join(f"from {where} import {name}\n" for name, where in STUB.items())
     stub = f"{head}{used}\nfrom . import nn as nn\n{''.join(sorted(classes))}\n__version__: str\n\n{''.join(functions)}"
+    plain = f"# {made}\n# ruff: noqa: I001\n# fmt: off\n"
+    again = "".join(f"from baracuda_py import {name} as {name}\n" for name in mirrored)
     return {
+        ROOT / "baracuda_py/torch/__init__.pyi": f"{plain}{again}\ndef define_all() -> list[str]: ...\n",
         ROOT / "baracuda_py/_exports.py": f'"""Public name → module. {made}"""\n\nEXPORTS = {{\n{table}}}\n',
         ROOT / "baracuda_py/__init__.pyi": stub,
     }
@@ -157,6 +162,7 @@ def main() -> int:
     for path, text in stale.items():
         print(f"{'stale' if check else 'wrote'}: {path.relative_to(ROOT)}")
         if not check:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
     return int(check and bool(stale))
 

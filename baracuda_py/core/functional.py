@@ -127,6 +127,7 @@ def functional(
         if layouts
         else ""
     )
+    recorded = f"{gather}, {attributes}, {numbers}, {returns}, out, stream, preference"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         "    if unknown: raise UNEXPECTED(SELF, unknown)",
@@ -151,7 +152,11 @@ def functional(
         *_indented([handed_over] if outs and inputs else []),
         f"        return {result}" if len(results) <= 1 else f"        return RESULT(({result}), entry)",
         "    except RECORDED as error: said = error",
-        f"    return ROUTE(SELF, said, {gather}, {attributes}, {numbers}, {returns}, out, stream, preference)",
+        f"    return ROUTE(SELF, said, {recorded})",
+        f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
+        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *([turned] if layouts else []),
+        f"    return ROUTE(SELF, None, {recorded})",
     ]
     # In a forked child entries of CUDA plans would make outputs first, which fails in CuPy; a new one is refused by us.
     cache: dict[Any, Entry] = records()
@@ -189,7 +194,7 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    function.chosen = chosen
+    function.chosen, function.routed = chosen, names["routed"]
     if follows:
         FOLLOWS[plan] = follows
     shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
@@ -214,8 +219,8 @@ class Routed:
             self.preference, self.swapped = preference.preference, (*preference.swapped, *swapped)
 
 
-def _route(function: Any, error: RecordedError, *call: Any) -> Any:
-    """What autograd or a trace makes of a call that `error` refuses."""
+def _route(function: Any, error: RecordedError | None, *call: Any) -> Any:
+    """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
     return bridge()(function, error, *call)
 
 

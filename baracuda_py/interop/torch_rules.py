@@ -37,6 +37,14 @@ def recorded(array: Any) -> bool:
     return bool(array.requires_grad and torch.is_grad_enabled())
 
 
+def grown(name: str = "") -> RecordedError:
+    """The error of a tensor that requires a gradient, given to what autograd does not see."""
+    return RecordedError(
+        f"{name + ': ' if name else ''}the torch tensor requires grad, and autograd would not see this call; give its "
+        ".detach(), or call under torch.no_grad()"
+    )
+
+
 def refuse_wrapper(a: Any) -> Any:
     """The reader, where memory is wanted, of tensors whose operations are intercepted."""
     raise RecordedError(
@@ -60,10 +68,7 @@ def refuse(tensor: Any) -> None:
             "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
-        raise RecordedError(
-            "the torch tensor requires grad, and autograd would not see this call; give its .detach(), "
-            "or call under torch.no_grad()"
-        )
+        raise grown()
     if (
         torch.autograd.forward_ad._current_level >= 0
         and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None

@@ -14,6 +14,7 @@ from .schema import settled
 from .untyped import torch
 
 _grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _autocast = torch._C._is_any_autocast_enabled
 
 
@@ -26,6 +27,8 @@ def mirrored(name: str) -> Any:
 
 
 def _wrapped(name: str, function: Any) -> Any:
+    routed = getattr(function, "routed", function)  # of a generated function, which one written by hand calls in turn
+
     def call(*args: Any, **given: Any) -> Any:
         if _autocast():
             args, given = cast_operands(function, args, given)
@@ -33,6 +36,7 @@ def _wrapped(name: str, function: Any) -> Any:
             args = tuple([settled(value) for value in args])
             given = {key: settled(value) for key, value in given.items()}
             given["preference"] = Routed(given.get("preference"))
+            return routed(*args, **given)
         return function(*args, **given)
 
     functools.update_wrapper(call, function, updated=())
@@ -45,9 +49,13 @@ def _wrapped(name: str, function: Any) -> Any:
 def _grown(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
     """Whether any tensor of a call requires a gradient."""
     for value in args:
-        if isinstance(value, torch.Tensor):
+        kind = type(value)
+        if kind is _Tensor or kind is _Parameter:
             if value.requires_grad:
                 return True
-        elif isinstance(value, (list, tuple)) and any(getattr(one, "requires_grad", False) for one in value):
+        elif kind is list or kind is tuple:
+            if _grown(tuple(value), {}):
+                return True
+        elif getattr(value, "requires_grad", False):
             return True
-    return any(getattr(value, "requires_grad", False) for value in given.values()) if given else False
+    return bool(given) and _grown(tuple(given.values()), {})

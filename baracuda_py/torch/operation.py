@@ -1,7 +1,7 @@
 """One torch.library op for each plan, in namespace `baracuda`, defined when it is first needed.
 
-On CPU and CUDA it calls the functional layer; for stand-ins (meta and fake tensors) it makes outputs of the shapes that
-the declarations give; its gradient is registered by `recording`.
+On CPU and CUDA it calls the functional layer. `recording` tells torch of its gradient and of what stands for its
+results in a trace (`stand_ins`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .untyped import torch
 
 NAMESPACE = "baracuda"
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-_lock = threading.RLock()
+LOCK = threading.RLock()  # of what defines ops
 
 
 def plan_named(plan: Any) -> type[Plan]:
@@ -166,5 +166,5 @@ def _made(plan: type[Plan]) -> Operation:
 
 def operation(plan: type[Plan]) -> Operation:
     """The torch op of a plan, defined when it is first asked for."""
-    with _lock:
+    with LOCK:
         return _made(plan)

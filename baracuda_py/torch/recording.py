@@ -14,7 +14,7 @@ from typing import Any
 from ..core.errors import UnsupportedError
 from ..interop.torch_rules import intercepts, recorded
 from .gradient import Gradient, gradient_of, no_gradient, open_gradient
-from .operation import LIBRARY, NAMESPACE, Operation, swapped_outputs
+from .operation import LIBRARY, LOCK, NAMESPACE, Operation, swapped_outputs
 from .schema import Call
 from .stand_ins import described, stand_ins
 from .untyped import torch
@@ -250,14 +250,18 @@ def record(op: Operation, call: Call) -> dict[str, Any]:
 def registered(op: Operation) -> Operation:
     """The op with its gradient and what stands for its results known to torch."""
     if not op.registered:
-        op.registered = True
-        name = f"{NAMESPACE}::{op.name}"
-        torch.library.register_fake(
-            name, lambda *args, **given: stand_ins(op, op.schema.decode(args, given)), lib=LIBRARY
-        )
-        if not op.schema.mutates:
-            torch.library.register_autograd(name, _backward(op), setup_context=_setup(op), lib=LIBRARY)
+        with LOCK:
+            if not op.registered:
+                _register(op)
+                op.registered = True
     return op
+
+
+def _register(op: Operation) -> None:
+    name = f"{NAMESPACE}::{op.name}"
+    torch.library.register_fake(name, lambda *args, **given: stand_ins(op, op.schema.decode(args, given)), lib=LIBRARY)
+    if not op.schema.mutates:
+        torch.library.register_autograd(name, _backward(op), setup_context=_setup(op), lib=LIBRARY)
 
 
 def _setup(op: Operation) -> Any:

@@ -39,10 +39,10 @@ def _tensors(values: Mapping[str, Any]) -> Tensors:
 
 
 def route(
-    function: Any, error: RecordedError, arrays: Mapping[str, Any], attributes: Mapping[str, Any],
+    function: Any, error: RecordedError | None, arrays: Mapping[str, Any], attributes: Mapping[str, Any],
     scalars: Mapping[str, Any], returns: Mapping[str, Any], out: Any, stream: Any, preference: Any,
 ) -> Any:  # fmt: skip
-    """The result of a call that `error` refused, recorded; raises where it cannot be."""
+    """The result of a call that `error` refused, if it was tried, recorded; raises where it cannot be."""
     key = _key(function, arrays, attributes, scalars, returns, preference) if out is stream is None else None
     if key is not None and (job := _jobs.get(key)) is not None:
         return job.apply(flattened(arrays)[1], scalars)
@@ -55,7 +55,7 @@ def route(
             raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
         if transformed(value) or _has_tangent(value):
             located(value, where)
-            raise error
+            raise error or RecordedError(f"{where}: the torch tensor has more to it than its memory")
     plan, given = function.chosen(arrays, attributes)
     op = operation(plan)
     routed = preference if isinstance(preference, Routed) else Routed(preference)

@@ -13,7 +13,7 @@ from ...core.element import ElementKind
 from ...core.errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
 from ...core.tensor import TensorRef, View
 from ...interop.arrays import located, package_name
-from ...interop.torch_rules import external_stream, increment_versions, raw_stream_getter
+from ...interop.torch_rules import external_stream, grown, increment_versions, raw_stream_getter
 from ...jit.launch import Runtime
 
 
@@ -107,6 +107,7 @@ def torch_names() -> dict[str, Any]:
     return {
         "CURRENT": raw_stream_getter(),
         "GRAD": torch.is_grad_enabled,
+        "RECORDED": grown,
         "FORWARD": torch.autograd.forward_ad,
         "INCREMENT": increment_versions(),
     }
