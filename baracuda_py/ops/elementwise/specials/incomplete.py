@@ -139,8 +139,9 @@ def _gamma(upper: bool) -> Any:
         small &= np.where(v <= 0.5, -0.4 / np.log(np.minimum(v, 0.5)) >= u, 1.1 * v >= u) & upper
         rest = ~uniform & ~fraction & ~small
         found = np.ones_like(u)
+        near: Any = lambda a, x: _uniform(a, (x - a) / a, upper)  # noqa: E731
         for chosen, function, is_upper in (
-            (uniform, lambda a, x: _uniform(a, (x - a) / a, upper), upper), (fraction, _fraction, True),
+            (uniform, near, upper), (fraction, _fraction, True),
             (small, _series_upper, True), (rest, _series, False),
         ):  # fmt: skip
             if chosen.any():
