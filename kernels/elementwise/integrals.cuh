@@ -208,10 +208,12 @@ BARACUDA_SPECIAL double expi(double x) {
   if (x <= 6.0) return (euler + math::log(x)) + exponential_series(x);
   if (math::isinf(x)) return x;
   const double w = 1.0 / x, h = math::exp(0.5 * x);
-  const double y = x <= 12.0   ? chebyshev_between(w, 1.0 / 12.0, 1.0 / 6.0, ei_12, 23)
-                   : x <= 24.0 ? chebyshev_between(w, 1.0 / 24.0, 1.0 / 12.0, ei_24, 20)
-                   : x <= 48.0 ? chebyshev_between(w, 1.0 / 48.0, 1.0 / 24.0, ei_48, 16)
-                               : chebyshev_between(w, 0.0, 1.0 / 48.0, ei_far, 13);
+  const bool below_24 = x <= 24.0, below_12 = x <= 12.0;
+  const double* const c = below_12 ? ei_12 : below_24 ? ei_24 : x <= 48.0 ? ei_48 : ei_far;
+  const int terms = below_12 ? 23 : below_24 ? 20 : x <= 48.0 ? 16 : 13;
+  const double low = below_12 ? 1.0 / 12.0 : below_24 ? 1.0 / 24.0 : x <= 48.0 ? 1.0 / 48.0 : 0.0;
+  const double high = below_12 ? 1.0 / 6.0 : below_24 ? 1.0 / 12.0 : x <= 48.0 ? 1.0 / 24.0 : 1.0 / 48.0;
+  const double y = chebyshev_between(w, low, high, c, terms);
   return y / x * h * h;
 }
 

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
-from ...core.variant import Step, Where
+from ...core.variant import Step
 from ...schedules.map import THREADS, chunked, lay_out, map_kernels, map_params
 from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
 
@@ -68,9 +68,9 @@ def reference(desc: SpecialFunctionDescriptor, *, a: Any, b: Any, c: Any, b_numb
 PARAMS = Params("SpecialFunctionParams", y="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar", **map_params(4))
 
 
-def kernels_of(template: str, params: Params, spills: bool | Where = False) -> tuple[Kernel, ...]:
+def kernels_of(template: str, params: Params) -> tuple[Kernel, ...]:
     """Arithmetic bounds these kernels, so one that visits elements one by one, in any layout, serves all problems."""
-    return map_kernels(template, params, widths_of=lambda element: (1,), spills=spills)[1:]
+    return map_kernels(template, params, widths_of=lambda element: (1,))[1:]
 
 
 _EACH = 4  # elements of a thread, as `Strided` of one element in map.cuh

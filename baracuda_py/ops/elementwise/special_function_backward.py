@@ -14,7 +14,6 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
-from ...core.variant import where
 from ...schedules.map import map_params
 from .special_function import complete_number, drawn, kernels_of, one_by_one, operands_of
 from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind, with_gradient
@@ -77,9 +76,6 @@ def _bound(element: ElementKind, kind: SpecialFunctionKind) -> ErrorBound:
     return kind.row.slope_error(element)
 
 
-_SPILLS = where(kind=SpecialFunctionKind.ZETA, element=ElementKind.F64)
-
-
 class SpecialFunctionBackwardPlan(Plan):
     """da = dy ∂f/∂a and db = dy ∂f/∂b of y = f(a, b), of y's shape; the functions sum them to that of the operand.
 
@@ -96,7 +92,7 @@ class SpecialFunctionBackwardPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/special_function_backward.cu",
-            kernels=kernels_of("special_function_backward<partial::{KIND}<{T}>, {T}, {LAYOUT}>", PARAMS, _SPILLS),
+            kernels=kernels_of("special_function_backward<partial::{KIND}<{T}>, {T}, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -14,6 +14,9 @@ from .special_function import SpecialFunctionPlan
 from .special_function_backward import SpecialFunctionBackwardPlan
 from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
 from .ternary_functions import clamp
+from .unary import UnaryPlan
+from .unary_fields import fixed_for
+from .unary_kinds import UnaryKind
 
 K = SpecialFunctionKind
 _PLANS = {False: SpecialFunctionPlan, True: SpecialFunctionBackwardPlan}
@@ -131,3 +134,26 @@ globals().update(
     {name: made for kind in _TWO for made in (_forward(kind),) for name in (kind.value, *kind.row.aliases)}
 )
 globals().update({f"{kind.value}_backward": _backward(kind) for kind in _TWO if kind in DIFFERENTIABLE})
+
+
+def _both(name: str, first: UnaryKind, second: UnaryKind, doc: str) -> Any:
+    made = tuple(functional(UnaryPlan, kind.value, **fixed_for(kind)) for kind in (first, second))
+
+    def call(x: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+        if unknown:
+            raise unexpected(known_only(call), unknown)
+        return tuple(function(x, stream=stream, preference=preference) for function in made)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return entry(UnaryPlan, kind=first)(call)
+
+
+fresnel = _both(
+    "fresnel", UnaryKind.FRESNEL_S, UnaryKind.FRESNEL_C,
+    "(fresnel_s(x), fresnel_c(x)), the integrals of sin and cos of πt²/2 from 0 on (scipy.special.fresnel).",
+)  # fmt: skip
+sici = _both(
+    "sici", UnaryKind.SINE_INTEGRAL, UnaryKind.COSINE_INTEGRAL,
+    "(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches.",
+)  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core import ElementKind, Kernel, Params
-from ...core.variant import Where
+from ...core.variant import Spills
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...schedules.map import MIN_BLOCKS, map_kernels
@@ -144,14 +144,16 @@ ROWS = {"unary": "map", "unary_predicate": "predicate", **SPECIAL}
 """Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
 
 
-def kernels_of(kernel: str, template: str, params: Params, spills: Where) -> tuple[Kernel, Kernel]:
+def kernels_of(kernel: str, template: str, params: Params, spills: Spills) -> tuple[Kernel, Kernel]:
     """The kernels of such a file; special functions are bound by arithmetic, and take the registers they need.
 
-    spills: instances of the flat kernel in which those that hold values over a division do not suffice.
+    spills: by kernel, instances in which those that hold values over a call do not suffice.
     """
     special = kernel in SPECIAL
     flat, strided = map_kernels(template, params, min_blocks=0 if special else MIN_BLOCKS)
-    return replace(flat, spills=spills) if special else flat, strided
+    if not special:
+        return flat, strided
+    return replace(flat, spills=spills.get("flat", False)), replace(strided, spills=spills.get("strided", False))
 
 
 def kinds_of(kernel: str) -> tuple[UnaryKind, ...]:
