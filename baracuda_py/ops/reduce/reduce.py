@@ -166,7 +166,6 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
 _COLUMNS = where(  # 16 neighbouring bytes a thread
     kind=(ReduceKind.PROD, ReduceKind.NANPROD, ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8
 ) | where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=8)
-_BITS = (ReduceKind.ANY, ReduceKind.ALL, ReduceKind.XOR_SUM, ReduceKind.REDUCE_OR, ReduceKind.REDUCE_AND)
 _POWERS = {
     "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
     "rows_any": where(element=ElementKind.F32),

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Scalar, Variant, Vjp, choice, element,
-    functional, operand, output, scalar, where,
+    functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import INTS
 from ...core.errors import InvalidProblemError
