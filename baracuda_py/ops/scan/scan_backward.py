@@ -118,11 +118,11 @@ _OPERANDS = {
 _F32, _F64, _C128 = ElementKind.F32, ElementKind.F64, ElementKind.C128
 _SPILLS: Spills = {
     "neighbours": where(kind=ScanKind.CUMSUM, element=ElementKind.F16, WIDE=True)
-    | where(kind=ScanKind.CUMPROD, element=(_F32, _C128)) | where(kind=ScanKind.NANCUMPROD, element=_F32)
+    | where(kind=ScanKind.CUMPROD, element=(_F32, _C128))
+    | where(kind=ScanKind.NANCUMPROD, element=_F32)
     | where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=False)
     | where(kind=ScanKind.NANCUMSUM, element=ElementKind.BF16, WIDE=True),
-    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True)
-    | where(kind=ScanKind.CUMPROD, element=_C128),
+    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True) | where(kind=ScanKind.CUMPROD, element=_C128),
     "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False)
     | where(kind=ScanKind.CUMPROD, element=ElementKind.C64, WIDE=True, TOTALS=False),
 }
