@@ -22,13 +22,10 @@ SLOPES = Params(
 
 _SPREADS = (ReduceKind.NANVAR, ReduceKind.NANSTD)
 _PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
-_SPILLS: Spills = {  # statistics of 24 and 32 bytes are passed through calls
-    "rows": where(kind=_PRODUCTS, element=HALVES) | where(kind=ReduceKind.PROD, element=ElementKind.C64),
-    "rows_any": where(kind=_PRODUCTS, element=HALVES),
+_SPILLS: Spills = {  # of wide chunks, and of complex numbers
+    "rows": where(kind=ReduceKind.PROD, element=ElementKind.C64),
     "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
-    "slopes": where(kind=ReduceKind.PROD, element=ElementKind.F16, VEC=8)
-    | where(kind=ReduceKind.NANPROD, element=ElementKind.BF16, VEC=8)
-    | where(kind=ReduceKind.P_NORM, element=ElementKind.C128),
+    "slopes": where(kind=_PRODUCTS, element=HALVES, VEC=8) | where(kind=ReduceKind.P_NORM, element=ElementKind.C128),
 }
 
 

@@ -192,15 +192,19 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
     return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
 
 
-_COLUMNS = where(  # 16 neighbouring bytes a thread
-    kind=(ReduceKind.PROD, ReduceKind.NANPROD, ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8
-) | where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=8)
-_BITS = (ReduceKind.ANY, ReduceKind.ALL, ReduceKind.XOR_SUM, ReduceKind.REDUCE_OR, ReduceKind.REDUCE_AND)
+_PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
+_SPILLS = {  # a few bytes
+    "columns": where(kind=(ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8)
+    | where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=8)
+    | where(kind=_PRODUCTS, element=ElementKind.F32, VEC=4),
+    "rows_any": where(kind=_PRODUCTS, element=HALVES) | where(kind=ReduceKind.NANPROD, element=ElementKind.F32),
+}
+_WIDE_SPILLS = {"rows_any": where(kind=ReduceKind.PROD)}
 _POWERS = {
     "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
     "rows_any": where(element=ElementKind.F32),
 }  # fmt: skip
-_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, {"columns": _COLUMNS})
+_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, _SPILLS)
 
 
 _SPREADS = (ReduceKind.VAR, ReduceKind.STD)
@@ -243,8 +247,8 @@ class ReducePlan(Plan):
         ),
         Variant(
             "halves", _geometry, source="reduce/reduce.cu", elements=HALVES, kinds=WIDENED,
-            kernels=(*_TREE, *reduce_kernels("{KIND}<float>", MAPPED, source="Mapped<kinds::Widened<{T}, float>, {T}>",
-                                             prefix="wide_")),
+            kernels=(*_TREE, *reduce_kernels("{KIND}<float>", MAPPED, _WIDE_SPILLS,
+                                             source="Mapped<kinds::Widened<{T}, float>, {T}>", prefix="wide_")),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
         Variant(

@@ -12,7 +12,7 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, functional,
     operand, output, where,
 )  # fmt: skip
-from ...core.element import COMPLEX
+from ...core.element import COMPLEX, HALVES
 from ...core.error_bound import ErrorBound
 from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
@@ -53,6 +53,7 @@ OPERANDS = ScanOperands(("b", "a"), ("h",), ("initial",), ("carry",))
 _SPILLS: Spills = {  # a few bytes of complex maps
     "rows": where(element=ElementKind.C128, TOTALS=False),
     "block": where(element=ElementKind.C64, WIDE=True),
+    "neighbours": where(element=(ElementKind.F32, ElementKind.C128)) | where(element=HALVES, WIDE=False),
 }
 
 

@@ -86,6 +86,7 @@ _SUMS = tuple(
 _SPILLS: Spills = {
     "rows": where(element=ElementKind.C64, WIDE=True, TOTALS=False),
     "block": where(element=ElementKind.C64, WIDE=True) | where(element=ElementKind.C128, WIDE=False),
+    "neighbours": where(element=ElementKind.F32, WIDE=True) | where(element=ElementKind.C128),
 }
 
 

@@ -122,7 +122,7 @@ SCAN_PARAMS = scan_params("CumulativeTrapezoidParams", spacing="scalar")
 
 
 _SPILLING_SUM = {"rows": where(element=(*HALVES, ElementKind.F64))}
-_SPILLS: Spills = {}
+_SPILLS: Spills = {"spaced_neighbours": where(element=(*HALVES, ElementKind.F32), WIDE=False)}
 
 
 def _cumulative_geometry(p: Problem) -> Geometry | str:
@@ -207,8 +207,8 @@ class CumulativeTrapezoidPlan(Plan):
         Variant(
             "segments", _cumulative_geometry, source="scan/cumulative_trapezoid.cu",
             kernels=(
-                *scan_kernels("kinds::Areas<{T}, false>", SCAN_PARAMS, _SPILLS, wide=False),
-                *scan_kernels("kinds::Areas<{T}, true>", SCAN_PARAMS, prefix="spaced_", wide=False),
+                *scan_kernels("kinds::Areas<{T}, false>", SCAN_PARAMS, wide=False),
+                *scan_kernels("kinds::Areas<{T}, true>", SCAN_PARAMS, _SPILLS, prefix="spaced_", wide=False),
             ),
             guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True),
         ),
