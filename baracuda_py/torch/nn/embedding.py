@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import baracuda_py.torch as bct
 
 from ...core.errors import UnsupportedError
 from ..untyped import torch
+
+Pairing = Literal["half", "interleaved"]
 
 
 class Embedding(torch.nn.Embedding):  # type: ignore[misc]
@@ -31,7 +33,7 @@ class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc]
     """
 
     def __init__(
-        self, head_dim: int, base: float = 10000.0, *, rotary_dim: int | None = None, pairing: str = "half"
+        self, head_dim: int, base: float = 10000.0, *, rotary_dim: int | None = None, pairing: Pairing = "half"
     ) -> None:
         super().__init__()
         self.head_dim, self.base, self.rotary_dim, self.pairing = head_dim, base, rotary_dim, pairing
