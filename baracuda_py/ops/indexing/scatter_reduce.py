@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from ...core import Array
+from ...core.checked import shown
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...expressions.elementwise import elementwise
@@ -22,8 +23,8 @@ _FUNCTIONS = {
 
 
 def _named(reduce: Any) -> str:
-    if reduce not in _FUNCTIONS:
-        raise InvalidProblemError(f"reduce must be one of {', '.join(_FUNCTIONS)}, got {reduce!r}")
+    if not isinstance(reduce, str) or reduce not in _FUNCTIONS:
+        raise InvalidProblemError(f"reduce must be one of {', '.join(_FUNCTIONS)}, got {shown(reduce)}")
     return str(reduce)
 
 

@@ -14,6 +14,7 @@ from ...core.checked import whole
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
+from ...core.tensor import TensorRef
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
 from ...interop.arrays import read
@@ -43,7 +44,19 @@ def _matrix(x: Any) -> tuple[Any, ElementKind]:
         raise UnsupportedError(f"covariances are of real numbers, got {view.element}; take vecdot of the deviations")
     if not view.element.is_float:
         raise UnsupportedError(f"the covariance of {view.element} is no integer; cast to a float first")
-    return x.reshape((1, -1)) if len(view.shape) == 1 else x, view.element
+    return _square(x, "x") if len(view.shape) == 1 else x, view.element
+
+
+def _square(x: Any, name: str, turned: bool = False) -> Any:
+    """A view of x with axes of extent 1 before its own, up to two; turned: transposed."""
+    if not isinstance(x, TensorRef):
+        rows = x[(None,) * (2 - len(read(x, name).shape))] if len(read(x, name).shape) < 2 else x
+        return rows.T if turned else rows
+    view = read(x, name)
+    more = 2 - len(view.shape)
+    shape, strides = (*(1,) * more, *view.shape), (*(0,) * more, *view.strides)
+    order = -1 if turned else 1
+    return TensorRef(x.ptr, shape[::order], strides[::order], view.element, device=x.device)
 
 
 def _weights(fweights: Any, aweights: Any, observations: int, element: ElementKind, options: Any) -> dict[str, Any]:
@@ -112,7 +125,9 @@ class _Deviations:
     def square(self, y: Any) -> Any:
         """A gradient or result as a matrix in the deviations' element."""
         wide = _formula(f"{self.element.acc}(y)")(y, **self.options) if self.element in HALVES else y
-        return wide.reshape((self.apart.shape[0],) * 2)
+        if len(read(wide, "dy").shape) not in (0, 2):
+            raise InvalidProblemError(f"dy must have the shape of y, got {tuple(read(wide, 'dy').shape)}")
+        return _square(wide, "dy")
 
     def result(self, y: Any) -> Any:
         """y in x's element; of one variable that was a vector a number."""
@@ -124,7 +139,7 @@ def _diagonal(c: Any) -> Any:
 
 
 def _with_transpose(g: Any, options: Any) -> Any:
-    return _formula("g + h")(g=g, h=g.T, **options)
+    return _formula("g + h")(g=g, h=_square(g, "dy", turned=True), **options)
 
 
 @entry(ReducePlan)
