@@ -140,6 +140,17 @@ def _allocator(ordinal: int) -> tuple[Callable[[int], Any], Callable[[int], int]
     return partial(torch.empty, dtype=torch.uint8, device=torch.device("cuda", ordinal)), raw_stream_getter()
 
 
+def of_a_graph(memory: Memory) -> bool:
+    """Whether torch keeps the memory for a graph that it captures itself (`torch.cuda.graph`), as long as that lives.
+
+    Any other would be given to somebody else while a captured graph still writes it.
+    """
+    for segment in sys.modules["torch"].cuda.memory_snapshot():
+        if 0 <= memory.ptr - segment["address"] < segment["total_size"]:
+            return any(segment.get("segment_pool_id", ()))
+    return False
+
+
 def memory(nbytes: int, stream: int, ordinal: int) -> Memory:
     """Bytes of torch's allocator, ordered on `stream`."""
     allocate, current = _allocator(ordinal)

@@ -17,7 +17,7 @@ from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...core.variant import Geometry, LibraryStep, Step, Variant
 from ...interop.arrays import located, package_name, read_only
-from ...interop.torch_rules import may_be_lazy
+from ...interop.torch_rules import may_be_lazy, of_a_graph
 from ...jit.capture import for_graph
 from ...jit.launch import Launch, LibraryLaunch, Runtime, runtime_for
 from .hotpath import PACKAGES
@@ -208,13 +208,15 @@ class Layouts:
     def workspace(self, given: Any, needed: int, stream: int, package: str) -> Any:
         """The caller's workspace, checked, or memory of the operands' package, ordered on the stream.
 
-        Under capture it is the caller's, or from a `graph`'s own pool.
+        Under capture it is the caller's, or from the own pool of a `graph`, or of torch's where torch captures.
         """
-        if given is None:
-            if self.runtime.capturing(stream) and not for_graph():
-                raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
-            return self.runtime.allocate(needed, stream, package)
-        return checked_workspace(given, needed, self.device)
+        if given is not None:
+            return checked_workspace(given, needed, self.device)
+        captured = self.runtime.capturing(stream) and not for_graph()
+        made = self.runtime.allocate(needed, stream, package) if package == "torch" or not captured else None
+        if made is None or (captured and not of_a_graph(made)):
+            raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
+        return made
 
     def record_stream(self, args: Args, workspace: Any, stream: int) -> None:
         """See `intake.record_stream`."""
