@@ -11,7 +11,8 @@ from ....core import ElementKind, Relative, Ulp
 from ....core.element import HALVES
 from ....core.error_bound import ErrorBound
 from ..unary_formulas import pi
-from .row import Function, beyond_zeros, in_double, slope_in_double, without_gradient
+from . import in_torch
+from .row import Function, beyond_zeros, in_double, slope_in_double, linearised
 
 EULER = "0.57721566490153286060651209008240243"
 _FAR = 25  # from here on Hankel's series; before it power series, then a recurrence
@@ -184,18 +185,23 @@ def _two_waves(element: ElementKind) -> ErrorBound:
 
 
 def _cylinder(letter: str, order: int, gradient: Any, points: tuple[float, ...]) -> Function:
-    function = _j if letter == "J" else _y
+    function, names = (_j if letter == "J" else _y), ("bessel_y0", "bessel_y1")
+
+    def slope(special: Any, x: Any) -> Any:
+        zero, one = (getattr(special, name)(x) for name in names)
+        return zero - one / x if order else -one
+
     return Function(
         f"Bessel{letter}{order}", lambda x: function(x, order), gradient, bound=beyond_zeros,
         slope=_two_waves if order else slope_in_double(None), kernel="unary_bessel", points=(8.0, 25.0, *points),
-        torch=without_gradient(f"special.bessel_{letter.lower()}{order}"),
+        torch=in_torch.bessel_j(order) if letter == "J" else linearised(names[order], slope),
     )  # fmt: skip
 
 
-def _modified(cpp: str, formula: Any, gradient: Any, slope: float, torch: str) -> Function:
+def _modified(cpp: str, formula: Any, gradient: Any, slope: float, torch: str, slope_in_torch: Any) -> Function:
     return Function(
         cpp, widely(formula), widely(gradient), bound=in_double(8), slope=slope_in_double(slope),
-        kernel="unary_bessel", points=(708.0, 745.0), torch=without_gradient(f"special.{torch}"),
+        kernel="unary_bessel", points=(708.0, 745.0), torch=linearised(torch, slope_in_torch),
     )  # fmt: skip
 
 
@@ -205,15 +211,17 @@ BESSEL_Y0 = _cylinder("Y", 0, _y0_slope, (0.8935769662791675, 3.957678419314858,
 BESSEL_Y1 = _cylinder("Y", 1, _y1_slope, (2.197141326031017, 3.6830228565851775, 27.474000))
 MODIFIED_BESSEL_K0 = _modified(
     "ModifiedBesselK0", lambda x: _decayed(_k(x, 0), x), lambda dy, x: _decayed(_minus_k1(dy, x), x), 8,
-    "modified_bessel_k0",
+    "modified_bessel_k0", lambda special, x: -special.modified_bessel_k1(x),
 )  # fmt: skip
 MODIFIED_BESSEL_K1 = _modified(
     "ModifiedBesselK1", lambda x: _decayed(_k(x, 1), x), lambda dy, x: _decayed(_minus_k2(dy, x), x), 8,
-    "modified_bessel_k1",
+    "modified_bessel_k1", lambda special, x: -special.modified_bessel_k0(x) - special.modified_bessel_k1(x) / x,
 )  # fmt: skip
 SCALED_MODIFIED_BESSEL_K0 = _modified(
-    "ScaledModifiedBesselK0", lambda x: _k(x, 0), _k0e_slope, 64, "scaled_modified_bessel_k0"
-)
+    "ScaledModifiedBesselK0", lambda x: _k(x, 0), _k0e_slope, 64, "scaled_modified_bessel_k0",
+    lambda special, x: special.scaled_modified_bessel_k0(x) - special.scaled_modified_bessel_k1(x),
+)  # fmt: skip
 SCALED_MODIFIED_BESSEL_K1 = _modified(
-    "ScaledModifiedBesselK1", lambda x: _k(x, 1), _k1e_slope, 32, "scaled_modified_bessel_k1"
-)
+    "ScaledModifiedBesselK1", lambda x: _k(x, 1), _k1e_slope, 32, "scaled_modified_bessel_k1",
+    lambda special, x: special.scaled_modified_bessel_k1(x) * (1 - 1 / x) - special.scaled_modified_bessel_k0(x),
+)  # fmt: skip

@@ -71,6 +71,11 @@ def _multigammaln_slope(dy: Any, x: Any, p: Any) -> Any:
     return np.where(inside, found, np.nan)
 
 
+def _multigammaln_in_torch(torch: Any, x: Any, p: Any) -> Any:
+    inside = x > (p - 1) / 2  # torch refuses a tensor with others
+    return torch.where(inside, torch.mvlgamma(torch.where(inside, x, p), int(p)), torch.nan)
+
+
 _P = Coefficient("p", None, low=1, high=1000, whole=True, drawn=(1, 5))
 GAMMA = Function(
     "Gamma", widely(_gamma), widely(_gamma_slope), bound=in_double(10), slope=slope_in_double(None),
@@ -85,6 +90,5 @@ GAMMASGN = Function("Gammasgn", _gammasgn, bound=exact, kernel="unary_gamma", to
 MULTIGAMMALN = Function(
     "Multigammaln", _multigammaln, _multigammaln_slope, coefficients=(_P,), bound=beyond_zeros,
     slope=slope_in_double(None), kernel="unary_gamma", aliases=("mvlgamma",),
-    torch=lambda torch, x, p: torch.where(x > (p - 1) / 2, torch.mvlgamma(x.clamp(min=(p - 1) / 2 + 1e-3), int(p)),
-                                          torch.nan),
+    torch=_multigammaln_in_torch,
 )  # fmt: skip

@@ -22,6 +22,16 @@ def scaled(kernel: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
     return lambda torch, x: x * unit_integral(torch, lambda u: kernel(torch, x[..., None], u), x)
 
 
+def bessel_j(order: int) -> Callable[..., Any]:
+    """J by Bessel's integral; torch's own J1 is off by more than its digits near some numbers."""
+
+    def function(torch: Any, x: Any) -> Any:
+        wave = lambda u: torch.cos(order * np.pi * u - x[..., None] * torch.sin(np.pi * u))  # noqa: E731
+        return unit_integral(torch, wave, x)
+
+    return function
+
+
 def _exponential(torch: Any, x: Any) -> Any:
     """∫ (exp(x u) - 1) / u du."""
     return unit_integral(torch, lambda u: torch.expm1(x[..., None] * u) / u, x)

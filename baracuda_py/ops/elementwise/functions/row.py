@@ -109,13 +109,13 @@ class Function:
         return functools.reduce(getattr, self.torch.split("."), torch)(x, *coefficients)
 
 
-def without_gradient(name: str) -> Callable[..., Any]:
-    """torch's function of that name, which torch does not differentiate."""
+def linearised(name: str, slope: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """torch.special's function of that name, which torch does not differentiate, with its slope by others of them."""
 
-    def function(torch: Any, x: Any, *coefficients: Any) -> Any:
-        if x.requires_grad:
-            return NotImplemented
-        return functools.reduce(getattr, name.split("."), torch)(x, *coefficients)
+    def function(torch: Any, x: Any) -> Any:
+        at = x.detach()
+        y = getattr(torch.special, name)(at)
+        return y + (x - at) * slope(torch.special, at) if x.requires_grad else y
 
     return function
 
