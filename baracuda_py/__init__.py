@@ -12,9 +12,12 @@ from ._exports import EXPORTS
 
 __version__ = "0.1.0"
 __all__ = ["__version__", *EXPORTS]
+_PACKAGES = ("jax", "nn")  # sub-packages; one needs the framework that it is for
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     module = EXPORTS.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

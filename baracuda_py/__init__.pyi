@@ -2,12 +2,24 @@
 # ruff: noqa: E501, I001
 # fmt: off
 from typing import Any
+from typing import Literal
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from .core.args import Array
+from .core.args import Scalar
+from .core.signatures import Arrays
+from .core.signatures import DType
+from .core.signatures import Out
+from .core.signatures import Stream
 
+from . import nn as nn
 from .core.device import Device as Device
 from .core.dispatch import Verdict as Verdict
 from .core.element import ElementKind as ElementKind
 from .core.error_bound import Exact as Exact
 from .core.error_bound import Forward as Forward
+from .core.error_bound import PerOutput as PerOutput
 from .core.error_bound import Relative as Relative
 from .core.error_bound import Ulp as Ulp
 from .core.errors import BaracudaError as BaracudaError
@@ -17,6 +29,7 @@ from .core.errors import CompileError as CompileError
 from .core.errors import DeviceMismatchError as DeviceMismatchError
 from .core.errors import InvalidProblemError as InvalidProblemError
 from .core.errors import MisalignedOperandError as MisalignedOperandError
+from .core.errors import NonFiniteWarning as NonFiniteWarning
 from .core.errors import NotPreparedError as NotPreparedError
 from .core.errors import UnknownKeywordError as UnknownKeywordError
 from .core.errors import UnsupportedError as UnsupportedError
@@ -156,6 +169,13 @@ from .ops.elementwise.frexp import FrexpBackwardArgs as FrexpBackwardArgs
 from .ops.elementwise.frexp import FrexpBackwardPlan as FrexpBackwardPlan
 from .ops.elementwise.frexp import FrexpDescriptor as FrexpDescriptor
 from .ops.elementwise.frexp import FrexpPlan as FrexpPlan
+from .ops.elementwise.special_function import SpecialFunctionArgs as SpecialFunctionArgs
+from .ops.elementwise.special_function import SpecialFunctionDescriptor as SpecialFunctionDescriptor
+from .ops.elementwise.special_function import SpecialFunctionPlan as SpecialFunctionPlan
+from .ops.elementwise.special_function_backward import SpecialFunctionBackwardArgs as SpecialFunctionBackwardArgs
+from .ops.elementwise.special_function_backward import SpecialFunctionBackwardDescriptor as SpecialFunctionBackwardDescriptor
+from .ops.elementwise.special_function_backward import SpecialFunctionBackwardPlan as SpecialFunctionBackwardPlan
+from .ops.elementwise.special_function_kinds import SpecialFunctionKind as SpecialFunctionKind
 from .ops.elementwise.ternary import TernaryArgs as TernaryArgs
 from .ops.elementwise.ternary import TernaryDescriptor as TernaryDescriptor
 from .ops.elementwise.ternary import TernaryPlan as TernaryPlan
@@ -264,6 +284,11 @@ from .ops.reduce.average import AverageBackwardDescriptor as AverageBackwardDesc
 from .ops.reduce.average import AverageBackwardPlan as AverageBackwardPlan
 from .ops.reduce.average import AverageDescriptor as AverageDescriptor
 from .ops.reduce.average import AveragePlan as AveragePlan
+from .ops.reduce.pdist import PdistArgs as PdistArgs
+from .ops.reduce.pdist import PdistBackwardArgs as PdistBackwardArgs
+from .ops.reduce.pdist import PdistBackwardPlan as PdistBackwardPlan
+from .ops.reduce.pdist import PdistDescriptor as PdistDescriptor
+from .ops.reduce.pdist import PdistPlan as PdistPlan
 from .ops.reduce.reduce import ReduceArgs as ReduceArgs
 from .ops.reduce.reduce import ReduceDescriptor as ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as ReducePlan
@@ -290,12 +315,25 @@ from .ops.reduce.vecdot import VecdotBackwardDescriptor as VecdotBackwardDescrip
 from .ops.reduce.vecdot import VecdotBackwardPlan as VecdotBackwardPlan
 from .ops.reduce.vecdot import VecdotDescriptor as VecdotDescriptor
 from .ops.reduce.vecdot import VecdotPlan as VecdotPlan
+from .ops.scan.cumulative_trapezoid_backward import CumulativeTrapezoidBackwardArgs as CumulativeTrapezoidBackwardArgs
+from .ops.scan.cumulative_trapezoid_backward import CumulativeTrapezoidBackwardPlan as CumulativeTrapezoidBackwardPlan
 from .ops.scan.diff import DiffArgs as DiffArgs
 from .ops.scan.diff import DiffDescriptor as DiffDescriptor
 from .ops.scan.diff import DiffPlan as DiffPlan
 from .ops.scan.diff_backward import DiffBackwardArgs as DiffBackwardArgs
 from .ops.scan.diff_backward import DiffBackwardDescriptor as DiffBackwardDescriptor
 from .ops.scan.diff_backward import DiffBackwardPlan as DiffBackwardPlan
+from .ops.scan.ediff1d import Ediff1dArgs as Ediff1dArgs
+from .ops.scan.ediff1d import Ediff1dBackwardArgs as Ediff1dBackwardArgs
+from .ops.scan.ediff1d import Ediff1dBackwardDescriptor as Ediff1dBackwardDescriptor
+from .ops.scan.ediff1d import Ediff1dBackwardPlan as Ediff1dBackwardPlan
+from .ops.scan.ediff1d import Ediff1dDescriptor as Ediff1dDescriptor
+from .ops.scan.ediff1d import Ediff1dPlan as Ediff1dPlan
+from .ops.scan.finite_gradient import FiniteGradientArgs as FiniteGradientArgs
+from .ops.scan.finite_gradient import FiniteGradientBackwardArgs as FiniteGradientBackwardArgs
+from .ops.scan.finite_gradient import FiniteGradientBackwardPlan as FiniteGradientBackwardPlan
+from .ops.scan.finite_gradient import FiniteGradientDescriptor as FiniteGradientDescriptor
+from .ops.scan.finite_gradient import FiniteGradientPlan as FiniteGradientPlan
 from .ops.scan.linear_scan import LinearScanArgs as LinearScanArgs
 from .ops.scan.linear_scan import LinearScanDescriptor as LinearScanDescriptor
 from .ops.scan.linear_scan import LinearScanPlan as LinearScanPlan
@@ -323,6 +361,9 @@ from .ops.scan.trapezoid import TrapezoidDescriptor as TrapezoidDescriptor
 from .ops.scan.trapezoid import TrapezoidPlan as TrapezoidPlan
 from .ops.scan.trapezoid_backward import TrapezoidBackwardArgs as TrapezoidBackwardArgs
 from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackwardPlan
+from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
+from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
+from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
 from .ops.softmax.softmax import SoftmaxArgs as SoftmaxArgs
 from .ops.softmax.softmax import SoftmaxDescriptor as SoftmaxDescriptor
 from .ops.softmax.softmax import SoftmaxKind as SoftmaxKind
@@ -332,643 +373,1451 @@ from .ops.softmax.softmax_backward import SoftmaxBackwardPlan as SoftmaxBackward
 
 __version__: str
 
-def abs(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def abs_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def absolute(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def absolute_difference(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def absolute_difference_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def acos(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def acos_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def acosh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def acosh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adam_step(params: Any, grads: Any, exp_avg: Any, exp_avg_sq: Any, params_copy: Any = ..., *, shapes: Any = ..., mode: Any = ..., beta1: Any = ..., beta2: Any = ..., eps: Any = ..., weight_decay: Any = ..., grad_element: Any = ..., copy_element: Any = ..., lr: Any = ..., step: Any, grad_scale: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adaptive_avg_pool1d(x: Any, *, shape: Any = ..., output_size: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adaptive_avg_pool2d(x: Any, *, shape: Any = ..., output_size: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adaptive_avg_pool3d(x: Any, *, shape: Any = ..., output_size: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adaptive_max_pool1d(x: Any, *, shape: Any = ..., output_size: Any = ..., return_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adaptive_max_pool2d(x: Any, *, shape: Any = ..., output_size: Any = ..., return_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adaptive_max_pool3d(x: Any, *, shape: Any = ..., output_size: Any = ..., return_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def add(a: Any, b: Any, *, alpha: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def add_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def add_scaled_backward(dy: Any, a: Any, b: Any, alpha: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def addcdiv(a: Any, b: Any, c: Any, *, value: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def addcdiv_backward(dy: Any, a: Any, b: Any = ..., c: Any = ..., *, shape: Any = ..., b_number: Any = ..., c_number: Any = ..., value: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def addcmul(a: Any, b: Any, c: Any, *, value: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def addcmul_backward(dy: Any, a: Any, b: Any = ..., c: Any = ..., *, shape: Any = ..., b_number: Any = ..., c_number: Any = ..., value: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def adjoint(x: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def affine(x: Any, alpha: Any = ..., beta: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def alibi(scores: Any, slopes: Any, *, batch_size: Any = ..., num_heads: Any = ..., query_len: Any = ..., key_len: Any = ..., slope_batch: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def alibi_backward(dy: Any, *, batch_size: Any = ..., num_heads: Any = ..., query_len: Any = ..., key_len: Any = ..., slope_batch: Any = ..., return_dscores: Any = ..., return_dslopes: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def alibi_slopes(num_heads: Any, dtype: Any = ...) -> Any: ...
-def all(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def allclose(a: Any, b: Any, *, rtol: Any = ..., atol: Any = ..., equal_nan: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def alpha_dropout(x: Any, p: Any = ..., *, seed: Any = ..., offset: Any = ..., axis: Any = ..., training: Any = ..., return_mask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def amax(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def amax_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def amax_scale(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., target: Any = ..., limit: Any = ..., eps: Any = ..., power_of_two: Any = ..., inverse: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def amin(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def amin_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def aminmax(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def aminmax_backward(dy: Any, dz: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def angle(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def angle_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def any(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def arccos(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def arccosh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def arcsin(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def arcsinh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def arctan(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def arctan2(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def arctanh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def argmax(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def argmin(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def around(x: Any, *, shape: Any = ..., decimals: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def array_equal(a: Any, b: Any, *, equal_nan: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def array_equiv(a: Any, b: Any, *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def asin(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def asin_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def asinh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def asinh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def associative_scan(fn: Any, elems: Any, *, reverse: Any = ..., axis: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def astype(x: Any, to_element: Any, *, saturate: Any = ..., element: Any = ..., shape: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def atan(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def atan2(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def atan2_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def atan_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def atanh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def atanh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def attention(score: Any = ..., mask: Any = ..., **defaults: Any) -> Any: ...
-def attention_flash(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def attention_flash_causal(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def attention_flash_causal_with_stats(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def attention_flash_with_stats(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def attention_tc(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def attention_tc_causal(q: Any, k: Any, v: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def average(x: Any, weights: Any = ..., *, axis: Any = ..., keepdims: Any = ..., returned: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def average_backward(dy: Any, x: Any, weights: Any, y: Any, z: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., return_dx: Any = ..., return_dweights: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def avg_pool1d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., count_include_pad: Any = ..., divisor_override: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def avg_pool2d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., count_include_pad: Any = ..., divisor_override: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def avg_pool3d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., count_include_pad: Any = ..., divisor_override: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-axpby: Expression
-def batch_paged_decode(q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = ..., lengths: Any = ..., kv_indices: Any = ..., kv_indptr: Any = ..., kv_last_page_len: Any = ..., scale: Any = ..., max_cache_len: Any = ..., window_left: Any = ..., softcap: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def batch_paged_decode_fp8(q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = ..., lengths: Any = ..., kv_indices: Any = ..., kv_indptr: Any = ..., kv_last_page_len: Any = ..., k_scale: Any = ..., v_scale: Any = ..., k_head_scale: Any = ..., v_head_scale: Any = ..., cache_element: Any = ..., scale: Any = ..., max_cache_len: Any = ..., window_left: Any = ..., softcap: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def batch_paged_prefill(q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, *, page_table: Any = ..., lengths: Any = ..., kv_indices: Any = ..., kv_indptr: Any = ..., kv_last_page_len: Any = ..., scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., max_seqlen_q: Any = ..., max_cache_len: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def batch_ragged_prefill(q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, *, scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., max_seqlen_q: Any = ..., max_seqlen_k: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_i0e(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_i1e(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_j0(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_j0_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_j1(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_j1_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_y0(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_y0_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_y1(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bessel_y1_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bilinear_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def bilinear_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def bitcast_convert_type(x: Any, new_dtype: Any) -> Any: ...
-def bitwise_and(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bitwise_count(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bitwise_invert(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bitwise_left_shift(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bitwise_not(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bitwise_or(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bitwise_right_shift(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def bitwise_xor(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cascade_attention(v: Any, lse: Any, v_other: Any, lse_other: Any, mask: Any = ..., *, seq_len: Any = ..., num_heads: Any = ..., head_dim: Any = ..., lse_base: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cascade_merge_states(v: Any, lse: Any, *, seq_len: Any = ..., num_sets: Any = ..., num_heads: Any = ..., head_dim: Any = ..., lse_base: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cast(x: Any, to_element: Any, *, saturate: Any = ..., element: Any = ..., shape: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cbrt(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cbrt_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cdist(x1: Any, x2: Any, p: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cdist_backward(dy: Any, x1: Any, x2: Any, y: Any = ..., p: Any = ..., *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def ceil(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def celu(x: Any, *, shape: Any = ..., alpha: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def celu_backward(dy: Any, x: Any, *, shape: Any = ..., alpha: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def celu_glu(gate: Any, up: Any = ..., *, shape: Any = ..., alpha: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def celu_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., alpha: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def choose(index: Any, choices: Any, *, mode: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def clamp(x: Any, min: Any = ..., max: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def clamp_backward(dy: Any, a: Any, b: Any = ..., c: Any = ..., *, shape: Any = ..., b_number: Any = ..., c_number: Any = ..., value: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def clamp_max(x: Any, max: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def clamp_min(x: Any, min: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def clip(x: Any, min: Any = ..., max: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def clz(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def complex(real: Any, imag: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def complex_backward(dz: Any, a: Any, b: Any, *, shape: Any = ..., return_da: Any = ..., return_db: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def conj(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def conj_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def conj_physical(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def conjugate(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def convert_element_type(x: Any, to_element: Any, *, saturate: Any = ..., element: Any = ..., shape: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def copysign(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def copysign_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cos(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cos_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cosh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cosh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cosine_similarity(x1: Any, x2: Any, axis: Any = ..., eps: Any = ..., *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def cosine_similarity_backward(dy: Any, x1: Any, x2: Any, axis: Any = ..., eps: Any = ..., *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def count_nonzero(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cross_entropy(logits: Any, targets: Any, weight: Any = ..., *, batch_shape: Any = ..., num_classes: Any = ..., ignore_index: Any = ..., label_smoothing: Any = ..., reduction: Any = ..., return_lse: Any = ..., return_stats: Any = ..., return_total_weight: Any = ..., return_dlogits: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cross_entropy_backward(dloss: Any, logits: Any, targets: Any, stats: Any, weight: Any = ..., total_weight: Any = ..., *, batch_shape: Any = ..., num_classes: Any = ..., ignore_index: Any = ..., label_smoothing: Any = ..., reduction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ctz(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cube(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cube_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cumlogsumexp(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cummax(x: Any, initial: Any = ..., initial_indices: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., offset: Any = ..., return_carry: Any = ..., return_carry_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cummin(x: Any, initial: Any = ..., initial_indices: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., offset: Any = ..., return_carry: Any = ..., return_carry_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cumprod(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cumsum(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cumulative_prod(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cumulative_sum(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def cumulative_trapezoid(y: Any, x: Any = ..., *, dx: Any = ..., axis: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def deg2rad(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def deg2rad_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def degrees(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def diff(x: Any, prepend: Any = ..., append: Any = ..., *, shape: Any = ..., axis: Any = ..., n: Any = ..., before: Any = ..., after: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def diff_backward(dy: Any, *, shape: Any = ..., axis: Any = ..., n: Any = ..., before: Any = ..., after: Any = ..., return_dx: Any = ..., return_dprepend: Any = ..., return_dappend: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def digamma(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def digamma_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def dist(a: Any, b: Any, p: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def dist_backward(dy: Any, a: Any, b: Any, y: Any = ..., p: Any = ..., *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def div(a: Any, b: Any, *, rounding_mode: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def div_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def divide(a: Any, b: Any, *, rounding_mode: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def divmod(a: Any, b: Any, *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def dot(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def dropout(x: Any, p: Any = ..., *, seed: Any = ..., offset: Any = ..., axis: Any = ..., training: Any = ..., return_mask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def dropout1d(x: Any, p: Any = ..., *, seed: Any = ..., offset: Any = ..., training: Any = ..., return_mask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def dropout2d(x: Any, p: Any = ..., *, seed: Any = ..., offset: Any = ..., training: Any = ..., return_mask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def dropout3d(x: Any, p: Any = ..., *, seed: Any = ..., offset: Any = ..., training: Any = ..., return_mask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def dropout_backward(dy: Any, *, shape: Any = ..., p: Any = ..., axis: Any = ..., alpha: Any = ..., seed: Any, offset: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-dynamic_tanh: Expression
-def elementwise(formula: Any, **defaults: Any) -> Any: ...
-def elu(x: Any, *, shape: Any = ..., alpha: Any = ..., scale: Any = ..., input_scale: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def elu_backward(dy: Any, x: Any, *, shape: Any = ..., alpha: Any = ..., scale: Any = ..., input_scale: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def elu_glu(gate: Any, up: Any = ..., *, shape: Any = ..., alpha: Any = ..., scale: Any = ..., input_scale: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def elu_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., alpha: Any = ..., scale: Any = ..., input_scale: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def embedding(indices: Any, weight: Any, *, index_shape: Any = ..., num_embeddings: Any = ..., embedding_dim: Any = ..., padding_idx: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def embedding_backward(dy: Any, indices: Any, *, index_shape: Any = ..., num_embeddings: Any = ..., embedding_dim: Any = ..., padding_idx: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def entr(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def entr_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def eq(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def equal(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erf(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erf_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erf_inv(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erfc(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erfc_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erfcx(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erfcx_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erfinv(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def erfinv_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def exp(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def exp10(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def exp10_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def exp2(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def exp2_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def exp_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def expit(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def expm1(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def expm1_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fabs(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fake_device(cc: Any, ordinal: Any = ...) -> Any: ...
-def feature_alpha_dropout(x: Any, p: Any = ..., *, seed: Any = ..., offset: Any = ..., training: Any = ..., return_mask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def feature_dropout(x: Any, p: Any = ..., *, seed: Any = ..., offset: Any = ..., training: Any = ..., return_mask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fill(x: Any, value: Any, *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def fix(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def flash_decoding(q: Any, k: Any, v: Any, lengths: Any, *, scale: Any = ..., layout: Any = ..., return_lse: Any = ..., return_weights: Any = ..., return_mean_weights: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def flash_sdpa(q: Any, k: Any, v: Any, mask: Any = ..., slopes: Any = ..., sinks: Any = ..., *, scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., softcap: Any = ..., dropout_p: Any = ..., seed: Any = ..., offset: Any = ..., score: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def flash_sdpa_backward(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = ..., slopes: Any = ..., sinks: Any = ..., *, scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., softcap: Any = ..., dropout_p: Any = ..., seed: Any = ..., offset: Any = ..., score: Any = ..., layout: Any = ..., return_dq: Any = ..., return_dk: Any = ..., return_dv: Any = ..., return_dmask: Any = ..., return_dslopes: Any = ..., return_dsinks: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def flash_sdpa_varlen(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, *, max_seqlen_q: Any = ..., max_seqlen_k: Any = ..., scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def flash_sdpa_varlen_backward(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, *, max_seqlen_q: Any = ..., max_seqlen_k: Any = ..., scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., window_left: Any = ..., window_right: Any = ..., return_dq: Any = ..., return_dk: Any = ..., return_dv: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def float_power(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def floor(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def floor_divide(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fma(a: Any, b: Any, c: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fma_backward(dy: Any, a: Any, b: Any = ..., c: Any = ..., *, shape: Any = ..., b_number: Any = ..., c_number: Any = ..., value: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fmax(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fmax_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fmin(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fmin_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fmod(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def fmod_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def frac(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def frac_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def frexp(x: Any, *, shape: Any = ..., return_mantissa: Any = ..., return_exponent: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def frexp_backward(dmantissa: Any, exponent: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def frobenius_norm(x: Any, *, axis: Any = ..., keepdims: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gammaln(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gated_activation(gate: Any, up: Any = ..., *, kind: Any = ..., shape: Any = ..., negative_slope: Any = ..., alpha: Any = ..., scale: Any = ..., input_scale: Any = ..., beta: Any = ..., threshold: Any = ..., value: Any = ..., min_val: Any = ..., max_val: Any = ..., lambd: Any = ..., eps: Any = ..., nan: Any = ..., posinf: Any = ..., neginf: Any = ..., decimals: Any = ..., n: Any = ..., limit: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def gated_activation_backward(dy: Any, gate: Any, up: Any = ..., *, kind: Any = ..., shape: Any = ..., negative_slope: Any = ..., alpha: Any = ..., scale: Any = ..., input_scale: Any = ..., beta: Any = ..., threshold: Any = ..., value: Any = ..., min_val: Any = ..., max_val: Any = ..., lambd: Any = ..., eps: Any = ..., nan: Any = ..., posinf: Any = ..., neginf: Any = ..., decimals: Any = ..., n: Any = ..., limit: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def gated_quantize(gate: Any, up: Any = ..., *, kind: Any = ..., to_element: Any = ..., order: Any = ..., alpha: Any = ..., limit: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gather(x: Any, index: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gather_backward(dy: Any, index: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gcd(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ge(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def geglu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def geglu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def geglu_tanh(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def geglu_tanh_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def gelu(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gelu_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gelu_tanh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gelu_tanh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def global_norm(tensors: Any, *, shapes: Any = ..., max_norm: Any = ..., return_clip_factor: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def graph(function: Any, *args: Any, warmup: Any = ..., device: Any = ...) -> Any: ...
-def greater(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def greater_equal(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def gt(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def halves(x: Any, order: Any = ..., axis: Any = ...) -> Any: ...
-def hard_sigmoid(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hard_silu(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hard_swish(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hard_tanh(x: Any, *, shape: Any = ..., min_val: Any = ..., max_val: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardshrink(x: Any, *, shape: Any = ..., lambd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardshrink_backward(dy: Any, x: Any, *, shape: Any = ..., lambd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardshrink_glu(gate: Any, up: Any = ..., *, shape: Any = ..., lambd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def hardshrink_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., lambd: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def hardsigmoid(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardsigmoid_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardsigmoid_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def hardsigmoid_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def hardswish(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardswish_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardswish_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def hardswish_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def hardtanh(x: Any, *, shape: Any = ..., min_val: Any = ..., max_val: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardtanh_backward(dy: Any, x: Any, *, shape: Any = ..., min_val: Any = ..., max_val: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hardtanh_glu(gate: Any, up: Any = ..., *, shape: Any = ..., min_val: Any = ..., max_val: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def hardtanh_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., min_val: Any = ..., max_val: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def heaviside(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hypot(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def hypot_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i0(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i0_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i0e(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i0e_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i1(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i1_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i1e(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def i1e_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def imag(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def imag_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def index_select(x: Any, indices: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def inner(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def inner_backward(dy: Any, a: Any, b: Any, *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def integer_pow(x: Any, y: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def integer_pow_backward(dy: Any, x: Any, y: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def invert(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def is_finite(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def isclose(a: Any, b: Any, *, rtol: Any = ..., atol: Any = ..., equal_nan: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def iscomplex(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def iscomplexobj(x: Any) -> Any: ...
-def isfinite(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def isinf(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def isnan(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def isneginf(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def isposinf(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def isreal(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def isrealobj(x: Any) -> Any: ...
-def kv_cache_append(k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any, *, batch_size: Any = ..., num_heads: Any = ..., new_len: Any = ..., max_cache_len: Any = ..., d_k: Any = ..., d_v: Any = ..., layout: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def l0_norm(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def l1_norm(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def l1_norm_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def l2_norm(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def l2_norm_backward(dy: Any, x: Any, y: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def layer_norm(x: Any, weight: Any = ..., bias: Any = ..., residual: Any = ..., *, batch_shape: Any = ..., normalized_shape: Any = ..., eps: Any = ..., weight_element: Any = ..., return_h: Any = ..., return_mean: Any = ..., return_rstd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def layer_norm_backward(dy: Any, x: Any, mean: Any, rstd: Any, weight: Any = ..., dh: Any = ..., *, batch_shape: Any = ..., normalized_shape: Any = ..., weight_element: Any = ..., return_dx: Any = ..., return_dweight: Any = ..., return_dbias: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lcm(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ldexp(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ldexp_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def le(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def leaky_relu(x: Any, *, shape: Any = ..., negative_slope: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def leaky_relu_backward(dy: Any, x: Any, *, shape: Any = ..., negative_slope: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def leaky_relu_glu(gate: Any, up: Any = ..., *, shape: Any = ..., negative_slope: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def leaky_relu_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., negative_slope: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def left_shift(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lerp(a: Any, b: Any, weight: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lerp_backward(dy: Any, a: Any, b: Any = ..., c: Any = ..., *, shape: Any = ..., b_number: Any = ..., c_number: Any = ..., value: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def less(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def less_equal(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lgamma(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lgamma_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def linear_scan(a: Any, b: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def linear_scan_backward(dh: Any, a: Any, h: Any, initial: Any = ..., dcarry: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dinitial: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log10(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log10_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-log1mexp: Expression
-def log1p(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log1p_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log2(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log2_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log_ndtr(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log_ndtr_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log_sigmoid(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log_sigmoid_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def log_sigmoid_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def log_sigmoid_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def log_softmax(x: Any, *, shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logaddexp(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logaddexp2(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logaddexp2_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logaddexp_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logcumsumexp(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def loggamma(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logical_and(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logical_not(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logical_or(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logical_xor(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logistic(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logit(x: Any, *, shape: Any = ..., eps: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logit_backward(dy: Any, x: Any, *, shape: Any = ..., eps: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logmeanexp(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logmeanexp_backward(dy: Any, x: Any, y: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logsigmoid(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logsumexp(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def logsumexp_backward(dy: Any, x: Any, y: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lp_pool1d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., norm_type: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lp_pool2d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., norm_type: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lp_pool3d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., norm_type: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def lt(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mac(a: Any, b: Any, c: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mac_backward(dy: Any, a: Any, b: Any = ..., c: Any = ..., *, shape: Any = ..., b_number: Any = ..., c_number: Any = ..., value: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def masked_fill(x: Any, mask: Any, value: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def matmul(a: Any, b: Any, c: Any = ..., *, batch_shape: Any = ..., m: Any = ..., n: Any = ..., k: Any = ..., math_precision: Any = ..., out_element: Any = ..., alpha: Any = ..., beta: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max_norm(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max_norm_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max_pool1d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., return_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max_pool2d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., return_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max_pool3d(x: Any, *, shape: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., ceil_mode: Any = ..., return_indices: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max_with_index(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def max_with_index_backward(dy: Any, z: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def maximum(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def maximum_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mean(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mean_backward(dy: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def min(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def min_norm(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def min_norm_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def min_with_index(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def min_with_index_backward(dy: Any, z: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def minimum(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def minimum_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mish(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mish_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mish_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def mish_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def mod(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-modf: Expression
-def modified_bessel_i0(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def modified_bessel_i1(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def modified_bessel_k0(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def modified_bessel_k0_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def modified_bessel_k1(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def modified_bessel_k1_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mul(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mul_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def mulhi(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def multiply(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nan_to_num(x: Any, *, shape: Any = ..., nan: Any = ..., posinf: Any = ..., neginf: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nan_to_num_backward(dy: Any, x: Any, *, shape: Any = ..., nan: Any = ..., posinf: Any = ..., neginf: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanargmax(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanargmin(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nancumprod(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nancumsum(x: Any, initial: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., return_carry: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanmax(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanmax_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanmean(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanmean_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanmin(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanmin_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanprod(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanprod_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanstd(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanstd_backward(dy: Any, x: Any, y: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nansum(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nansum_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanvar(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nanvar_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ndtr(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ndtr_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ndtri(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ndtri_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ne(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def neg(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def neg_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def negative(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nextafter(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def nextafter_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def norm(x: Any, p: Any = ..., *, axis: Any = ..., keepdims: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def norm_backward(dy: Any, x: Any, y: Any = ..., p: Any = ..., *, axis: Any = ..., keepdims: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def norm_except_dim(x: Any, p: Any = ..., axis: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def normalize(x: Any, p: Any = ..., axis: Any = ..., eps: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def normalize_backward(dy: Any, x: Any, p: Any = ..., axis: Any = ..., eps: Any = ..., *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def not_equal(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def p_norm(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., p: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def p_norm_backward(dy: Any, x: Any, y: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., p: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def paged_kv_append(k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, page_table: Any = ..., cache_offsets: Any = ..., token_indptr: Any = ..., kv_indices: Any = ..., kv_indptr: Any = ..., kv_last_page_len: Any = ..., *, batch_size: Any = ..., num_tokens: Any = ..., num_heads: Any = ..., num_pages: Any = ..., page_size: Any = ..., d_k: Any = ..., d_v: Any = ..., max_pages: Any = ..., num_indices: Any = ..., layout: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def pairwise_distance(x1: Any, x2: Any, p: Any = ..., eps: Any = ..., *, keepdims: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def pairwise_distance_backward(dy: Any, x1: Any, x2: Any, y: Any = ..., p: Any = ..., eps: Any = ..., *, keepdims: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def piecewise(x: Any, conditions: Any, functions: Any, *args: Any, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def polar(abs: Any, angle: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def polar_backward(dz: Any, a: Any, b: Any, *, shape: Any = ..., return_da: Any = ..., return_db: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def polygamma(x: Any, *, shape: Any = ..., n: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def polygamma_backward(dy: Any, x: Any, *, shape: Any = ..., n: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def pool_backward(dy: Any, x: Any = ..., y: Any = ..., indices: Any = ..., *, kind: Any = ..., shape: Any = ..., spatial_rank: Any = ..., kernel_size: Any = ..., stride: Any = ..., padding: Any = ..., dilation: Any = ..., output_size: Any = ..., ceil_mode: Any = ..., count_include_pad: Any = ..., divisor_override: Any = ..., norm_type: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def popcount(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def population_count(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def positive(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def positive_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def pow(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def pow_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def power(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def prelu(x: Any, weight: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def prelu_backward(dy: Any, x: Any, weight: Any, *, return_dx: Any = ..., return_dweight: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def prod(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def prod_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def psi(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ptp(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def ptp_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-quick_gelu: Expression
-def rad2deg(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rad2deg_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def radians(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def real(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def real_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reciprocal(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reciprocal_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce(formula: Any, kind: Any = ..., *, axis: Any = ..., keepdims: Any = ..., then: Any = ..., correction: Any = ..., **defaults: Any) -> Any: ...
-def reduce_and(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce_max(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce_min(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce_or(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce_precision(x: Any, *, shape: Any = ..., exponent_bits: Any = ..., mantissa_bits: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce_prod(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce_sum(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reduce_xor(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def reglu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def reglu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def relu(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def relu2_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def relu2_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def relu6(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def relu6_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def relu6_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def relu6_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def relu_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-relu_squared: Expression
-def rem(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def remainder(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def remainder_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def renorm(x: Any, p: Any, axis: Any, maxnorm: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def renorm_backward(dy: Any, x: Any, p: Any, axis: Any, maxnorm: Any, *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def resolve_conj(x: Any) -> Any: ...
-def resolve_neg(x: Any) -> Any: ...
-def right_shift(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rint(x: Any, *, shape: Any = ..., decimals: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rms_norm(x: Any, weight: Any = ..., residual: Any = ..., *, batch_shape: Any = ..., normalized_shape: Any = ..., eps: Any = ..., weight_element: Any = ..., return_h: Any = ..., return_rstd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rms_norm_backward(dy: Any, x: Any, rstd: Any, weight: Any = ..., dh: Any = ..., *, batch_shape: Any = ..., normalized_shape: Any = ..., weight_element: Any = ..., return_dx: Any = ..., return_dweight: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rope(x: Any, positions: Any = ..., inv_freq: Any = ..., x2: Any = ..., cos: Any = ..., sin: Any = ..., *, batch_size: Any = ..., num_heads: Any = ..., seq_len: Any = ..., head_dim: Any = ..., num_heads2: Any = ..., rotary_dim: Any = ..., pairing: Any = ..., base: Any = ..., table_shape: Any = ..., offset: Any = ..., scale: Any = ..., return_y2: Any = ..., layout: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rope_backward(dy: Any, positions: Any = ..., inv_freq: Any = ..., dy2: Any = ..., cos: Any = ..., sin: Any = ..., *, batch_size: Any = ..., num_heads: Any = ..., seq_len: Any = ..., head_dim: Any = ..., num_heads2: Any = ..., rotary_dim: Any = ..., pairing: Any = ..., base: Any = ..., table_shape: Any = ..., offset: Any = ..., scale: Any = ..., return_dx2: Any = ..., layout: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rope_frequencies(rotary_dim: Any = ..., *, head_dim: Any = ..., base: Any = ..., scaling: Any = ..., layer_type: Any = ..., seq_len: Any = ..., max_position_embeddings: Any = ..., original_max_position_embeddings: Any = ..., dtype: Any = ...) -> Any: ...
-def rope_kv_append(q: Any, k_new: Any, v_new: Any, cache_offsets: Any, k_cache: Any, v_cache: Any, positions: Any = ..., inv_freq: Any = ..., cos: Any = ..., sin: Any = ..., *, batch_size: Any = ..., num_heads: Any = ..., num_kv_heads: Any = ..., new_len: Any = ..., max_cache_len: Any = ..., d_k: Any = ..., d_v: Any = ..., rotary_dim: Any = ..., pairing: Any = ..., base: Any = ..., table_shape: Any = ..., scale: Any = ..., layout: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def round(x: Any, *, shape: Any = ..., decimals: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rrelu(x: Any, lower: Any = ..., upper: Any = ..., *, training: Any = ..., seed: Any = ..., offset: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rrelu_backward(dy: Any, x: Any, lower: Any = ..., upper: Any = ..., *, training: Any = ..., seed: Any = ..., offset: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rsqrt(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rsqrt_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def rsub(a: Any, b: Any, *, alpha: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sample(logits: Any, *, batch_size: Any = ..., vocab_size: Any = ..., index_element: Any = ..., temperature: Any = ..., top_k: Any = ..., top_p: Any = ..., seed: Any, offset: Any = ..., return_logprob: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-scaled_add: Expression
-def scaled_modified_bessel_k0(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scaled_modified_bessel_k0_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scaled_modified_bessel_k1(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scaled_modified_bessel_k1_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scan(formula: Any, kind: Any = ..., *, axis: Any = ..., reverse: Any = ..., exclusive: Any = ..., then: Any = ..., **defaults: Any) -> Any: ...
-def scan_backward(dy: Any, x: Any = ..., y: Any = ..., initial: Any = ..., dcarry: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., kind: Any = ..., exclusive: Any = ..., return_dinitial: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scan_extreme_backward(dy: Any, indices: Any, dcarry: Any = ..., *, shape: Any = ..., axis: Any = ..., reverse: Any = ..., kind: Any = ..., offset: Any = ..., return_dinitial: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scatter(x: Any, index: Any, src: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scatter_add(x: Any, index: Any, src: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scatter_add_backward(dy: Any, index: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., return_dx: Any = ..., return_dsrc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scatter_amax(x: Any, index: Any, src: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scatter_amin(x: Any, index: Any, src: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scatter_backward(dy: Any, index: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., return_dx: Any = ..., return_dsrc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def scatter_prod(x: Any, index: Any, src: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sdpa(q: Any, k: Any, v: Any, mask: Any = ..., *, scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., softcap: Any = ..., dropout_p: Any = ..., seed: Any = ..., offset: Any = ..., scores_stage: Any = ..., layout: Any = ..., return_attn: Any = ..., return_scores: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sdpa_backward(q: Any, k: Any, v: Any, attn: Any, dy: Any, *, scale: Any = ..., softcap: Any = ..., dropout_p: Any = ..., seed: Any = ..., offset: Any = ..., mask_shape: Any = ..., mask_element: Any = ..., layout: Any = ..., return_dq: Any = ..., return_dk: Any = ..., return_dv: Any = ..., return_dmask: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sdpa_block_sparse(q: Any, k: Any, v: Any, pattern: Any, *, query_block: Any = ..., key_block: Any = ..., scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., layout: Any = ..., return_lse: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sdpa_block_sparse_backward(q: Any, k: Any, v: Any, pattern: Any, y: Any, lse: Any, dy: Any, *, query_block: Any = ..., key_block: Any = ..., scale: Any = ..., is_causal: Any = ..., causal_alignment: Any = ..., layout: Any = ..., return_dq: Any = ..., return_dk: Any = ..., return_dv: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def select(conditions: Any, choices: Any, default: Any = ..., *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def select_n(which: Any, *cases: Any, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def selu(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def selu_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def selu_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def selu_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def sgn(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sgn_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def shift_left(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def shift_right_arithmetic(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def shift_right_logical(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sigmoid(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sigmoid_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sign(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def signbit(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def silu(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def silu_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sin(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sin_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sinc(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sinc_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sinh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sinh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def soft_sign(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softmax(x: Any, *, shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softmax_backward(dy: Any, y: Any, *, kind: Any = ..., shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softplus(x: Any, *, shape: Any = ..., beta: Any = ..., threshold: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softplus_backward(dy: Any, x: Any, *, shape: Any = ..., beta: Any = ..., threshold: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softplus_glu(gate: Any, up: Any = ..., *, shape: Any = ..., beta: Any = ..., threshold: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def softplus_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., beta: Any = ..., threshold: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def softshrink(x: Any, *, shape: Any = ..., lambd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softshrink_backward(dy: Any, x: Any, *, shape: Any = ..., lambd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softshrink_glu(gate: Any, up: Any = ..., *, shape: Any = ..., lambd: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def softshrink_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., lambd: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def softsign(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softsign_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def softsign_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def softsign_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def spacing(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-sparse_plus: Expression
-sparse_sigmoid: Expression
-def spherical_bessel_j0(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def spherical_bessel_j0_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sqrt(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sqrt_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def square(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def square_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def squared_difference(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def squared_difference_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-squareplus: Expression
-def std(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def std_backward(dy: Any, x: Any, y: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def std_mean(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def std_mean_backward(dy: Any, dz: Any, x: Any, y: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def stochastic_cast(x: Any, to_element: Any, *, seed: Any, offset: Any = ..., saturate: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sub(a: Any, b: Any, *, alpha: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sub_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def subtract(a: Any, b: Any, *, alpha: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sum(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sum_backward(dy: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sum_squares(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., out_element: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sum_squares_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def sum_to_size(x: Any, shape: Any, *, stream: Any = ..., preference: Any = ...) -> Any: ...
-def swiglu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def swiglu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def swiglu_oai(gate: Any, up: Any = ..., *, shape: Any = ..., alpha: Any = ..., limit: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def swiglu_oai_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., alpha: Any = ..., limit: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def swish(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def take(x: Any, indices: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def take_backward(dy: Any, indices: Any, *, shape: Any = ..., index_shape: Any = ..., axis: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def tan(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def tan_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def tanh(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def tanh_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def tanh_glu(gate: Any, up: Any = ..., *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def tanh_glu_backward(dy: Any, gate: Any, up: Any = ..., *, shape: Any = ..., return_dgate: Any = ..., return_dup: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ..., axis: Any = ..., order: Any = ...) -> Any: ...
-def tanhshrink(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def tanhshrink_backward(dy: Any, x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def threshold(x: Any, *, shape: Any = ..., threshold: Any = ..., value: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def threshold_backward(dy: Any, x: Any, *, shape: Any = ..., threshold: Any = ..., value: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def trace(x: Any, *, shape: Any = ..., offset: Any = ..., axis1: Any = ..., axis2: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def trace_backward(dy: Any, *, shape: Any = ..., offset: Any = ..., axis1: Any = ..., axis2: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def trapezoid(y: Any, x: Any = ..., *, dx: Any = ..., axis: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def trapezoid_backward(darea: Any, y: Any, x: Any = ..., *, shape: Any = ..., axis: Any = ..., spacing: Any = ..., return_dy: Any = ..., return_dx: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def trapz(y: Any, x: Any = ..., *, dx: Any = ..., axis: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def true_divide(a: Any, b: Any, *, rounding_mode: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def trunc(x: Any, *, shape: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def trunc_divide(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def var(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def var_backward(dy: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def var_mean(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def var_mean_backward(dy: Any, dz: Any, x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., correction: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def vdot(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def vdot_backward(dy: Any, a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def vecdot(a: Any, b: Any, *, shape: Any = ..., axis: Any = ..., conjugate: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def vecdot_backward(dy: Any, a: Any, b: Any, *, shape: Any = ..., axis: Any = ..., conjugate: Any = ..., return_da: Any = ..., return_db: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def vector_norm(x: Any, ord: Any = ..., *, axis: Any = ..., keepdims: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def view_as_complex(x: Any) -> Any: ...
-def view_as_real(z: Any) -> Any: ...
-def warm(plans: Any = ..., targets: Any = ..., *, workers: Any = ..., progress: Any = ...) -> Any: ...
-def where(condition: Any, a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def where_backward(dy: Any, a: Any, b: Any = ..., c: Any = ..., *, shape: Any = ..., b_number: Any = ..., c_number: Any = ..., value: Any = ..., return_da: Any = ..., return_db: Any = ..., return_dc: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def xlog1py(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def xlog1py_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def xlogy(a: Any, b: Any, *, out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def xlogy_backward(dy: Any, a: Any, b: Any, *, return_da: Any = ..., return_db: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
-def xor_sum(x: Any, *, shape: Any = ..., axis: Any = ..., keepdims: Any = ..., element: Any = ..., out: Any = ..., stream: Any = ..., preference: Any = ...) -> Any: ...
+def abs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
+def abs_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy abs'(x) element by element; see `UnaryBackwardPlan`."""
+def absolute(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
+def absolute_difference(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = absolute_difference(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def absolute_difference_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = absolute_difference(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def acos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = acos(x) element by element, also called arccos; see `UnaryPlan`."""
+def acos_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy acos'(x) element by element; see `UnaryBackwardPlan`."""
+def acosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = acosh(x) element by element, also called arccosh; see `UnaryPlan`."""
+def acosh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy acosh'(x) element by element; see `UnaryBackwardPlan`."""
+def adam_step(params: Sequence[Array], grads: Sequence[Array], exp_avg: Sequence[Array], exp_avg_sq: Sequence[Array], params_copy: Sequence[Array] | None = None, *, shapes: Sequence[Sequence[int]] = ..., mode: Literal['adamw', 'adam'] = 'adamw', beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08, weight_decay: float | None = None, grad_element: DType | None = None, copy_element: DType | None = None, lr: Scalar = 0.001, step: Scalar, grad_scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
+    """One step t of Adam over lists of tensors, in place (torch.optim.AdamW, torch.optim.Adam)."""
+def adaptive_avg_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def add(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a + alpha b, rounded once; a or b may be a number, alpha a 0-d device array. See `BinaryPlan`."""
+def add_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = add(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def add_scaled_backward(dy: Array, a: Array, b: Array, alpha: Scalar, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = add(a, b, alpha=alpha); of sub with its alpha turned. See `BinaryBackwardPlan`."""
+def addcdiv(a: Array, b: Array, c: Array, *, value: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a + value b / c (torch.addcdiv); b and c are arrays or numbers, value a number or a 0-d array."""
+def addcdiv_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of addcdiv by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def addcmul(a: Array, b: Array, c: Array, *, value: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a + value b c (torch.addcmul); b and c are arrays or numbers, value a number or a 0-d array. Integers wrap."""
+def addcmul_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of addcmul by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def addmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def addmv(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
+def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha x + beta; see `AffinePlan`."""
+def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
+def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dscores = dy; dslopes[h] = Σ over b, i, j of dy[b, h, i, j] · (j - i), for slopes [batch, heads] over i, j."""
+def alibi_slopes(num_heads: int, dtype: Any = ...) -> Any:
+    """The slopes of Press, Smith and Lewis 2021, one a head: 2^(-8 (h + 1) / n) for h < n, n a power of two."""
+def all(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The all of x along `axis` (all axes by default); see `ReducePlan`."""
+def allclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
+def alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout that keeps mean 0 and variance 1, for layers of selu (torch.nn.functional.alpha_dropout)."""
+def amax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
+def amax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of amax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def amax_scale(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, target: DType = ..., limit: float | None = None, eps: float = 0.0, power_of_two: bool = False, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """amax = the largest |x| along `axis`, and scale = limit / max(amax, eps), as recipes of fp8 and int8 want both."""
+def amin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
+def amin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of amin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def aminmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The aminmax of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def aminmax_backward(dy: Array, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of aminmax along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def angle(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """angle of complex numbers; see `ComplexUnaryPlan`."""
+def angle_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of angle of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The any of x along `axis` (all axes by default); see `ReducePlan`."""
+def arccos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = acos(x) element by element, also called arccos; see `UnaryPlan`."""
+def arccosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = acosh(x) element by element, also called arccosh; see `UnaryPlan`."""
+def arcsin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
+def arcsinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = asinh(x) element by element, also called arcsinh; see `UnaryPlan`."""
+def arctan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = atan(x) element by element, also called arctan; see `UnaryPlan`."""
+def arctan2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = atan2(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def arctanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = atanh(x) element by element, also called arctanh; see `UnaryPlan`."""
+def argmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The argmax of x along `axis` (all axes by default); see `ReducePlan`."""
+def argmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The argmin of x along `axis` (all axes by default); see `ReducePlan`."""
+def around(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
+def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal)."""
+def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
+def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
+def asin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy asin'(x) element by element; see `UnaryBackwardPlan`."""
+def asinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = asinh(x) element by element, also called arcsinh; see `UnaryPlan`."""
+def asinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy asinh'(x) element by element; see `UnaryBackwardPlan`."""
+def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
+def astype(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def atan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = atan(x) element by element, also called arctan; see `UnaryPlan`."""
+def atan2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = atan2(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def atan2_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = atan2(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def atan_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy atan'(x) element by element; see `UnaryBackwardPlan`."""
+def atanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = atanh(x) element by element, also called arctanh; see `UnaryPlan`."""
+def atanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy atanh'(x) element by element; see `UnaryBackwardPlan`."""
+def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
+    """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
+def attention_flash(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64."""
+def attention_flash_causal(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64."""
+def attention_flash_causal_with_stats(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
+def attention_flash_with_stats(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
+def attention_tc(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
+def attention_tc_causal(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
+def average(x: Array, weights: Array | None = None, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, returned: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Σ weights x / Σ weights along `axis` (numpy.average); without weights the mean. See `AveragePlan`."""
+def average_backward(dy: Array, x: Array, weights: Array, y: Array, z: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, return_dx: bool = True, return_dweights: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy weights / z, and dweights = dy (x - y) / z summed over the axes along which the weights broadcast."""
+def avg_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+axpby: Expression  # alpha * x + beta * y
+def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
+def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2."""
+def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's)."""
+def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def bessel_i0e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i0e(x) element by element, also called bessel_i0e; see `UnaryPlan`."""
+def bessel_i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i1e(x) element by element, also called bessel_i1e; see `UnaryPlan`."""
+def bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_j0(x) element by element; see `UnaryPlan`."""
+def bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_j1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_j1(x) element by element; see `UnaryPlan`."""
+def bessel_j1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_j1'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_y0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_y0(x) element by element; see `UnaryPlan`."""
+def bessel_y0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_y0'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_y1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bessel_y1(x) element by element; see `UnaryPlan`."""
+def bessel_y1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy bessel_y1'(x) element by element; see `UnaryBackwardPlan`."""
+def beta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = beta(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
+def beta_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = beta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def betainc(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
+def betainc_backward(dy: Array, a: Array, b: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+def betaln(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = betaln(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
+def betaln_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = betaln(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
+    """The bits of x as another element (jax.lax.bitcast_convert_type), any but bool and those of 4 bits."""
+def bitwise_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_and(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def bitwise_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = popcount(x) element by element, also called population_count, also called bitwise_count; see `UnaryPlan`."""
+def bitwise_invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
+def bitwise_left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def bitwise_not(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
+def bitwise_or(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_or(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = boxcox(a, b) with broadcasting: (a^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
+def boxcox1p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = boxcox1p(a, b) with broadcasting: ((1 + a)^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
+def boxcox1p_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def boxcox_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
+def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads]."""
+def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def cbrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = cbrt(x) element by element; see `UnaryPlan`."""
+def cbrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy cbrt'(x) element by element; see `UnaryBackwardPlan`."""
+def cdist(x1: Array, x2: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., i, j] = the norm of order p of x1[..., i, :] - x2[..., j, :] (torch.cdist)."""
+def cdist_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
+def ceil(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ceil(x) element by element; see `UnaryPlan`."""
+def celu(x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = celu(x) element by element; see `UnaryPlan`."""
+def celu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy celu'(x) element by element; see `UnaryBackwardPlan`."""
+def celu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def celu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
+def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp)."""
+def clamp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of clamp by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def clamp_max(x: Array, max: Array | float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """min(x, max) with max an array or a number (torch.clamp_max); NaN propagates."""
+def clamp_min(x: Array, min: Array | float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """max(x, min) with min an array or a number (torch.clamp_min); NaN propagates."""
+def clip(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
+def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = clz(x) element by element; see `UnaryPlan`."""
+def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
+def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
+def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of complex; see `ComplexPairBackwardPlan`."""
+def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """conj of complex numbers; see `ComplexUnaryPlan`."""
+def conj_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of conj of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def conj_physical(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """conj of complex numbers; see `ComplexUnaryPlan`."""
+def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """conj of complex numbers; see `ComplexUnaryPlan`."""
+def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = copysign(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def corrcoef(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
+def corrcoef_backward(dy: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
+def cos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = cos(x) element by element; see `UnaryPlan`."""
+def cos_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy cos'(x) element by element; see `UnaryBackwardPlan`."""
+def cosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = cosh(x) element by element; see `UnaryPlan`."""
+def cosh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy cosh'(x) element by element; see `UnaryBackwardPlan`."""
+def cosine_integral(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = cosine_integral(x) element by element; see `UnaryPlan`."""
+def cosine_integral_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy cosine_integral'(x) element by element; see `UnaryBackwardPlan`."""
+def cosine_similarity(x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity)."""
+def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dx1, dx2) of `cosine_similarity`, which is computed again."""
+def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
+def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
+def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
+def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
+def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits of cross_entropy."""
+def ctz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ctz(x) element by element; see `UnaryPlan`."""
+def cube(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = cube(x) element by element; see `UnaryPlan`."""
+def cube_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy cube'(x) element by element; see `UnaryBackwardPlan`."""
+def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The logcumsumexp of x along `axis`; see `ScanPlan`."""
+def cummax(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cummax of x along `axis`; see `ScanExtremePlan`."""
+def cummin(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cummin of x along `axis`; see `ScanExtremePlan`."""
+def cumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis`; see `ScanPlan`."""
+def cumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis`; see `ScanPlan`."""
+def cumulative_prod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis`; see `ScanPlan`."""
+def cumulative_sum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis`; see `ScanPlan`."""
+def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area under y so far along `axis` (torch.cumulative_trapezoid); see `CumulativeTrapezoidPlan`."""
+def cumulative_trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dy[i] = half the widths of the panels beside y[i], each times the sum of darea from its own area on."""
+def dawsn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = dawsn(x) element by element; see `UnaryPlan`."""
+def dawsn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy dawsn'(x) element by element; see `UnaryBackwardPlan`."""
+def deg2rad(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
+def deg2rad_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy deg2rad'(x) element by element; see `UnaryBackwardPlan`."""
+def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
+def dense_gemm(a: Array, b: Array, c: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = alpha · a @ b + beta · c over any batch axes and strides (torch.matmul, torch.baddbmm)."""
+def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = x[i + 1] - x[i] along `axis`, n times (torch.diff); x stands between `prepend` and `append`."""
+def diff_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., return_dx: bool = True, return_dprepend: bool = True, return_dappend: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[i] = dy[i - 1] - dy[i] along `axis`, n times, dy being 0 beyond its ends; likewise for prepend and append."""
+def digamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = digamma(x) element by element, also called psi; see `UnaryPlan`."""
+def digamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy digamma'(x) element by element; see `UnaryBackwardPlan`."""
+def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
+def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `dist`; see `pairwise_distance_backward`."""
+def div(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
+def div_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = div(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
+def divmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
+def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
+def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
+def dropout1d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 1 axes after the channels (torch.nn.functional.dropout1d). Keywords as of `dropout`."""
+def dropout2d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 2 axes after the channels (torch.nn.functional.dropout2d). Keywords as of `dropout`."""
+def dropout3d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 3 axes after the channels (torch.nn.functional.dropout3d). Keywords as of `dropout`."""
+def dropout_backward(dy: Array, *, shape: int | Sequence[int] = ..., p: float = 0.5, axis: int | Sequence[int] | None = None, alpha: bool = False, seed: Scalar, offset: Scalar = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the forward's scale times dy where it kept x, else 0; which that was is drawn again from seed and offset."""
+dynamic_tanh: Expression  # tanh(alpha * x) * weight + bias
+def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The differences of neighbours in x, of one axis, behind to_begin and before to_end (numpy.ediff1d)."""
+def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[i] = dy of the difference before x[i] less that of the one behind it; what stood beside them as it is."""
+def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
+    """A function of arrays and numbers, element by element, from a formula."""
+def elu(x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = elu(x) element by element; see `UnaryPlan`."""
+def elu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy elu'(x) element by element; see `UnaryBackwardPlan`."""
+def elu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def embedding(indices: Array, weight: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
+def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
+def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = entr(x) element by element; see `UnaryPlan`."""
+def entr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy entr'(x) element by element; see `UnaryBackwardPlan`."""
+def eq(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = eq(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = eq(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def erf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = erf(x) element by element; see `UnaryPlan`."""
+def erf_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy erf'(x) element by element; see `UnaryBackwardPlan`."""
+def erf_inv(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = erfinv(x) element by element, also called erf_inv; see `UnaryPlan`."""
+def erfc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = erfc(x) element by element; see `UnaryPlan`."""
+def erfc_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy erfc'(x) element by element; see `UnaryBackwardPlan`."""
+def erfcx(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = erfcx(x) element by element; see `UnaryPlan`."""
+def erfcx_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy erfcx'(x) element by element; see `UnaryBackwardPlan`."""
+def erfinv(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = erfinv(x) element by element, also called erf_inv; see `UnaryPlan`."""
+def erfinv_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy erfinv'(x) element by element; see `UnaryBackwardPlan`."""
+def exp(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = exp(x) element by element; see `UnaryPlan`."""
+def exp1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = exp1(x) element by element; see `UnaryPlan`."""
+def exp10(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = exp10(x) element by element; see `UnaryPlan`."""
+def exp10_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy exp10'(x) element by element; see `UnaryBackwardPlan`."""
+def exp1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy exp1'(x) element by element; see `UnaryBackwardPlan`."""
+def exp2(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = exp2(x) element by element; see `UnaryPlan`."""
+def exp2_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy exp2'(x) element by element; see `UnaryBackwardPlan`."""
+def exp_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy exp'(x) element by element; see `UnaryBackwardPlan`."""
+def expi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = expi(x) element by element; see `UnaryPlan`."""
+def expi_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy expi'(x) element by element; see `UnaryBackwardPlan`."""
+def expit(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
+def expm1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = expm1(x) element by element; see `UnaryPlan`."""
+def expm1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy expm1'(x) element by element; see `UnaryBackwardPlan`."""
+def expn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = expn(a, b) with broadcasting: E_n(x), n = a whole and x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def expn_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
+def factorial(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = factorial(x) element by element; see `UnaryPlan`."""
+def factorial_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy factorial'(x) element by element; see `UnaryBackwardPlan`."""
+def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
+    """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
+def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
+def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
+def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with every element set to `value`, in place; see `FillPlan`."""
+def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
+def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the first lengths[b] cells of each cache."""
+def flash_sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default."""
+def flash_sdpa_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default."""
+def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
+def float_power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a to the b in float64 (torch.float_power): `pow` of casts of what is not float64 yet."""
+def floor(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = floor(x) element by element; see `UnaryPlan`."""
+def floor_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = floor_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def fma(a: Array, b: Array, c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a b + c, rounded once; c and one of a and b may be numbers, integers wrap."""
+def fma_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of fma by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def fmax(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = fmax(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def fmax_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = fmax(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def fmin(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = fmin(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def fmin_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = fmin(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def fmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = frac(x) element by element; see `UnaryPlan`."""
+def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy frac'(x) element by element; see `UnaryBackwardPlan`."""
+def fresnel(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(fresnel_s(x), fresnel_c(x)), the integrals of sin and cos of πt²/2 from 0 on (scipy.special.fresnel)."""
+def fresnel_c(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = fresnel_c(x) element by element; see `UnaryPlan`."""
+def fresnel_c_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy fresnel_c'(x) element by element; see `UnaryBackwardPlan`."""
+def fresnel_s(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = fresnel_s(x) element by element; see `UnaryPlan`."""
+def fresnel_s_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy fresnel_s'(x) element by element; see `UnaryBackwardPlan`."""
+def frexp(x: Array, *, shape: int | Sequence[int] = ..., return_mantissa: bool = True, return_exponent: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """x = mantissa 2^exponent with 1/2 <= |mantissa| < 1, of x's sign, and an int32 exponent (torch.frexp)."""
+def frexp_backward(dmantissa: Array, exponent: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dmantissa 2^-exponent; the exponent is a step function and has none."""
+def frobenius_norm(x: Array, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+def gamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gamma(x) element by element; see `UnaryPlan`."""
+def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy gamma'(x) element by element; see `UnaryBackwardPlan`."""
+def gammainc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def gammainc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def gammaincc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def gammaincc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def gammaln(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
+def gammasgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammasgn(x) element by element; see `UnaryPlan`."""
+def gated_activation(gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def gated_activation_backward(dy: Array, gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gated_quantize(gate: Array, up: Array | None = None, *, kind: GatedActivationKind | str = 'swiglu', to_element: DType = 'float8_e4m3fn', order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`."""
+def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
+def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+def gcd(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gcd(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def ge(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def geglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def geglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def geglu_tanh(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def geglu_tanh_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gelu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gelu(x) element by element; see `UnaryPlan`."""
+def gelu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy gelu'(x) element by element; see `UnaryBackwardPlan`."""
+def gelu_tanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gelu_tanh(x) element by element; see `UnaryPlan`."""
+def gelu_tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy gelu_tanh'(x) element by element; see `UnaryBackwardPlan`."""
+def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
+def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient)."""
+def gradient_backward(dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `gradient` along one axis; those of several add up."""
+def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any = None) -> Graph:
+    """Capture `function(*args)` as a CUDA graph: one launch a replay, whatever the number of kernels."""
+def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def greater_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
+    """(gate, up): views of the two halves of x along an axis."""
+def hard_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
+def hard_silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardswish(x) element by element, also called hard_swish, also called hard_silu; see `UnaryPlan`."""
+def hard_swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardswish(x) element by element, also called hard_swish, also called hard_silu; see `UnaryPlan`."""
+def hard_tanh(x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardtanh(x) element by element, also called hard_tanh; see `UnaryPlan`."""
+def hardshrink(x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardshrink(x) element by element; see `UnaryPlan`."""
+def hardshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy hardshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def hardshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def hardsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
+def hardsigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy hardsigmoid'(x) element by element; see `UnaryBackwardPlan`."""
+def hardsigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardsigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def hardswish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardswish(x) element by element, also called hard_swish, also called hard_silu; see `UnaryPlan`."""
+def hardswish_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy hardswish'(x) element by element; see `UnaryBackwardPlan`."""
+def hardswish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardswish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def hardtanh(x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hardtanh(x) element by element, also called hard_tanh; see `UnaryPlan`."""
+def hardtanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy hardtanh'(x) element by element; see `UnaryBackwardPlan`."""
+def hardtanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardtanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def heaviside(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = heaviside(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hermite_polynomial_he(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def hypot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = hypot(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def hypot_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = hypot(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
+def i0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy i0'(x) element by element; see `UnaryBackwardPlan`."""
+def i0e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i0e(x) element by element, also called bessel_i0e; see `UnaryPlan`."""
+def i0e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy i0e'(x) element by element; see `UnaryBackwardPlan`."""
+def i1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i1(x) element by element, also called modified_bessel_i1; see `UnaryPlan`."""
+def i1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy i1'(x) element by element; see `UnaryBackwardPlan`."""
+def i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i1e(x) element by element, also called bessel_i1e; see `UnaryPlan`."""
+def i1e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy i1e'(x) element by element; see `UnaryBackwardPlan`."""
+def igamma(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """imag of complex numbers; see `ComplexUnaryPlan`."""
+def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
+def inner_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
+def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
+def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
+def is_finite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
+def isclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """|a - b| <= atol + rtol |b|, or a = b; a NaN is close to another if equal_nan. See `BinaryPlan`."""
+def iscomplex(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = iscomplex(x) element by element; see `UnaryPlan`."""
+def iscomplexobj(x: Any) -> bool:
+    """Whether x is an array of complex numbers (numpy.iscomplexobj); nothing on the device is read."""
+def isfinite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
+def isinf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isinf(x) element by element; see `UnaryPlan`."""
+def isnan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isnan(x) element by element; see `UnaryPlan`."""
+def isneginf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isneginf(x) element by element; see `UnaryPlan`."""
+def isposinf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isposinf(x) element by element; see `UnaryPlan`."""
+def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = isreal(x) element by element; see `UnaryPlan`."""
+def isrealobj(x: Any) -> bool:
+    """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
+def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
+def kl_div_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = kl_div(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
+def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The l0_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def l1_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The l1_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def l1_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of l1_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def l2_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The l2_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def l2_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of l2_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def laguerre_polynomial_l(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = laguerre_polynomial_l(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-05, weight_element: DType | None = None, return_h: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm)."""
+def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat, dbias = Σ rows dy."""
+def lcm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = lcm(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def ldexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ldexp(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def ldexp_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = ldexp(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def le(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = le(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def leaky_relu(x: Array, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = leaky_relu(x) element by element; see `UnaryPlan`."""
+def leaky_relu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy leaky_relu'(x) element by element; see `UnaryBackwardPlan`."""
+def leaky_relu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def leaky_relu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def legendre_polynomial_p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = legendre_polynomial_p(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def lerp(a: Array, b: Array, weight: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
+def lerp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of lerp by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def less(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = lt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def less_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = le(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def lgamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
+def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy lgamma'(x) element by element; see `UnaryBackwardPlan`."""
+def linear(x: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ weightᵀ + bias (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
+def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
+def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
+def log(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = log(x) element by element; see `UnaryPlan`."""
+def log10(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = log10(x) element by element; see `UnaryPlan`."""
+def log10_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy log10'(x) element by element; see `UnaryBackwardPlan`."""
+log1mexp: Expression  # where(x < 0.6931471805599453, log(-expm1(-x)), log1p(-exp(-clamp_min(x, 0.6931471805599453))))
+def log1p(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = log1p(x) element by element; see `UnaryPlan`."""
+def log1p_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy log1p'(x) element by element; see `UnaryBackwardPlan`."""
+def log2(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = log2(x) element by element; see `UnaryPlan`."""
+def log2_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy log2'(x) element by element; see `UnaryBackwardPlan`."""
+def log_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy log'(x) element by element; see `UnaryBackwardPlan`."""
+def log_ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = log_ndtr(x) element by element; see `UnaryPlan`."""
+def log_ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy log_ndtr'(x) element by element; see `UnaryBackwardPlan`."""
+def log_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
+def log_sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy log_sigmoid'(x) element by element; see `UnaryBackwardPlan`."""
+def log_sigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def log_sigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def log_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log_softmax of x along `axis` (torch.log_softmax)."""
+def logaddexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = logaddexp(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def logaddexp2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = logaddexp2(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def logaddexp2_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = logaddexp2(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def logaddexp_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = logaddexp(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def logcumsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The logcumsumexp of x along `axis`; see `ScanPlan`."""
+def loggamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
+def logical_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = logical_and(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def logical_not(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = logical_not(x) element by element; see `UnaryPlan`."""
+def logical_or(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = logical_or(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def logical_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = logical_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def logistic(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
+def logit(x: Array, *, shape: int | Sequence[int] = ..., eps: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = logit(x) element by element; see `UnaryPlan`."""
+def logit_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eps: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy logit'(x) element by element; see `UnaryBackwardPlan`."""
+def logmeanexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logmeanexp of x along `axis` (all axes by default); see `ReducePlan`."""
+def logmeanexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of logmeanexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def logsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
+def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
+def logsumexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of logsumexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def lp_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def lp_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def lp_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def lt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = lt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def mac(a: Array, b: Array, c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a + b c, the product rounded to the accumulator; b and c are arrays or numbers, integers wrap."""
+def mac_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of mac by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
+def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
+def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The max_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def max_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of max_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The max_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def max_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of max_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def maximum(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = maximum(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def maximum_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = maximum(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
+def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
+def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The min_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def min_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of min_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def min_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The min_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def min_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of min_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def minimum(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = minimum(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def minimum_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = minimum(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def mish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = mish(x) element by element; see `UnaryPlan`."""
+def mish_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy mish'(x) element by element; see `UnaryBackwardPlan`."""
+def mish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def mish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def mod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+modf: Expression  # fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)
+def modified_bessel_i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
+def modified_bessel_i1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = i1(x) element by element, also called modified_bessel_i1; see `UnaryPlan`."""
+def modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = modified_bessel_k0(x) element by element; see `UnaryPlan`."""
+def modified_bessel_k0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy modified_bessel_k0'(x) element by element; see `UnaryBackwardPlan`."""
+def modified_bessel_k1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = modified_bessel_k1(x) element by element; see `UnaryPlan`."""
+def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
+def mul(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = mul(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def mulhi(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = mulhi(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def multigammaln(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
+def multigammaln_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy multigammaln'(x) element by element; see `UnaryBackwardPlan`."""
+def multiply(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def mvlgamma(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
+def nan_to_num(x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = nan_to_num(x) element by element; see `UnaryPlan`."""
+def nan_to_num_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy nan_to_num'(x) element by element; see `UnaryBackwardPlan`."""
+def nanargmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanargmax of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanargmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanargmin of x along `axis` (all axes by default); see `ReducePlan`."""
+def nancumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The nancumprod of x along `axis`; see `ScanPlan`."""
+def nancumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The nancumsum of x along `axis`; see `ScanPlan`."""
+def nanmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanmax of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanmax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanmax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanmean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanmean of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanmean_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanmean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanstd along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nansum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nansum of x along `axis` (all axes by default); see `ReducePlan`."""
+def nansum_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nansum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ndtr(x) element by element; see `UnaryPlan`."""
+def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy ndtr'(x) element by element; see `UnaryBackwardPlan`."""
+def ndtri(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ndtri(x) element by element; see `UnaryPlan`."""
+def ndtri_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy ndtri'(x) element by element; see `UnaryBackwardPlan`."""
+def ne(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def neg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
+def neg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy neg'(x) element by element; see `UnaryBackwardPlan`."""
+def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
+def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = nextafter(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def nextafter_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = nextafter(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`vector_norm` with the order by torch.norm's name."""
+def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `norm` and `vector_norm`; y is their result, which orders 1, inf and -inf do not need."""
+def norm_except_dim(x: Array, p: float = 2, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1."""
+def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
+def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
+def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
+def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
+def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
+def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
+def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
+def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
+def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
+def poch_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
+def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of polar; see `ComplexPairBackwardPlan`."""
+def polygamma(x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = polygamma(x) element by element; see `UnaryPlan`."""
+def polygamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy polygamma'(x) element by element; see `UnaryBackwardPlan`."""
+def pool_backward(dy: Array, x: Array | None = None, y: Array | None = None, indices: Array | None = None, *, kind: PoolKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, output_size: int | Sequence[int] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[..., i] = sum over the windows that hold i of what they hand back, in the windows' row-major order."""
+def popcount(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = popcount(x) element by element, also called population_count, also called bitwise_count; see `UnaryPlan`."""
+def population_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = popcount(x) element by element, also called population_count, also called bitwise_count; see `UnaryPlan`."""
+def positive(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = positive(x) element by element; see `UnaryPlan`."""
+def positive_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy positive'(x) element by element; see `UnaryBackwardPlan`."""
+def pow(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = pow(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def pow_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = pow(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = pow(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def prelu(x: Array, weight: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x where x > 0, else weight x (torch.nn.functional.prelu); weight has one number, or one a channel (axis 1)."""
+def prelu_backward(dy: Array, x: Array, weight: Array, *, return_dx: bool = True, return_dweight: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dx, dweight) of y = prelu(x, weight), the latter summed over all but the channels. See `BinaryBackwardPlan`."""
+def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
+def prod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of prod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def psi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = digamma(x) element by element, also called psi; see `UnaryPlan`."""
+def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
+def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+quick_gelu: Expression  # x * sigmoid(1.702 * x)
+def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
+def rad2deg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy rad2deg'(x) element by element; see `UnaryBackwardPlan`."""
+def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
+def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """real of complex numbers; see `ComplexUnaryPlan`."""
+def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of real of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def reciprocal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = reciprocal(x) element by element; see `UnaryPlan`."""
+def reciprocal_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy reciprocal'(x) element by element; see `UnaryBackwardPlan`."""
+def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
+    """A function of arrays and numbers that reduces a formula along axes, without an array of its values."""
+def reduce_and(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The reduce_and of x along `axis` (all axes by default); see `ReducePlan`."""
+def reduce_max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
+def reduce_min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
+def reduce_or(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The reduce_or of x along `axis` (all axes by default); see `ReducePlan`."""
+def reduce_precision(x: Array, *, shape: int | Sequence[int] = ..., exponent_bits: int = 0, mantissa_bits: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x rounded as a float of fewer bits; see `FloatFormatPlan`."""
+def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
+def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
+def reglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def reglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def rel_entr(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = rel_entr(a, b) with broadcasting: a log(a / b); one of them may be a number. See `SpecialFunctionPlan`."""
+def rel_entr_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = rel_entr(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def relu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = relu(x) element by element; see `UnaryPlan`."""
+def relu2_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def relu2_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def relu6(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = relu6(x) element by element; see `UnaryPlan`."""
+def relu6_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy relu6'(x) element by element; see `UnaryBackwardPlan`."""
+def relu6_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def relu6_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def relu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy relu'(x) element by element; see `UnaryBackwardPlan`."""
+relu_squared: Expression  # square(relu(x))
+def rem(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def remainder(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def remainder_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = remainder(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
+def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def resolve_conj(x: Any) -> Any:
+    """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
+def resolve_neg(x: Any) -> Any:
+    """x itself; of a torch tensor that stands for the negative of its memory, the negative (torch.resolve_neg)."""
+def right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def rint(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
+def rms_norm(x: Array, weight: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-06, weight_element: DType | None = None, return_h: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm)."""
+def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·weight."""
+def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
+def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j] and multiplied by scale."""
+def rope_frequencies(rotary_dim: int | None = None, *, head_dim: int | None = None, base: float = 10000.0, scaling: Mapping[str, Any] | None = None, layer_type: str | None = None, seq_len: int | None = None, max_position_embeddings: int | None = None, original_max_position_embeddings: int | None = None, dtype: Any = ...) -> RopeFrequencies:
+    """Inverse frequencies [rotary_dim / 2] and the scale of a model's RoPE, for `rope(x, inv_freq=…, scale=…)`."""
+def rope_kv_append(q: Array, k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = rope(q); k_cache[b, h, cache_offsets[b] + l] = rope(k_new)[b, h, l]; values likewise, as they are."""
+def round(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
+def rrelu(x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x where x > 0, else x times a slope (torch.nn.functional.rrelu): (lower + upper) / 2, in training one drawn for each element from `seed` and `offset`, integers or 0-d device arrays. See `RreluPlan`."""
+def rrelu_backward(dy: Array, x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of y = rrelu(x), given what the forward call was given. See `RreluBackwardPlan`."""
+def rsqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = rsqrt(x) element by element; see `UnaryPlan`."""
+def rsqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy rsqrt'(x) element by element; see `UnaryBackwardPlan`."""
+def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
+def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised."""
+scaled_add: Expression  # x + alpha * y
+def scaled_modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scaled_modified_bessel_k0(x) element by element; see `UnaryPlan`."""
+def scaled_modified_bessel_k0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy scaled_modified_bessel_k0'(x) element by element; see `UnaryBackwardPlan`."""
+def scaled_modified_bessel_k1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scaled_modified_bessel_k1(x) element by element; see `UnaryPlan`."""
+def scaled_modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy scaled_modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
+def scan(formula: str | Callable[..., Any], kind: str | None = None, *, axis: int = -1, reverse: bool = False, exclusive: bool = False, then: str | None = None, **defaults: Any) -> FormulaScan:
+    """A function of arrays and numbers that scans a formula along an axis, without an array of its values."""
+def scan_backward(dy: Array, x: Array | None = None, y: Array | None = None, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanKind | str = ..., exclusive: bool = False, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx of a scan: what the prefixes that hold x[i] hand back to it."""
+def scan_extreme_backward(dy: Array, indices: Array, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanExtremeKind | str = ..., offset: Scalar = 0, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[i] = the sum of dy[j] over the j whose running extreme stands at i, from the last to the first."""
+def scatter(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_add(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_add_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dsrc[…, l, …] = dy[…, index[…, l, …], …]; for set only of the token that won, and dx is 0 there."""
+def scatter_amax(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_amin(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dsrc[…, l, …] = dy[…, index[…, l, …], …]; for set only of the token that won, and dx is 0 there."""
+def scatter_mean(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_prod(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with the tokens of src combined at positions along `axis` (torch.scatter_reduce); see `ScatterPlan`."""
+def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = 'sum', *, axis: int, include_self: bool = True, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need."""
+def scatter_sum(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, scores_stage: str = 'raw', layout: str = 'bhsd', return_attn: bool = False, return_scores: bool = False, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default."""
+def sdpa_backward(q: Array, k: Array, v: Array, attn: Array, dy: Array, *, scale: float | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, mask_shape: int | Sequence[int] = ..., mask_element: DType | None = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there."""
+def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
+def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
+def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
+def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
+def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = selu(x) element by element; see `UnaryPlan`."""
+def selu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy selu'(x) element by element; see `UnaryBackwardPlan`."""
+def selu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def selu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def sgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
+def sgn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of sgn of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def shift_left(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def shift_right_arithmetic(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
+def shift_right_logical(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shift_right_logical(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def shifted_chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def sici(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches."""
+def sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
+def sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sigmoid'(x) element by element; see `UnaryBackwardPlan`."""
+def sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
+def signbit(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = signbit(x) element by element; see `UnaryPlan`."""
+def silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def silu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy silu'(x) element by element; see `UnaryBackwardPlan`."""
+def sin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sin(x) element by element; see `UnaryPlan`."""
+def sin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sin'(x) element by element; see `UnaryBackwardPlan`."""
+def sinc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sinc(x) element by element; see `UnaryPlan`."""
+def sinc_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sinc'(x) element by element; see `UnaryBackwardPlan`."""
+def sine_integral(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sine_integral(x) element by element; see `UnaryPlan`."""
+def sine_integral_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sine_integral'(x) element by element; see `UnaryBackwardPlan`."""
+def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sinh(x) element by element; see `UnaryPlan`."""
+def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def soft_sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
+def softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of x along `axis` (torch.softmax)."""
+def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of softmax or log_softmax along `axis`."""
+def softplus(x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softplus(x) element by element; see `UnaryPlan`."""
+def softplus_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy softplus'(x) element by element; see `UnaryBackwardPlan`."""
+def softplus_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def softplus_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def softshrink(x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softshrink(x) element by element; see `UnaryPlan`."""
+def softshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy softshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def softshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def softshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def softsign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
+def softsign_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy softsign'(x) element by element; see `UnaryBackwardPlan`."""
+def softsign_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def softsign_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
+sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
+sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
+def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = spence(x) element by element; see `UnaryPlan`."""
+def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy spence'(x) element by element; see `UnaryBackwardPlan`."""
+def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
+def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy spherical_bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
+def sqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sqrt(x) element by element; see `UnaryPlan`."""
+def sqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sqrt'(x) element by element; see `UnaryBackwardPlan`."""
+def square(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = square(x) element by element; see `UnaryPlan`."""
+def square_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy square'(x) element by element; see `UnaryBackwardPlan`."""
+def squared_difference(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = squared_difference(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def squared_difference_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = squared_difference(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+squareplus: Expression  # where(x >= 0, x / 2 + hypot(x, sqrt(b)) / 2, b / 2 / (hypot(x, sqrt(b)) + abs(x)))
+def std(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The std of x along `axis` (all axes by default); see `ReducePlan`."""
+def std_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of std along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def std_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The std_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def std_mean_backward(dy: Array, dz: Array | None, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of std_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
+def sub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
+def sub_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = sub(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def subtract(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
+def sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def sum_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of sum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def sum_squares(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum_squares of x along `axis` (all axes by default); see `ReducePlan`."""
+def sum_squares_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of sum_squares along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def sum_to_size(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size)."""
+def swiglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def swiglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def swiglu_oai(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def take_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
+def tan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = tan(x) element by element; see `UnaryPlan`."""
+def tan_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy tan'(x) element by element; see `UnaryBackwardPlan`."""
+def tanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = tanh(x) element by element; see `UnaryPlan`."""
+def tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy tanh'(x) element by element; see `UnaryBackwardPlan`."""
+def tanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def tanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def tanhshrink(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = tanhshrink(x) element by element; see `UnaryPlan`."""
+def tanhshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy tanhshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = threshold(x) element by element; see `UnaryPlan`."""
+def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
+def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
+def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy on the diagonal of axis1 and axis2, 0 elsewhere."""
+def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
+def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
+def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
+def trunc_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = trunc_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
+def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The var of x along `axis` (all axes by default); see `ReducePlan`."""
+def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of var along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def var_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The var_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def var_mean_backward(dy: Array, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of var_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def vdot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot)."""
+def vdot_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db) of `vdot`."""
+def vecdot(a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot, numpy.vecdot)."""
+def vecdot_backward(dy: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot)."""
+def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm)."""
+def view_as_complex(x: Any) -> Any:
+    """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
+def view_as_real(z: Any) -> Any:
+    """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
+def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
+    """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
+def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
+def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of where by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def xlog1py(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = xlog1py(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def xlog1py_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = xlog1py(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def xlogy(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = xlogy(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def xlogy_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = xlogy(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
+def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = zeta(a, b) with broadcasting: the sum of (q + k)^-s over k >= 0, s = a and q = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def zeta_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = zeta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""

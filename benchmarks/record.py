@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import checkout  # noqa: F401
+
+from baracuda_py.measure import results
+from baracuda_py.measure.results import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -76,19 +79,7 @@ def write(
     """
     if path is None or not rows:
         return
-    told = {"commit": head() if commit is None else commit, "versions": versions()}
-    fresh = [{**{k: str(v) for k, v in row.items()}, **told} for row in rows]
-    kept: dict[Any, Mapping[str, str]] = {}
-    if key and path.exists():
-        with path.open(newline="") as file:
-            kept = {tuple(row.get(k) or "" for k in key): row for row in csv.DictReader(file)}
-    for i, row in enumerate(fresh):
-        kept[tuple(row[k] for k in key) if key else i] = row
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(fresh[0]), restval="", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(kept.values())
+    results.write(path, rows, key, {"commit": head() if commit is None else commit, "versions": versions()})
 
 
 def head() -> str:
@@ -102,15 +93,3 @@ def head() -> str:
 
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def versions() -> str:
-    """Software of the run."""
-    import baracuda_py
-
-    found = [f"baracuda_py {baracuda_py.__version__}"]
-    if cupy := sys.modules.get("cupy"):
-        found += [f"cupy {cupy.__version__}", f"driver CUDA {cupy.cuda.runtime.driverGetVersion()}"]
-    if torch := sys.modules.get("torch"):
-        found.append(f"torch {torch.__version__}")
-    return "; ".join(found)

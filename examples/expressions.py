@@ -5,8 +5,8 @@
 
 1. an activation with its gradient: Snake (Ziyin et al. 2020), whose frequency is an array of its own for every column
 2. a masked mean: one reading of both operands, no array in between
-3. a running discounted return that starts anew where an episode ends: a formula, then a recurrence
-4. a score that is soft-capped and biased, as attention has it before its softmax
+3. a running discounted return that starts anew where an episode ends: a recurrence
+4. attention whose score is soft-capped and biased by the distance of query and key, and its gradient
 5. AdamW with an update clipped by its own size (as in StableAdamW, Wortsman et al. 2023), in place, in one launch
 """
 
@@ -24,8 +24,8 @@ import baracuda_py as bc
 
 snake = bc.elementwise("x + sin(alpha * x) ** 2 / alpha")
 masked_mean = bc.reduce("nanmean(where(mask, x, nan))", axis=-1)
-discount = bc.elementwise("where(done, 0.0, gamma)", gamma=0.99)
-score = bc.elementwise("softcap(s * scale, cap) + bias", scale=0.125, cap=30.0)
+returns = bc.scan("where(done, 0, gamma) * h + x", "recurrence", axis=-1, reverse=True, gamma=0.99)
+attention = bc.attention("softcap(s, cap) + bias[h, q - k]", cap=30.0)
 adam = bc.elementwise(
     """
     m1 = lerp(m, g, 1 - beta1)
@@ -39,19 +39,20 @@ adam = bc.elementwise(
 
 @dataclass(frozen=True)
 class Case:
-    """A name, the formula, what it is here and in torch: both return arrays; and the bytes it must move."""
+    """A name, the formula, what it is here and in torch, which both return arrays; the bytes it must move, or work."""
 
     name: str
     text: str
     ours: Callable[[], Sequence[Any]]
     in_torch: Callable[[Any], Sequence[Any]]
     nbytes: int
+    flops: int = 0
 
 
 def cases(make: Callable[..., Any], rows: int, columns: int, element: str) -> list[Case]:
     """The five, on arrays that `make(shape, dtype)` makes."""
     full = (rows, columns)
-    x, dy, bias = make(full, element), make(full, element), make((1, columns), element)
+    x, dy = make(full, element), make(full, element)
     alpha, mask, done = make((columns,), element, 0.5), make(full, "bool"), make(full, "bool", 0.02)
     w, g, m, v = (make(full, "float32") for _ in range(4))
     v = v * v
@@ -84,20 +85,36 @@ def cases(make: Callable[..., Any], rows: int, columns: int, element: str) -> li
             lambda torch: [torch.where(mask, x, float("nan")).nanmean(-1)], size * (narrow + 1),
         ),
         Case(
-            "discounted return", "where(done, 0.0, gamma), then h[t] = a[t] h[t + 1] + x[t]",
-            lambda: [bc.linear_scan(discount(done) if element == "float32" else bc.cast(discount(done), element), x,
-                                    reverse=True)],
-            returns_in_torch, size * (3 * narrow + narrow + 1),
+            "discounted return", "where(done, 0, gamma) * h + x", lambda: [returns(done, x)], returns_in_torch,
+            size * (2 * narrow + 1),
         ),
-        Case(
-            "soft-capped score", score.text, lambda: [score(x, bias=bias)],
-            lambda torch: [30.0 * torch.tanh(x * 0.125 / 30.0) + bias], 2 * size * narrow,
-        ),
+        attention_case(make, max(1, min(16, rows // 256)), min(columns, 2048), element),
         Case(
             "clipped AdamW", adam.text,
             lambda: adam(m=m, g=g, v=v, w=w, t=3, lr=1e-3), adam_in_torch, 7 * size * 4,
         ),
     ]  # fmt: skip
+
+
+def attention_case(make: Callable[..., Any], heads: int, length: int, element: str) -> Case:
+    """Causal attention of as many queries as keys, with a bias for each head and distance; and its gradient."""
+    q, k, v, dy = (make((1, heads, length, 64), element) for _ in range(4))
+    bias = make((heads, 2 * length), "float32")
+
+    def here() -> list[Any]:
+        y, lse = attention(q, k, v, bias=bias, is_causal=True, return_lse=True)
+        return [y, *attention.vjp(dy, q, k, v, y=y, lse=lse, bias=bias, is_causal=True)]
+
+    def in_torch(torch: Any) -> list[Any]:
+        a, b, c = (one.detach().requires_grad_() for one in (q, k, v))
+        place = torch.arange(length, device=q.device)
+        ahead = place[:, None] - place
+        s = 30.0 * torch.tanh((a @ b.mT).float() * 0.125 / 30.0) + bias[:, ahead]
+        y = torch.softmax(s.masked_fill(ahead < 0, -torch.inf), -1).to(c.dtype) @ c
+        return [y.detach(), *torch.autograd.grad(y, (a, b, c), dy)]
+
+    said, work = "softcap(s, cap) + bias[h, q - k], causal", 7 * heads * length * length * 64
+    return Case("soft-capped attention", said, here, in_torch, 0, work)
 
 
 def maker(seed: int = 0) -> tuple[Callable[..., Any], Any, bool]:
@@ -186,7 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             line += f"  within {worst:.1e} of torch"
         if on_gpu:
             us = microseconds(torch, case.ours)
-            line += f"  {us:8.1f} us  {case.nbytes / us / 1e6:5.2f} TB/s"
+            rate = f"{case.flops / us / 1e6:5.1f} TFLOP/s" if case.flops else f"{case.nbytes / us / 1e6:5.2f} TB/s"
+            line += f"  {us:8.1f} us  {rate}"
             if torch is not None and case.name != "discounted return":  # a loop over columns
                 line += f"  {microseconds(torch, lambda c=case: c.in_torch(torch)) / us:5.2f}x torch eager"  # type: ignore[misc]
         print(line)

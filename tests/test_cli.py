@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from baracuda_py.__main__ import main
+from baracuda_py.cli.main import main
 from baracuda_py.core import registry
 from baracuda_py.core.errors import CompileError
 from baracuda_py.core.sku import ArchSku, BackendKind
@@ -286,5 +286,5 @@ def test_ctrl_c(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("baracuda_py.__main__.operations", interrupt)
+    monkeypatch.setattr("baracuda_py.cli.ops.operations", interrupt)
     assert call(capsys, "ops") == (130, "", "error: interrupted\n")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from baracuda_py.__main__ import main
+from baracuda_py.cli.main import main
 from baracuda_py.core import registry
 from baracuda_py.core.args import operands_of
 

@@ -35,10 +35,13 @@ def test_they_run_on_numpy_alone(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_known_values() -> None:
-    from expressions import discount, masked_mean, score, snake
+    from expressions import attention, masked_mean, returns, snake
 
     x, mask = np.array([[1.0, 2.0, 6.0]]), np.array([[True, False, True]])
     assert masked_mean(mask, x) == 3.5
     np.testing.assert_allclose(snake(x, np.ones(3)), x + np.sin(x) ** 2)
-    np.testing.assert_allclose(discount(mask), np.float32([[0, 0.99, 0]]))
-    np.testing.assert_allclose(score(x, 0.0), 30 * np.tanh(x * 0.125 / 30))
+    np.testing.assert_allclose(returns(mask, x), [[1.0, 2 + 0.99 * 6, 6.0]])
+    one = np.ones((1, 1, 2, 4))
+    ties = np.exp([0.0, 3.0])
+    y = attention(one, one, one * [[1.0], [2.0]], bias=np.array([[0.0, 3.0, 9.0]]), is_causal=True)
+    np.testing.assert_allclose(y[0, 0, :, 0], [1.0, (ties[1] + 2 * ties[0]) / ties.sum()])

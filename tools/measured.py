@@ -42,6 +42,16 @@ def files() -> dict[str, dict[str, Path]]:
     return dict(sorted(found.items(), reverse=True))  # an H200 before an H100
 
 
+def rows_of(op: str) -> dict[str, list[dict[str, str]]]:
+    """GPU's name → what was measured of an op, where anything was."""
+    found = {
+        name_of(gpu): [row for row in _rows(kinds[""]) if row["op"] == op]
+        for gpu, kinds in files().items()
+        if "" in kinds
+    }
+    return {name: rows for name, rows in found.items() if rows}
+
+
 def name_of(gpu: str) -> str:
     """A GPU's name as its results are filed, in words."""
     return gpu.replace("_", " ").upper()

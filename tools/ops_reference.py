@@ -1,4 +1,4 @@
-"""The reference of all ops, from the registry: what docs/ops.md shows."""
+"""The reference of all ops, from the registry: the index in docs/ops.md, and a page of each family in docs/ops/."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from measured import rows_of
+
 import baracuda_py
 from baracuda_py._exports import EXPORTS
 from baracuda_py.core import registry
+from baracuda_py.core.args import operands_of
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
-from baracuda_py.core.report import operations
+from baracuda_py.core.report import operand, operations
 from baracuda_py.core.variant import Variant
 from baracuda_py.expressions.elementwise import Expression
 from baracuda_py.testing.in_torch import forward_of
@@ -21,25 +24,39 @@ from baracuda_py.testing.in_torch import forward_of
 Function = Callable[..., Any]
 
 
-def reference() -> str:
-    """An index, then a section a family, in it an entry an op; last the functions that are formulas."""
+def index() -> str:
+    """A row a family: its page, its plans, its functions."""
     functions = _functions()
-    families: dict[str, list[str]] = {}
+    lines = [f"{len(registry.plans())} plans.", "", "| family | plans | functions |", "| --- | --- | --- |"]
+    for family, plans in _families().items():
+        named = sorted({name for plan in plans for name in functions.get(plan, {})})
+        lines.append(f"| [{family}](ops/{family}.md) | {len(plans)} | {', '.join(f'`{name}`' for name in named)} |")
+    formulas = ", ".join(f"`{name}`" for name in _formulas())
+    return "\n".join([*lines, f"| [named formulas](ops/formulas.md) | | {formulas} |"])
+
+
+def pages() -> dict[str, str]:
+    """Each family's page, in it an entry an op; and one of the functions that are formulas."""
+    functions = _functions()
+    sections = {
+        family: [f"# {family}", *(_entry(plan, functions.get(plan, {}), forward_of(plan)) for plan in plans)]
+        for family, plans in _families().items()
+    }
+    sections["formulas"] = [_FORMULAS, *(_formula(name, one) for name, one in _formulas().items())]
+    return {f"docs/ops/{name}.md": "\n\n".join(parts) + "\n" for name, parts in sections.items()}
+
+
+def _families() -> dict[str, list[type[Plan]]]:
+    found: dict[str, list[type[Plan]]] = {}
     for plan in registry.plans().values():
-        entry = _entry(plan, functions.get(plan, {}), forward_of(plan))
-        families.setdefault(plan.op.partition(".")[0], []).append(entry)
-    named = _formulas()
-    index = [f"[{family}](#{family}) ({len(entries)})" for family, entries in families.items()]
-    index.append(f"[named formulas](#named-formulas) ({len(named)})")
-    sections = [f"## {family}\n\n" + "\n\n".join(entries) for family, entries in families.items()]
-    sections.append("\n\n".join([_FORMULAS, *(_formula(name, one) for name, one in named.items())]))
-    return "\n\n".join([f"{len(registry.plans())} plans: {', '.join(index)}.", *sections])
+        found.setdefault(plan.op.partition(".")[0], []).append(plan)
+    return found
 
 
-_FORMULAS = """## named formulas
+_FORMULAS = """# named formulas
 
-Functions that are [formulas](expressions.md): one launch, arrays broadcast with one another, any strides, every element
-that the formula has a meaning for, in place where `out=` is an operand. `<name>.vjp(dy, …)` is the gradient,
+Functions that are [formulas](../expressions.md): one launch, arrays broadcast with one another, any strides, every
+element that the formula has a meaning for, in place where `out=` is an operand. `<name>.vjp(dy, …)` is the gradient,
 `<name>.plan()` the Plan class, and in other formulas they stand as functions."""
 
 
@@ -53,7 +70,7 @@ def _formula(name: str, formula: Expression) -> str:
     """An entry: what it is, how it is called, what it computes."""
     given = [f"{n}={formula.defaults[n]!r}" if n in formula.defaults else n for n in formula.inputs]
     call = f"{name}({', '.join((*given, '*', 'out=None', 'stream=None', 'preference=None'))})"
-    lines = [f"### {name}", "", _markdown(inspect.cleandoc(formula.__doc__ or "")), "", "```python", call, "```", ""]
+    lines = [f"## {name}", "", _markdown(inspect.cleandoc(formula.__doc__ or "")), "", "```python", call, "```", ""]
     lines += [f"* Formula: `{formula.text}`.", f"* Outputs: {', '.join(formula.outputs)}."]
     return "\n".join([*lines, f"* Gradient: {'`vjp`' if formula.differentiable else 'none is known'}."])
 
@@ -70,7 +87,7 @@ def _functions() -> dict[type[Plan], dict[str, Function]]:
 
 def _entry(plan: type[Plan], functions: dict[str, Function], forward: type[Plan] | None) -> str:
     (facts,) = [fact for fact in operations([plan.__name__]) if fact["plan"] == plan.__name__]
-    lines = [f"### {plan.op}", "", f"`{plan.__name__}` · `{plan.descriptor.__name__}` · `{plan.args.__name__}`", ""]
+    lines = [f"## {plan.op}", "", f"`{plan.__name__}` · `{plan.descriptor.__name__}` · `{plan.args.__name__}`", ""]
     lines += [_markdown(inspect.cleandoc(plan.__doc__ or "")), ""]
     lines += [*_signatures(functions), ""] if functions else []
     if facts["kinds"]:
@@ -82,9 +99,24 @@ def _entry(plan: type[Plan], functions: dict[str, Function], forward: type[Plan]
         lines.append(f"* The gradient of `{forward.__name__}`.")
     if plan.value_policy:
         lines.append(f"* Values: {_markdown(plan.value_policy)}.")
+    lines += ["", "| operand | role | shape and element |", "| --- | --- | --- |"]
+    roles = {"in": "input", "out": "output", "inout": "in place", "scalar": "number"}
+    lines += [f"| {o.name} | {roles[o.role]} | {_markdown(operand(o))} |" for o in operands_of(plan.args)]
     lines += ["", "| row | design | backend | elements | error | deterministic | batch-invariant |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
-    return "\n".join([*lines, *(_row(plan, row, facts["elements"]) for row in plan.table())])
+    lines += [_row(plan, row, facts["elements"]) for row in plan.table()]
+    return "\n".join([*lines, *_measured(plan.op)])
+
+
+def _measured(op: str) -> list[str]:
+    """A line a problem that was measured, of the first GPU that has figures of the op."""
+    for name, rows in rows_of(op).items():
+        said = [
+            f"{row['shape']}: {row['rate']} {row['unit']}, {100 * float(row['fraction']):.0f} % of the ceiling"
+            for row in rows
+        ]
+        return ["", f"Measured on an {name}:", "", *(f"* {line}" for line in said)]
+    return []
 
 
 def _row(plan: type[Plan], row: Variant, every: list[str]) -> str:
@@ -105,7 +137,11 @@ def _row(plan: type[Plan], row: Variant, every: list[str]) -> str:
 def _markdown(text: str) -> str:
     """A docstring with what Markdown would read as its own escaped, but within backticks."""
     parts = text.split("`")
-    return "`".join(re.sub(r"([*<_\[])", r"\\\1", part) if i % 2 == 0 else part for i, part in enumerate(parts))
+    return "`".join(_escaped(part) if i % 2 == 0 else part for i, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*_\[])", r"\\\1", text).replace("<", "&lt;")
 
 
 def _signatures(functions: dict[str, Function]) -> list[str]:

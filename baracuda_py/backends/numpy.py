@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..core.device import Device
 from ..core.element import ElementKind, cast, decode
 from ..core.errors import InvalidProblemError
 from ..core.execution import Makers
+from ..core.finite import all_finite, report, word
 from ..core.intake import count_written
 from ..core.plan import Plan
 from ..core.spec import Spec
@@ -46,6 +47,8 @@ class NumpyRunner:
         if geometry.layout != "empty":
             run_reference(self.plan, args)
 
+    run_refs = run
+
     def _settled(self, args: Args) -> Args:
         """Args whose producers have been asked once: what is validated is what is used."""
         if type(args) is not self.plan.args:
@@ -61,15 +64,30 @@ class NumpyRunner:
 def run_reference(plan: Plan, args: Args) -> None:
     """Run a validated call: evaluate, then write outputs and in-outs."""
     held = {spec.name: _hold(getattr(args, spec.name)) for spec in operands_of(type(args))}
-    if config.get("BARACUDA_CHECK"):
+    checked, whole = config.get("BARACUDA_CHECK"), True
+    if checked:
         wrong = plan.check_values(plan.desc, held)
         if wrong:
             raise InvalidProblemError(f"{plan.op}: {wrong}; {plan.value_policy}")
+        whole = all_finite(bits for spec in arrays_of(type(args)) if spec.reads for bits in _bits(spec, plan, held))
     results = evaluate(type(plan), plan.desc, held)
     for spec in arrays_of(type(args)):
         if spec.writes and held[spec.name] is not None:
             _store(spec, plan.desc, held[spec.name], results[spec.name])
+            for bits, element in _bits(spec, plan, held) if checked else ():
+                report(plan.op, spec.name, bits, element, whole)
     count_written(args)
+
+
+def _bits(spec: Operand, plan: Plan, held: Mapping[str, Any]) -> Iterator[tuple[np.ndarray, ElementKind]]:
+    """The floats of an operand as the unsigned integers that hold them."""
+    value = held[spec.name]
+    for array in value if isinstance(value, list) else () if value is None else (value,):
+        element = _element(spec, plan.desc, array)
+        held_in = word(element)
+        if held_in is not None:
+            for part in (array.real, array.imag) if element.is_complex else (array,):
+                yield part.view(held_in), element
 
 
 @np.errstate(all="ignore")  # a GPU does not warn of infinities either, nor of signalling NaNs that it converts
@@ -135,7 +153,8 @@ def _store(spec: Operand, desc: Any, target: Any, result: Any) -> None:
     element = _element(spec, desc, target)
     value = np.asarray(result)
     if value.dtype != target.dtype:
-        value = cast(value, element)
+        if not value.dtype == element.carrier != element.dtype:  # bytes of the element are what they are
+            value = cast(value, element)
         value = value.view(target.dtype) if value.dtype != target.dtype else value
     target[...] = value
 

@@ -19,7 +19,7 @@ from .descriptor import (
     spread,
 )  # fmt: skip
 from .element import FLOATS, ElementKind
-from .error_bound import Exact, Forward, Relative, Ulp
+from .error_bound import Exact, Forward, PerOutput, Relative, Ulp
 from .errors import (
     BaracudaError,
     BufferTooSmallError,
@@ -60,6 +60,7 @@ __all__ = [
     "MisalignedOperandError",
     "OpCategory",
     "Params",
+    "PerOutput",
     "Plan",
     "PlanPreference",
     "PrecisionGuarantee",

@@ -147,12 +147,13 @@ def derived(of: Callable[[Any], Any], settle: Callable[[Any, Any], Any] | None =
     return Derived(of, settle)
 
 
-def checked(check: Check, default: Any = MISSING, settle: Settle | None = None) -> Any:
+def checked(check: Check, default: Any = MISSING, settle: Settle | None = None, accepts: str = "Any") -> Any:
     """A dataclass field; `check(name, value)` returns the value to hold or raises. None passes where it is the default.
 
+    accepts: what `check` takes, as an annotation.
     `settle(descriptor, name, value)` does the same once every field is checked; so does a default made by `derived`.
     """
-    facts: dict[str, Any] = {"check": check}
+    facts: dict[str, Any] = {"check": check, "accepts": accepts}
     if isinstance(default, Derived):
         first, then, default = default, settle, None
         settle = first if then is None else lambda desc, name, value: then(desc, name, first(desc, name, value))

@@ -73,6 +73,18 @@ def _flag(text: str) -> bool:
     return _one_of("0", "1")(text) == "1"
 
 
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _log(text: str) -> str | Path | None:
+    """A level; "calls" for 1; or the file that calls are written to, told by a / or a . in its name."""
+    if text == "0":
+        return None
+    if text == "1":
+        return "calls"
+    return _path(text) if "/" in text or "." in text else _one_of(*_LEVELS)(text)
+
+
 _TABLE = {
     v.name: v
     for v in (
@@ -104,22 +116,32 @@ _TABLE = {
         ),
         Variable(
             "BARACUDA_CHECK", lambda: False, _flag, "0 or 1",
-            "1 runs checked kernels: a bad index on the device raises after the launch", "0",
+            "1 runs checked kernels: a bad index on the device raises after the launch; outputs are poisoned "
+            "before it, and NaN and infinities made of finite operands are warned of", "0",
         ),
         Variable(
             "BARACUDA_BACKEND", lambda: "", _one_of("numpy"), "numpy, or empty for the device's own",
             "the backend that select() takes when no device is named", "",
         ),
         Variable(
-            "BARACUDA_LOG", lambda: None, _one_of("debug", "info", "warning", "error"),
-            "debug, info, warning or error", "log level of this package, written to stderr", "left alone",
+            "BARACUDA_LOG", lambda: None, _log,
+            "1, a file (with a / or a . in its name), debug, info, warning or error",
+            "1 writes a line a call to stderr, a name to that file; a word is this package's log level, on stderr. "
+            "Read when a plan is made", "left alone",
+        ),
+        Variable(
+            "BARACUDA_DUMP", lambda: None, _path, "a directory, made when used",
+            "a call that fails is written there, for `python -m baracuda_py replay`; read when the package is imported",
+            "none",
         ),
     )
 }  # fmt: skip
 
 
 @overload
-def get(name: Literal["BARACUDA_CACHE_DIR", "BARACUDA_NVRTC", "BARACUDA_CUDA_HOME"]) -> Path | None: ...
+def get(
+    name: Literal["BARACUDA_CACHE_DIR", "BARACUDA_NVRTC", "BARACUDA_CUDA_HOME", "BARACUDA_DUMP"],
+) -> Path | None: ...
 @overload
 def get(name: Literal["BARACUDA_JIT", "BARACUDA_BACKEND"]) -> str: ...
 @overload
@@ -127,7 +149,7 @@ def get(name: Literal["BARACUDA_JIT_JOBS", "BARACUDA_CACHE_MAX_BYTES"]) -> int: 
 @overload
 def get(name: Literal["BARACUDA_CHECK"]) -> bool: ...
 @overload
-def get(name: Literal["BARACUDA_LOG"]) -> str | None: ...
+def get(name: Literal["BARACUDA_LOG"]) -> str | Path | None: ...
 @overload
 def get(name: str) -> Any: ...
 def get(name: str) -> Any:
@@ -171,10 +193,10 @@ def table() -> list[Setting]:
 def apply_log_level() -> None:
     """Let BARACUDA_LOG set this package's level; without it logging stays as the application configured it."""
     level = get("BARACUDA_LOG")
-    if level is None:
+    if level not in _LEVELS:
         return
     logger = logging.getLogger("baracuda_py")
-    logger.setLevel(level.upper())
+    logger.setLevel(str(level).upper())
     if not logging.getLogger().handlers and not logger.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

@@ -20,14 +20,14 @@ from .errors import InvalidProblemError, UnsupportedError
 
 def extent(default: Any = MISSING, minimum: int = 0) -> Any:
     """A size: an integer >= `minimum` that 64 bits hold."""
-    return checked(lambda name, value: whole(name, value, minimum), default)
+    return checked(lambda name, value: whole(name, value, minimum), default, accepts="int")
 
 
 def integer(default: Any = MISSING, minimum: int | None = None, maximum: int | None = None) -> Any:
     """An integer attribute of 64 bits."""
     low, high = -INT64 - 1 if minimum is None else minimum, INT64 if maximum is None else maximum
 
-    return checked(lambda name, value: whole(name, value, low, high), default)
+    return checked(lambda name, value: whole(name, value, low, high), default, accepts="int")
 
 
 def extents(default: Any = MISSING) -> Any:
@@ -36,7 +36,7 @@ def extents(default: Any = MISSING) -> Any:
     def check(name: str, value: Any) -> tuple[int, ...]:
         return wholes(name, _tuple(value))
 
-    return checked(check, default)
+    return checked(check, default, accepts="int | Sequence[int]")
 
 
 def axes(default: Any = MISSING, of: str = "shape", ordered: bool = False) -> Any:
@@ -60,7 +60,7 @@ def axes(default: Any = MISSING, of: str = "shape", ordered: bool = False) -> An
             raise InvalidProblemError(f"{name} names axis {twice[0]} of {of} {getattr(desc, of)} twice, got {value}")
         return () if not rank else held if ordered else tuple(sorted(held))
 
-    return checked(check, default, settle)
+    return checked(check, default, settle, "int | Sequence[int] | None")
 
 
 def axis(default: Any = MISSING, of: str = "shape", scalar: bool = False) -> Any:
@@ -69,7 +69,7 @@ def axis(default: Any = MISSING, of: str = "shape", scalar: bool = False) -> Any
     def settle(desc: Any, name: str, value: int) -> int:
         return _axis(name, value, max(_count(desc, of), int(scalar)), of, desc)
 
-    return checked(lambda name, value: whole(name, value, -MAX_AXES, MAX_AXES - 1), default, settle)
+    return checked(lambda name, value: whole(name, value, -MAX_AXES, MAX_AXES - 1), default, settle, "int")
 
 
 def _axis(name: str, value: int, rank: int, of: str, desc: Any) -> int:
@@ -94,7 +94,7 @@ def per_axis(default: Any = MISSING, minimum: int = 0, maximum: int = INT32, of:
     def settle(desc: Any, name: str, value: Any) -> Any:
         return None if value is None else spread(name, value, _count(desc, str(of)))
 
-    return checked(check, default, None if of is None else settle)
+    return checked(check, default, None if of is None else settle, "int | Sequence[int]")
 
 
 def pairs(default: Any = MISSING, minimum: int = 0, maximum: int = INT32, of: str = "shape") -> Any:
@@ -122,7 +122,7 @@ def pairs(default: Any = MISSING, minimum: int = 0, maximum: int = INT32, of: st
         count = _count(desc, of)
         return ((value, value),) * count if isinstance(value, int) else spread(name, value, count)
 
-    return checked(check, default, settle)
+    return checked(check, default, settle, "int | Sequence[int | Sequence[int]]")
 
 
 def spread(name: str, value: Any, axes: int) -> Any:
@@ -153,7 +153,7 @@ def shapes(default: Any = MISSING) -> Any:
             raise InvalidProblemError(f"{name} must be a tuple of shapes, got {shown(value)}")
         return tuple([wholes(f"{name}[{i}]", shape) for i, shape in enumerate(value)])
 
-    return checked(check, default)
+    return checked(check, default, accepts="Sequence[Sequence[int]]")
 
 
 def number(
@@ -177,12 +177,12 @@ def number(
             raise InvalidProblemError(f"{name} must be {low} and <= {maximum}, got {shown(value)}")
         return result
 
-    return checked(check, default)
+    return checked(check, default, accepts="float")
 
 
 def flag(default: Any = MISSING) -> Any:
     """A bool."""
-    return checked(truth, default)
+    return checked(truth, default, accepts="bool")
 
 
 def choice(values: Any, default: Any = MISSING) -> Any:
@@ -200,7 +200,9 @@ def choice(values: Any, default: Any = MISSING) -> Any:
             names = list(values)
         raise InvalidProblemError(f"{name} must be one of {names}, got {shown(value)}")
 
-    return checked(check, default)
+    enumerated = isinstance(values, type) and issubclass(values, enum.Enum)
+    said = f"{values.__name__} | str" if enumerated else f"Literal[{', '.join(map(repr, values))}]"
+    return checked(check, default, accepts=said)
 
 
 def element(kinds: tuple[ElementKind, ...] = FLOATS, default: Any = MISSING) -> Any:
@@ -212,7 +214,7 @@ def element(kinds: tuple[ElementKind, ...] = FLOATS, default: Any = MISSING) -> 
             raise UnsupportedError(f"{name} {kind} is not supported; it may be one of {', '.join(map(str, kinds))}")
         return kind
 
-    return checked(check, default)
+    return checked(check, default, accepts="DType")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

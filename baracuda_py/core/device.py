@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..interop.jax_arrays import TRACED, traced_error
 from . import config
 from .checked import shown, whole
 from .errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
@@ -52,6 +53,8 @@ class Device:
 
     def expect(self, name: str, at: int) -> None:
         """Raise DeviceMismatchError unless memory of the ordinal `at`, -1 for the host's, is this device's."""
+        if at == TRACED:
+            raise traced_error(name)
         if at != self.ordinal:
             place = "in host memory" if at < 0 else f"on cuda:{at}"
             hint = f"select it with device={at}" if self.ordinal < 0 else "copy the array there first"

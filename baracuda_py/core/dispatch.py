@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..interop.arrays import Reading, read, read_only, to_numpy
+from ..interop.arrays import Reading, located, read_only, to_numpy
+from ..interop.jax_arrays import TRACED, traced_error
 from .args import Args, Operand, arrays_of, expect_shape, scalars_of
 from .checked import shown
 from .descriptor import Descriptor
@@ -80,7 +81,7 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
 
 def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index: int = 0) -> View:
     where = f"{spec.name}[{index}]" if spec.many else spec.name
-    got = read(value, where)
+    got = located(value, where)
     device.expect(where, got.device)
     allowed = spec.elements(desc)
     if got.element not in allowed and not any(a.carrier == got.element.dtype and a.carrier != a.dtype for a in allowed):
@@ -124,12 +125,9 @@ SCALAR_TAGS = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.I64: 2, Eleme
 def host_number(value: Any, spec: Operand) -> int | float | None:
     """A scalar operand's value where the host knows it, None for a device array; raises where it is neither."""
     if not isinstance(value, (int, float)):
-        try:
-            view = read(value, spec.name) if not isinstance(value, np.generic) else None
-        except InvalidProblemError:
-            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}") from None
-        if view is not None and (view.shape not in ((), (1,)) or view.element not in SCALAR_TAGS):
-            raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {view.element} of shape {view.shape}")
+        view = scalar_view(value, spec) if not isinstance(value, np.generic) else None
+        if view is not None and view.device == TRACED:
+            raise traced_error(spec.name)
         if view is not None:
             check_pointer(spec.name, view)
         if view is not None and view.device >= 0:
@@ -149,12 +147,23 @@ def host_number(value: Any, spec: Operand) -> int | float | None:
     return int(value)
 
 
+def scalar_view(value: Any, spec: Operand) -> Reading:
+    """What is known of an array in a scalar's place; raises where a kernel does not read such a one."""
+    try:
+        view = located(value, spec.name)
+    except InvalidProblemError:
+        raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}") from None
+    if view.shape not in ((), (1,)) or view.element not in SCALAR_TAGS:
+        raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {view.element} of shape {view.shape}")
+    return view
+
+
 _SCALAR = "a number or a 0-d float32, float64, int32 or int64 array"
 
 
 def _check_scalar(spec: Operand, device: Device, value: Any) -> None:
     if host_number(value, spec) is None:
-        at = read(value, spec.name).device
+        at = located(value, spec.name).device
         if at != device.ordinal:
             raise DeviceMismatchError(
                 f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there"

@@ -80,4 +80,26 @@ class Forward:
         return f"{self.c:g} eps(acc) of the absolute sum"
 
 
-ErrorBound: TypeAlias = Exact | Ulp | Relative | Forward
+OneBound: TypeAlias = Exact | Ulp | Relative | Forward
+
+
+@dataclass(frozen=True)
+class PerOutput:
+    """Outputs by name, each with a bound of its own: they are not equally well known."""
+
+    bounds: tuple[tuple[str, OneBound], ...]
+
+    def of(self, output: str) -> OneBound:
+        """The bound of an output."""
+        return dict(self.bounds)[output]
+
+    @property
+    def looseness(self) -> tuple[int, float]:
+        """That of the loosest."""
+        return max(bound.looseness for _, bound in self.bounds)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {bound}" for name, bound in self.bounds)
+
+
+ErrorBound: TypeAlias = OneBound | PerOutput

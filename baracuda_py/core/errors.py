@@ -46,6 +46,13 @@ class UnsupportedError(BaracudaError):
         self.table = table
 
 
+class RecordedError(UnsupportedError):
+    """A torch tensor with more to it than its memory: autograd, a transformation or a trace records what is done.
+
+    Raised before anything is written. The functional layer hands such a call to `baracuda_py.torch`.
+    """
+
+
 class MisalignedOperandError(BaracudaError):
     """A pointer or pitch lies off the alignment that the kernel's loads need."""
 
@@ -88,3 +95,7 @@ class CompileError(BaracudaError):
         super().__init__(message)
         self.log = log
         self.source_path = source_path
+
+
+class NonFiniteWarning(UserWarning):
+    """BARACUDA_CHECK=1: a call made NaN or infinities of finite operands, or left elements of an output unwritten."""

@@ -45,6 +45,9 @@ class Runner(Protocol):
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Run; may put code made for these arguments in the place of `plan.run`."""
 
+    def run_refs(self, args: Args, workspace: Any, stream: int | None) -> None:
+        """Run where every array, and the workspace if one is given, is a TensorRef; on a stream's pointer."""
+
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
         """A callable with everything fixed."""
 
@@ -75,6 +78,25 @@ GRAPHS = {  # kind of device → "module:class", called with a function, the dev
     "cuda": "baracuda_py.backends.cuda.graph:CudaGraph",
     "cpu": "baracuda_py.backends.numpy:NumpyGraph",
 }
+
+BRIDGE = "baracuda_py.torch.routing:route"  # serves functional calls that torch records
+
+
+@memo()
+def bridge() -> Callable[..., Any]:
+    """What a functional call goes to that autograd or a trace of torch records."""
+    return _named(BRIDGE)  # type: ignore[no-any-return]
+
+
+STAGED = {  # package → "module:function", called with what a functional call on its stand-ins asks for
+    "jax": "baracuda_py.jax.staging:call"
+}
+
+
+@memo()
+def staged_for(package: str) -> Callable[..., Any]:
+    """What makes a functional call part of a program that a package traces."""
+    return _named(STAGED[package])  # type: ignore[no-any-return]
 
 
 @memo()

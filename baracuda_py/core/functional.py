@@ -10,25 +10,30 @@ afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
+from ..interop.jax_arrays import staged
 from . import config
 from .args import Operand, arrays_of, scalars_of
-from .checked import check_field, truth
-from .descriptor import Descriptor
 from .device import resolve_device
 from .element import ElementKind
-from .errors import InvalidProblemError
-from .execution import MISS, Direct, nothing
+from .errors import InvalidProblemError, RecordedError
+from .execution import MISS, Direct, bridge, nothing, staged_for
 from .keywords import marked, traced, unexpected
 from .memo import keep, records
 from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
 from .plan import Plan
+from .problem import asked_for
+from .signatures import NAMES, returned, taken
 
 _CAPACITY = 4096
+_OPTIONS = ("out", "stream", "preference")
+_EVERY = ("element", *_OPTIONS)
+FOLLOWS: dict[type[Plan], str] = {}
+"""The operand whose order of axes in memory the outputs of a plan take, where its functions say so."""
 
 
 class _Unset:
@@ -50,70 +55,6 @@ class Entry:
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
     kinds: tuple[ElementKind, ...]  # of the declared outputs
     direct: Direct | None = None
-
-
-def solve(
-    plan: type[Plan], shapes: Mapping[str, Any], elements: Mapping[str, ElementKind], given: Mapping[str, Any]
-) -> Descriptor:
-    """The descriptor whose declared shapes are those of the arrays; `given` are the attributes already known."""
-    facts = {name: check_field(plan.descriptor, name, value) for name, value in given.items()}
-    fields = {f.name for f in dataclasses.fields(plan.descriptor)}
-    plan.infer(shapes, facts)
-    pending = [s for s in arrays_of(plan.args) if shapes.get(s.name) is not None]
-    for spec in pending:
-        if spec.many:
-            facts.setdefault(spec.many, tuple(shapes[spec.name]))
-    rest = [s for s in pending if not s.many and not s.broadcast]
-    while rest:
-        later = [s for s in rest if not _unify(s, tuple(shapes[s.name]), facts, fields)]
-        if len(later) == len(rest):
-            break
-        rest = later
-    if "element" in fields and "element" not in facts:
-        lead = next((s for s in pending if s.element == "element" and s.name in elements), None)
-        if lead is not None:
-            facts["element"] = elements[lead.name]
-    for spec in pending:
-        if (
-            isinstance(spec.element, str)
-            and spec.element in fields
-            and facts.get(spec.element) is None
-            and spec.name in elements
-        ):
-            facts[spec.element] = elements[spec.name]
-    known = {k: v for k, v in facts.items() if k in fields}
-    open_ = [
-        f.name for f in dataclasses.fields(plan.descriptor) if f.default is dataclasses.MISSING and f.name not in known
-    ]
-    if open_:
-        names = ", ".join(f"{name}=" for name in open_)
-        raise InvalidProblemError(f"{plan.op}: the operands' shapes leave {', '.join(open_)} open; pass {names}")
-    return plan.descriptor(**known)
-
-
-def _unify(spec: Operand, shape: tuple[int, ...], facts: dict[str, Any], fields: set[str]) -> bool:
-    """Bind the unknown dimensions of one operand; False when more than one star is unknown."""
-    widths = [_width(dim, facts) for dim in spec.dims]
-    if widths.count(None) > 1:
-        return False
-    known = sum(w for w in widths if w is not None)
-    if (None not in widths and known != len(shape)) or known > len(shape):
-        raise InvalidProblemError(f"{spec.name} must have shape ({' '.join(spec.dims)}), got {shape}")
-    at = 0
-    for dim, width in zip(spec.dims, widths, strict=True):
-        stop = at + (len(shape) - known if width is None else width)
-        name = dim.lstrip("*")
-        if name in fields and facts.get(name) is None:
-            facts[name] = shape[at:stop] if dim[0] == "*" else shape[at]
-        at = stop
-    return True
-
-
-def _width(dim: str, facts: Mapping[str, Any]) -> int | None:
-    if dim[0] != "*":
-        return 1
-    bound = facts.get(dim[1:])
-    return None if bound is None else len(bound)
 
 
 def functional(
@@ -175,49 +116,74 @@ def functional(
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
     arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    every = (*defaults, *scalars, *flags, "element", "out", "stream", "preference")
-    facts = "{" + ", ".join(f"{n!r}: {n}" for n in every) + "}"
+    numbers = _named(scalars)
+    staging = f"STAGE({gather}, {attributes}, {numbers}, {returns}, {_named(_OPTIONS)})"
+    arriving = f"STAGED(({''.join(f'{s.name}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in scalars)}))"
+    every = (*defaults, *scalars, *flags, *_EVERY)
+    facts = _named(every)
     turned = (
         f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
         f"return LAYOUTS.call(SELF, layout, {gather}, {facts})"
         if layouts
         else ""
     )
+    recorded = f"{gather}, {attributes}, {numbers}, {returns}, out, stream, preference"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         "    if unknown: raise UNEXPECTED(SELF, unknown)",
         *([turned] if layouts else []),
+        *([] if inputs else [f"    if {arriving}: return {staging}"]),
         "    try:",
-        f"        key = ({keys}, element, preference, RAW(CHECK))",
-        "        entry = CACHE.get(key)",
+        "        try:",
+        f"            key = ({keys}, element, preference, RAW(CHECK))",
+        "            entry = CACHE.get(key)",
         # not an array, or a list for an attribute:
-        "    except Exception: key = entry = None",
-        "    if entry is None:",
-        f"        symbol = TRACED({name!r}, {gather}, {attributes})",
-        "        if symbol is not None: return symbol",
-        f"        entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
-        *direct,
-        *(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
-        f"    entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
-        *learn,
-        *([handed_over] if outs and inputs else []),
-        f"    return {result}" if len(results) <= 1 else f"    return RESULT(({result}), entry)",
+        "        except Exception: key = entry = None",
+        "        if entry is None:",
+        f"            symbol = TRACED({name!r}, {gather}, {attributes})",
+        "            if symbol is not None: return symbol",
+        f"            if {arriving}: return {staging}",
+        f"            entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        *([f"        if entry.package == 'jax' and {arriving}: return {staging}"] if scalars else []),
+        *_indented(direct),
+        *_indented(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
+        f"        entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        *_indented(learn),
+        *_indented([handed_over] if outs and inputs else []),
+        f"        return {result}" if len(results) <= 1 else f"        return RESULT(({result}), entry)",
+        "    except RECORDED as error: said = error",
+        f"    return ROUTE(SELF, said, {recorded})",
+        f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
+        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *([turned] if layouts else []),
+        f"    return ROUTE(SELF, None, {recorded})",
     ]
     # In a forked child entries of CUDA plans would make outputs first, which fails in CuPy; a new one is refused by us.
     cache: dict[Any, Entry] = records()
 
-    def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
+    def chosen(arrays: Any, attributes: Any) -> tuple[type[Plan], dict[str, Any]]:
+        """The plan that serves a call, and the attributes that it is given."""
         serving, own = _serving(plan, fixed, overloads, arrays)
         left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
-        given = {k: v for k, v in attributes.items() if v is not UNSET and k not in left}
-        entry = _entry(serving, arrays, {**given, **own}, returns, preference, follows)
+        return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
+
+    def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
+        serving, given = chosen(arrays, attributes)
+        return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
+
+    def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
+        if isinstance(preference, Routed):
+            raise RecordedError(f"{name}: a call of baracuda_py.torch")
+        serving, given = chosen(arrays, attributes)
+        entry = _entry(serving, arrays, given, returns, preference, follows)
         names = {s.name for s in (*arrays_of(serving.args), *scalars_of(serving.args))}
         if not {*held, *scalars} <= names:  # an overload may have fewer scalars
             entry.args, entry.direct = lambda **g: serving.args(**{n: g[n] for n in names & g.keys()}), None
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        "RAW": raw, "CHECK": check, "TRACED": _traced,
+        **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
+        "STAGED": staged, "STAGE": stage,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -228,7 +194,43 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
+    function.chosen, function.routed = chosen, names["routed"]
+    if follows:
+        FOLLOWS[plan] = follows
+    shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
+    said = taken(plan, inputs, list(defaults), flags)
+    kept = results or [s.name for s in inputs if s.role == "inout"]
+    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, kept, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+class Routed:
+    """A preference that sends a call to `baracuda_py.torch`; unhashable, so that no entry is found for it.
+
+    swapped: the outputs whose axes 1 and 2 are exchanged in memory (see `ops.attention.layouts`).
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, preference: Any = None, swapped: tuple[str, ...] = ()) -> None:
+        self.preference: Any = preference
+        self.swapped = swapped
+        if isinstance(preference, Routed):
+            self.preference, self.swapped = preference.preference, (*preference.swapped, *swapped)
+
+
+def _route(function: Any, error: RecordedError | None, *call: Any) -> Any:
+    """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
+    return bridge()(function, error, *call)
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _named(names: Iterable[str]) -> str:
+    """A dict of local names, as source."""
+    return "{" + ", ".join(f"{n!r}: {n}" for n in names) + "}"
 
 
 Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
@@ -254,7 +256,9 @@ def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
     """Whether a function with these attributes fixed has the operand."""
     if spec.instead and fixed.get(spec.instead):
         return False
-    return spec.kinds is None or fixed.get("kind", spec.kinds[0]) in spec.kinds
+    if spec.kinds is None or "kind" not in fixed:
+        return spec.kinds is None or bool(spec.kinds)
+    return fixed["kind"] in spec.kinds
 
 
 def _making(outs: Sequence[str]) -> list[str]:
@@ -293,24 +297,7 @@ def _entry(
     plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool],
     preference: Any, follows: str,
 ) -> Entry:  # fmt: skip
-    returns = {name: truth(f"return_{name}", value) for name, value in returns.items()}
-    readings: dict[str, Any] = {}
-    for spec in arrays_of(plan.args):
-        name, value = spec.name, arrays.get(spec.name)
-        if value is None and spec.reads and not spec.optional:
-            raise InvalidProblemError(f"{name} is required, got None")
-        if bool(spec.many) != isinstance(value, (list, tuple)) and value is not None:
-            what = "a list of arrays" if spec.many else "an array (CuPy, torch, JAX, NumPy, TensorRef …)"
-            raise InvalidProblemError(f"{name} must be {what}, got {type(value).__name__}")
-        if value is not None:
-            readings[name] = (
-                [read(v, f"{name}[{i}]") for i, v in enumerate(value)]
-                if isinstance(value, (list, tuple))
-                else read(value, name)
-            )
-    shapes = {n: [r.shape for r in v] if isinstance(v, list) else v.shape for n, v in readings.items()}
-    elements = {n: (v[0] if isinstance(v, list) else v).element for n, v in readings.items() if v != []}
-    desc = solve(plan, shapes, elements, given)
+    desc, outputs = asked_for(plan, arrays, given, returns)
     lead = next(
         (a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None
     )
@@ -319,29 +306,16 @@ def _entry(
     last = bool(follows) and channels_last(arrays[follows])
     makers: list[Callable[[], Any]] = []
     names: list[str] = []
-    kinds: list[ElementKind] = []
-    for spec in arrays_of(plan.args):
-        if spec.role != "out":
-            continue
-        kinds.append(kind := elements.get(spec.like or spec.name, spec.elements(desc)[0]))
-        asked = returns.get(spec.name, True)
-        if asked and spec.needs and arrays.get(spec.needs) is None:
-            asked = False
-        if asked and spec.like and not elements[spec.like].is_inexact:
-            asked = False
-        if not asked:
+    for spec, kind, shapes in outputs:
+        if shapes is None:
             makers.append(nothing)
         else:
-            shapes_wanted: list[Any] = (
-                [spec.shape(desc, i) for i in range(len(getattr(desc, spec.many)))]
-                if spec.many
-                else [shapes[spec.like] if spec.like else spec.shape(desc)]
-            )
-            many = [maker(lead, shape, kind, device, last) for shape in shapes_wanted]
+            many = [maker(lead, shape, kind, device, last) for shape in shapes]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     direct = chosen.runner.direct(tuple(makers), lead) if makers else None
-    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), tuple(kinds), direct)
+    kinds = tuple(output.element for output in outputs)
+    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:

@@ -8,7 +8,7 @@ from ..interop.arrays import package_name
 from ..interop.torch_rules import increment_versions
 from .args import Args, arrays_of
 from .checked import failure, shown, whole
-from .errors import InvalidProblemError
+from .errors import BaracudaError, InvalidProblemError, UnsupportedError
 
 
 def stream_pointer(stream: Any) -> int:
@@ -16,11 +16,18 @@ def stream_pointer(stream: Any) -> int:
     if isinstance(stream, int):
         return whole("stream", stream, 0, 2**64 - 1)
     try:
-        for name in ("ptr", "cuda_stream"):
+        for name in ("ptr", "cuda_stream"):  # CuPy's and torch's, read faster than by the protocol
             if hasattr(stream, name):
                 return int(getattr(stream, name))
         if hasattr(stream, "__cuda_stream__"):
-            return int(stream.__cuda_stream__()[1])
+            version, pointer = stream.__cuda_stream__()
+            if version != 0:
+                raise UnsupportedError(f"stream: version {version} of the __cuda_stream__ protocol is not known; 0 is")
+            return whole("stream", pointer, 0, 2**64 - 1)
+        if type(stream).__module__.partition(".")[0] in ("numba", "numba_cuda"):  # its releases without the protocol
+            return int(stream)
+    except BaracudaError:
+        raise
     except Exception as error:
         raise InvalidProblemError(f"stream: a {type(stream).__name__} cannot be read ({failure(error)})") from error
     raise InvalidProblemError(

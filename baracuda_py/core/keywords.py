@@ -13,7 +13,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from .doc import Doc
+from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
+from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +39,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "is_causal_bottom_right": ("causal_alignment",),
     **dict.fromkeys(("softmax_scale", "sm_scale", "scaling", "scale_factor", "attn_scale", "qk_scale"), ("scale",)),
     **dict.fromkeys(("attn_mask", "attention_mask", "attn_bias", "bias", "key_padding_mask", "custom_mask"), ("mask",)),
+    "score_mod": ("score",),
+    **dict.fromkeys(("mask_mod", "block_mask"), ("mask",)),
     **dict.fromkeys(("alibi_slopes", "alibi", "slope"), ("slopes", "negative_slope", "alpha")),
     **dict.fromkeys(("logits_soft_cap", "soft_cap", "logit_cap", "logits_softcap"), ("softcap",)),
     **dict.fromkeys(("window_size", "window", "sliding_window"), ("window_left window_right", "window_left")),
@@ -167,8 +172,15 @@ def known_only(function: F) -> F:
 
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     """A function that takes `**unknown` as a functional entry of `plan`."""
+    function = dumped(function)
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
-    return known_only(function)
+    function = known_only(function)
+    shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
+    function.__signature__ = shown  # type: ignore[attr-defined]
+    said = {p.name: p.annotation for p in shown.parameters.values() if p.annotation is not p.empty}
+    function.__doc__ = Doc(function.__doc__ or "", function)
+    function.__annotations__ = said | {"return": shown.return_annotation}
+    return function
 
 
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:

@@ -19,6 +19,7 @@ from .preference import DEFAULT, PlanPreference
 from .sku import KernelSku, PrecisionGuarantee
 from .spec import Spec
 from .variant import Geometry, Problem, Variant
+from .watch import watched
 
 PLANS: dict[str, type[Plan]] = {}
 """Every plan that pages declare, by class name."""
@@ -55,7 +56,7 @@ class Plan(Spec):
             raise UnsupportedError(
                 f"no row of {type(self).__name__} serves this descriptor on {device}", self.explain()
             )
-        self.runner: Runner = runner_for(device.kind)(self)
+        self.runner: Runner = watched(self, runner_for(device.kind)(self))
 
     # -- the three steps -------------------------------------------------------------------------------
 
@@ -152,8 +153,11 @@ class Plan(Spec):
             weakest = weakest.weakest(promise)
         return weakest
 
-    def explain(self) -> str:
-        """The dispatch table with each row's verdict for dense operands."""
+    def explain(self, args: Args | None = None) -> str:
+        """The dispatch table with each row's verdict for dense operands, or for those of a call."""
+        problem = self._dense
+        if args is not None:
+            problem = Problem(self.desc, self.device, read_args(type(self), self.desc, self.device, args))
         lines = [
             f"{self.op}{f'[{self.kind.value}]' if self.kind else ''}  {self.desc}"
             f"  on {self.device} ({self.device.name})"
@@ -162,7 +166,7 @@ class Plan(Spec):
         for variant in self.table():
             why = self._refused[variant.name]
             if why is None:
-                found = fit(variant, self._dense, self.preference)
+                found = fit(variant, problem, self.preference)
                 if isinstance(found, str):
                     why = found
                 else:

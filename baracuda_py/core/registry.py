@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import Any
 
 from .errors import InvalidProblemError
 from .keywords import near
@@ -29,6 +30,11 @@ def plan(name: str) -> type[Plan]:
     raise InvalidProblemError(
         f"no op {name!r}{_meant(name)}; known: {', '.join(dict.fromkeys(cls.op for cls in known.values()))}"
     )
+
+
+def public(name: str) -> Any:
+    """What the package exports by a name; its module is loaded when it is first asked for, as a plan's is."""
+    return getattr(importlib.import_module("baracuda_py"), name)
 
 
 def family(name: str) -> list[type[Plan]]:

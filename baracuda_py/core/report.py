@@ -149,13 +149,13 @@ def describe(plan: type[Plan]) -> str:
         lines.append(f"  {field.name}{default}")
     lines.append("operands")
     roles = {"in": "input", "out": "output", "inout": "in place", "scalar": "number"}
-    lines += [f"  {spec.name:<16} {roles[spec.role]:<8} {_operand(spec)}" for spec in operands_of(plan.args)]
+    lines += [f"  {spec.name:<16} {roles[spec.role]:<8} {operand(spec)}" for spec in operands_of(plan.args)]
     if plan.value_policy:
         lines += ["values", f"  {plan.value_policy}"]
     return "\n".join(lines)
 
 
-def _operand(spec: Operand) -> str:
+def operand(spec: Operand) -> str:
     """The shape and element of one operand, and what else may be said of it."""
     if spec.role == "scalar":
         return f"{'integer' if spec.integer else 'float'}, or a 0-d array on the device"

@@ -26,7 +26,8 @@ class Spec:
     benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
     is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
     benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
-    differentiated: autograd of the forward's.
+    differentiated: autograd of the forward's. autocast: what torch.autocast does to the operands, "lower", "float32" or
+    "widest" (see `baracuda_py.torch.autocast`); "" is what the family says.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
     descriptor and args, its kernels, no other kind. made: whether the class was made at run time, and so is in no
@@ -48,6 +49,7 @@ class Spec:
     value_policy: ClassVar[str] = ""
     benchmarks: ClassVar[tuple[Benchmark, ...]] = ()
     torch: ClassVar[Callable[..., Any] | None] = None
+    autocast: ClassVar[str] = ""
 
     def __init_subclass__(cls, kind: Any = None, **facts: Any) -> None:
         super().__init_subclass__(**facts)

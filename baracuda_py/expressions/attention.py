@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -44,24 +45,20 @@ def attention(
     grouped heads, slopes, sinks, an array as mask, dropout) goes with it; causality and windows are better given so, as
     whole tiles of keys are then skipped. `defaults` are numbers that are taken where a name is not given.
 
-    A formula is a text or a Python function of symbols with these names, `lambda s, h, q, k, bias: s + bias[h, q - k]`.
-    One without meaning raises `ExpressionError`, which points at the characters.
+    A formula is a text or a Python function of symbols with these names, `lambda s, h, q, k, bias: s + bias[h, q - k]`,
+    which is called once. One without meaning raises `ExpressionError`, which points at the characters.
     """
-    return FormulaAttention(score_formula(score, mask, _reserved()), defaults)
-
-
-def attention_of(score: Any, mask: Any) -> FormulaAttention:
-    """The same, made once for equal texts and functions."""
-    key = (score, mask)
-    known = _by_text.get(key)
-    if known is None:
-        made = attention(score, mask)
-        known = keep(_by_text, key, keep(_by_tree, made.formula, made, _KNOWN), _KNOWN)
-    return known
+    shared = not defaults and all(one is None or isinstance(one, (str, FunctionType)) for one in (score, mask))
+    known = _by_text.get((score, mask)) if shared else None
+    if known is not None:
+        return known
+    made = FormulaAttention(score_formula(score, mask, _reserved()), defaults)
+    return keep(_by_text, (score, mask), keep(_by_tree, made.formula, made, _KNOWN), _KNOWN) if shared else made
 
 
 _by_text: dict[Any, FormulaAttention] = {}
 _by_tree: dict[ScoreFormula, FormulaAttention] = {}
+"""What was made: equal formulas share their functions, so that one that is written in a call is read once."""
 
 
 def _reserved() -> frozenset[str]:

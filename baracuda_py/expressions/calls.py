@@ -12,6 +12,7 @@ from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
+from ..core.signatures import of_formula
 from ..interop.arrays import read
 from .shape import ARRAY, REAL, WHOLE, Roles
 
@@ -28,6 +29,7 @@ class Call:
     def __init__(self, inputs: tuple[str, ...], defaults: Mapping[str, Any] | None = None) -> None:
         self.inputs = inputs
         self.defaults = dict(defaults or {})
+        self.__signature__ = of_formula(inputs, self.defaults)
         self._functions: dict[Roles, Callable[..., Any]] = {}
         if unknown := [name for name in self.defaults if name not in inputs]:
             raise unknown_keywords("formula", unknown, inputs)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 Rule = tuple[str, ...]
 
 STEPS = frozenset(
-    {"sign", "floor", "ceil", "round", "trunc", "floor_divide", "trunc_divide", "heaviside"}
+    {"sign", "floor", "ceil", "round", "trunc", "floor_divide", "trunc_divide", "heaviside",
+     "gammasgn"}
 )  # fmt: skip
 """Functions whose derivative is 0 wherever there is one."""
 
@@ -119,6 +120,16 @@ RULES: Mapping[str, Rule] = {
     "scaled_modified_bessel_k1": (
         "x", "d * (scaled_modified_bessel_k1(x) * (1 - 1 / x) - scaled_modified_bessel_k0(x))",
     ),
+    "gamma": ("x", "d * (gamma(x) * digamma(x))"),
+    "factorial": ("x", "d * (factorial(x) * digamma(x + 1))"),
+    "exp1": ("x", "-d * (exp(-x) / x)"),
+    "expi": ("x", "d * (exp(x) / x)"),
+    "dawsn": ("x", "d * (1 - 2 * x * dawsn(x))"),
+    "fresnel_s": ("x", "d * sin(1.5707963267948966 * square(x))"),
+    "fresnel_c": ("x", "d * cos(1.5707963267948966 * square(x))"),
+    "sine_integral": ("x", "d * spherical_bessel_j0(x)"),
+    "cosine_integral": ("x", "d * (cos(x) / x)"),
+    "spence": ("x", "where(x == 1, -d, d * (log(x) / (1 - x)))"),
     # activations
     "sigmoid": ("x", "d * sigmoid(x) * sigmoid(-x)"),
     "log_sigmoid": ("x", "d * sigmoid(-x)"),

@@ -119,7 +119,7 @@ class FormulaScan(Call):
         """The functional entry for inputs that are what `roles` says."""
         function = self._entries.get(roles)
         if function is None:
-            facts = {"axis": self.axis, "reverse": self.reverse, "exclusive": self.exclusive}
+            facts: dict[str, Any] = {"axis": self.axis, "reverse": self.reverse, "exclusive": self.exclusive}
             function = keep(self._entries, roles, functional(self._plan(roles), "formula", **facts), 64)
         return function
 

@@ -121,7 +121,7 @@ def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
     if backward:
         shape.sloped  # noqa: B018  raises where a derivative is not known
     embedded = Embedded(
-        shape.fields, shape.values, lambda element, kind: shape.code(kind, backward),
+        tuple(shape.formula.tables), shape.fields, shape.values, lambda element, kind: shape.code(kind, backward),
         Guarantee(lambda element, kind: _bound(shape, kind, backward), batch_invariant=True),
     )  # fmt: skip
     base: Any = ScoredSdpaBackwardPlan if backward else ScoredSdpaPlan

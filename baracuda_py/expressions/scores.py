@@ -11,7 +11,7 @@ import ast
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from .errors import ExpressionError, Span
@@ -192,33 +192,25 @@ class _ScoreParser(Parser):
         return named(access.name)
 
 
-class _TableSymbol(Symbol):
-    """A parameter that is a number or, with brackets, a table."""
-
-    __slots__ = ("found",)
-
-    def __init__(self, node: Node, found: dict[str, Access]) -> None:
-        super().__init__(node)
-        self.found = found
-
-    def __getitem__(self, place: Any) -> Symbol:
-        table, parts = self.node.value, place if isinstance(place, tuple) else (place,)
-        if table in (SCORE, *PLACES):
-            raise ExpressionError(f"{table} is a number, and no table")
-        if not 1 <= len(parts) <= MOST_AXES or any(part is None or isinstance(part, slice) for part in parts):
-            raise ExpressionError(f"{table} has an index for each axis, of which a table has 1 to {MOST_AXES}")
-        trees = [symbol(part).node for part in parts]
-        if named(SCORE) in ordered(trees):
-            raise ExpressionError(f"an index of {table} does not depend on the score s")
-        text, spans = shown([(f"i{n}", tree) for n, tree in enumerate(trees)])
-        access = Access(table, _indices(trees, text, spans))
-        self.found.setdefault(access.name, access)
-        return Symbol(named(access.name))
+def _item(found: dict[str, Access], of: Node, place: Any) -> Symbol:
+    """What brackets make of a parameter, which is a table then."""
+    table, parts = of.value, place if isinstance(place, tuple) else (place,)
+    if of.form != "input" or table in (SCORE, *PLACES):
+        raise ExpressionError(f"{table} is a number, and no table")
+    if not 1 <= len(parts) <= MOST_AXES or any(part is None or isinstance(part, slice) for part in parts):
+        raise ExpressionError(f"{table} has an index for each axis, of which a table has 1 to {MOST_AXES}")
+    trees = [symbol(part).node for part in parts]
+    if named(SCORE) in ordered(trees):
+        raise ExpressionError(f"an index of {table} does not depend on the score s")
+    text, spans = shown([(f"i{n}", tree) for n, tree in enumerate(trees)])
+    access = Access(table, _indices(trees, text, spans))
+    found.setdefault(access.name, access)
+    return Symbol(named(access.name))
 
 
 def _traced(function: Callable[..., Any], found: dict[str, Access], reserved: frozenset[str]) -> Formula:
     """The formula of a Python function, whose parameters are told apart by their names and by what is done to them."""
-    formula = _one(trace(function, lambda node: _TableSymbol(node, found)))
+    formula = _one(trace(function, lambda node: Symbol(node, partial(_item, found))))
     if clash := [name for name in formula.inputs if name in reserved]:
         raise ExpressionError(f"{clash[0]} is a word of attention; give the operand another name")
     return formula

@@ -14,11 +14,12 @@ from .function import Function, Rule
 
 HEADERS: Mapping[str, str] = {
     "unary": "", "unary_special": "elementwise/special.cuh", "unary_bessel": "elementwise/bessel.cuh",
+    "unary_gamma": "elementwise/gamma.cuh", "unary_integral": "elementwise/integrals.cuh",
 }  # fmt: skip
 """The files of unary functors that formulas may include, by the kernel that they are of; the first is always there."""
 _DEFAULTS: Mapping[str, float] = {"alpha": 1.0}
-_OTHERWISE = ("nextafter", "isclose", "nan_to_num")
-"""Kinds whose coefficients are no numbers of the formula's own element, or follow from it."""
+_OTHERWISE = ("nextafter", "isclose", "nan_to_num", "multigammaln")
+"""Kinds whose coefficients are no numbers of the formula's own element, or follow from it, or say how many terms."""
 _TERNARY: Mapping[str, tuple[str, ...]] = {
     "clamp": ("x", "low", "high"), "lerp": ("a", "b", "weight"), "fma": ("a", "b", "c"),
     "addcmul": ("x", "a", "b", "value"), "addcdiv": ("x", "a", "b", "value"),

@@ -31,14 +31,19 @@ _UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs"}
 
 
 class Symbol:
-    """An operand of a formula while its function is traced."""
+    """An operand of a formula while its function is traced. `item`: (node, place) → what brackets make of it."""
 
-    __slots__ = ("node",)
+    __slots__ = ("item", "node")
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 1000
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, item: Callable[[Node, Any], Symbol] | None = None) -> None:
+        self.node, self.item = node, item
+
+    def __getitem__(self, place: Any) -> Symbol:
+        if self.item is None:
+            raise ExpressionError("a symbol stands for one element and has no others")
+        return self.item(self.node, place)
 
     def __bool__(self) -> bool:
         raise ExpressionError(

@@ -18,11 +18,16 @@ from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ..core.tensor import TensorRef, addressable, dense_strides
 from . import jax_arrays
-from .torch_rules import refuse
+from .exchange import Exchange, exchange_of, on_host
+from .torch_rules import intercepts, refuse, refuse_wrapper, transformed
 
 
 class Reading(NamedTuple):
-    """What a reader returns. Strides are in elements, device is -1 for host memory; `owner` keeps memory alive."""
+    """What a reader returns. Strides are in elements, device is -1 for host memory; `owner` keeps memory alive.
+
+    traced: it stands for a torch tensor in a trace or transformation and has no memory: `ptr` is 0, and sizes may be
+    symbols of the trace.
+    """
 
     ptr: int
     shape: tuple[int, ...]
@@ -31,6 +36,7 @@ class Reading(NamedTuple):
     device: int
     readonly: bool = False
     owner: Any = None
+    traced: bool = False
 
 
 def _elements(strides: tuple[int, ...], itemsize: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -74,21 +80,17 @@ def _refuse_masked(a: np.ndarray) -> Reading:
     raise UnsupportedError("the mask of a masked array would be ignored; give a.filled(value), or a.data to drop it")
 
 
-def _refuse_wrapper(a: Any) -> Reading:
-    raise UnsupportedError(
-        f"a {type(a).__name__} is a torch tensor whose operations are intercepted (__torch_dispatch__) and has no plain"
-        " memory; give the tensor it stands for"
-    )
-
-
 def _read_torch(a: Any) -> Reading:
+    """A torch tensor, whoever records what is done with it: `located` refuses where that matters."""
+    torch = sys.modules["torch"]
     if a.is_nested:
         raise UnsupportedError("a nested torch tensor has no one shape; give its parts, or .to_padded_tensor(value)")
-    if a.device.type not in ("cpu", "cuda"):
+    if a.device.type not in ("cpu", "cuda", "meta"):
         raise UnsupportedError(f"a torch tensor on device {a.device} has no memory to read; move it to cpu or cuda")
-    refuse(a)
-    if a.layout is not sys.modules["torch"].strided:
+    if a.layout is not torch.strided:
         raise UnsupportedError(f"torch layout {a.layout} is not supported; call .to_dense()")
+    if a.is_meta or intercepts(type(a)) or transformed(a):
+        return Reading(0, tuple(a.shape), tuple(a.stride()), ElementKind.of(a.dtype), a.get_device(), traced=True)
     return Reading(a.data_ptr(), tuple(a.shape), a.stride(), ElementKind.of(a.dtype), a.get_device())
 
 
@@ -100,6 +102,14 @@ def _read_jax(a: Any) -> Reading:
     memory = jax_arrays.locate(a, cupy.cuda.get_current_stream().ptr)
     strides = dense_strides(a.shape) if memory.strides is None else memory.strides
     return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
+
+
+def _read_traced(a: Any) -> Reading:
+    """What is known of a stand-in inside jit, grad or vmap; whoever wants its memory refuses its device."""
+    shape = tuple(a.shape)
+    if not all(type(extent) is int for extent in shape):
+        raise UnsupportedError(f"its shape {shape} is symbolic; every extent must be known when it is traced")
+    return Reading(0, shape, dense_strides(shape), ElementKind.of(a.dtype), jax_arrays.TRACED, True, a)
 
 
 _DLPACK_HOST, _DLPACK_CUDA = (1, 3), (2, 13)  # DLDeviceType: CPU, pinned; CUDA, managed
@@ -120,6 +130,28 @@ def _from_dlpack(a: Any) -> Reading:
             f"{type(a).__name__} refused DLPack ({error}); give a detached, dense device array"
         ) from error
     return read(held)._replace(owner=held)
+
+
+_EXCHANGES: dict[type, Exchange | None] = {}  # of types of no package known here
+
+
+def _exchange(kind: type) -> Exchange | None:
+    if kind not in _EXCHANGES:
+        _EXCHANGES[kind] = exchange_of(kind)
+    return _EXCHANGES[kind]
+
+
+def _read_exchange(a: Any) -> Reading:
+    found = _EXCHANGES[type(a)].export(a)  # type: ignore[union-attr]
+    strides = dense_strides(found.shape) if found.strides is None else found.strides
+    place, ordinal = found.device
+    if place in _DLPACK_HOST:
+        held = on_host(found, strides)
+        return Reading(found.ptr, found.shape, strides, found.element, -1, found.readonly, held)
+    if place not in _DLPACK_CUDA:
+        raise UnsupportedError(f"its memory is on a device of DLPack type {place}; copy it to the host or to CUDA")
+    _order_after(found.stream)
+    return Reading(found.ptr, found.shape, strides, found.element, ordinal, found.readonly, found.owner)
 
 
 def _cupy() -> Any:
@@ -203,10 +235,10 @@ def _package_reader(kind: type) -> _Reader | None:
     if root == "cupy" and hasattr(kind, "data"):
         return _read_cupy
     if root == "torch" and hasattr(kind, "data_ptr"):
-        plain = kind.__torch_dispatch__ is sys.modules["torch"].Tensor.__torch_dispatch__  # type: ignore[attr-defined]
-        return _read_torch if plain else _refuse_wrapper
+        stands = kind.__module__.startswith(_STAND_INS)
+        return _read_torch if stands or not intercepts(kind) else refuse_wrapper
     if root == "jax" and jax_arrays.is_traced(kind):
-        return jax_arrays.refuse_traced
+        return _read_traced
     if root == "jax" and hasattr(kind, "devices"):
         return _read_jax
     return None
@@ -231,13 +263,34 @@ def package_name(kind: type) -> str:
     return module.partition(".")[0] if isinstance(module, str) else ""
 
 
+# torch's own stand-ins for tensors, in a trace and under functionalization, which have a shape and nothing more.
+_STAND_INS = ("torch._subclasses.fake_tensor", "torch._subclasses.functional_tensor")
+
+
+def located(array: Any, name: str = "array") -> Reading:
+    """Read an array whose memory is wanted: raises where memory is not all there is to it, as autograd's record."""
+    got = read(array, name)
+    if package_name(type(array)) != "torch":
+        return got
+    try:
+        if got.traced and intercepts(type(array)):
+            refuse_wrapper(array)
+        refuse(array)
+    except BaracudaError as error:
+        error.args = (f"{name}: {error}",)
+        raise
+    return got
+
+
 def read(array: Any, name: str = "array") -> Reading:
     """Read any array; the error names the operand."""
     kind = type(array)
     try:
         reader = _READERS.get(kind) or _registered(kind)
         if reader is None:  # by protocol, which one instance may have and the next may not
-            if hasattr(array, "__cuda_array_interface__"):
+            if _exchange(kind) is not None:
+                reader = _read_exchange
+            elif hasattr(array, "__cuda_array_interface__"):
                 reader = _read_cai
             elif hasattr(array, "__dlpack__"):
                 reader = _from_dlpack
@@ -256,7 +309,8 @@ def read(array: Any, name: str = "array") -> Reading:
 def _within_limits(got: Reading) -> Reading:
     if len(got.shape) > MAX_AXES:
         raise InvalidProblemError(f"{len(got.shape)} axes, at most {MAX_AXES} are taken")
-    addressable(got.ptr, got.shape, got.strides, got.element.itemsize)
+    if not got.traced:
+        addressable(got.ptr, got.shape, got.strides, got.element.itemsize)
     return got
 
 

@@ -6,9 +6,11 @@ bfloat16 nor float8; such a buffer is exported as the unsigned integers it holds
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,12 +84,49 @@ def is_traced(kind: type) -> bool:
     return issubclass(kind, sys.modules["jax"].core.Tracer)
 
 
-def refuse_traced(array: Any) -> Any:
-    """The reader of stand-ins: they have no memory."""
-    raise UnsupportedError(
-        f"it is traced by a JAX transformation ({type(array).__name__}: jit, grad, vmap …) and has no values yet; call "
-        "outside of the transformation, or through jax.pure_callback"
+TRACED = -2
+"""The device of a stand-in's `Reading`: its shape and element are known, and there is no memory."""
+
+
+def traced_error(name: str) -> UnsupportedError:
+    """The error of a plan that is given a stand-in."""
+    return UnsupportedError(
+        f"{name} is traced by a JAX transformation (jit, grad, vmap …) and has no values yet; the functions of "
+        "baracuda_py and baracuda_py.jax take it, plans do not"
     )
+
+
+def staged(*groups: Iterable[Any]) -> bool:
+    """Whether a call with these values becomes part of a program of JAX's: one of them is a stand-in, or one of a list,
+    or `staging` is on."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return False
+    if _staging.on:
+        return True
+    tracer = jax.core.Tracer
+    values = (value for group in groups for value in group)
+    return any(
+        any(isinstance(one, tracer) for one in (value if isinstance(value, (list, tuple)) else (value,)))
+        for value in values
+    )
+
+
+class _Staging(threading.local):
+    on = False
+
+
+_staging = _Staging()
+
+
+@contextlib.contextmanager
+def staging() -> Iterator[None]:
+    """A context in which functions of this thread stage their calls whatever they are given."""
+    before, _staging.on = _staging.on, True
+    try:
+        yield
+    finally:
+        _staging.on = before
 
 
 def empty(shape: Sequence[int], kind: ElementKind) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import View, pad
+from ..core.tensor import Shape, View, pad
 from ..core.variant import Geometry, Kernel, Problem, Spills, Step, aligned
 from .geometry import Axes, Merged, grid
 from .map import divider
@@ -96,6 +96,14 @@ def without_axes(view: View, axes: Sequence[int]) -> View:
     """The view without some axes."""
     kept = [a for a in range(len(view.shape)) if a not in axes]
     return View(view.ptr, tuple(view.shape[a] for a in kept), tuple(view.strides[a] for a in kept), view.element)
+
+
+def over(view: View, shape: Shape, reduced: Sequence[int]) -> View:
+    """What a row has one of, broadcast over the reduced axes, which it has with an extent of 1 or not at all."""
+    strides = iter(
+        view.strides if len(view.shape) < len(shape) else (s for a, s in enumerate(view.strides) if a not in reduced)
+    )
+    return View(view.ptr, shape, tuple(0 if a in reduced else next(strides) for a in range(len(shape))), view.element)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def scatter_params(name: str) -> Params:
         starts="workspace", order="workspace", tokens="i64", extent="i64", step="i64", starts_pitch="i64",
         line_shape="i64[8]", line_bound="i64[8]", line_strides="i64[8]", token_shape="i64[8]",
         token_strides="i64[2][8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32", token_rank="i32",
-        index_wide="i32", **map_params(5),
+        index_wide="i32", fresh="i32", **map_params(5),
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ class Lines:
             "line_bound": pad([tokens.bounds[a] for a in own]),
             "line_strides": pad([tokens.index_strides[a] for a in own]), "token_shape": pad(token_shape),
             "token_strides": [pad(s) for s in token_strides], "line_rank": len(own), "token_rank": len(token_shape),
-            "index_wide": tokens.index.element is ElementKind.I64,
+            "index_wide": tokens.index.element is ElementKind.I64, "fresh": False,
         }  # fmt: skip
         numbers = tuple(steps.get(a, 0) for a in range(len(shape)))
         return cls(numbers, params, blocks if sorts else 0, workspace)
@@ -142,12 +142,17 @@ class Lines:
         return *(Step(name, (self.blocks, 1, 1), steps[0].params, {}, SORT_THREADS) for name in names), *steps
 
 
-def scatter_geometry(y: View, x: View | None, axis: int, tokens: Tokens, names: Mapping[str, str]) -> Geometry | str:
-    """The launches; `names` are the operands behind the parameters, where they are called otherwise."""
+def scatter_geometry(
+    y: View, x: View | None, axis: int, tokens: Tokens, names: Mapping[str, str], fresh: bool = False
+) -> Geometry | str:
+    """The launches; `names` are the operands behind the parameters, where they are called otherwise.
+
+    fresh: what an element was has no part in what its tokens make it.
+    """
     lines = Lines.of(y.shape, axis, tokens, names)
     if isinstance(lines, str):
         return lines
-    elements = _elements(y, x, axis, tokens, lines, {})
+    elements = _elements(y, x, axis, tokens, lines, {"fresh": fresh})
     if isinstance(elements, str):
         return elements
     return _together(lines.then(elements), lines.workspace, (y, x, tokens.src, tokens.index))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.args import arrays_of, scalars_of
 from ..core.element import ElementKind, joined
-from ..core.error_bound import ErrorBound, Exact, Forward, Relative
+from ..core.error_bound import ErrorBound, Exact, Forward, PerOutput, Relative
 from ..core.errors import UnsupportedError
 from ..core.plan import Plan
 from ..core.sku import BackendKind
@@ -114,8 +114,6 @@ class Truth:
 
     def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
         """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""
-        low = self._low if isinstance(bound, Relative) else None
-        scale = self._scale if isinstance(bound, Forward) else None
         specs = {s.name: s for s in arrays_of(self.case.plan.args)}
         for (name, i), actual in got.items():
             spec = specs[name]
@@ -124,9 +122,10 @@ class Truth:
                 return None if results is None else results[name][i] if many else results[name]
 
             element = element_of(spec, self.case.desc, actual)
-            exact = not element.is_inexact
-            message = check(Exact() if exact else bound, actual, self._wanted(actual, item), element=element,
-                            low=item(low), scale=item(scale))  # fmt: skip
+            own = Exact() if not element.is_inexact else bound.of(name) if isinstance(bound, PerOutput) else bound
+            low = self._low if isinstance(own, Relative) else None
+            scale = self._scale if isinstance(own, Forward) else None
+            message = check(own, actual, self._wanted(actual, item), element=element, low=item(low), scale=item(scale))
             if message:
                 return f"{name}{f'[{i}]' if spec.many else ''}: {message}"
         return None

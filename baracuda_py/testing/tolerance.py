@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from baracuda_py.core.element import Array, ElementKind, cast, decode
-from baracuda_py.core.error_bound import ErrorBound, Exact, Forward, Relative, Ulp
+from baracuda_py.core.error_bound import Exact, Forward, OneBound, Relative, Ulp
 
 _WITHOUT_INF = (ElementKind.FP8E4M3, ElementKind.E8M0)  # where an overflow shows as NaN
 
@@ -35,7 +35,7 @@ def ulp(x: Any, element: Any) -> Array:
 
 
 def check(
-    bound: ErrorBound, actual: Any, truth: Any, *, element: Any, low: Any = None, scale: Any = None, acc: Any = None
+    bound: OneBound, actual: Any, truth: Any, *, element: Any, low: Any = None, scale: Any = None, acc: Any = None
 ) -> str | None:
     """None when `actual` keeps the bound, otherwise a sentence with the worst coordinate, what it is and should be.
 
@@ -71,7 +71,7 @@ def check(
         return message
 
 
-def assert_within(bound: ErrorBound, actual: Any, truth: Any, *, element: Any, **yardsticks: Any) -> None:
+def assert_within(bound: OneBound, actual: Any, truth: Any, *, element: Any, **yardsticks: Any) -> None:
     """`check`, raising AssertionError."""
     message = check(bound, actual, truth, element=element, **yardsticks)
     if message is not None:
@@ -105,10 +105,11 @@ def _distance(got: Array, wanted: Array, kind: ElementKind) -> Array:
     got, wanted = _widen(got, kind), _widen(wanted, kind)
     if kind.is_complex:
         parts = [_real_distance(got.real, wanted.real, kind), _real_distance(got.imag, wanted.imag, kind)]
-        # Where both parts leave the range one may lie far below the other, of which the bound then says nothing.
+        # Where both parts leave the range one may lie far below the other, of which the bound then says nothing; and
+        # where neither is finite a NaN does, since the infinite products that a part is the sum of may differ in sign.
         beyond = np.minimum(np.abs(wanted.real), np.abs(wanted.imag)) > kind.limits.max
         infinite, finite = np.isinf(got) & (np.minimum(*parts) == 0), np.isfinite(got.real) | np.isfinite(got.imag)
-        return np.where(beyond & infinite & finite, 0, np.hypot(*parts))
+        return np.where(beyond & np.where(finite, infinite, True), 0, np.hypot(*parts))
     return _real_distance(got, wanted, kind)
 
 
@@ -158,7 +159,7 @@ def _mean(bound: Relative, kind: ElementKind, wanted: Array, error: Array, low: 
 
 
 def _report(
-    bound: ErrorBound, kind: ElementKind, got: Array, wanted: Array, outside: Array, error: Array, allowed: Array
+    bound: OneBound, kind: ElementKind, got: Array, wanted: Array, outside: Array, error: Array, allowed: Array
 ) -> str | None:
     if not outside.any():
         return None

@@ -17,17 +17,18 @@
 namespace baracuda {
 
 // The element of a table at an index for each of its R axes, of which negative ones count from the end; 0 where there
-// is none.
+// is none. Indices of up to 32 bits are compared as such: the host sees to it that extents are, too.
 template <class T, int R, class... I>
 BARACUDA_D value_t<T> table_at(const void* table, const i64 (&shape)[R], const i64 (&stride)[R], I... index) {
   static_assert(sizeof...(I) == R, "an index for each axis");
-  const i64 given[R] = {static_cast<i64>(index)...};
+  using Wide = conditional<((sizeof(I) == 8 || is_same<I, u32>) || ...), i64, i32>;
+  const Wide given[R] = {static_cast<Wide>(index)...};
   i64 at = 0;
   bool inside = true;
 #pragma unroll
   for (int n = 0; n < R; ++n) {
-    const i64 i = given[n] < 0 ? given[n] + shape[n] : given[n];
-    inside &= static_cast<u64>(i) < static_cast<u64>(shape[n]);
+    const Wide extent = static_cast<Wide>(shape[n]), i = given[n] < 0 ? given[n] + extent : given[n];
+    inside &= i >= 0 && i < extent;
     at += i * stride[n];
   }
   return inside ? cast<value_t<T>>(static_cast<const T*>(table)[at]) : value_t<T>(0);

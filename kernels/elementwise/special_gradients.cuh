@@ -69,21 +69,22 @@ BARACUDA_D double times_polygamma(double dy, double x, int n) {
   return dy;
 }
 
-// dy y exp(x), x >= 0: in one product while it can be, then with two square roots of the exponential around it.
-BARACUDA_D double times_halves(double dy, double y, double x) {
-  const double h = math::exp(0.5 * x);
-  if (dy == 0.0) return dy * y;  // h may be infinite, the exponential is not
-  return x < 700.0 ? dy * (y * h * h) : dy * h * (y * h);
+// dy y exp(x), x >= 0: in one product while it can be, then root by root of the exponential, which leave the range only
+// where the result does, of the smallest dy too.
+BARACUDA_D double times_exp(double dy, double y, double x) {
+  if (dy == 0.0) return dy * y;  // the exponential is finite, its roots may not be
+  const double h = math::exp(x < 700.0 ? 0.5 * x : 0.25 * x);
+  return x < 700.0 ? dy * (y * h * h) : dy * h * h * h * (y * h);
 }
 BARACUDA_SPECIAL double i0_slope(double dy, double x) {
   const double a = magnitude(x);
   if (math::isinf(x)) return dy * x;
   if (a < 1.0) return dy * (scaled_i1_over(a) * math::exp(a)) * x;
-  return times_halves(dy, sign_of(x) * scaled_i1(a), a);
+  return times_exp(dy, sign_of(x) * scaled_i1(a), a);
 }
 BARACUDA_SPECIAL double i1_slope(double dy, double x) {
   const double a = magnitude(x);
-  return math::isinf(x) ? dy * a : times_halves(dy, scaled_i0(a) - scaled_i1_over(a), a);
+  return math::isinf(x) ? dy * a : times_exp(dy, scaled_i0(a) - scaled_i1_over(a), a);
 }
 // dy exp(-x) (I0(x) - I1(x)) and that less dy exp(-x) I1(x) / x, x >= 0.
 BARACUDA_D double times_difference(double dy, double x) {

@@ -1,10 +1,14 @@
 #pragma once
 // ternary_functors  the functions of three operands, and the arithmetic they share with their gradients.
+#include <baracuda/complex.cuh>
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
 #include "elementwise/functors.cuh"
 
 namespace baracuda {
+
+// More special than `plus` of functors.cuh and of reduce/sums.cuh, which are equally good where both are included.
+template <class R> BARACUDA_D complex<R> plus(complex<R> a, complex<R> b) { return a + b; }
 
 // A functor computes in `Wide`; its first operand holds elements of `First`, the others and y elements of `Element`.
 namespace ternary_kinds {
@@ -27,6 +31,11 @@ template <class A> BARACUDA_D A lerp(A a, A b, A t) {
   A d = b - a, back = A(1);
   if (math::isinf(d)) a *= A(0.25), b *= A(0.25), d = b - a, back = A(4);
   return back * (math::abs(t) < A(0.5) ? math::fma(t, d, a) : math::fma(-d, A(1) - t, b));
+}
+
+template <class R> BARACUDA_D complex<R> lerp(complex<R> a, complex<R> b, complex<R> t) {
+  const complex<R> d = b - a;
+  return math::hypot(t.re, t.im) < R(0.5) ? a + t * d : b - d * (complex<R>(R(1)) - t);
 }
 
 // m 2^e + a. Where m 2^e alone would overflow, both are taken smaller first: a may be of the other sign.
@@ -53,6 +62,14 @@ template <class A> BARACUDA_D A addcdiv(A a, A b, A c, A s) {
   int es, eb, ec;
   const A m = math::frexp(s, &es) * (math::frexp(b, &eb) / math::frexp(c, &ec));
   return scaled_sum(m, es + eb - ec, a);
+}
+
+// Of complex numbers; s is real.
+template <class R> BARACUDA_D complex<R> addcmul(complex<R> a, complex<R> b, complex<R> c, complex<R> s) {
+  return a + (b * s.re) * c;
+}
+template <class R> BARACUDA_D complex<R> addcdiv(complex<R> a, complex<R> b, complex<R> c, complex<R> s) {
+  return a + (b / c) * s.re;
 }
 
 BARACUDA_TERNARY(Clamp, math::minimum(math::maximum(a, b), c))

@@ -30,6 +30,23 @@ template <class A> BARACUDA_D A times_difference(A dy, A a, A b) {
   return math::isinf(d) ? dy * (b * A(0.25) - a * A(0.25)) * A(4) : dy * d;
 }
 
+// x y z with the conjugate of y; and of complex numbers the others, with conjugates of derivatives, s real.
+template <class A> BARACUDA_D A conjugate(A x) { return x; }
+template <class R> BARACUDA_D complex<R> conjugate(complex<R> z) { return math::conj(z); }
+template <class A> BARACUDA_D A scaled_product(A dy, A y, A s) { return math::product(dy, y, s); }
+template <class R> BARACUDA_D complex<R> scaled_product(complex<R> dy, complex<R> y, complex<R> s) {
+  return (dy * math::conj(y)) * s.re;
+}
+template <class R> BARACUDA_D complex<R> quotient(complex<R> dy, complex<R> s, complex<R> c) {
+  return (dy * s.re) / math::conj(c);
+}
+template <class R> BARACUDA_D complex<R> over_square(complex<R> s, complex<R> dy, complex<R> b, complex<R> c) {
+  return ((dy * s.re) * math::conj(b / c)) / math::conj(c);
+}
+template <class R> BARACUDA_D complex<R> times_difference(complex<R> dy, complex<R> a, complex<R> b) {
+  return dy * math::conj(b - a);
+}
+
 #define BARACUDA_PARTIALS(Name, of_a, of_b, of_c)                                                                   \
   template <class T> struct Name {                                                                                  \
     using Forward = ternary_kinds::Name<T>;                                                                         \
@@ -47,10 +64,10 @@ template <class A> BARACUDA_D A times_difference(A dy, A a, A b) {
 // Between the bounds, ends included; a lower bound above the upper one has no gradient, as in PyTorch.
 BARACUDA_PARTIALS(Clamp, (a >= b && a <= c ? dy : A(0)), (b < c && a < b ? dy : A(0)), (a > c || c < b ? dy : A(0)))
 BARACUDA_PARTIALS(Where, A(0), (a != A(0) ? dy : A(0)), (a != A(0) ? A(0) : dy))
-BARACUDA_PARTIALS(Lerp, dy * (A(1) - c), dy * c, times_difference(dy, a, b))
+BARACUDA_PARTIALS(Lerp, dy * conjugate(A(1) - c), dy * conjugate(c), times_difference(dy, a, b))
 BARACUDA_PARTIALS(Fma, dy * b, dy * a, dy)
 BARACUDA_PARTIALS(Mac, dy, dy * c, dy * b)
-BARACUDA_PARTIALS(Addcmul, dy, math::product(dy, c, s), math::product(dy, b, s))
+BARACUDA_PARTIALS(Addcmul, dy, scaled_product(dy, c, s), scaled_product(dy, b, s))
 BARACUDA_PARTIALS(Addcdiv, dy, quotient(dy, s, c), -over_square(s, dy, b, c))
 // clang-format on
 

@@ -16,19 +16,21 @@ namespace baracuda {
 
 // What a token does to the element it names. `last`: only the last one does anything, else all, in order; `clears`: what
 // it is does not matter. Gradient: the same for the gradient of x.
+// `counts`: its tokens are counted, as the first may stand for what was there, or the result is divided.
 struct ScatterClear {
-  static constexpr bool last = true, clears = true;
+  static constexpr bool last = true, clears = true, counts = false;
 };
 struct ScatterNothing {  // of lines without tokens
-  static constexpr bool last = false, clears = true;
+  static constexpr bool last = false, clears = true, counts = false;
 };
 struct ScatterSet {
   using Gradient = ScatterClear;
-  static constexpr bool last = true, clears = false;
+  static constexpr bool last = true, clears = false, counts = false;
   template <class A> static BARACUDA_D A apply(A, A b) { return b; }
 };
 struct ScatterEvery {
-  static constexpr bool last = false, clears = false;
+  static constexpr bool last = false, clears = false, counts = true;
+  template <class A> static BARACUDA_D A finish(A a, i64) { return a; }
 };
 // Signed overflow is not defined, so integers add and multiply as unsigned ones.
 template <class A> using wrapping = conditional<is_same<A, i64>, u64, A>;
@@ -36,6 +38,13 @@ struct ScatterAdd : ScatterEvery {
   using Gradient = ScatterNothing;
   template <class A> static BARACUDA_D A apply(A a, A b) {
     return static_cast<A>(static_cast<wrapping<A>>(a) + static_cast<wrapping<A>>(b));
+  }
+};
+struct ScatterMean : ScatterAdd {  // integers are divided down, as in PyTorch
+  template <class A> static BARACUDA_D A finish(A a, i64 count) {
+    const A n = static_cast<A>(count);
+    if constexpr (is_same<A, i64>) return a / n - (a % n != 0 && a < 0);
+    else return a / n;
   }
 };
 struct ScatterProd : ScatterEvery {
@@ -122,12 +131,15 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
 #pragma unroll
   for (int k = 0; k < VEC; ++k) sum[k] = A(0);
   if (p.x != nullptr) sum = to_acc(load<VEC>(static_cast<const T*>(p.x) + at[1]));
+  i64 found = 0;
   const auto add = [&](const Vec<T, VEC>& x) {
     const auto v = to_acc(x);
+    const bool first = F::counts && p.fresh && found == 0;
+    if constexpr (F::counts) ++found;
 #pragma unroll
     for (int k = 0; k < VEC; ++k) {
       if constexpr (F::clears) sum[k] = A(0);
-      else sum[k] = F::apply(sum[k], v[k]);
+      else sum[k] = first ? v[k] : F::apply(sum[k], v[k]);
     }
   };
   if constexpr (SORTED) {
@@ -152,6 +164,11 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
       if constexpr (F::clears) add({});
       else add(load<VEC>(src + scatter_token(p, 1, token)));
     }
+  }
+  if constexpr (F::counts) {
+    const i64 of = found + !p.fresh;
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) sum[k] = found == 0 ? sum[k] : F::finish(sum[k], of);
   }
   store(static_cast<T*>(p.y) + at[0], from_acc<T>(sum));
 }

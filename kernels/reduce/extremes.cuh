@@ -1,5 +1,6 @@
 #pragma once
 // extremes   extremes and their places: functors of baracuda/reduce_axes.cuh, over elements T.
+#include <baracuda/complex.cuh>
 #include <baracuda/reduce_axes.cuh>
 
 namespace baracuda::kinds {
@@ -57,6 +58,21 @@ template <class T> struct MinNorm : Amin<T> {
   using Lane = Fold<MinNorm>;
   static BARACUDA_D acc_t<T> leaf(acc_t<T> x) { return math::abs(x); }
 };
+
+// Of complex numbers, whose magnitudes are in double.
+template <class R, class Order> struct ExtremeNorm : Extreme<double, Order> {
+  using Result = R;
+  using Lane = Fold<ExtremeNorm>;
+  static constexpr bool largest = is_same<Order, Largest>;
+  static BARACUDA_D complex<R> fill() { return largest ? R(0) : numeric<R>::infinity(); }
+  static BARACUDA_D double empty() { return largest ? 0.0 : numeric<double>::infinity(); }
+  static BARACUDA_D double leaf(complex<R> z) {
+    return math::hypot(static_cast<double>(z.re), static_cast<double>(z.im));
+  }
+  static BARACUDA_D R finish(double s, const Reduced&) { return cast<R>(s); }
+};
+template <class R> struct MaxNorm<complex<R>> : ExtremeNorm<R, Largest> {};
+template <class R> struct MinNorm<complex<R>> : ExtremeNorm<R, Smallest> {};
 
 // The largest less the smallest; integers wrap in their own width.
 template <class T> struct Ptp {

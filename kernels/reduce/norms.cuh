@@ -138,11 +138,15 @@ template <class T> struct Magnitude {
   double p;
   template <class P> BARACUDA_D explicit Magnitude(const P& params) : p(params.p) {}
   template <class P> static BARACUDA_D void operands(const P& params, const void* (&x)[1]) { x[0] = params.x; }
-  BARACUDA_D Value operator()(T x) const { return {math::abs(static_cast<double>(to_acc(x))), 1.0, p, 0.0}; }
+  BARACUDA_D Value operator()(T x) const { return {size(x), 1.0, p, 0.0}; }
+  static BARACUDA_D double size(T x) {
+    if constexpr (is_complex<T>) return math::hypot(static_cast<double>(x.re), static_cast<double>(x.im));
+    else return math::abs(static_cast<double>(to_acc(x)));
+  }
 };
 template <class T> struct PNorm {
   using State = Powers;
-  using Result = T;
+  using Result = part_t<T>;
   using Lane = Fold<PNorm>;
   static BARACUDA_D State fill() { return empty(); }
   static BARACUDA_D State empty() { return {0.0, 0.0, 0.0, 0.0}; }
@@ -157,7 +161,7 @@ template <class T> struct PNorm {
     return {top, math::fma(low.sum, share, high.sum), a.p, 0.0};
   }
   static BARACUDA_D Result finish(State s, const Reduced&) {
-    return cast<T>(s.sum == 0 ? 0.0 : s.top * math::pow(s.sum, 1.0 / s.p));
+    return cast<Result>(s.sum == 0 ? 0.0 : s.top * math::pow(s.sum, 1.0 / s.p));
   }
 };
 

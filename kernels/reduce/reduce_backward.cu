@@ -5,7 +5,7 @@
 // dx depends on layout or alignment. Schedule map, strided, with VEC elements of x and dx in one access.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
-#include "reduce/gradients.cuh"
+#include "reduce/complex_gradients.cuh"
 
 namespace baracuda {
 
@@ -17,14 +17,16 @@ template <class P> BARACUDA_D i64 beside(const P& p, const i64 (&at)[gradient_op
   return at[operand] + (p.splat >> operand & 1 ? 0 : k);
 }
 
+template <class G, class T> using RowOf = GradientRow<acc_t<typename given_of<G, T>::type>, typename G::Statistic>;
+
 template <class G, class T, class P>
-BARACUDA_D GradientRow<acc_t<T>, typename G::Statistic> gradient_row(const P& p, const i64 (&at)[gradient_operands],
-                                                                     int k) {
+BARACUDA_D RowOf<G, T> gradient_row(const P& p, const i64 (&at)[gradient_operands], int k) {
+  using Given = typename given_of<G, T>::type;
   using Statistic = typename G::Statistic::Result;
-  GradientRow<acc_t<T>, typename G::Statistic> row;
-  row.dy = to_acc(static_cast<const T*>(p.dy)[beside(p, at, at_dy, k)]);
-  if constexpr (G::reads & reads_y) row.y = to_acc(static_cast<const T*>(p.y)[beside(p, at, at_y, k)]);
-  if constexpr (G::reads & reads_dz) row.dz = to_acc(static_cast<const T*>(p.dz)[beside(p, at, at_dz, k)]);
+  RowOf<G, T> row;
+  row.dy = to_acc(static_cast<const Given*>(p.dy)[beside(p, at, at_dy, k)]);
+  if constexpr (G::reads & reads_y) row.y = to_acc(static_cast<const Given*>(p.y)[beside(p, at, at_y, k)]);
+  if constexpr (G::reads & reads_dz) row.dz = to_acc(static_cast<const Given*>(p.dz)[beside(p, at, at_dz, k)]);
   if constexpr (G::reads & reads_index) row.index = static_cast<const i64*>(p.index)[beside(p, at, at_index, k)];
   if constexpr (G::reads & reads_statistic) {
     row.statistic = static_cast<const Statistic*>(p.statistics)[beside(p, at, at_statistic, k)];

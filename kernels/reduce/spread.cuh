@@ -1,16 +1,24 @@
 #pragma once
 // spread     variances, and kinds of two results: functors of baracuda/reduce_axes.cuh, over elements T.
 #include "reduce/extremes.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda::kinds {
 
 // ---- variance -------------------------------------------------------------------------------------------------------
 
-// Mean = base + offset, sum of squared deviations from it, and count (Chan, Golub and LeVeque 1979), in double for every
-// element. A base that is an element of the row keeps the difference of two means exact however far off 0 they are.
+// Mean, sum of squared deviations from it, and count (Chan, Golub and LeVeque 1979), in double for every element. The
+// mean is base, and offset what that lacks of it: so the difference of two means has digits however far off 0 they are.
 struct Spread {
   double base, offset, m2, n;
 };
+// The spread whose mean is a sum (Knuth 1969); an infinite mean, or NaN, lacks nothing.
+BARACUDA_D Spread spread_of(double base, double offset, double m2, double n) {
+  const double mean = base + offset;
+  if (!math::isfinite(mean)) return {mean, 0.0, m2, n};
+  const double part = mean - base;
+  return {mean, (base - (mean - part)) + (offset - part), m2, n};
+}
 template <class T> struct Var {
   using A = acc_t<T>;
   using State = Spread;
@@ -21,7 +29,7 @@ template <class T> struct Var {
     if (b.n == 0) return a;
     if (a.n == 0) return b;
     const double n = a.n + b.n, delta = (b.base - a.base) + (b.offset - a.offset), share = b.n / n;
-    return {a.base, math::fma(delta, share, a.offset), a.m2 + b.m2 + delta * delta * (a.n * share), n};
+    return spread_of(a.base, math::fma(delta, share, a.offset), a.m2 + b.m2 + delta * delta * (a.n * share), n);
   }
   static BARACUDA_D double variance(const State& s, const Reduced& r) {
     return s.m2 / static_cast<double>(max<i64>(r.count - r.correction, 0));
@@ -47,19 +55,20 @@ template <class T> struct Var {
     BARACUDA_D State state() const {
       if (n == 0) return empty();
       const double offset = sum / n, m2 = squares - sum * offset;
-      return {base, offset, m2 < 0 ? 0.0 : m2, n};
+      return spread_of(base, offset, m2 < 0 ? 0.0 : m2, n);
     }
   };
 };
-// Where the mean counts, too: deviations from an infinite base are NaN; then offset is that of 0, so that the mean is
-// infinite where it should be.
+// Where the mean counts, too. Deviations leave the range before their elements do, and those from an infinity are NaN:
+// then the mean is that of the means.
 template <class T> struct MeanSpread : Var<T> {
   static BARACUDA_D Spread merge(Spread a, Spread b) {
     Spread s = Var<T>::merge(a, b);
-    if (a.n != 0 && b.n != 0 && !math::isfinite(a.offset + b.offset)) s.offset = a.offset + b.offset;
+    if (a.n != 0 && b.n != 0 && !math::isfinite(s.base)) s.base = a.base * (a.n / s.n) + b.base * (b.n / s.n);
     return s;
   }
 
+  // A first element that lies farther from the mean than 0 does would leave its own rounding in the mean.
   struct Lane : Var<T>::Lane {
     double total = 0;
     template <int V> BARACUDA_D void add(const Vec<acc_t<T>, V>& x, i64 left, i64 index) {
@@ -68,7 +77,9 @@ template <class T> struct MeanSpread : Var<T> {
     }
     BARACUDA_D Spread state() const {
       Spread s = Var<T>::Lane::state();
-      if (s.n != 0 && !math::isfinite(s.offset)) s.base = 0.0, s.offset = total;
+      if (s.n == 0) return s;
+      const double offset = this->sum / s.n, mean = total / s.n;
+      if (!(math::abs(offset) <= math::abs(mean))) s.base = mean, s.offset = 0.0;
       return s;
     }
   };
@@ -104,6 +115,29 @@ template <class T> struct Std : Var<T> {
   static BARACUDA_D T finish(Spread s, const Reduced& r) { return cast<T>(math::sqrt(Var<T>::variance(s, r))); }
 };
 
+// Of complex numbers, whose means a launch before finds: the sum of squared distances from them, in double.
+template <class T> struct Distance {
+  using Value = double;
+  template <class P> BARACUDA_D explicit Distance(const P&) {}
+  template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[2]) { x[0] = p.x, x[1] = p.means; }
+  BARACUDA_D Value operator()(T z, complex<double> mean) const {
+    const double re = static_cast<double>(z.re) - mean.re, im = static_cast<double>(z.im) - mean.im;
+    return re * re + im * im;
+  }
+};
+template <class R> struct Var<complex<R>> : Sum<double> {
+  using Result = R;
+  static BARACUDA_D double variance(double s, const Reduced& r) {
+    return s / static_cast<double>(max<i64>(r.count - r.correction, 0));
+  }
+  static BARACUDA_D R finish(double s, const Reduced& r) { return cast<R>(variance(s, r)); }
+};
+template <class R> struct Std<complex<R>> : Var<complex<R>> {
+  static BARACUDA_D R finish(double s, const Reduced& r) {
+    return cast<R>(math::sqrt(Var<complex<R>>::variance(s, r)));
+  }
+};
+
 // ---- two results ----------------------------------------------------------------------------------------------------
 
 template <class T> struct MaxWithIndex : Argmax<T> {
@@ -130,7 +164,7 @@ template <class T> struct Aminmax : Ptp<T> {
 template <class T> struct VarMean : MeanSpread<T> {
   using Second = T;
   static BARACUDA_D Second second(Spread s, const Reduced&) {
-    return cast<T>(s.n == 0 ? numeric<double>::nan() : s.base + s.offset);
+    return cast<T>(s.n == 0 ? numeric<double>::nan() : s.base);
   }
 };
 template <class T> struct StdMean : VarMean<T> {

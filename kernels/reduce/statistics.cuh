@@ -28,13 +28,13 @@ template <class A> BARACUDA_D Ties<A> merge_ties(const Ties<A>& a, const Ties<A>
 
 // Of what K, an extreme, makes of x; NaN is passed over where K passes it over.
 template <class K, class T> struct TiesOf {
-  using A = acc_t<T>;
+  using A = typename K::State;
   using State = Ties<A>;
   using Result = State;
   using Lane = Each<TiesOf>;
   static BARACUDA_D T fill() { return T(0.0f); }
   static BARACUDA_D State empty() { return {K::empty(), 0}; }
-  static BARACUDA_D State leaf(A x) { return {K::leaf(x), 1}; }
+  static BARACUDA_D State leaf(acc_t<T> x) { return {K::leaf(x), 1}; }
   static BARACUDA_D State merge(State a, State b) { return merge_ties(a, b, K::merge(a.value, b.value)); }
   static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
 };

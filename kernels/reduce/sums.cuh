@@ -115,8 +115,8 @@ template <class T> struct CountNonzero {
 };
 
 template <class T> struct L0Norm : CountNonzero<T> {
-  using Result = T;
-  static BARACUDA_D Result finish(i64 s, const Reduced&) { return cast<T>(s); }
+  using Result = part_t<T>;
+  static BARACUDA_D Result finish(i64 s, const Reduced&) { return cast<Result>(s); }
 };
 
 template <class T> struct Any {

@@ -55,12 +55,12 @@ def test_alignments_of_a_layout() -> None:
 def test_entries_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["baracuda_py.core.functional"]
     monkeypatch.setattr(module, "_CAPACITY", 20)
-    axpy, before = functional(AxpyPlan), len(module._caches)
-    cache = module._caches[-1]
+    axpy = functional(AxpyPlan)
+    cache, before = list(memo._known.values())[-1], len(memo._known)
     for n in range(100):
         assert axpy(np.ones(n, np.float32)).tolist() == [2.0] * n
         assert len(cache) <= 20
-    assert len(module._caches) == before
+    assert len(memo._known) == before
 
 
 def test_launches_of_the_direct_path() -> None:

@@ -31,7 +31,7 @@ from baracuda_py.core import (
     output,
 )
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
-from baracuda_py.core.functional import solve
+from baracuda_py.core.solving import solve
 
 
 @dataclass(frozen=True, kw_only=True)

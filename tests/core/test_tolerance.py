@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.element import ElementKind, cast
-from baracuda_py.core.error_bound import ErrorBound, Exact, Forward, Relative, Ulp
+from baracuda_py.core.error_bound import ErrorBound, Exact, Forward, PerOutput, Relative, Ulp
 from baracuda_py.testing.tolerance import assert_within, check, ulp
 
 K = ElementKind
@@ -234,3 +234,12 @@ def test_bounds_are_ordered_hashable_and_readable() -> None:
     ranks = [b.looseness for b in bounds]
     assert ranks == sorted(ranks) and len(set(ranks)) == len(ranks)
     assert len({*bounds, Ulp(1)}) == len(bounds) and str(Ulp(0.5)) == "0.5 ulp" and all(map(str, bounds))
+
+
+def test_outputs_may_have_bounds_of_their_own() -> None:
+    bound = PerOutput((("y", Ulp(3)), ("z", Forward(2))))
+    assert bound.of("y") == Ulp(3) and bound.of("z") == Forward(2)
+    assert bound.looseness == Forward(2).looseness
+    assert str(bound) == f"y {Ulp(3)}, z {Forward(2)}"
+    with pytest.raises(KeyError):
+        bound.of("x")

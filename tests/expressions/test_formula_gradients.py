@@ -24,8 +24,10 @@ from baracuda_py.testing import CHECKS, emulated, exercise
 # Where functions are smooth; elsewhere (-2, 2).
 DOMAINS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt", "cbrt", "reciprocal", "lgamma", "pow"), (0.3, 3)),
-    **dict.fromkeys(("entr", "digamma", "polygamma", "bessel_y0", "bessel_y1"), (0.3, 3)),
-    "xlogy": (0.3, 3), **dict.fromkeys((f"{s}modified_bessel_k{n}" for s in ("", "scaled_") for n in "01"), (0.3, 3)),
+    **dict.fromkeys(("entr", "digamma", "polygamma", "bessel_y0", "bessel_y1", "gamma", "factorial"), (0.3, 3)),
+    **dict.fromkeys(("exp1", "expi", "spence", "cosine_integral"), (0.3, 3)),
+    "xlogy": (0.3, 3),
+    **dict.fromkeys((f"{s}modified_bessel_k{n}" for s in ("", "scaled_") for n in "01"), (0.3, 3)),
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv", "log1p", "xlog1py"), (-0.8, 0.8)),
     **dict.fromkeys(("acosh",), (1.2, 3)), **dict.fromkeys(("logit", "ndtri"), (0.1, 0.9)), "tan": (-1, 1),
     **dict.fromkeys(("div", "fmod", "remainder", "copysign"), (0.6, 1.9)),

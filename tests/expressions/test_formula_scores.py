@@ -37,6 +37,8 @@ def test_a_function_of_symbols_is_the_same_formula() -> None:
     assert score_formula("s * c + t[h, q - k]", None).digest == text.digest
     assert score_formula("s * cap + bias[h, k - q]", None).digest != text.digest
     assert score_formula("s + t[q] + t[k]", None).digest != score_formula("s + t[q] + u[k]", None).digest
+    gate = bc.elementwise("a * b + 1")
+    assert score_formula(lambda s, t, q: gate(s, t[q]), None) == score_formula("s * t[q] + 1", None)
     mask = score_formula(None, lambda q, k, window: (q >= k) & (q - k < window))
     assert mask.numbers == ("window",) and mask.score is None
 

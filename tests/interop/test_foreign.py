@@ -199,19 +199,10 @@ class Hooked(torch.Tensor):
         raise LookupError("hooked")
 
 
-def fake_tensor() -> Any:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        return torch.zeros(3)
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (lambda: torch.zeros(3, device="meta"), "on device meta has no memory"),
-        (fake_tensor, "a FakeTensor is a torch tensor"),
         (lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), "nested torch tensor"),
         (lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged), "NestedTensor"),
         (lambda: torch.eye(3).to_sparse(), "layout torch.sparse_coo"), (lambda: torch.zeros(3).to_mkldnn(), "mkldnn"),

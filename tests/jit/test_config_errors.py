@@ -48,6 +48,10 @@ def test_errors_carry_their_facts() -> None:
         ("BARACUDA_NVRTC", "", None),
         ("BARACUDA_CACHE_DIR", "/x/y", Path("/x/y")),
         ("BARACUDA_LOG", "debug", "debug"),
+        ("BARACUDA_LOG", "1", "calls"),
+        ("BARACUDA_LOG", "0", None),
+        ("BARACUDA_LOG", "/x/calls", Path("/x/calls")),
+        ("BARACUDA_DUMP", "/x", Path("/x")),
     ],
 )
 def test_values(name: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,21 +103,14 @@ OPS["Attention"] = attention
 
 @onnx_op("MatMul")
 def _matmul(n: Node) -> Any:
-    xp, (a, b) = n.xp, n.inputs
-    left, right = a[None, :] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
-    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    left, right = (xp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (left, right))
-    y = bc.matmul(left, right)
-    y = y[..., 0, :] if a.ndim == 1 else y
-    return y[..., 0] if b.ndim == 1 else y
+    return bc.matmul(*n.inputs)
 
 
 @onnx_op("Gemm")
 def _gemm(n: Node) -> Any:
     a = n[0].T if n.get("transA", 0) else n[0]
     b = n[1].T if n.get("transB", 0) else n[1]
-    c = None if n[2] is None else n.xp.broadcast_to(n[2], (a.shape[0], b.shape[1]))
-    return bc.matmul(a, b, c, alpha=n.get("alpha", 1.0), beta=n.get("beta", 1.0))
+    return bc.matmul(a, b, n[2], alpha=n.get("alpha", 1.0), beta=n.get("beta", 1.0))
 
 
 @onnx_op("Gather")

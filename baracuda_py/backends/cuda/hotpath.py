@@ -155,7 +155,7 @@ def _read_one(spec: Operand, package: str) -> list[str]:
     if package == "ref":
         read[0] = f"if {device} != ordinal: runner.overlap(args)"
     if package == "torch":
-        read.insert(1, f"if {REFUSED.format(a=n)}: runner.overlap(args)")
+        read.insert(1, f"if {REFUSED.format(a=n)}: raise RECORDED({n!r})")
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
     return [

@@ -12,8 +12,8 @@ from ...core.dispatch import SCALAR_TAGS, check_pointer, host_number
 from ...core.element import ElementKind
 from ...core.errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
 from ...core.tensor import TensorRef, View
-from ...interop.arrays import package_name, read
-from ...interop.torch_rules import external_stream, increment_versions, raw_stream_getter
+from ...interop.arrays import located, package_name
+from ...interop.torch_rules import external_stream, grown, increment_versions, raw_stream_getter
 from ...jit.launch import Runtime
 
 
@@ -22,7 +22,7 @@ def scalar_value(value: Any, spec: Operand, ordinal: int) -> tuple[int, Any]:
     plain = host_number(value, spec)
     if plain is not None:
         return 0, plain
-    view = read(value, spec.name)
+    view = located(value, spec.name)
     if view.device != ordinal:
         raise DeviceMismatchError(f"{spec.name} is on cuda:{view.device}, the plan is on cuda:{ordinal}; copy it there")
     tag = SCALAR_TAGS[view.element]
@@ -41,7 +41,7 @@ def flatten(cls: type[Args], refs: Args, workspace: int, ordinal: int) -> tuple[
 
 def checked_workspace(given: Any, needed: int, device: Device) -> TensorRef:
     """The caller's workspace as bytes: dense, writable, on the device, 256-byte aligned, large enough."""
-    view = read(given, "workspace")
+    view = located(given, "workspace")
     if view.device != device.ordinal:
         place = "host memory" if view.device < 0 else f"cuda:{view.device}"
         raise DeviceMismatchError(f"workspace is in {place}, the plan is on {device}; allocate it there")
@@ -107,6 +107,7 @@ def torch_names() -> dict[str, Any]:
     return {
         "CURRENT": raw_stream_getter(),
         "GRAD": torch.is_grad_enabled,
+        "RECORDED": grown,
         "FORWARD": torch.autograd.forward_ad,
         "INCREMENT": increment_versions(),
     }

@@ -16,7 +16,7 @@ from ...core.errors import NotPreparedError
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...core.variant import Geometry, LibraryStep, Step, Variant
-from ...interop.arrays import package_name, read, read_only
+from ...interop.arrays import located, package_name, read_only
 from ...interop.torch_rules import may_be_lazy
 from ...jit.capture import for_graph
 from ...jit.launch import Launch, LibraryLaunch, Runtime, runtime_for
@@ -243,7 +243,7 @@ if hasattr(os, "register_at_fork"):
 def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:
     if isinstance(value, TensorRef):
         return value
-    view = read(value, spec.name)
+    view = located(value, spec.name)
     if view.owner is not None:
         held.append(view.owner)
     if spec.writes and view.readonly:

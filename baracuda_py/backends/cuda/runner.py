@@ -21,6 +21,7 @@ from ...core.plan import Plan
 from ...core.tensor import TensorRef
 from ...interop.arrays import package_name
 from .bound import bound
+from .checks import after, before
 from .direct import Direct
 from .hotpath import LAYOUTS, generated
 from .intake import flatten
@@ -68,6 +69,12 @@ class CudaRunner(Layouts):
                 run = CudaRunner.run_any
             self._by_kind[kind] = run
         return run
+
+    def run_refs(self, args: Args, workspace: Any, stream: int | None) -> None:
+        """Nothing to read and nothing to order: straight to the generated code."""
+        if self.checked or _RAW(_CHECK) != self.check:
+            return self.run(args, workspace, stream)
+        generated(self.plan.args, "ref", TensorRef)(self, args, workspace, stream)
 
     def run_any(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Operands of any package, or of several: as TensorRefs through the same generated code.
@@ -163,9 +170,11 @@ def _run_checked(runner: CudaRunner, args: Args, workspace: Any = None, stream: 
     flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr, runner.ordinal)
     with runner.runtime.on_stream(at):  # the status word is cleared and read where the kernels write it
         status = cupy.zeros(1, cupy.uint32)
+        whole = before(runner.plan, refs)
         prepared.call((*flat[:-2], status.data.ptr, 0), values, at)
         cupy.cuda.runtime.streamSynchronize(at)
         found = int(status[0])
+        after(runner.plan, refs, whole and not found)
     count_written(args)
     del held
     if found:

@@ -11,8 +11,11 @@ from ...core.args import arrays_of
 from ...core.checked import failure, shown, truth
 from ...core.device import resolve_device
 from ...core.errors import InvalidProblemError
+from ...core.functional import Routed
 from ...core.outputs import allocating, handed, maker, ordinal
 from ...interop.arrays import package_name, read
+from ...interop.jax_arrays import staged
+from ...interop.torch_rules import recorded
 
 LAYOUTS = ("bhsd", "bshd")
 PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [page, cell, heads, d]
@@ -76,6 +79,8 @@ class Layouts:
             return function(**arrays, **facts)
         views = {name: swap(array) if name in self.inputs else array for name, array in arrays.items()}
         specs = arrays_of(function.plan.args)
+        if staged(arrays.values(), facts.values()):
+            return self._staged(function, views, facts)
         if not self.outputs:
             function(**views, **facts)
             updated = tuple(arrays[spec.name] for spec in specs if spec.role == "inout")
@@ -87,6 +92,18 @@ class Layouts:
         rest = dict(facts)
         out, stream, preference = (rest.pop(name) for name in ("out", "stream", "preference"))
         return swapped_call(function, operands, rest, names, shapes, out, stream, preference)
+
+    def _staged(self, function: Any, views: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
+        """Traced by JAX: outputs that are asked for and updated operands, all of them results, swapped back."""
+        specs = arrays_of(function.plan.args)
+        asked = [s for s in specs if s.role == "out" and truth(n := f"return_{s.name}", facts.get(n, True))]
+        made = [s for s in asked if s.needs is None or views[s.needs] is not None]
+        names = [s.name for s in (*made, *(s for s in specs if s.role == "inout"))]
+        results = function(**views, **facts)
+        values = results if len(names) > 1 else (results,)
+        turned = {*self.outputs, *self.inputs}
+        swapped = tuple(swap(v) if n in turned else v for n, v in zip(names, values, strict=True))
+        return swapped if len(swapped) > 1 else swapped[0]
 
 
 def check_heads(shapes: Mapping[str, Any], new: str, cache: str, layouts: Sequence[str] = LAYOUTS) -> None:
@@ -107,7 +124,20 @@ def swapped_call(
 
     `names` are the outputs asked for, in order; `shapes` those to swap, with their shapes in the caller's layout.
     """
+    if staged(operands, facts.values()):
+        result = function(*operands, **facts, out=out, stream=stream, preference=preference)
+        values = result if len(names) > 1 else (result,)
+        swapped = tuple(swap(v) if n in shapes else v for n, v in zip(names, values, strict=True))
+        return swapped if len(swapped) > 1 else swapped[0]
     given, lead = named_outputs(out, names), operands[0]
+    if isinstance(preference, Routed) or any(map(recorded, operands)):
+        # Who records the call makes the outputs; a view of one leaves its axes as the caller has them.
+        views = {name: swap(array) if name in shapes else array for name, array in given.items()}
+        routed = Routed(preference, tuple(name for name in shapes if name not in given))
+        result = function(*operands, **facts, out=views or None, stream=stream, preference=routed)
+        values = result if len(names) > 1 else (result,)
+        seen = [swap(value) if name in shapes else value for name, value in zip(names, values, strict=True)]
+        return seen[0] if len(seen) == 1 else tuple(seen)
     made = [name for name in shapes if given.get(name) is None]
     if made:
         kind, place = read(lead, "q").element, (package_name(type(lead)), ordinal(lead))

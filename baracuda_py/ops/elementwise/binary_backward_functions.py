@@ -118,17 +118,20 @@ def add_scaled_backward(
 
 @entry(BinaryBackwardPlan, kind=K.PRELU)
 def prelu_backward(
-    dy: Array, x: Array, weight: Array, *, return_dx: Any = True, return_dweight: Any = True, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    dy: Array, x: Array, weight: Array, *, return_dx: Any = True, return_dweight: Any = True, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """(dx, dweight) of y = prelu(x, weight), the latter summed over all but the channels. See `BinaryBackwardPlan`."""
     if unknown:
         raise unexpected(prelu_backward, unknown)
     wide = per_channel(x, weight)
-    made = _call(
-        K.PRELU, dy, x, wide, return_da=return_dx, return_db=return_dweight, stream=stream, preference=preference
-    )
+    options = {"return_da": return_dx, "return_db": return_dweight, "stream": stream, "preference": preference}
     if type(weight) in NUMBERS or return_dweight is False:
-        return made
+        return _call(K.PRELU, dy, x, wide, out=out, **options)
+    if out is not None:
+        outs = list(out) if isinstance(out, (list, tuple)) else [out]
+        _call(K.PRELU, dy, x, wide, out=[*outs[:-1], per_channel(x, outs[-1])], **options)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+    made = _call(K.PRELU, dy, x, wide, **options)
     shape = read(weight, "weight").shape
     return made.reshape(shape) if return_dx is False else (made[0], made[1].reshape(shape))

@@ -209,12 +209,19 @@ subtract, multiply, divide, true_divide, mod, rem = sub, mul, div, div, remainde
 
 
 @entry(BinaryPlan, kind=K.FLOOR_DIVIDE)
-def divmod(a: Array, b: Array, *, stream: Any = None, preference: Any = None, **unknown: Any) -> tuple[Any, Any]:
-    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod)."""
+def divmod(
+    a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> tuple[Any, Any]:
+    """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
     if unknown:
         raise unexpected(divmod, unknown)
+    if out is not None and (not isinstance(out, (list, tuple)) or len(out) != 2):
+        raise InvalidProblemError(f"out= must give 2 arrays, got {shown(out)}")
+    first, second = (None, None) if out is None else out
+    if first is not None and any(first is x for x in (a, b)):
+        raise InvalidProblemError("out[0] is an operand, which the second launch reads; give it memory of its own")
     given = {"stream": stream, "preference": preference}
-    return floor_divide(a, b, **given), remainder(a, b, **given)
+    return floor_divide(a, b, out=first, **given), remainder(a, b, out=second, **given)
 
 
 # ---- powers, exponentials, angles -----------------------------------------------------------------------------------
@@ -322,6 +329,8 @@ def shift_right_arithmetic(
     """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
     if unknown:
         raise unexpected(shift_right_arithmetic, unknown)
+    if type(a) in NUMBERS and type(b) in NUMBERS:
+        return bitwise_right_shift(a, b)  # says what is wrong
     element = element_of(b if type(a) in NUMBERS else a)
     if not str(element).startswith("uint"):
         return bitwise_right_shift(a, b, out=out, stream=stream, preference=preference)
@@ -369,11 +378,11 @@ def isclose(
 
 @entry(BinaryPlan, kind=K.ISCLOSE)
 def allclose(
-    a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
     if unknown:
         raise unexpected(allclose, unknown)
     given = {"stream": stream, "preference": preference}
-    return all_of(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, **given), **given)
+    return all_of(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, **given), out=out, **given)

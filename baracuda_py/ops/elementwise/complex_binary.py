@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Scalar, Variant,
-    Vjp, choice, element, extents, flag, functional, operand, output, scalar,
+    Vjp, choice, element, extents, flag, functional, number, operand, output, scalar, where,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.element import cast as cast_values
 from ...core.error_bound import ErrorBound
+from ...core.errors import InvalidProblemError
 from ...core.tensor import View, broadcast_shape
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .binary import binary_case
@@ -23,18 +24,29 @@ from .complex_binary_kinds import ComplexBinaryKind
 from .complex_kinds import POINTS
 
 
+TOLERANCES = 1e-5, 1e-8, False
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComplexBinaryDescriptor(Descriptor):
     """y has shape `shape`; a and b have shapes that broadcast to it.
 
     with_number: b is no array but a number of Args. reverse: y = f(b, a), so that the number stands before the array.
+    rtol, atol, equal_nan: of isclose.
     """
 
     kind: ComplexBinaryKind = choice(ComplexBinaryKind)
     shape: tuple[int, ...] = extents()
     with_number: bool = flag(False)
     reverse: bool = flag(False)
+    rtol: float = number(1e-5, minimum=0)
+    atol: float = number(1e-8, minimum=0)
+    equal_nan: bool = flag(False)
     element: ElementKind = element(COMPLEX)
+
+    def validate(self) -> None:
+        if not self.kind.row.coefficients and (self.rtol, self.atol, self.equal_nan) != TOLERANCES:
+            raise InvalidProblemError(f"{self.kind.value} has no rtol, atol and equal_nan; leave them as they are")
 
     @property
     def result(self) -> ElementKind:
@@ -72,12 +84,17 @@ def reference(desc: ComplexBinaryDescriptor, *, a: Any, b: Any, number: Any, ima
     """NumPy in the dtype a and b come in."""
     left, right = ordered(desc, a, b, number, imag)
     with np.errstate(all="ignore"):
-        return {"y": np.broadcast_to(np.asarray(desc.kind.row.formula(left, right)), desc.shape)}
+        y = desc.kind.row.formula(left, right, *(getattr(desc, name) for name in desc.kind.row.coefficients))
+    return {"y": np.broadcast_to(np.asarray(y), desc.shape)}
 
 
 PARAMS = Params(
-    "ComplexBinaryParams", y="ptr", left="ptr", right="ptr", number="scalar", imag="scalar", **map_params(3)
-)
+    "ComplexBinaryParams", y="ptr", left="ptr", right="ptr", number="scalar", imag="scalar", rtol="f64", atol="f64",
+    equal_nan="i32", **map_params(3),
+)  # fmt: skip
+
+# Offsets of four pairs of doubles at once.
+_SPILLS = where(kind=(ComplexBinaryKind.EQ, ComplexBinaryKind.NE), element=ElementKind.C128, VEC=1)
 
 
 def sides(desc: Any) -> dict[str, str]:
@@ -90,7 +107,8 @@ def _geometry(p: Problem) -> Geometry | str:
     shown: list[View | None] = [p.y]
     for name in sides(p.desc).values():
         shown.append(None if name == "@null" else p.views[name].broadcast_to(p.y.shape))
-    return map_geometry(p, shown, sides(p.desc))
+    values = {"rtol": p.desc.rtol, "atol": p.desc.atol, "equal_nan": p.desc.equal_nan}
+    return map_geometry(p, shown, {**sides(p.desc), **values})
 
 
 def _bound(kind: ElementKind, op: Any) -> ErrorBound:
@@ -103,7 +121,8 @@ def in_torch(torch: Any, desc: ComplexBinaryDescriptor, *, a: Any, b: Any, numbe
     if desc.with_number:
         b = torch.full_like(a, complex(number, imag))
     left, right = (b, a) if desc.reverse else (a, b)
-    return torch.broadcast_to(getattr(torch, desc.kind.value)(left, right), desc.shape)
+    more = {name: getattr(desc, name) for name in desc.kind.row.coefficients}
+    return torch.broadcast_to(getattr(torch, desc.kind.value)(left, right, **more), desc.shape)
 
 
 class ComplexBinaryPlan(Plan):
@@ -111,7 +130,8 @@ class ComplexBinaryPlan(Plan):
 
     A product or quotient of finite numbers is finite wherever the result is, also where its terms overflow. A quotient
     by zero is the parts of a over +0, that of a number by one infinite part 0, as in NumPy. pow is exp(b log(a)), 1
-    where b is 0; 0 to a power with a positive real part is 0, to any other NaN. Errors are relative to |y|.
+    where b is 0; 0 to a power with a positive real part is 0, to any other NaN. isclose compares |a - b| with
+    atol + rtol |b| in float64. Errors are relative to |y|.
     """
 
     op = "elementwise.complex_binary"
@@ -123,7 +143,7 @@ class ComplexBinaryPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/complex_binary.cu",
-            kernels=map_kernels("complex_binary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=COMPLEX,
+            kernels=map_kernels("complex_binary<{KIND}, {T}, {LAYOUT}>", PARAMS, spills=_SPILLS), elements=COMPLEX,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -135,7 +155,10 @@ class ComplexBinaryPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> ComplexBinaryDescriptor:
-        return ComplexBinaryDescriptor(**binary_case(draw))
+        more = {}
+        if draw.kind.row.coefficients and draw.flag():
+            more = {"rtol": draw.choice((0.5, 0.0)), "atol": draw.choice((0.25, 0.0)), "equal_nan": draw.flag()}
+        return ComplexBinaryDescriptor(**binary_case(draw), **more)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -161,7 +184,9 @@ def call_with_number(kind: ComplexBinaryKind, array: Any, value: Any, reverse: b
     """f(array, value), or f(value, array) if `reverse`."""
     made = _made.get((kind, reverse))
     if made is None:
-        made = functional(ComplexBinaryPlan, kind.value, kind=kind, with_number=True, reverse=reverse)
+        own = zip(("rtol", "atol", "equal_nan"), TOLERANCES, strict=True)
+        fixed: dict[str, Any] = {} if kind.row.coefficients else dict(own)
+        made = functional(ComplexBinaryPlan, kind.value, kind=kind, with_number=True, reverse=reverse, **fixed)
         made = _made.setdefault((kind, reverse), made)
     value = complex(value)
     return made(array, number=value.real, imag=value.imag, **more)

@@ -27,12 +27,13 @@ class ComplexOperation:
     """
 
     cpp: str
-    formula: Callable[[Any, Any], Any]
+    formula: Callable[..., Any]
     gradient: tuple[Gradient, Gradient] | None = None
     bound: ErrorBound = Exact()
     slope: ErrorBound = Exact()
     predicate: bool = False
     everywhere: bool = True
+    coefficients: tuple[str, ...] = ()
 
     def result(self, element: ElementKind) -> ElementKind:
         """The element of y."""
@@ -53,6 +54,16 @@ def _pow_b(dy: Any, a: Any, b: Any) -> Any:
     """dy conj(a^b log a), and 0 where a is 0 and the real part of b not negative."""
     slope = multiply(power(a, b), np.log(a))
     return np.where((a == 0) & (b.real >= 0), 0 * dy, multiply(dy, np.conj(slope)))
+
+
+def _isclose(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
+    """a = b, or |a - b| <= atol + rtol |b| where that is finite, in float64."""
+    close = np.equal(a, b)
+    if equal_nan:
+        close = close | (np.isnan(a) & np.isnan(b))
+    z, w = a.astype(np.complex128), b.astype(np.complex128)  # exact, whatever was given
+    error = np.hypot(z.real - w.real, z.imag - w.imag)
+    return close | (np.isfinite(error) & (error <= atol + rtol * np.hypot(w.real, w.imag)))
 
 
 class ComplexBinaryKind(TableKind):
@@ -78,6 +89,10 @@ class ComplexBinaryKind(TableKind):
     POW = "pow", ComplexOperation("Pow", power, (_pow_a, _pow_b), Relative(2), Relative(2), everywhere=False)
     EQ = "eq", ComplexOperation("Eq", np.equal, predicate=True)
     NE = "ne", ComplexOperation("Ne", np.not_equal, predicate=True)
+    ISCLOSE = (
+        "isclose",
+        ComplexOperation("Isclose", _isclose, predicate=True, coefficients=("rtol", "atol", "equal_nan")),
+    )
 
     row: ComplexOperation
 

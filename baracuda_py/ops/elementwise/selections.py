@@ -157,16 +157,18 @@ def _chosen(name: str, index: Any, values: list[Any], wrapped: int, out: Any, **
 @entry(TernaryPlan, kind=TernaryKind.WHERE)
 def piecewise(
     x: Array, conditions: Any, functions: Any, *args: Any, out: Any = None, stream: Any = None, preference: Any = None,
-    **given: Any,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise).
 
-    A function is called with all of x, `args` and `given`, and returns an array that broadcasts; a number or an array
+    A function is called with all of x and with `args`, and returns an array that broadcasts; a number or an array
     stands for itself. The result has x's element and x's shape.
     """
+    if unknown:
+        raise unexpected(piecewise, unknown)
     held = list(conditions) if isinstance(conditions, (list, tuple)) else [conditions]
     held = [_condition(f"conditions[{i}]", value) for i, value in enumerate(held)]
-    made = [f(x, *args, **given) if callable(f) else f for f in _listed("functions", functions)]
+    made = [f(x, *args) if callable(f) else f for f in _listed("functions", functions)]
     if len(made) not in (len(held), len(held) + 1):
         raise InvalidProblemError(
             f"{len(held)} conditions have {len(held)} or {len(held) + 1} functions, got {len(made)}"

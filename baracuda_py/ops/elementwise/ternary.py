@@ -32,7 +32,10 @@ class TernaryDescriptor(Descriptor):
 
     def validate(self) -> None:
         if self.element not in ternary_elements(self.kind):
-            raise UnsupportedError(f"{self.kind.value} takes no {self.element}; cast the operands to a float first")
+            better = (
+                "take the real or the imaginary part" if self.element.is_complex else "cast the operands to a float"
+            )
+            raise UnsupportedError(f"{self.kind.value} takes no {self.element}; {better} first")
 
     @property
     def first(self) -> ElementKind:
@@ -40,12 +43,19 @@ class TernaryDescriptor(Descriptor):
         return ElementKind.BOOL if self.kind.row.a_is_condition else self.element
 
 
-def _points(_: Any) -> tuple[float, ...]:
-    return (0, 0.5, 1, 2, 3, 10, 127, 128, 2.0**24, 2.0**53)
+def _points(desc: Any) -> tuple[float, ...] | None:
+    """Of complex products and sums of any size no bound holds."""
+    return (
+        None
+        if desc.element.is_complex and desc.kind is not K.WHERE
+        else (0, 0.5, 1, 2, 3, 10, 127, 128, 2.0**24, 2.0**53)
+    )
 
 
 def _smooth(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
     """Divisors that are not near 0."""
+    if desc.element.is_complex:
+        return np.exp(2j * np.pi * rng.random(shape)) * rng.uniform(0.5, 2, shape)
     return rng.choice((-1, 1), shape) * rng.uniform(0.5, 2, shape)
 
 
@@ -97,8 +107,9 @@ def reference(
     given = next((x for x in (b, c) if x is not None), a)
     dtype = desc.element.dtype if given.dtype == np.bool_ and desc.first is not desc.element else given.dtype
     b, c = numbers_of(desc, dtype, b, c, (b_number, b_whole), (c_number, c_whole))
-    if dtype == np.float64 and desc.kind is not K.WHERE:
-        a, b, c = (np.asarray(x, np.longdouble) for x in (a, b, c))
+    if dtype in (np.float64, np.complex128) and desc.kind is not K.WHERE:
+        wide = np.result_type(dtype, np.longdouble)
+        a, b, c = (np.asarray(x, wide) for x in (a, b, c))
     with np.errstate(all="ignore"):
         scale = a.dtype.type(rounded_value(desc, value)) if desc.kind.row.scaled else None
         y = desc.kind.row.formula(a, b, c, scale, desc.element)
@@ -107,8 +118,8 @@ def reference(
 
 def rounded_value(desc: Any, value: Any) -> Any:
     """`value` as the kernel has it: rounded to the accumulator, integers' the integer part modulo 2ⁿ."""
-    if desc.element.is_float:
-        return desc.element.acc.dtype.type(value)
+    if desc.element.is_inexact:
+        return desc.element.acc.part.dtype.type(value)
     return cast_values(cast_values(np.float64(value), "int64"), desc.element)
 
 
@@ -163,7 +174,8 @@ class TernaryPlan(Plan):
     clamp: min(max(a, b), c), where NaN of any operand propagates and c wins where b > c. where: b if a else c, bit by
     bit; a is bool. lerp: a + c (b - a), from b's side for |c| >= 1/2, so that c = 1 gives b. fma: a b + c, rounded
     once. mac: a + b c, the product rounded to the accumulator as in mul and add composed. addcmul: a + value b c;
-    addcdiv: a + value b / c; their products overflow only where all of it does. Integers wrap.
+    addcdiv: a + value b / c; their products overflow only where all of it does. Integers wrap. Complex numbers have
+    where, lerp, addcmul and addcdiv, with `value` and numbers in an operand's place real.
     """
 
     op = "elementwise.ternary"
@@ -204,7 +216,7 @@ class TernaryPlan(Plan):
         arrays["b_number"], arrays["c_number"] = (-0.3, 1.7, 0.0, -1e30)[pick % 4], (2.5, 0.7, float("inf"))[pick % 3]
         arrays["b_whole"], arrays["c_whole"] = (3, -(2**63), -100, 0)[pick % 4], (2**63 - 1, 100, 7)[pick % 3]
         if desc.kind.row.scaled:
-            arrays["value"] = (1.0, 0.3, -2.0)[pick % 3] if desc.element.is_float else (1.0, 3.0, -2.0)[pick % 3]
+            arrays["value"] = (1.0, 0.3, -2.0)[pick % 3] if desc.element.is_inexact else (1.0, 3.0, -2.0)[pick % 3]
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative,
-    Scalar, Variant, choice, element, extents, functional, operand, output, scalar,
+    Scalar, UnsupportedError, Variant, choice, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import View
@@ -19,18 +19,22 @@ from ...core.variant import Spills, Step, where
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params, sum_to
 from .ternary import numbers_of, rounded_value
-from .ternary_kinds import TernaryKind, ternary_slope_bound
+from .ternary_kinds import INEXACT, TernaryKind, slope_elements, ternary_slope_bound
 
 _NAMES = ("a", "b", "c")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TernaryBackwardDescriptor(Descriptor):
-    """As `TernaryDescriptor`, of floats: dy has shape `shape`; a, b and c have shapes that broadcast to it."""
+    """As `TernaryDescriptor`, of floats and complex numbers: dy has shape `shape`, to which a, b and c broadcast."""
 
     kind: TernaryKind = choice(TernaryKind)
     shape: tuple[int, ...] = extents()
-    element: ElementKind = element()
+    element: ElementKind = element(INEXACT)
+
+    def validate(self) -> None:
+        if self.element not in slope_elements(self.kind):
+            raise UnsupportedError(f"{self.kind.value} takes no {self.element}, and has no gradient of it")
 
     @property
     def first(self) -> ElementKind:
@@ -42,6 +46,8 @@ def _tame(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
     """Numbers whose products and sums stay in the range; a few are equal, and a few infinite or no number."""
     few = rng.choice((-2, -1, -0.5, 0.5, 1, 2), shape)
     usual = np.where(rng.random(shape) < 0.5, rng.standard_normal(shape) + 0.1, few)
+    if desc.element.is_complex:
+        return usual + 1j * np.where(rng.random(shape) < 0.8, rng.standard_normal(shape), 0)
     ends = rng.choice((np.inf, -np.inf, np.nan, 0.0), shape)
     return np.where(rng.random(shape) < (0.02 if rng.integers(4) == 0 else 0), ends, usual)
 
@@ -71,7 +77,7 @@ def reference(
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype dy comes in; float64 in longdouble, so that no product on the way overflows."""
     dtype = dy.dtype
-    wide = np.dtype(np.longdouble) if dtype == np.float64 else dtype
+    wide = np.result_type(dtype, np.longdouble) if dtype in (np.float64, np.complex128) else dtype
     shapes = {"da": np.shape(a), "db": np.shape(b), "dc": np.shape(c)}
     b, c = numbers_of(desc, dtype, b, c, (b_number, 0), (c_number, 0))
     operands = [np.asarray(x, wide) for x in (dy, a, b, c)]
@@ -101,7 +107,9 @@ _PARTIAL = "ternary_partials::{KIND}<{T}>"
 _MAP = map_kernels(f"ternary_backward<{_PARTIAL}, {{T}}, {{LAYOUT}}>", PARAMS)
 _SPILLS: Spills = {
     "columns": where(kind=TernaryKind.ADDCMUL, element=ElementKind.F32, VEC=4),
-    "rows_any": where(kind=TernaryKind.ADDCDIV, element=ElementKind.F64),
+    "rows": where(kind=TernaryKind.ADDCDIV, element=ElementKind.C64),
+    "rows_any": where(kind=TernaryKind.ADDCDIV, element=ElementKind.F64)
+    | where(kind=TernaryKind.LERP, element=ElementKind.C64),
 }
 _SUM = tuple(
     replace(kernel, source="elementwise/ternary_backward_sum.cu", spills=_SPILLS.get(kernel.name, False))
@@ -188,12 +196,12 @@ class TernaryBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", _map, source="elementwise/ternary_backward.cu", kernels=_MAP,
+            "map", _map, source="elementwise/ternary_backward.cu", kernels=_MAP, elements=slope_elements,
             guarantee=Guarantee(ternary_slope_bound, batch_invariant=True),
         ),
         Variant(
             "sum", _sum, source="elementwise/ternary_backward.cu", kernels=(*_MAP, *_SUM),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            elements=slope_elements, guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
     benchmarks = (

@@ -192,9 +192,11 @@ def lerp(
 def fma(
     a: Array, b: Any, c: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
 ) -> Any:
-    """a b + c, rounded once; b and c are arrays or numbers, integers wrap."""
+    """a b + c, rounded once; c and one of a and b may be numbers, integers wrap."""
     if unknown:
         raise unexpected(fma, unknown)
+    if _is_number(a) and not _is_number(b):
+        a, b = b, a  # a product has no order
     return _call(K.FMA, a, b, c, "a b c", out=out, stream=stream, preference=preference)
 
 

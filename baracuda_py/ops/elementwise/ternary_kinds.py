@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Forward, Relative, Ulp
-from ...core.element import ALL, HALVES, INTS
+from ...core.element import ALL, COMPLEX, HALVES, INTS
 from ...core.element import cast as cast_values
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
+from .complex_formulas import by, divide, multiply
 from .unary_formulas import maximum, minimum
 
 REALS = (*FLOATS, *INTS)
+INEXACT = (*FLOATS, *COMPLEX)
 
 
 def _exact(element: ElementKind) -> ErrorBound:
@@ -27,7 +29,7 @@ def _moved(element: ElementKind) -> ErrorBound:
 
 
 def _rounded(element: ElementKind) -> ErrorBound:
-    return Relative(2) if element.is_float else Exact()
+    return Relative(2) if element.is_inexact else Exact()
 
 
 def _fused(element: ElementKind) -> ErrorBound:
@@ -44,7 +46,22 @@ def _twice(element: ElementKind) -> ErrorBound:
     return Ulp(0.51) if element in HALVES else Exact()
 
 
+def _times(a: Any, b: Any) -> Any:
+    return multiply(a, b) if np.iscomplexobj(a) else a * b
+
+
+def _addcmul(a: Any, b: Any, c: Any, value: Any, element: ElementKind) -> Any:
+    return a + (multiply(by(b, value.real), c) if element.is_complex else value * b * c)
+
+
+def _addcdiv(a: Any, b: Any, c: Any, value: Any, element: ElementKind) -> Any:
+    return a + (by(divide(b, c), value.real) if element.is_complex else value * b / c)
+
+
 def _lerp(a: Any, b: Any, c: Any, value: Any, element: ElementKind) -> Any:
+    if element.is_complex:
+        near = np.hypot(c.real, c.imag) < 0.5
+        return np.where(near, a + multiply(c, b - a), b - multiply(b - a, 1 - c))
     quarter = a.dtype.type(0.25)  # so that a difference of finite numbers is finite
     a, b = a * quarter, b * quarter
     return np.where(np.abs(c) < 0.5, a + c * (b - a), b - (b - a) * (1 - c)) * 4
@@ -81,18 +98,34 @@ _WHERE = (
     Partial("a", lambda dy, a, b, c, v: _where(dy, a == 0)),
 )
 _LERP = (
-    Partial("c", lambda dy, a, b, c, v: dy * (1 - c)),
-    Partial("c", lambda dy, a, b, c, v: dy * c),
-    Partial("ab", lambda dy, a, b, c, v: dy * (b - a)),
+    Partial("c", lambda dy, a, b, c, v: _times(dy, np.conj(1 - c))),
+    Partial("c", lambda dy, a, b, c, v: _times(dy, np.conj(c))),
+    Partial("ab", lambda dy, a, b, c, v: _times(dy, np.conj(b - a))),
 )
 _FMA = Partial("b", lambda dy, a, b, c, v: dy * b), Partial("a", lambda dy, a, b, c, v: dy * a), _DY
 _MAC = _DY, Partial("c", lambda dy, a, b, c, v: dy * c), Partial("b", lambda dy, a, b, c, v: dy * b)
-_ADDCMUL = _DY, Partial("c", lambda dy, a, b, c, v: dy * v * c), Partial("b", lambda dy, a, b, c, v: dy * v * b)
-_ADDCDIV = (
+_ADDCMUL = (
     _DY,
-    Partial("c", lambda dy, a, b, c, v: dy * v / c),
-    Partial("bc", lambda dy, a, b, c, v: -dy * v * b / (c * c)),
+    Partial("c", lambda dy, a, b, c, v: _scaled(_times(dy, np.conj(c)), v)),
+    Partial("b", lambda dy, a, b, c, v: _scaled(_times(dy, np.conj(b)), v)),
 )
+
+
+def _scaled(x: Any, value: Any) -> Any:
+    return by(x, value.real) if np.iscomplexobj(x) else x * value
+
+
+def _addcdiv_b(dy: Any, a: Any, b: Any, c: Any, v: Any) -> Any:
+    return divide(_scaled(dy, v), np.conj(c)) if np.iscomplexobj(dy) else dy * v / c
+
+
+def _addcdiv_c(dy: Any, a: Any, b: Any, c: Any, v: Any) -> Any:
+    if not np.iscomplexobj(dy):
+        return -dy * v * b / (c * c)
+    return -divide(multiply(_scaled(dy, v), np.conj(divide(b, c))), np.conj(c))
+
+
+_ADDCDIV = _DY, Partial("c", _addcdiv_b), Partial("bc", _addcdiv_c)
 
 
 @dataclass(frozen=True)
@@ -124,17 +157,11 @@ class TernaryKind(TableKind):
         "where",
         Ternary("Where", lambda a, b, c, value, element: np.where(a, b, c), _WHERE, ALL, _moved, _exact, True),
     )
-    LERP = "lerp", Ternary("Lerp", _lerp, _LERP, FLOATS, _rounded)
+    LERP = "lerp", Ternary("Lerp", _lerp, _LERP, INEXACT, _rounded)
     FMA = "fma", Ternary("Fma", lambda a, b, c, value, element: a * b + c, _FMA, REALS, _fused)
     MAC = "mac", Ternary("Mac", _mac, _MAC, REALS, _twice)
-    ADDCMUL = (
-        "addcmul",
-        Ternary("Addcmul", lambda a, b, c, value, element: a + value * b * c, _ADDCMUL, REALS, _rounded, scaled=True),
-    )
-    ADDCDIV = (
-        "addcdiv",
-        Ternary("Addcdiv", lambda a, b, c, value, element: a + value * b / c, _ADDCDIV, FLOATS, _rounded, scaled=True),
-    )
+    ADDCMUL = ("addcmul", Ternary("Addcmul", _addcmul, _ADDCMUL, (*REALS, *COMPLEX), _rounded, scaled=True))
+    ADDCDIV = ("addcdiv", Ternary("Addcdiv", _addcdiv, _ADDCDIV, INEXACT, _rounded, scaled=True))
 
     row: Ternary
 
@@ -142,6 +169,11 @@ class TernaryKind(TableKind):
 def ternary_elements(kind: TernaryKind | None) -> tuple[ElementKind, ...]:
     """The elements a kind takes."""
     return ALL if kind is None else kind.row.elements
+
+
+def slope_elements(kind: TernaryKind | None) -> tuple[ElementKind, ...]:
+    """Those that its gradient takes."""
+    return INEXACT if kind is None else tuple(e for e in kind.row.elements if e.is_inexact)
 
 
 def ternary_bound(element: ElementKind, kind: TernaryKind) -> ErrorBound:

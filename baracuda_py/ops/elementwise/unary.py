@@ -63,7 +63,9 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x), {"coefficients": packed(p.desc)})
 
 
-_SPILLS = where(kind=UnaryKind.POLYGAMMA)
+_SPILLS = {
+    "flat": where(kind=UnaryKind.POLYGAMMA), "strided": where(kind=UnaryKind.EXPI, element=ElementKind.F32, VEC=4),
+}  # fmt: skip
 
 
 def _row(kernel: str) -> Variant:

@@ -57,9 +57,13 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x), {"coefficients": packed(p.desc)})
 
 
-_SPILLS = where(kind=UnaryKind.POLYGAMMA, element=ElementKind.F64) | where(
-    kind=UnaryKind.MODIFIED_BESSEL_K0, element=ElementKind.F16
-)
+_HALVES = (ElementKind.F16, ElementKind.BF16)
+_SPILLS = {
+    "flat": where(kind=UnaryKind.POLYGAMMA, element=ElementKind.F64)
+    | where(kind=UnaryKind.MODIFIED_BESSEL_K0, element=ElementKind.F16)
+    | where(kind=UnaryKind.MULTIGAMMALN, element=ElementKind.F32)
+    | where(kind=UnaryKind.DAWSN, element=_HALVES)
+}
 
 
 def _row(kernel: str) -> Variant:

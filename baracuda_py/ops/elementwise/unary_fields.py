@@ -32,8 +32,8 @@ class UnaryFields(Checked):
     threshold, value: of threshold, which has no defaults. eps: of logit, None or the distance from 0 and 1 that x is
     kept at. nan, posinf, neginf: of nan_to_num, by default 0 and the ends of the element's range. decimals: of round,
     a whole number, 0 by default. limit: of swiglu_oai, >= 0, as its alpha is. n: of polygamma, the order of the
-    derivative, which has no default. They are rounded to the accumulator (f32, f64 for f64), so that a threshold is
-    the number that the same constant in x is.
+    derivative, and p: of multigammaln, the dimension, which have no default. They are rounded to the accumulator (f32,
+    f64 for f64), so that a threshold is the number that the same constant in x is.
     """
 
     kind: UnaryKind = choice(UnaryKind)
@@ -55,6 +55,7 @@ class UnaryFields(Checked):
     decimals: float | None = _coefficient("decimals")
     n: float | None = _coefficient("n")
     limit: float | None = _coefficient("limit")
+    p: float | None = _coefficient("p")
     if TYPE_CHECKING:
         element: ElementKind  # declared by every page
 
@@ -109,7 +110,7 @@ class UnaryFields(Checked):
 
 COEFFICIENTS = (
     "negative_slope", "alpha", "scale", "input_scale", "beta", "threshold", "value", "min_val", "max_val", "lambd",
-    "eps", "nan", "posinf", "neginf", "decimals", "n", "limit",
+    "eps", "nan", "posinf", "neginf", "decimals", "n", "limit", "p",
 )  # fmt: skip
 MOST = 3  # coefficients that a kind has
 

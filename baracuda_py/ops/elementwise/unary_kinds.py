@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from ...core import ElementKind, Kernel, Params
-from ...core.variant import Where
+from ...core.variant import Spills
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...schedules.map import MIN_BLOCKS, map_kernels
 from .functions import (
-    activations, arithmetic, bessel, bits, cylinder, exponential, gamma, normal, piecewise, predicates,
-    rounding, trigonometric,
+    activations, arithmetic, bessel, bits, cylinder, exponential, factorial, gamma, integrals, normal, piecewise,
+    predicates, rounding, trigonometric,
 )  # fmt: skip
 from .functions.row import EVERY, POINTS, Function
 
@@ -77,6 +77,18 @@ class UnaryKind(TableKind):
     MODIFIED_BESSEL_K1 = "modified_bessel_k1", cylinder.MODIFIED_BESSEL_K1
     SCALED_MODIFIED_BESSEL_K0 = "scaled_modified_bessel_k0", cylinder.SCALED_MODIFIED_BESSEL_K0
     SCALED_MODIFIED_BESSEL_K1 = "scaled_modified_bessel_k1", cylinder.SCALED_MODIFIED_BESSEL_K1
+    GAMMA = "gamma", factorial.GAMMA
+    GAMMASGN = "gammasgn", factorial.GAMMASGN
+    FACTORIAL = "factorial", factorial.FACTORIAL
+    MULTIGAMMALN = "multigammaln", factorial.MULTIGAMMALN
+    EXP1 = "exp1", integrals.EXP1
+    EXPI = "expi", integrals.EXPI
+    DAWSN = "dawsn", integrals.DAWSN
+    FRESNEL_S = "fresnel_s", integrals.FRESNEL_S
+    FRESNEL_C = "fresnel_c", integrals.FRESNEL_C
+    SINE_INTEGRAL = "sine_integral", integrals.SINE_INTEGRAL
+    COSINE_INTEGRAL = "cosine_integral", integrals.COSINE_INTEGRAL
+    SPENCE = "spence", integrals.SPENCE
     SINC = "sinc", bessel.SINC
     SPHERICAL_BESSEL_J0 = "spherical_bessel_j0", bessel.SPHERICAL_BESSEL_J0
     FLOOR = "floor", rounding.FLOOR
@@ -127,19 +139,21 @@ DIFFERENTIABLE = tuple(kind for kind in UnaryKind if kind.row.gradient is not No
 """Of the others the derivative is 0 wherever there is one, or they are functions of integers."""
 
 
-SPECIAL = {"unary_special": "special", "unary_bessel": "bessel"}
+SPECIAL = {"unary_special": "special", "unary_bessel": "bessel", "unary_gamma": "gamma", "unary_integral": "integral"}
 ROWS = {"unary": "map", "unary_predicate": "predicate", **SPECIAL}
 """Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
 
 
-def kernels_of(kernel: str, template: str, params: Params, spills: Where) -> tuple[Kernel, Kernel]:
+def kernels_of(kernel: str, template: str, params: Params, spills: Spills) -> tuple[Kernel, Kernel]:
     """The kernels of such a file; special functions are bound by arithmetic, and take the registers they need.
 
-    spills: instances of the flat kernel in which those that hold values over a division do not suffice.
+    spills: by kernel, instances in which those that hold values over a call do not suffice.
     """
     special = kernel in SPECIAL
     flat, strided = map_kernels(template, params, min_blocks=0 if special else MIN_BLOCKS)
-    return replace(flat, spills=spills) if special else flat, strided
+    if not special:
+        return flat, strided
+    return replace(flat, spills=spills.get("flat", False)), replace(strided, spills=spills.get("strided", False))
 
 
 def kinds_of(kernel: str) -> tuple[UnaryKind, ...]:

@@ -66,10 +66,14 @@ def _shown(made: Callable[..., Any], apart: Callable[..., Any], doc: str, fixed:
     """`made` with the name and the parameters of `apart`, but `up` optional, and with `axis` and `order`."""
     parameters = list(inspect.signature(apart).parameters.values())
     optional = [p.replace(default=None) if p.name == "up" else p for p in parameters]
-    own = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in (("axis", -1), ("order", None))]
+    own = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=made.__annotations__[n])
+        for n, d in (("axis", -1), ("order", None))
+    ]
     last = inspect.Parameter("unknown", inspect.Parameter.VAR_KEYWORD)
     made.__name__ = made.__qualname__ = apart.__name__
-    made.__signature__ = inspect.Signature([*optional, *own, last])  # type: ignore[attr-defined]
+    full = inspect.Signature([*optional, *own, last], return_annotation=apart.__annotations__["return"])
+    made.__signature__ = full  # type: ignore[attr-defined]
     order = usual_order(fixed.get("kind"), None)
     if "kind" not in fixed:
         order = "gate_last of glu, interleaved of swiglu_oai, gate_first of the others"

@@ -72,13 +72,14 @@ class GatedQuantizeArgs(Args):
 
 
 def reference(desc: GatedQuantizeDescriptor, *, gate: Any, up: Any) -> Mapping[str, Any]:
-    """NumPy in the dtype gate comes in; the activation and the scale are float32 numbers."""
+    """NumPy in the dtype gate comes in; the activation, the scale and the quotient are float32 numbers."""
     largest = desc.to_element.limits.max
     with np.errstate(all="ignore"):
         u = cast_values(gated(desc.kind, gate, up, *desc.rounded(gate)), E.F32).astype(gate.dtype)
         most = np.max(np.abs(u), axis=-1, keepdims=True, initial=0)
         scale = cast_values(np.where(most / largest < _LEAST, _LEAST, most / largest), E.F32).astype(gate.dtype)
-        return {"y": np.clip(u / scale, -largest, largest), "scales": scale[..., 0]}
+        y = cast_values(u / scale, E.F32).astype(gate.dtype)
+        return {"y": np.clip(y, -largest, largest), "scales": scale[..., 0]}
 
 
 PARAMS = Params(
@@ -107,18 +108,20 @@ def in_torch(torch: Any, desc: GatedQuantizeDescriptor, *, gate: Any, up: Any) -
     """The formula; y before it is rounded."""
     if 0 in desc.shape:
         return NotImplemented
-    u = desc.kind.in_torch(torch, gate, up, *desc.coefficients).float().to(gate.dtype)
+    own = [float(np.float32(c)) for c in desc.coefficients]  # as kernels have them
+    u = desc.kind.in_torch(torch, gate, up, *own).float().to(gate.dtype)
     scale = (u.abs().amax(-1, keepdim=True) / desc.to_element.limits.max).clamp(min=_LEAST).float().to(gate.dtype)
-    return {"y": u / scale, "scales": scale[..., 0]}
+    y = (u / scale).float().to(gate.dtype).clamp(-desc.to_element.limits.max, desc.to_element.limits.max)
+    return {"y": y, "scales": scale[..., 0]}
 
 
 class GatedQuantizePlan(Plan):
     """scales[r] = max |u| / largest over row r of u = act(gate) · up, and y = u / scales as float8, one launch.
 
     u is that of `GatedActivationPlan` in float32, never rounded to the element; `largest` is that of the float8, 448 of
-    float8_e4m3fn. y is rounded to nearest, ties to even, and u is y · scales[..., None] but for that. A scale is 2⁻¹²⁶
-    at least, so that a row of zeros is zeros. A NaN makes its whole row NaN, an infinity its scale infinite, all
-    numbers of the row 0 and itself NaN. There is no gradient: take that of the gated activation.
+    float8_e4m3fn. y is the float32 quotient rounded to nearest, ties to even; y · scales[..., None] is u but for that.
+    A scale is 2⁻¹²⁶ at least, so that a row of zeros is zeros. A NaN makes its whole row NaN, an infinity its scale
+    infinite, all numbers of the row 0 and itself NaN. There is no gradient: take that of the gated activation.
     """
 
     op = "gated.gated_quantize"

@@ -275,4 +275,4 @@ class DenseGemmPlan(Plan):
         return 2 * int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.m * desc.n * desc.k
 
 
-matmul = functional(DenseGemmPlan, "matmul")
+dense_gemm = functional(DenseGemmPlan)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Exact, Geometry, Guarantee, Problem, Relative, Variant, Vjp, choice, element, functional,
-    operand, output,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Problem, Relative, Variant, Vjp, choice,
+    element, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import REALS
@@ -29,6 +29,7 @@ class ScatterKind(enum.Enum):
     PROD = "prod"
     AMAX = "amax"
     AMIN = "amin"
+    MEAN = "mean"
 
     @property
     def cpp(self) -> str:
@@ -41,16 +42,26 @@ _COMBINE = {
     ScatterKind.PROD: np.multiply,
     ScatterKind.AMAX: np.maximum,
     ScatterKind.AMIN: np.minimum,
+    ScatterKind.MEAN: np.add,
 }
 _SELECT = (ScatterKind.SET, ScatterKind.AMAX, ScatterKind.AMIN)  # kinds that make no new numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterDescriptor(GatherDescriptor):
-    """x and y have shape `shape`, index and src `index_shape`: of the same rank, no longer except along `axis`."""
+    """x and y have shape `shape`, index and src `index_shape`: of the same rank, no longer except along `axis`.
+
+    include_self: where False, an element that a token names is made of its tokens alone; of set it is so.
+    """
 
     kind: ScatterKind = choice(ScatterKind)
+    include_self: bool = flag(True)
     element: ElementKind = element(REALS)
+
+    def validate(self) -> None:
+        GatherDescriptor.validate(self)
+        if self.kind is ScatterKind.SET and not self.include_self:
+            raise InvalidProblemError("include_self must be True for set, which leaves nothing of what was there")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,8 +88,35 @@ def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, combine: np.
 
 
 def reference(desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Mapping[str, Any]:
-    """NumPy in the dtype x comes in: token by token."""
-    return {"y": scattered(desc, np.array(x), index, src, _COMBINE.get(desc.kind))}
+    """NumPy in the dtype x comes in (means of integers in 64 bits): token by token."""
+    if desc.kind is ScatterKind.MEAN and x.dtype.kind in "iu":
+        wide = np.uint64 if x.dtype == np.uint64 else np.int64
+        made = _reduced(desc, x.astype(wide), index, src.astype(wide))
+        return {"y": made.astype(x.dtype)}
+    with np.errstate(all="ignore"):
+        return {"y": _reduced(desc, np.array(x), index, src)}
+
+
+def _reduced(desc: ScatterDescriptor, y: Any, index: Any, src: Any) -> Any:
+    """y with its tokens combined."""
+    counts = scattered(desc, np.zeros(desc.shape, np.int64), index, np.ones(index.shape, np.int64), np.add)
+    if not desc.include_self:
+        y = np.where(counts > 0, _nothing(desc.kind, y.dtype), y)
+    y = scattered(desc, y, index, src, _COMBINE.get(desc.kind))
+    if desc.kind is not ScatterKind.MEAN:
+        return y
+    n = np.maximum(counts + desc.include_self, 1).astype(y.dtype)
+    return np.where(counts > 0, y // n if y.dtype.kind in "iu" else y / n, y)
+
+
+def _nothing(kind: ScatterKind, dtype: Any) -> Any:
+    """What combining with changes nothing."""
+    if kind not in (ScatterKind.AMAX, ScatterKind.AMIN):
+        return dtype.type(kind is ScatterKind.PROD)
+    low = kind is ScatterKind.AMAX
+    if dtype.kind == "f":
+        return dtype.type(-np.inf if low else np.inf)
+    return dtype.type(np.iinfo(dtype).min if low else np.iinfo(dtype).max)
 
 
 def along_axis(index: Any, src: Any, axis: int) -> Tokens:
@@ -93,7 +131,8 @@ PARAMS = scatter_params("ScatterParams")
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return scatter_geometry(p.y, p.x, p.desc.axis, along_axis(p.index, p.src, p.desc.axis), {})
+    tokens, fresh = along_axis(p.index, p.src, p.desc.axis), not p.desc.include_self
+    return scatter_geometry(p.y, p.x, p.desc.axis, tokens, {}, fresh)
 
 
 def _bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
@@ -104,9 +143,15 @@ def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: An
     """torch's function of the kind; on the CPU its scatter, too, lets the last of several tokens win."""
     if desc.kind is ScatterKind.SET:
         return torch.scatter(x, desc.axis, index.long(), src)
-    if desc.kind is ScatterKind.ADD:
+    if desc.kind is ScatterKind.ADD and desc.include_self:
         return torch.scatter_add(x, desc.axis, index.long(), src)
-    return torch.scatter_reduce(x, desc.axis, index.long(), src, desc.kind.value)
+    if desc.kind is ScatterKind.MEAN and not x.is_floating_point():  # torch's sums wrap before they are divided
+        made = torch.scatter_reduce(
+            x.to(torch.int64), desc.axis, index.long(), src.to(torch.int64), "mean", include_self=desc.include_self
+        )
+        return made.to(x.dtype)
+    name = "sum" if desc.kind is ScatterKind.ADD else desc.kind.value
+    return torch.scatter_reduce(x, desc.axis, index.long(), src, name, include_self=desc.include_self)
 
 
 def _permutations(torch: Any, desc: ScatterDescriptor) -> Mapping[str, Any]:
@@ -118,9 +163,11 @@ class ScatterPlan(Indexed):
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order.
 
     f is src itself (set: of several tokens that name one element the last one wins, where torch leaves open which),
-    their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. An element of y is
-    made of x and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every
-    run. An index outside [0, extent), negative ones included, writes nothing. set and add have gradients.
+    their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. mean divides their
+    sum by how many they are, x included; of integers downwards, after a sum in 64 bits. An element of y is made of x
+    and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run. An
+    index outside [0, extent), negative ones included, writes nothing. set and add have gradients; those of the other
+    kinds are `scatter_reduce_backward`.
     """
 
     op = "indexing.scatter"
@@ -147,7 +194,8 @@ class ScatterPlan(Indexed):
 
     @staticmethod
     def case(draw: Any) -> ScatterDescriptor:
-        return ScatterDescriptor(kind=draw.kind, **scatter_case(draw))
+        own = draw.flag() or draw.kind in (ScatterKind.SET, ScatterKind.ADD)  # whose gradients are of these
+        return ScatterDescriptor(kind=draw.kind, include_self=own, **scatter_case(draw))
 
 
 def scatter_case(draw: Any) -> dict[str, Any]:
@@ -161,8 +209,10 @@ def scatter_case(draw: Any) -> dict[str, Any]:
     return {"shape": shape, "index_shape": index, "axis": axis, "element": draw.element}
 
 
-scatter = functional(ScatterPlan, "scatter", kind=ScatterKind.SET)
-scatter_add = functional(ScatterPlan, "scatter_add", kind=ScatterKind.ADD)
+scatter = functional(ScatterPlan, "scatter", kind=ScatterKind.SET, include_self=True)
+scatter_add = functional(ScatterPlan, "scatter_add", kind=ScatterKind.ADD, include_self=True)
+scatter_sum = functional(ScatterPlan, "scatter_sum", kind=ScatterKind.ADD)
 scatter_prod = functional(ScatterPlan, "scatter_prod", kind=ScatterKind.PROD)
 scatter_amax = functional(ScatterPlan, "scatter_amax", kind=ScatterKind.AMAX)
 scatter_amin = functional(ScatterPlan, "scatter_amin", kind=ScatterKind.AMIN)
+scatter_mean = functional(ScatterPlan, "scatter_mean", kind=ScatterKind.MEAN)

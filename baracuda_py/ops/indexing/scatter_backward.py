@@ -29,7 +29,9 @@ class ScatterBackwardDescriptor(ScatterDescriptor):
     def validate(self) -> None:
         """As the forward, for kinds with a gradient."""
         if self.kind not in KINDS:
-            raise UnsupportedError(f"scatter has no gradient for kind {self.kind.value}; set and add have one")
+            raise UnsupportedError(f"scatter has no gradient for kind {self.kind.value}: see scatter_reduce_backward")
+        if not self.include_self:
+            raise UnsupportedError("scatter has no gradient without include_self: see scatter_reduce_backward")
         ScatterDescriptor.validate(self)
 
 
@@ -114,5 +116,5 @@ class ScatterBackwardPlan(Indexed):
         return ScatterBackwardDescriptor(kind=draw.kind, **scatter_case(draw))
 
 
-scatter_backward = functional(ScatterBackwardPlan, "scatter_backward", kind=ScatterKind.SET)
-scatter_add_backward = functional(ScatterBackwardPlan, "scatter_add_backward", kind=ScatterKind.ADD)
+scatter_backward = functional(ScatterBackwardPlan, "scatter_backward", kind=ScatterKind.SET, include_self=True)
+scatter_add_backward = functional(ScatterBackwardPlan, "scatter_add_backward", kind=ScatterKind.ADD, include_self=True)

@@ -95,6 +95,7 @@ class RMSNormPlan(Plan):
     op = "norm.rms_norm"
     descriptor = RMSNormDescriptor
     args = RMSNormArgs
+    autocast = "widest"
     reference = staticmethod(reference)
     variants = (
         Variant(

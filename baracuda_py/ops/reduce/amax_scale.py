@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,6 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
-from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
 from .reduce import AlongAxes, row_case
@@ -36,17 +34,11 @@ class AmaxScaleDescriptor(AlongAxes, Descriptor):
     axis: Any = axes(None)
     keepdims: bool = flag(False)
     target: ElementKind = element(TARGETS, ElementKind.FP8E4M3)
-    limit: float = number(derived(lambda desc: float(desc.target.limits.max)))
-    eps: float = number(0.0)
+    limit: float = number(derived(lambda desc: float(desc.target.limits.max)), above=0)
+    eps: float = number(0.0, minimum=0)
     power_of_two: bool = flag(False)
     inverse: bool = flag(False)
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        if not 0 < self.limit < math.inf:
-            raise InvalidProblemError(f"limit must be a finite number above 0, got {self.limit}")
-        if not 0 <= self.eps < math.inf:
-            raise InvalidProblemError(f"eps must be a finite number, 0 or more, got {self.eps}")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,9 +19,8 @@ from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
 from ...core.variant import Kernel, Spills
 from ...interop.arrays import read
-from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, sum_to, without_axes
+from ...schedules.reduce import over, reduce_geometry, reduce_kernels, reduce_params, sum_to, without_axes
 from . import reduce
-from .gradient_launches import over
 from .reduce import AlongAxes
 from .vecdot import vecdot_case
 

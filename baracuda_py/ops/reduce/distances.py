@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core import Array, ElementKind
 from ...core.element import HALVES
-from ...core.checked import real
+from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, TensorRef
@@ -69,16 +69,33 @@ def _distance(a: Any, b: Any, p: float, eps: float, axis: Any, keepdims: bool, o
 
 
 def _distance_backward(
-    dy: Any, a: Any, b: Any, y: Any, p: float, eps: float, axis: Any, keepdims: bool, options: Any
+    dy: Any, a: Any, b: Any, y: Any, p: float, eps: float, axis: Any, keepdims: bool, out: Any, options: Any
 ) -> tuple[Any, Any]:
     apart = _formula("a - b + eps")(a, b, eps=real("eps", eps), **options)
-    da = norm_backward(dy, apart, y, p, axis=axis, keepdims=keepdims, **options)
-    shapes = _shape(a, "a"), _shape(b, "b")
+    shapes, outs = (_shape(a, "a"), _shape(b, "b")), pair(out)
     whole = np.broadcast_shapes(*shapes)
-    db = _formula("-d")(da, **options)
-    return tuple(
-        g if shape == whole else sum_to_size(g, shape, **options) for g, shape in zip((da, db), shapes, strict=True)
+    direct = [one if shape == whole else None for one, shape in zip(outs, shapes, strict=True)]
+    da = norm_backward(dy, apart, y, p, axis=axis, keepdims=keepdims, out=direct[0], **options)
+    db = _formula("-d")(da, out=direct[1], **options)
+    return _summed((da, db), shapes, whole, outs, options)
+
+
+def pair(out: Any) -> tuple[Any, Any]:
+    """The two arrays of `out=`, or None for each."""
+    if out is None:
+        return None, None
+    if not isinstance(out, (list, tuple)) or len(out) != 2:
+        raise InvalidProblemError(f"out= must give 2 arrays, got {shown(out)}")
+    return out[0], out[1]
+
+
+def _summed(made: Any, shapes: tuple[Shape, Shape], whole: Shape, outs: Any, options: Any) -> tuple[Any, Any]:
+    """Gradients of the common shape as those of operands that were broadcast, written to `outs`."""
+    first, second = (
+        g if shape == whole else sum_to_size(g, shape, out=one, **options)
+        for g, shape, one in zip(made, shapes, outs, strict=True)
     )
+    return first, second
 
 
 @entry(ReducePlan)
@@ -98,7 +115,7 @@ def pairwise_distance(
 @entry(ReduceBackwardPlan)
 def pairwise_distance_backward(
     dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-6, *,
-    keepdims: bool = False, stream: Any = None, preference: Any = None, **unknown: Any,
+    keepdims: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need.
 
@@ -107,7 +124,7 @@ def pairwise_distance_backward(
     if unknown:
         raise unexpected(pairwise_distance_backward, unknown)
     options = {"stream": stream, "preference": preference}
-    return _distance_backward(dy, x1, x2, y, p, eps, -1, keepdims, options)
+    return _distance_backward(dy, x1, x2, y, p, eps, -1, keepdims, out, options)
 
 
 @entry(ReducePlan)
@@ -123,13 +140,13 @@ def dist(
 
 @entry(ReduceBackwardPlan)
 def dist_backward(
-    dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, stream: Any = None,
+    dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(da, db) of `dist`; see `pairwise_distance_backward`."""
     if unknown:
         raise unexpected(dist_backward, unknown)
-    return _distance_backward(dy, a, b, y, p, 0.0, None, False, {"stream": stream, "preference": preference})
+    return _distance_backward(dy, a, b, y, p, 0.0, None, False, out, {"stream": stream, "preference": preference})
 
 
 def _with_axis(x: Any, name: str, at: int) -> Any:
@@ -161,7 +178,7 @@ def cdist(
 
 @entry(ReduceBackwardPlan)
 def cdist_backward(
-    dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, stream: Any = None,
+    dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
@@ -169,8 +186,10 @@ def cdist_backward(
         raise unexpected(cdist_backward, unknown)
     options = {"stream": stream, "preference": preference}
     rows, columns = _with_axis(x1, "x1", -1), _with_axis(x2, "x2", -2)
-    da, db = _distance_backward(dy, rows, columns, y, p, 0.0, -1, False, options)
-    return da.reshape(_shape(x1, "x1")), db.reshape(_shape(x2, "x2"))
+    first, second = pair(out)
+    into = None if out is None else (_with_axis(first, "out[0]", -1), _with_axis(second, "out[1]", -2))
+    da, db = _distance_backward(dy, rows, columns, y, p, 0.0, -1, False, into, options)
+    return (first, second) if into else (da.reshape(_shape(x1, "x1")), db.reshape(_shape(x2, "x2")))
 
 
 # ---- similarity -----------------------------------------------------------------------------------------------------
@@ -203,8 +222,8 @@ def _norms(x1: Any, x2: Any, axis: int, options: Any) -> dict[str, Any]:
 
 @entry(VecdotPlan)
 def cosine_similarity(
-    x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity).
 
@@ -216,8 +235,10 @@ def cosine_similarity(
     options = {"stream": stream, "preference": preference}
     along = _cosine_axis(x1, x2, axis)
     held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
-    y = _reduced(_COSINE, "sum", along, False)(**held, eps=real("eps", eps), **options)
-    return _as(y, read(x1, "x1").element, options)
+    element = read(x1, "x1").element
+    last = out if element.acc is element else None  # of 16-bit floats the sum is kept in float32
+    y = _reduced(_COSINE, "sum", along, False)(**held, eps=real("eps", eps), out=last, **options)
+    return _as(y, element, {**options, "out": out})
 
 
 def _as(x: Any, element: ElementKind, options: Any) -> Any:
@@ -227,8 +248,8 @@ def _as(x: Any, element: ElementKind, options: Any) -> Any:
 
 @entry(VecdotBackwardPlan)
 def cosine_similarity_backward(
-    dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx1, dx2) of `cosine_similarity`, which is computed again.
 
@@ -241,11 +262,17 @@ def cosine_similarity_backward(
     along = _cosine_axis(x1, x2, axis)
     held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
     y = _reduced(_COSINE, "sum", along, True)(**held, eps=real("eps", eps), **options)
-    found = _formula(_COSINE_GRADIENT)(dy=dy.reshape(_shape(y, "y")), y=y, **held, eps=real("eps", eps), **options)
-    shapes, element = (_shape(x1, "x1"), _shape(x2, "x2")), read(x1, "x1").element
+    shapes, element, outs = (_shape(x1, "x1"), _shape(x2, "x2")), read(x1, "x1").element, pair(out)
     whole = np.broadcast_shapes(*shapes)
-    summed = (g if shape == whole else sum_to_size(g, shape, **options) for g, shape in zip(found, shapes, strict=True))
-    return tuple(_as(g, element, options) for g in summed)
+    exact = element.acc is element  # of 16-bit floats the formula's results are in float32
+    direct = {
+        n: o for n, o, s in zip(("da", "db"), outs, shapes, strict=True) if exact and o is not None and s == whole
+    }
+    gradient = _formula(_COSINE_GRADIENT)
+    dy = dy.reshape(_shape(y, "y"))
+    found = gradient(dy=dy, y=y, **held, eps=real("eps", eps), out=direct or None, **options)
+    first, second = _summed(found, shapes, whole, outs if exact else (None, None), options)
+    return _as(first, element, {**options, "out": outs[0]}), _as(second, element, {**options, "out": outs[1]})
 
 
 # ---- normalisation --------------------------------------------------------------------------------------------------
@@ -257,7 +284,7 @@ def _scaled(x: Any, n: Any, text: str, out: Any, options: Any, **numbers: float)
 
 
 def _scaled_backward(
-    dy: Any, x: Any, p: float, axis: Any, factor: str, slope: str, options: Any, **numbers: float
+    dy: Any, x: Any, p: float, axis: Any, factor: str, slope: str, out: Any, options: Any, **numbers: float
 ) -> Any:
     """dx of x f(n), n the norm of x: dy f(n), and the norm's gradient of Σ dy x f'(n)."""
     if real("p", p) == 0:
@@ -267,7 +294,7 @@ def _scaled_backward(
     s = vecdot(dy, x, axis=axis, **options)
     dn = _formula(f"{element}({slope})")(s=s.reshape(_shape(n, "n")), n=n, **numbers, **options)
     through = norm_backward(dn, x, _as(n, element, options), p, axis=axis, keepdims=True, **options)
-    return _formula(f"{element}(dy * {factor} + through)")(dy=dy, n=n, through=through, **numbers, **options)
+    return _formula(f"{element}(dy * {factor} + through)")(dy=dy, n=n, through=through, **numbers, out=out, **options)
 
 
 @entry(ReducePlan)
@@ -288,7 +315,7 @@ def normalize(
 
 @entry(ReduceBackwardPlan)
 def normalize_backward(
-    dy: Array, x: Array, p: float = 2, axis: Any = 1, eps: float = 1e-12, *, stream: Any = None,
+    dy: Array, x: Array, p: float = 2, axis: Any = 1, eps: float = 1e-12, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0).
@@ -299,7 +326,7 @@ def normalize_backward(
         raise unexpected(normalize_backward, unknown)
     options = {"stream": stream, "preference": preference}
     factor, slope = "(1 / maximum(n, eps))", "where(n >= eps, -s / maximum(n, eps) / maximum(n, eps), 0)"
-    return _scaled_backward(dy, x, p, axis, factor, slope, options, eps=real("eps", eps))
+    return _scaled_backward(dy, x, p, axis, factor, slope, out, options, eps=real("eps", eps))
 
 
 def _others(x: Any, axis: int) -> tuple[int, ...]:
@@ -328,8 +355,8 @@ def renorm(
 
 @entry(ReduceBackwardPlan)
 def renorm_backward(
-    dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
     if unknown:
@@ -337,4 +364,4 @@ def renorm_backward(
     options = {"stream": stream, "preference": preference}
     factor = "where(n > most, most / (n + 1e-7), 1)"
     slope = "where(n > most, -s * (most / (n + 1e-7)) / (n + 1e-7), 0)"
-    return _scaled_backward(dy, x, p, _others(x, axis), factor, slope, options, most=real("maxnorm", maxnorm))
+    return _scaled_backward(dy, x, p, _others(x, axis), factor, slope, out, options, most=real("maxnorm", maxnorm))

@@ -10,7 +10,7 @@ from ...core.element import HALVES
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Kernel, Spills, Step, aligned
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
-from ...schedules.reduce import STATE, reduce_kernels, reduce_launches, reduce_params
+from ...schedules.reduce import STATE, over, reduce_kernels, reduce_launches, reduce_params
 from .reduce_kinds import ReduceKind
 
 OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in its order
@@ -22,9 +22,10 @@ SLOPES = Params(
 
 _SPREADS = (ReduceKind.NANVAR, ReduceKind.NANSTD)
 _PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
-_SPILLS: Spills = {  # of wide chunks
+_SPILLS: Spills = {  # of wide chunks, and of complex numbers
+    "rows": where(kind=ReduceKind.PROD, element=ElementKind.C64),
     "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
-    "slopes": where(kind=_PRODUCTS, element=HALVES, VEC=8),
+    "slopes": where(kind=_PRODUCTS, element=HALVES, VEC=8) | where(kind=ReduceKind.P_NORM, element=ElementKind.C128),
 }
 
 
@@ -73,16 +74,6 @@ def gradient_geometry(
     }  # fmt: skip
     slopes = Step("slopes", (grid, 1, 1), constants, {"VEC": vec}, THREADS)
     return Geometry((*steps, slopes), used, merged.layout(merged.inner))
-
-
-def over(view: View, shape: Shape, reduced: Sequence[int]) -> View:
-    """What a row has one of, broadcast over the reduced axes, which it has with an extent of 1 or not at all."""
-    strides = iter(view.strides if len(view.shape) < len(shape) else _without(view.strides, reduced))
-    return View(view.ptr, shape, tuple(0 if a in reduced else next(strides) for a in range(len(shape))), view.element)
-
-
-def _without(strides: Shape, axes: Sequence[int]) -> Shape:
-    return tuple(s for a, s in enumerate(strides) if a not in axes)
 
 
 def _places(shape: Shape, reduced: Sequence[int], given: Sequence[int] | None) -> View:

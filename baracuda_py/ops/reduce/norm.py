@@ -9,6 +9,7 @@ from ...core import Array
 from ...core.checked import real, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.views import with_axis
 from ...interop.arrays import read
 from . import reduce, reduce_backward
 from .reduce import ReducePlan
@@ -109,7 +110,9 @@ def norm_backward(
 
 
 @entry(ReducePlan)
-def sum_to_size(x: Array, shape: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def sum_to_size(
+    x: Array, shape: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
     """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size).
 
     The gradient of broadcasting; its own is broadcasting. Integers are summed as `sum` does it.
@@ -122,5 +125,8 @@ def sum_to_size(x: Array, shape: Any, *, stream: Any = None, preference: Any = N
     if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, given[max(lead, 0) :], strict=True)):
         raise InvalidProblemError(f"shape {wanted} does not broadcast to x's shape {given}")
     away = (*range(lead), *(lead + a for a, n in enumerate(wanted) if n == 1 and given[lead + a] != 1))
-    y: Any = reduce.__dict__["sum"](x, axis=away, keepdims=True, stream=stream, preference=preference)
-    return y.reshape(wanted)
+    kept = out
+    for _ in range(lead if out is not None else 0):  # the axes that are summed away, with an extent of 1
+        kept = with_axis(kept, 0, "out")
+    y: Any = reduce.__dict__["sum"](x, axis=away, keepdims=True, out=kept, stream=stream, preference=preference)
+    return y.reshape(wanted) if out is None else out

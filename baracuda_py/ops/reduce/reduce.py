@@ -14,10 +14,13 @@ from ...core import (
     extents, flag, functional, integer, number, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES
+from ...core.element import COMPLEX, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.tensor import Shape
-from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
+from ...core.tensor import Shape, View, dense_strides
+from ...core.variant import aligned
+from ...schedules.reduce import (
+    over, reduce_geometry, reduce_kernels, reduce_launches, reduce_params, without_axes,
+)  # fmt: skip
 from .reduce_formulas import near_circle
 from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements
 
@@ -104,7 +107,10 @@ def refuse_empty(desc: Any) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class ReduceArgs(Args):
-    """Any strides. y has x's element; int64 for totals of integers, counts and places, bool for any and all."""
+    """Any strides. y has x's element; int64 for totals of integers, counts and places, bool for any and all.
+
+    Norms, var and std of complex numbers are real.
+    """
 
     x: Array = operand("*shape")
     y: Array = output("*result_shape", element="result")
@@ -133,6 +139,29 @@ def _geometry(p: Problem) -> Geometry | str:
 def _powers_geometry(p: Problem) -> Geometry | str:
     y = without_axes(p.y, p.desc.axis) if p.desc.keepdims else p.y
     return reduce_geometry(p, (p.x,), (y,), p.desc.axis, mapped=True, values={"p": p.desc.p})
+
+
+_DISTANCES = reduce_params("DistanceParams", ("x", "means"))
+
+
+def _spread_geometry(p: Problem) -> Geometry | str:
+    """Of complex numbers: the means in the workspace, then what lies between them and the elements."""
+    axis = p.desc.axis
+    y = without_axes(p.y, axis) if p.desc.keepdims else p.y
+    means = View(0, y.shape, dense_strides(y.shape), ElementKind.C128)
+    place = ("@workspace", 0)
+    found = reduce_launches(
+        p.device, (p.x,), (means,), axis, mapped=True, values={"y": place, "p": 0.0}, prefix="mean_",
+        base=aligned(means.nbytes),
+    )  # fmt: skip
+    if isinstance(found, str):
+        return found
+    operands, values = (p.x, over(means, p.x.shape, axis)), {"means": place, "correction": p.desc.correction}
+    last = reduce_launches(p.device, operands, (y,), axis, mapped=True, values=values, base=found.used)
+    if isinstance(last, str):
+        return last
+    layout = "inner_contiguous" if found.coalesced and last.coalesced else "strided"
+    return Geometry((*found.steps, *last.steps), last.used, layout)
 
 
 def ordered(desc: Any) -> bool:
@@ -178,9 +207,13 @@ _POWERS = {
 _TREE = reduce_kernels("{KIND}<{T}>", PARAMS, _SPILLS)
 
 
+_SPREADS = (ReduceKind.VAR, ReduceKind.STD)
+
+
 def _in_own_element(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
     """The elements of a row whose results are in them, or in their totals' element."""
-    return tuple(e for e in reduce_elements(kind) if not (kind in WIDENED and e in HALVES))
+    elsewhere = HALVES if kind in WIDENED else COMPLEX if kind in _SPREADS else ()
+    return tuple(e for e in reduce_elements(kind) if e not in elsewhere)
 
 
 class ReducePlan(Plan):
@@ -197,8 +230,8 @@ class ReducePlan(Plan):
     l0_norm counts what is not 0, max_norm and min_norm are of the orders inf and -inf. A sum in float32 (float64 for
     float64) that leaves the range on the way is infinite or NaN, as in PyTorch; var, prod, l2_norm and p_norm are
     carried in float64. No partial product of floats leaves the range: prod and nanprod are infinite or 0 only where the
-    product rounds to that, or has such a factor; parts of complex products are doubles. A row's bits depend on its
-    elements alone.
+    product rounds to that, or has such a factor; parts of complex products are doubles. Of complex numbers var is the
+    mean squared distance from the mean, norms are of magnitudes. A row's bits depend on its elements alone.
     """
 
     op = "reduce.reduce"
@@ -217,6 +250,14 @@ class ReducePlan(Plan):
             kernels=(*_TREE, *reduce_kernels("{KIND}<float>", MAPPED, _WIDE_SPILLS,
                                              source="Mapped<kinds::Widened<{T}, float>, {T}>", prefix="wide_")),
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
+        ),
+        Variant(
+            "spread", _spread_geometry, source="reduce/reduce.cu", elements=COMPLEX, kinds=_SPREADS,
+            kernels=(*reduce_kernels("{KIND}<{T}>", _DISTANCES, width=lambda element: 1,
+                                     source="Mapped<kinds::Distance<{T}>, {T}, complex<double>>"),
+                     *reduce_kernels("kinds::Mean<complex<double>>", MAPPED, prefix="mean_",
+                                     source="Mapped<kinds::Widened<{T}, complex<double>>, {T}>")),
+            guarantee=Guarantee(reduce_bound, math="float64", batch_invariant=True),
         ),
         Variant(
             "powers", _powers_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),

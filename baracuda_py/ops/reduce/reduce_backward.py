@@ -21,7 +21,8 @@ from .gradient_launches import gradient_geometry, gradient_kernels
 from .reduce import OPTIONS, AlongAxes, ReduceDescriptor, drawn, in_torch
 from .reduce import reference as forward
 from .reduce_gradients import GRADIENT
-from .reduce_kinds import ReduceKind
+from .reduce_formulas import near_circle
+from .reduce_kinds import INEXACT, ReduceKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class ReduceBackwardDescriptor(AlongAxes, Descriptor):
     keepdims: bool = flag(False)
     correction: int = integer(1)
     p: float = number(2.0)
-    element: ElementKind = element()
+    element: ElementKind = element(INEXACT)
 
     def validate(self) -> None:
         if self.kind not in GRADIENT:
@@ -49,6 +50,11 @@ class ReduceBackwardDescriptor(AlongAxes, Descriptor):
             p=self.p, element=self.element,
         )  # fmt: skip
 
+    @property
+    def result(self) -> ElementKind:
+        """The element of y and dy: real where the forward makes complex numbers real."""
+        return self.forward.result
+
 
 _WITH_X = tuple(kind for kind, slope in GRADIENT.items() if slope.x)
 _WITH_Y = tuple(kind for kind, slope in GRADIENT.items() if slope.y)
@@ -58,9 +64,9 @@ _WITH_Y = tuple(kind for kind, slope in GRADIENT.items() if slope.y)
 class ReduceBackwardArgs(Args):
     """Any strides. x where the gradient depends on it (not of sum and mean), y (the forward's result) likewise."""
 
-    dy: Array = operand("*result_shape")
+    dy: Array = operand("*result_shape", element="result")
     x: Array | None = operand("*shape", kinds=_WITH_X)
-    y: Array | None = operand("*result_shape", kinds=_WITH_Y)
+    y: Array | None = operand("*result_shape", element="result", kinds=_WITH_Y)
     dx: Array = output("*shape")
 
 
@@ -70,7 +76,12 @@ def reference(desc: ReduceBackwardDescriptor, *, dy: Any, x: Any, y: Any) -> Map
     with np.errstate(all="ignore"):
         held = None if y is None else y.reshape(kept)
         dx = GRADIENT[desc.kind].formula(dy.reshape(kept), x, held, desc.axis, desc)
-    return {"dx": np.broadcast_to(np.asarray(dx, dy.dtype), desc.shape)}
+    dtype = np.result_type(dy, np.complex64) if desc.element.is_complex else dy.dtype
+    return {"dx": np.broadcast_to(np.asarray(dx, dtype), desc.shape)}
+
+
+def _elements(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
+    return INEXACT if kind is None else tuple(e for e in kind.row.elements if e.is_inexact)
 
 
 def _row(statistics: bool) -> Variant:
@@ -79,7 +90,7 @@ def _row(statistics: bool) -> Variant:
         return gradient_geometry(p, p.desc.axis, statistics, {"dz": None, "index": None}, option)
 
     return Variant(
-        "statistics" if statistics else "map", geometry, source="reduce/reduce_backward.cu",
+        "statistics" if statistics else "map", geometry, source="reduce/reduce_backward.cu", elements=_elements,
         kinds=tuple(kind for kind, slope in GRADIENT.items() if slope.statistics is statistics),
         kernels=gradient_kernels("{KIND}<{T}>", statistics), guarantee=Guarantee(_bound, batch_invariant=True),
     )  # fmt: skip
@@ -95,7 +106,7 @@ def backward_in_torch(torch: Any, desc: ReduceBackwardDescriptor, *, dy: Any, x:
     if desc.kind in (ReduceKind.NANVAR, ReduceKind.NANSTD) and desc.count <= desc.correction:
         return NotImplemented  # what torch makes of it depends on how it is put together
     with torch.enable_grad():
-        leaf = (dy.new_zeros(desc.shape) if x is None else x.detach()).requires_grad_()
+        leaf = (dy.new_zeros(desc.shape) if x is None else x.detach()).requires_grad_()  # of sums, whose dy is as x
         exact = in_torch(torch, desc.forward, x=leaf)
         (dx,) = torch.autograd.grad(exact, leaf, dy)
     if slope.exactly is None:
@@ -112,8 +123,9 @@ class ReduceBackwardPlan(Plan):
     max_norm, min_norm and ptp. The gradient of prod is the product of all other elements, with zeros and infinities
     among them, and without overflow on the way. Norms and std have the gradient 0 where they are 0, l1_norm at 0. Where
     x is NaN, kinds named nan… have the gradient 0. var of as many elements as `correction` has an infinite slope, as in
-    PyTorch. Statistics of rows are found in launches of their own, in the order of the forward; variances, products and
-    norms of any order are computed in float64.
+    PyTorch. Of complex numbers dx is dy times the conjugate of the derivative, as in PyTorch. Statistics of rows are
+    found in launches of their own, in the order of the forward; variances, products and norms of any order are computed
+    in float64.
     """
 
     op = "reduce.reduce_backward"
@@ -141,10 +153,13 @@ class ReduceBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: ReduceBackwardDescriptor, arrays: dict[str, Any]) -> None:
-        """y becomes the result of the forward."""
+        """Complex factors of a product are near the unit circle; y becomes the result of the forward."""
+        if desc.kind is ReduceKind.PROD and desc.element.is_complex:
+            arrays["x"] = near_circle(arrays["x"])
         if arrays["y"] is not None:
-            made = forward(desc.forward, x=decode(arrays["x"], desc.element).astype(np.float64))
-            arrays["y"] = np.array(cast(made["y"], desc.element))
+            wide = np.complex128 if desc.element.is_complex else np.float64
+            made = forward(desc.forward, x=decode(arrays["x"], desc.element).astype(wide))
+            arrays["y"] = np.array(cast(made["y"], desc.result))
 
 
 def _function(kind: ReduceKind) -> Any:

@@ -140,9 +140,9 @@ def p_norm(x: Any, axes: Axes, p: float) -> Any:
     """(Σ |x|^p)^(1/p), by the largest magnitude for p > 0 and the smallest for p < 0."""
     size = np.abs(x)
     top = np.max(size, axis=axes, keepdims=True, initial=0) if p > 0 else np.min(size, axis=axes, keepdims=True)
-    share = np.where(size == top, x.dtype.type(1), size / top)
-    found = total(np.power(share, x.dtype.type(p)), axes) ** x.dtype.type(1 / p)
-    return np.where(top.reshape(found.shape) == 0, x.dtype.type(0), top.reshape(found.shape) * found)
+    share = np.where(size == top, size.dtype.type(1), size / top)
+    found = total(np.power(share, size.dtype.type(p)), axes) ** size.dtype.type(1 / p)
+    return np.where(top.reshape(found.shape) == 0, size.dtype.type(0), top.reshape(found.shape) * found)
 
 
 def logsumexp(x: Any, axes: Axes, by: int = 1) -> Any:
@@ -159,10 +159,11 @@ def logmeanexp(x: Any, axes: Axes) -> Any:
 
 
 def variance(x: Any, axes: Axes, correction: int) -> Any:
-    """Σ (x - mean)² / (n - correction)."""
+    """Σ |x - mean|² / (n - correction)."""
     n = count(x, axes)
-    middle = np.sum(x, axis=axes, keepdims=True) / x.dtype.type(n)
-    return total(np.square(x - middle), axes) / x.dtype.type(max(n - correction, 0))
+    apart = x - np.expand_dims(mean(x, axes), axes)
+    squares = np.square(apart.real) + np.square(apart.imag) if x.dtype.kind == "c" else np.square(apart)
+    return total(squares, axes) / squares.dtype.type(max(n - correction, 0))
 
 
 def nanvar(x: Any, axes: Axes, correction: int) -> Any:

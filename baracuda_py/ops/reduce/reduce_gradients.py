@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core import ElementKind, Exact, Relative, Ulp
-from ...core.element import HALVES
+from ...core.element import HALVES, joined
 from ...core.error_bound import ErrorBound
 from . import reduce_formulas as formulas
 from .reduce_formulas import Axes
@@ -23,9 +23,14 @@ K = ReduceKind
 
 
 def _ulps(double: float, single: float | None = None) -> Callable[[ElementKind], ErrorBound]:
-    """`double` ulp for float64, `single` for float32, 16-bit floats rounded once from float32."""
+    """`double` ulp for float64, `single` for float32, 16-bit floats rounded once from float32.
+
+    Of complex numbers both parts are rounded, and products are made of two.
+    """
 
     def bound(element: ElementKind) -> ErrorBound:
+        if element.is_complex:
+            return Ulp(double * 3 if element is ElementKind.C128 or single is None else single + 0.25)
         if element in HALVES:
             return Ulp(0.51)
         return Ulp(double if element is ElementKind.F64 or single is None else single)
@@ -58,8 +63,17 @@ class Slope:
 
 
 def sign(x: Any) -> Any:
-    """-1, 0 or 1; 0 of NaN, as in PyTorch."""
+    """-1, 0 or 1; 0 of NaN, as in PyTorch. Of a complex number x / |x|, and NaN of NaN."""
+    if x.dtype.kind == "c":
+        size = np.abs(x)
+        return np.where(size == 0, 0, joined(x.real / size, x.imag / size)).astype(x.dtype)
     return np.where(np.isnan(x), x.dtype.type(0), np.sign(x))
+
+
+def divided(dy: Any, count: int) -> Any:
+    """dy / count, of complex numbers part by part."""
+    n = dy.real.dtype.type(count)
+    return joined(dy.real / n, dy.imag / n) if dy.dtype.kind == "c" else dy / n
 
 
 def shared(dy: Any, x: Any, value: Any, axes: Axes) -> Any:
@@ -97,16 +111,17 @@ def both(low: Any, high: Any, x: Any, axes: Axes) -> Any:
 
 
 def _product(dy: Any, x: Any, axes: Axes) -> Any:
-    """dy times the product of all other elements: of those before and of those after."""
+    """dy times the product (its conjugate) of all other elements: of those before and of those after."""
     if not x.size:
         return x
+    x = formulas.all_or_nothing(x) if x.dtype.kind == "c" else x
     order = [a for a in range(x.ndim) if a not in axes] + list(axes)
     flat = formulas.rows(x, axes)
     one = np.ones((*flat.shape[:-1], 1), x.dtype)
     before = np.concatenate([one, flat[..., :-1]], -1).cumprod(-1)
     after = np.concatenate([one, flat[..., :0:-1]], -1).cumprod(-1)[..., ::-1]
     others = (before * after).reshape([x.shape[a] for a in order])
-    return dy * np.transpose(others, np.argsort(order))
+    return dy * np.conj(np.transpose(others, np.argsort(order)))
 
 
 def _nanprod(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
@@ -115,9 +130,9 @@ def _nanprod(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
 
 def deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
     """The gradient of the variance."""
-    n = x.dtype.type(formulas.count(x, axes))
-    middle = np.sum(x, axis=axes, keepdims=True) / n
-    return dy * (x.dtype.type(2) / (n - x.dtype.type(correction))) * (x - middle)
+    n = x.real.dtype.type(formulas.count(x, axes))
+    middle = np.expand_dims(formulas.mean(x, axes), axes)
+    return dy * (n.dtype.type(2) / (n - n.dtype.type(correction))) * (x - middle)
 
 
 def _nan_deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
@@ -133,11 +148,12 @@ def under_root(dy: Any, y: Any) -> Any:
 
 
 def _l2(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
-    return np.where(y == 0, x.dtype.type(0), dy * (x / y))
+    share = joined(x.real / y, x.imag / y) if x.dtype.kind == "c" else x / y
+    return np.where(y == 0, x.dtype.type(0), dy * share)
 
 
 def _p(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
-    slope = np.copysign(np.power(np.abs(x) / y, x.dtype.type(desc.p - 1)), x)
+    slope = sign(x) * np.power(np.abs(x) / y, y.dtype.type(desc.p - 1))
     return np.where((x == 0) | (y == 0), x.dtype.type(0), dy * slope)
 
 
@@ -171,7 +187,7 @@ _SHARED: dict[str, Any] = {"bound": _ulps(0.501, 0.501), "statistics": True}
 
 GRADIENT: dict[ReduceKind, Slope] = {
     K.SUM: Slope(lambda dy, x, y, axes, desc: dy, _exact, x=False),
-    K.MEAN: Slope(lambda dy, x, y, axes, desc: dy / dy.dtype.type(desc.count), _ulps(1, 1), x=False),
+    K.MEAN: Slope(lambda dy, x, y, axes, desc: divided(dy, desc.count), _ulps(1, 1), x=False),
     K.PROD: Slope(lambda dy, x, y, axes, desc: _product(dy, x, axes), _ulps(4, 0.51), statistics=True),
     K.AMAX: Slope(_extreme(np.max), **_SHARED),
     K.AMIN: Slope(_extreme(np.min), **_SHARED),

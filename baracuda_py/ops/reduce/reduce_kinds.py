@@ -103,6 +103,17 @@ def _extreme(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Red
     return Reduction(cpp, formula, bound=exact, ordered=False, nonempty=True, **facts)
 
 
+def _size(element: ElementKind) -> ErrorBound:
+    return rounded(0)(element) if element.is_complex else Exact()  # hypot errs
+
+
+def _extreme_norm(cpp: str, find: Callable[..., Any], order: float) -> Reduction:
+    return Reduction(
+        cpp, lambda x, axes: find(np.abs(x), axis=axes), INEXACT, _part, _size, ordered=False, nonempty=True,
+        torch=oracle.norm(order),
+    )  # fmt: skip
+
+
 def _place(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
     return Reduction(cpp, formula, result=_index, bound=exact, nonempty=True, **facts)
 
@@ -119,6 +130,7 @@ def _root(formula: Callable[[Any, Axes, int], Any]) -> Callable[[Any, Axes, int]
 
 
 _SPREAD: dict[str, Any] = {"bound": rounded(512), "takes": ("correction",)}
+_WITH_PARTS: dict[str, Any] = {"elements": INEXACT, "result": _part}
 _TRUTH: dict[str, Any] = {"elements": WITH_COMPLEX, "result": _bool, "bound": exact, "ordered": False}
 
 
@@ -171,10 +183,11 @@ class ReduceKind(TableKind):
         "l0_norm",
         Reduction(
             "L0Norm",
-            lambda x, axes: formulas.total((x != 0).astype(x.dtype), axes),
+            lambda x, axes: formulas.total((x != 0).astype(x.real.dtype), axes),
             bound=rounded(0.501),
             ordered=False,
             torch=oracle.norm(0),
+            **_WITH_PARTS,
         ),
     )
     L1_NORM = (
@@ -192,22 +205,19 @@ class ReduceKind(TableKind):
         "l2_norm",
         Reduction("L2Norm", formulas.l2_norm, INEXACT, _part, bound=rounded(64), widened=True, torch=oracle.norm(2)),
     )
-    P_NORM = "p_norm", Reduction("PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None))
-    MAX_NORM = (
-        "max_norm",
-        _extreme("MaxNorm", lambda x, axes: np.max(np.abs(x), axis=axes), torch=oracle.norm(float("inf"))),
+    P_NORM = (
+        "p_norm",
+        Reduction("PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None), **_WITH_PARTS),
     )
-    MIN_NORM = (
-        "min_norm",
-        _extreme("MinNorm", lambda x, axes: np.min(np.abs(x), axis=axes), torch=oracle.norm(-float("inf"))),
-    )
+    MAX_NORM = "max_norm", _extreme_norm("MaxNorm", np.max, float("inf"))
+    MIN_NORM = "min_norm", _extreme_norm("MinNorm", np.min, -float("inf"))
     LOGSUMEXP = "logsumexp", Reduction("Logsumexp", formulas.logsumexp, bound=lambda _: Forward(80))
     LOGMEANEXP = (
         "logmeanexp",
         Reduction("Logmeanexp", formulas.logmeanexp, bound=lambda _: Forward(82), torch=oracle.logmeanexp),
     )
-    VAR = "var", Reduction("Var", formulas.variance, torch=oracle.spread("var"), **_SPREAD)
-    STD = "std", Reduction("Std", _root(formulas.variance), torch=oracle.spread("std"), **_SPREAD)
+    VAR = "var", Reduction("Var", formulas.variance, torch=oracle.spread("var"), **_SPREAD, **_WITH_PARTS)
+    STD = "std", Reduction("Std", _root(formulas.variance), torch=oracle.spread("std"), **_SPREAD, **_WITH_PARTS)
     NANSUM = ("nansum", Reduction("Nansum", lambda x, axes: formulas.total(_nan(0, x), axes), widened=True))
     NANMEAN = "nanmean", Reduction("Nanmean", formulas.nanmean, widened=True)
     NANPROD = (

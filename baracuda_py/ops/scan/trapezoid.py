@@ -213,6 +213,7 @@ class CumulativeTrapezoidPlan(Plan):
             guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
+    vjp = Vjp("CumulativeTrapezoidBackwardPlan", grads={"y": "dy", "x": "dx"})
     torch = staticmethod(cumulative_in_torch)
     benchmarks = _benchmarks()
     case = staticmethod(_case)

@@ -16,7 +16,7 @@ COUNT = {2: 2**16, 4: 2000, 8: 600}
 
 
 # A value for each coefficient that torch gives none.
-OWN = {"threshold": {"threshold": 0.5, "value": -3.0}, "polygamma": {"n": 2}}
+OWN = {"threshold": {"threshold": 0.5, "value": -3.0}, "polygamma": {"n": 2}, "multigammaln": {"p": 3}}
 
 
 def own(kind: UnaryKind) -> dict[str, float]:

@@ -58,7 +58,8 @@ def given(kind: UnaryKind, element: ElementKind) -> str:
 
 FILES = {
     "unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients"),
-    "unary_bessel": ("bessel", "bessel_gradients"),
+    "unary_bessel": ("bessel", "bessel_gradients"), "unary_gamma": ("gamma", "gamma_gradients"),
+    "unary_integral": ("integrals", "integrals_gradients"),
 }  # fmt: skip
 files = functools.partial(pytest.mark.parametrize, "kernel", FILES)
 

@@ -97,12 +97,15 @@ def test_gradient(element: ElementKind) -> None:
 def test_binary(element: ElementKind) -> None:
     a, b = operands(element)
     kinds = [kind for kind in ComplexBinaryKind if kind.row.everywhere]
-    rows = run("elementwise/complex_binary.cuh", element, [f"{kind.cpp}<R>::value(a, b)" for kind in kinds], a, b)
+    given = {kind: (0.5, 0.25, True) if kind.row.coefficients else () for kind in kinds}
+    more = [", ".join(("a", "b", *(str(value).lower() for value in given[kind]))) for kind in kinds]
+    lines = [f"{kind.cpp}<R>::value({operands})" for kind, operands in zip(kinds, more, strict=True)]
+    rows = run("elementwise/complex_binary.cuh", element, lines, a, b)
     found = {}
     with np.errstate(all="ignore"):
         for kind, got in zip(kinds, rows, strict=True):
             result = kind.row.result(element)
-            wanted = kind.row.formula(a.astype(WIDER[element]), b.astype(WIDER[element]))
+            wanted = kind.row.formula(a.astype(WIDER[element]), b.astype(WIDER[element]), *given[kind])
             got = got if result.is_complex else got.real.astype(result.dtype)
             found[kind.value] = check(kind.row.bound, got, wanted, element=result)
     report(found)

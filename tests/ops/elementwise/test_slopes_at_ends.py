@@ -15,8 +15,8 @@ from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE
 from baracuda_py.testing.draw import stored
 
 SIZES = (
-    0, 1e-30, 1e-20, 1e-10, 1e-3, 0.5, 1, 1.5, 2, 5, 10, 11, 20, 30, 87, 89, 100, 150, 171, 300, 700, 710, 746, 1e3,
-    1e5, 1e8, 1e10, 1e15, 1e20, 1e31, 1e38, 1e100, 1e150, 1e155, 1e200, 1e300, np.inf,
+    0, 1e-30, 1e-20, 1e-10, 1e-3, 0.5, 1, 1.5, 2, 5, 10, 11, 20, 30, 87, 89, 100, 150, 171, 300, 700,
+    710, 746, 1e3, 1430, 1450, 1e5, 1e8, 1e10, 1e15, 1e20, 1e31, 1e38, 1e100, 1e150, 1e155, 1e200, 1e300, np.inf,
 )  # fmt: skip
 """Kinks, and ends of what exponentials, squares and cubes of a type can hold."""
 FACTORS = (0, 1, 3, 1e-300, 1e-30, 1e-5, 1e5, 1e30, 1e300, np.inf)

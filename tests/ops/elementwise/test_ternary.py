@@ -6,8 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from call_placed import on
 
 import baracuda_py as bc
+from baracuda_py.core.errors import UnsupportedError
+from baracuda_py.ops.elementwise.complex_binary import ComplexBinaryPlan
 
 NAN, INF = math.nan, math.inf
 
@@ -135,3 +138,36 @@ def test_unknown_keywords_name_the_one_meant():
         bc.addcmul(np.zeros(2), np.zeros(2), np.zeros(2), alpha=2)
     with pytest.raises(bc.UnknownKeywordError, match="unexpected keyword"):
         bc.where(np.zeros(2, bool), 1.0, 2.0, other=3)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_numbers_against_torch(dtype, place):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(6)
+    a, b, c = (rng.standard_normal(s) + 1j * rng.standard_normal(s) for s in ((4, 5), (1, 5), (4, 1)))
+    a, b, c, dy = (x.astype(dtype) for x in (a, b, c, a * 1j))
+    tol = {"rtol": 1e-12 if dtype is np.complex128 else 2e-5, "atol": 1e-13 if dtype is np.complex128 else 1e-5}
+    for name, more in (("lerp", {}), ("addcmul", {"value": -0.7}), ("addcdiv", {"value": 1.5})):
+        leaves = [torch.tensor(x, requires_grad=True) for x in (a, b, c)]
+        y = getattr(torch, name)(*leaves, **more)
+        np.testing.assert_allclose(on(place, getattr(bc, name), a, b, c, **more), y.detach().numpy(), **tol)
+        wanted = torch.autograd.grad(y, leaves, torch.tensor(dy))
+        got = on(place, getattr(bc, f"{name}_backward"), dy, a, b, c, **more)
+        for mine, other in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(mine, other.numpy(), **tol)
+    mask = a.real > 0
+    np.testing.assert_array_equal(on(place, bc.where, mask, a, c), np.where(mask, a, c))
+    for refused in (lambda: bc.clamp(a, 0, 1), lambda: bc.fma(a, a, a), lambda: bc.clamp_backward(dy, a, a, a)):
+        with pytest.raises(UnsupportedError, match="takes no complex"):
+            refused()
+
+
+def test_isclose_of_complex_numbers(place):
+    a = np.array([1 + 1j, complex(np.nan, 0), complex(np.inf, 1), 2j, 0])
+    b = np.array([1 + 1.000001j, complex(0, np.nan), complex(np.inf, 1), 2.1j, 1e-9])
+    for more in ({}, {"equal_nan": True}, {"rtol": 0.1}, {"atol": 0.2, "rtol": 0.0}):
+        np.testing.assert_array_equal(
+            on(place, bc.isclose, a, b, plan=ComplexBinaryPlan, kind="isclose", **more),
+            np.isclose(a, b, **more),
+            err_msg=str(more),
+        )

@@ -135,6 +135,7 @@ FORWARD: dict[str, Callable[..., Any]] = {
     "tanhshrink": _of(lambda x: x - mp.tanh(x) if abs(x) > 1e-8 else x**3 / 3 - 2 * x**5 / 15 + 17 * x**7 / 315),
     "isnan": _of(lambda x: mp.mpf(0)), "isinf": _of(lambda x: mp.mpf(0)), "isposinf": _of(lambda x: mp.mpf(0)),
     "isneginf": _of(lambda x: mp.mpf(0)), "isfinite": _of(lambda x: mp.mpf(1)), "isreal": _of(lambda x: mp.mpf(1)),
+    "iscomplex": _of(lambda x: mp.mpf(0)),
     "signbit": _of(lambda x: mp.mpf(x < 0)), "logical_not": _of(lambda x: mp.mpf(x == 0)),
     "neg": _of(lambda x: -x), "abs": _of(abs), "sign": _of(mp.sign), "square": _of(lambda x: x * x),
     "reciprocal": _of(_pole(lambda x: 1 / x, 0)), "cube": _of(lambda x: x**3),

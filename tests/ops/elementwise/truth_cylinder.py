@@ -125,7 +125,7 @@ SCALE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _waving(value: Any, size: Any) -> tuple[Any, Any]:
+def waving(value: Any, size: Any) -> tuple[Any, Any]:
     """A slope, and what its error is relative to, as two terms of that sum."""
     half = (abs(size) - abs(value)) / 2 if size == size else mp.nan
     return (value + half if value >= 0 else value - half), (-half if value >= 0 else half)
@@ -138,13 +138,13 @@ def _second(f: Callable[..., Any], x: Any, limit: Any) -> tuple[Any, Any]:
         return value, mp.mpf(0)
     size = abs(f(x, 0)) + abs(f(x, 1) / x if x else limit)
     far = mp.sqrt(_j(abs(x), 0) ** 2 + _y(abs(x), 0) ** 2) if abs(x) > 1 else mp.mpf(0)
-    return _waving(value, max(size, far))
+    return waving(value, max(size, far))
 
 
 TERMS: dict[str, Callable[..., tuple[Any, Any]]] = {
-    "bessel_j0": lambda x: _waving(-_j(x, 1), _envelope(1, False)(x)),
+    "bessel_j0": lambda x: waving(-_j(x, 1), _envelope(1, False)(x)),
     "bessel_j1": lambda x: _second(_j, x, mp.mpf(1) / 2),
-    "bessel_y0": lambda x: _waving(-_y(x, 1), _envelope(1, True)(x)) if x > 0 else (-_y(x, 1), mp.mpf(0)),
+    "bessel_y0": lambda x: waving(-_y(x, 1), _envelope(1, True)(x)) if x > 0 else (-_y(x, 1), mp.mpf(0)),
     "bessel_y1": lambda x: _second(_y, x, mp.inf) if x > 0 else (mp.nan if x < 0 else mp.inf, mp.mpf(0)),
 }
 POLES = dict.fromkeys(

@@ -7,6 +7,7 @@ from typing import Any
 
 import mpmath
 import truth_cylinder
+import truth_integrals
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -182,8 +183,9 @@ SCALE: dict[str, Callable[..., Any]] = {
 }
 """Of functions with zeros at which float64 loses its digits: the size of the terms that cancel there."""
 
-FORWARD |= truth_cylinder.FORWARD
-SLOPE |= truth_cylinder.SLOPE
-TERMS |= truth_cylinder.TERMS
-SCALE |= truth_cylinder.SCALE
-POLES = truth_cylinder.POLES
+for one in (truth_cylinder, truth_integrals):
+    FORWARD |= one.FORWARD
+    SLOPE |= one.SLOPE
+    TERMS |= one.TERMS
+    SCALE |= one.SCALE
+POLES = truth_cylinder.POLES | truth_integrals.POLES

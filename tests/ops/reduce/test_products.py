@@ -36,7 +36,7 @@ def exact(x: np.ndarray) -> Fraction:
 
 
 def check(found: float, truth: Fraction, element: ElementKind, ulps: float) -> None:
-    """`found` is within so many ulp of the truth, in the element's range; infinite where that rounds beyond it."""
+    """`found` is within so many ulp of the truth, in the element; infinite where that rounds beyond the range."""
     top = Fraction(element.limits.max)
     if abs(truth) > top * (1 + Fraction(1, 2**54)):
         assert math.isinf(found) or abs(found) == element.limits.max, (found, float(top))

@@ -190,3 +190,41 @@ def test_names_of_numpy():
     np.testing.assert_array_equal(bc.sum_to_size(x, (2, 1)), x.sum(1, keepdims=True))
     np.testing.assert_array_equal(bc.sum_to_size(x, ()), x.sum())
     assert bc.trace(x) == 4 and bc.norm(x, math.inf) == 5 and bc.vector_norm(x, 0) == 5
+
+
+def mean_and_spread(x: np.ndarray, **options) -> tuple[np.ndarray, np.ndarray]:
+    """(variance, mean) by the kernels."""
+    element = ElementKind.of(x.dtype)
+    desc = ReducePairDescriptor(kind=P.VAR_MEAN, shape=x.shape, axis=None, element=element, **options)
+    made = run(ReducePairPlan, desc, x=laid_out(x))
+    return made["y"], made["z"]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("n", [3, 40, 2500, 20000])
+def test_a_mean_has_the_digits_of_a_sum_beside_outliers(n):
+    """An element far from all others, wherever it stands, and means far off 0: errors are of the size of mean |x|."""
+    rng = np.random.default_rng(n)
+    eps = np.finfo(np.float64).eps
+    for at in (0, 1, n // 2, n - 1):
+        for size in (1e3, -1e10, 1e15):
+            x = rng.standard_normal(n) + 1
+            x[at] = size
+            exact = x.astype(np.longdouble)
+            y, z = mean_and_spread(x, correction=0)
+            assert abs(z - exact.mean()) <= 8 * eps * np.abs(exact).mean()
+            assert abs(y - exact.var()) <= 64 * eps * exact.var()
+    far = rng.standard_normal(n) + 1e9
+    y, z = mean_and_spread(far)
+    exact = far.astype(np.longdouble)
+    assert abs(y - exact.var(ddof=1)) <= 64 * eps * exact.var(ddof=1) and abs(z - exact.mean()) <= eps * 1e9
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_mean_of_large_or_infinite_elements():
+    for x, wanted in (
+        ([1.7e308, -1e308], 0.35e308), ([1.7e308] * 3, 1.7e308), ([INF, 1, 2], INF), ([1, -INF], -INF),
+        ([INF, -INF], NAN), ([1, NAN], NAN), ([-1.5e308, 1.5e308], 0),
+    ):  # fmt: skip
+        _, z = mean_and_spread(np.array(x, np.float64))
+        np.testing.assert_allclose(z, wanted, rtol=1e-15)

@@ -42,4 +42,4 @@ def test_what_is_refused():
     with pytest.raises(InvalidProblemError, match="axis"):
         bc.diff(np.array(1.0))
     with pytest.raises(InvalidProblemError, match="n must be"):
-        bc.diff(np.ones(3), n=0)
+        bc.diff(np.ones(3), n=-1)

@@ -119,7 +119,7 @@ def test_sums_of_every_magnitude_against_exact_ones(element, exclusive):
 @pytest.mark.parametrize("element", [F32, F64], ids=str)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_products_of_factors_of_all_sizes_against_exact_ones(element, axis):
-    """Products of parts leave the range of double, though those of prefixes come back into that of the element."""
+    """Products of parts leave the range of double, and those of prefixes come back into that of the element."""
     n, bits = 600, element.limits.digits
     rng = np.random.default_rng(5)
     powers = rng.uniform(0, -element.limits.min_exponent, (n // 60, 30))

@@ -5,6 +5,9 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.ops.scan.cumulative_trapezoid_backward import CumulativeTrapezoidBackwardPlan
+from baracuda_py.ops.scan.trapezoid import TrapezoidDescriptor
+from baracuda_py.testing.places import call
 
 
 def test_lines_have_exact_areas():
@@ -52,3 +55,24 @@ def test_gradients_by_differences():
                     moved[i][at] += step
                     sides.append(float((bc.trapezoid(*moved, axis=1) * slopes).sum()))
                 assert abs((sides[0] - sides[1]) / 2e-6 - gradient[at]) < 1e-8
+
+
+@pytest.mark.parametrize(("shape", "axis", "x_shape"), [
+    ((3, 40), 1, None), ((3, 40), 1, (40,)), ((300, 9), 0, (300, 1)), ((2, 700), 1, (2, 700)), ((4, 5), 1, (4, 1)),
+    ((6, 1), 1, (1,)), ((6, 2), 1, (2,)),
+])  # fmt: skip
+def test_gradients_of_areas_so_far_are_torch_s(place, shape, axis, x_shape):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(shape)
+    x = None if x_shape is None else rng.standard_normal(x_shape)
+    leaves = [torch.tensor(one, requires_grad=True) for one in (y, x) if one is not None]
+    steps = {"dx": 0.5} if x is None else {"x": leaves[1].expand(shape)}
+    area = torch.cumulative_trapezoid(leaves[0], **steps, dim=axis)
+    darea = rng.standard_normal(tuple(area.shape))
+    wanted = torch.autograd.grad(area, leaves, torch.tensor(darea))
+    desc = TrapezoidDescriptor(shape=shape, axis=axis, element="float64")
+    given = {"darea": darea, "y": y, "x": x, "spacing": 0.5 if x is None else 1.0}
+    found = call(CumulativeTrapezoidBackwardPlan, desc, ("dy",) if x is None else ("dy", "dx"), place, **given)
+    for name, one in zip(("dy", "dx"), wanted, strict=False):
+        np.testing.assert_allclose(found[name], one.numpy(), rtol=1e-10, atol=1e-11)

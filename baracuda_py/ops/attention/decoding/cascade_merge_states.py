@@ -84,6 +84,7 @@ class CascadeMergeStatesPlan(Plan):
     op = "attention.cascade_merge_states"
     descriptor = CascadeMergeStatesDescriptor
     args = CascadeMergeStatesArgs
+    autocast = "widest"
     reference = staticmethod(reference)
     value_policy = "lse -inf: the state adds nothing; lse NaN or +inf: v_merged NaN"
     variants = (cascade_row(0, 4, 2, _operands),)

@@ -173,6 +173,7 @@ class AlibiPlan(Plan):
     op = "attention.alibi"
     descriptor = AlibiDescriptor
     args = AlibiArgs
+    autocast = "widest"
     reference = staticmethod(reference)
     vjp = Vjp("AlibiBackwardPlan", grads={"scores": "dscores", "slopes": "dslopes"})
     variants = (

@@ -117,6 +117,7 @@ class AlibiBackwardPlan(Plan):
     direction = "backward"
     descriptor = AlibiBackwardDescriptor
     args = AlibiBackwardArgs
+    autocast = "widest"
     reference = staticmethod(reference)
     variants = (
         Variant(

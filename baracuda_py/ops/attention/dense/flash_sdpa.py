@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, scalar
+from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, registry, scalar
 from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
@@ -192,10 +192,9 @@ def flash_sdpa(
 
 def formulas(score: Any, mask: Any) -> tuple[Any, Any]:
     """Attention by the formulas among score and mask, and the mask that is an array, or None."""
-    from ....expressions.attention import attention_of  # formulas are made of the ops' tables
-
     is_formula = type(mask) is str or callable(mask)
-    return attention_of(score, mask if is_formula else None), None if is_formula else mask
+    made = registry.public("attention")(score, mask if is_formula else None)
+    return made, None if is_formula else mask
 
 
 def swapped_forward(

@@ -260,6 +260,7 @@ class RopePlan(Plan):
     op = "attention.rope"
     descriptor = RopeDescriptor
     args = RopeArgs
+    autocast = "widest"
     reference = staticmethod(reference)
     vjp = Vjp("RopeBackwardPlan", grads={"x": "dx", "x2": "dx2"})
     value_policy = "any position is legal: a negative one turns backwards"

@@ -49,6 +49,7 @@ class RopeBackwardPlan(Plan):
     direction = "backward"
     descriptor = RopeBackwardDescriptor
     args = RopeBackwardArgs
+    autocast = "widest"
     reference = staticmethod(reference)
     value_policy = "any position is legal: a negative one turns backwards"
     variants = (

@@ -141,7 +141,7 @@ def _k(x: Any, order: int) -> Any:
     return np.where(x < 0, np.nan, np.where(x == 0, np.inf, found))
 
 
-def _widely(function: Callable[..., Any]) -> Callable[..., Any]:
+def widely(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` in long double."""
     return lambda *given: function(*(np.asarray(x, np.longdouble) for x in given)).astype(given[0].dtype)
 
@@ -194,7 +194,7 @@ def _cylinder(letter: str, order: int, gradient: Any, points: tuple[float, ...])
 
 def _modified(cpp: str, formula: Any, gradient: Any, slope: float, torch: str) -> Function:
     return Function(
-        cpp, _widely(formula), _widely(gradient), bound=in_double(8), slope=slope_in_double(slope),
+        cpp, widely(formula), widely(gradient), bound=in_double(8), slope=slope_in_double(slope),
         kernel="unary_bessel", points=(708.0, 745.0), torch=without_gradient(f"special.{torch}"),
     )  # fmt: skip
 

@@ -48,7 +48,8 @@ def _polynomial(u: Any, terms: tuple[str, ...]) -> Any:
     return total
 
 
-def _bernoulli(x: Any, k: int) -> Any:
+def bernoulli(x: Any, k: int) -> Any:
+    """B(2k) in the dtype of x."""
     above, below = _BERNOULLI[k - 1]
     return x.dtype.type(above) / x.dtype.type(below)
 
@@ -90,9 +91,14 @@ def _log_gamma(x: Any) -> Any:
     z = w - (steps + 2)
     near = z * _polynomial(2 * z, _LGAMMA) + np.where(steps > 0, np.log(product), rest)
     far = np.maximum(x, _FAR)
-    series = sum(_bernoulli(x, k) / (2 * k * (2 * k - 1)) / far ** (2 * k - 1) for k in range(1, 13))
+    series = sum(bernoulli(x, k) / (2 * k * (2 * k - 1)) / far ** (2 * k - 1) for k in range(1, 13))
     stirling = (far - x.dtype.type(0.5)) * (np.log(far) - 1) + (np.log(2 * pi(x)) - 1) / 2 + series
     return np.where(x < _FAR, near, stirling)
+
+
+def lgamma_above_1(a: Any) -> Any:
+    """log Γ(1 + a) for |a| <= 1/2, with relative accuracy near 0."""
+    return a * _polynomial(2 * a, _LGAMMA) - np.log1p(a)
 
 
 def _digamma(x: Any) -> Any:
@@ -117,7 +123,7 @@ def _psi(x: Any) -> Any:
         rest = rest + np.where(above, 1 / w, 0)
     near = rest + ((w - _ROOT) - x.dtype.type(_ROOT_LOW)) * _polynomial(2 * w - 3, _DIGAMMA)
     far = np.maximum(x, _FAR)
-    series = sum(_bernoulli(x, k) / (2 * k) / far ** (2 * k) for k in range(1, 13))
+    series = sum(bernoulli(x, k) / (2 * k) / far ** (2 * k) for k in range(1, 13))
     return np.where(x < _FAR, near, np.log(far) - 1 / (2 * far) - series)
 
 
@@ -137,10 +143,10 @@ def _zeta(x: Any, n: int) -> Any:
         total = total + np.where(small, _power(far, n), 0)
         far = np.where(small, far + 1, far)
     term = x.dtype.type(n) * (n + 1) / (2 * far * far)
-    tail = 1 + n / (2 * far) + _bernoulli(x, 1) * term
+    tail = 1 + n / (2 * far) + bernoulli(x, 1) * term
     for k in range(2, 13):
         term = term * (n + 2 * k - 2) / (2 * k - 1) * (n + 2 * k - 1) / (2 * k) / far / far
-        tail = tail + _bernoulli(x, k) * term
+        tail = tail + bernoulli(x, k) * term
     return total + _power(far, n - 1) * tail
 
 

@@ -6,7 +6,7 @@ They are the kernels of the other rows, with the formula among their score terms
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,13 +26,22 @@ Prelude = Callable[[Any, Any], str]
 class Embedded:
     """A formula in kernels: their further parameters, what a launch gives for them, its device code, its guarantee.
 
-    code: (element, kind) → text. spills are the formula's own, so every kernel may have some.
+    tables: the operands that it reads by index. code: (element, kind) → text. Spills are the formula's own, so every
+    kernel may have some.
     """
 
+    tables: Sequence[str]
     fields: Mapping[str, str]
     values: Callable[[Problem], Mapping[str, Any]]
     code: Prelude
     guarantee: Guarantee
+
+    def refuse(self, p: Problem) -> str | None:
+        """Why kernels cannot take a problem: they count queries, keys and what tables have in 32 bits."""
+        for name in self.tables:
+            if max(p.views[name].shape, default=0) >= 2**31:
+                return f"{name} has 2^31 or more elements along an axis"
+        return refuse_terms(p.desc)
 
     def row(self, row: Variant, header: str) -> Variant:
         """A row of kernels with the formula behind the header that takes it."""
@@ -53,7 +62,7 @@ def forward_rows(of: Embedded) -> tuple[Variant, ...]:
     params = Params("FlashSdpaFormulaParams", **(FIELDS | TERMS), **of.fields)
 
     def launch(p: Problem, kernel: str, axes: Any, rows: int, threads: int, smem: int) -> Geometry | str:
-        if why := refuse_terms(p.desc):
+        if why := of.refuse(p):
             return why
         return dense(p, kernel, axes, rows, threads, smem, **terms(p, split_scale(p.desc)["scale"]), **of.values(p))
 
@@ -74,7 +83,7 @@ def backward_rows(of: Embedded) -> tuple[Variant, ...]:
 
     def arrangement(scale: Callable[[Any], float]) -> Arrangement:
         def cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
-            if why := refuse_terms(p.desc):
+            if why := of.refuse(p):
                 return why
             made = dense_cut(p, queries, keys, sorted_)
             return replace(made, sizes={**made.sizes, **terms(p, scale(p.desc)), **of.values(p)})

@@ -1,0 +1,1 @@
+"""The commands of `python -m baracuda_py`, a module each; `main.py` finds the command and tells failures."""

@@ -1,0 +1,93 @@
+"""`python -m baracuda_py`: env · ops · explain · warm · cache · bench · doctor · replay.
+
+Exit status: 0; 1 where something failed, which one line on stderr tells; 2 where the command line was not understood;
+130 after Ctrl-C. A reader that closes the pipe early (`| head`) is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+from typing import Any, TextIO
+
+from ..core.errors import BaracudaError
+from . import bench, cache, doctor, env, explain, ops, replay, warm
+
+COMMANDS = (env, ops, explain, warm, cache, bench, doctor, replay)
+
+
+class _Parser(argparse.ArgumentParser):
+    def print_help(self, file: Any = None) -> None:
+        """As inherited, which says nothing of output that could not be written."""
+        if file is None:
+            print(self.format_help(), end="")
+        else:
+            super().print_help(file)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; bad use ends in one line on stderr and a non-zero exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that are no text in the stream's encoding are shown escaped
+            stream.reconfigure(errors="backslashreplace")
+    if sys.stdout is None:
+        return _failed("standard output is closed")
+    try:
+        try:
+            return _command(argv)
+        finally:
+            sys.stdout.flush()  # what does not fit is told here, not by the interpreter at exit
+    except BaracudaError as error:
+        return _failed(str(error))
+    except BrokenPipeError:
+        _discard(sys.stdout)
+        return 0
+    except OSError as error:
+        _discard(sys.stdout)
+        return _failed(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+    except KeyboardInterrupt:
+        _failed("interrupted")
+        return 130
+
+
+def _failed(message: str) -> int:
+    if sys.stderr is not None:
+        try:
+            print(f"error: {message}", file=sys.stderr, flush=True)
+        except OSError:
+            _discard(sys.stderr)
+    return 1
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere: the interpreter writes it at exit, and would fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _command(argv: list[str] | None) -> int:
+    parser = _Parser(
+        prog="python -m baracuda_py",
+        description="Fused ML ops as plans over raw CUDA.",
+        epilog="exit status: 0, 1 on failure, 2 on wrong use",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for module in COMMANDS:
+        name = module.__name__.rpartition(".")[2]
+        made = commands.add_parser(name, help=module.SAYS, description=module.SAYS)
+        module.options(made)
+        made.set_defaults(run=module.run)
+    options, rest = parser.parse_known_args(argv)
+    if options.command is None and not rest:
+        parser.print_help(sys.stderr)
+        parser.exit(2, f"{parser.prog}: error: a command is missing\n")
+    if rest and options.command == "explain" and not any(item.startswith("-") for item in rest):
+        options.fields += rest  # fields after an option, which argparse leaves over
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return int(options.run(options))

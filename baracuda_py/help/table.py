@@ -1,0 +1,121 @@
+"""Examples of functions whose parameters are not their plan's operands, written by hand; tests run every one."""
+
+from __future__ import annotations
+
+_RNG = "rng = np.random.default_rng(0)\n"
+_X = f"{_RNG}x = rng.standard_normal((3, 4), dtype=np.float32)\n"
+_AB = f"{_RNG}a = rng.standard_normal((3, 4), dtype=np.float32)\nb = rng.standard_normal(4, dtype=np.float32)\n"
+_ROWS = (
+    f"{_RNG}x1 = rng.standard_normal((3, 4), dtype=np.float32)\nx2 = rng.standard_normal((3, 4), dtype=np.float32)\n"
+)
+_MASK = f"{_X}mask = rng.random((3, 4)) < 0.5\n"
+_QKV = f"{_RNG}q, k, v = (rng.standard_normal((1, 2, 8, 16), dtype=np.float32) for _ in range(3))\n"
+_PAGES = f"""{_RNG}q = rng.standard_normal((2, 4, 16), dtype=np.float32)
+k_cache, v_cache = (rng.standard_normal((6, 2, 4, 16), dtype=np.float32) for _ in range(2))
+page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
+lengths = np.array([7, 3], dtype=np.int32)
+"""
+_HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
+_PAIR = f"{_RNG}a, b = (rng.uniform(1.0, 4.0, (3, 4)).astype(np.float32) for _ in range(2))\n"
+_GRADIENTS = {  # of functions of two arrays: what the gradient is of
+    **dict.fromkeys(("beta", "betaln", "boxcox", "boxcox1p", "kl_div", "poch", "rel_entr"), "da, db"),
+    **dict.fromkeys(("expn", "gammainc", "gammaincc", "zeta"), "db"),
+}  # fmt: skip
+_DY = "dy = rng.standard_normal(3, dtype=np.float32)\n"
+
+TABLE: dict[str, str] = {
+    "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
+    "array_equal": f"{_X}same = bc.array_equal(x, x)",
+    "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",
+    "attention_flash": f"{_QKV}y = bc.attention_flash(q, k, v)",
+    "attention_flash_causal": f"{_QKV}y = bc.attention_flash_causal(q, k, v)",
+    "attention_flash_causal_with_stats": f"{_QKV}y, lse = bc.attention_flash_causal_with_stats(q, k, v)",
+    "attention_flash_with_stats": f"{_QKV}y, lse = bc.attention_flash_with_stats(q, k, v)",
+    "attention_tc": f"{_HALF}y = bc.attention_tc(q, k, v)",
+    "attention_tc_causal": f"{_HALF}y = bc.attention_tc_causal(q, k, v)",
+    "average_backward": f"""{_ROWS}{_DY}weights = np.abs(x2)
+y, z = bc.average(x1, weights, axis=-1, returned=True)
+dx, dweights = bc.average_backward(dy, x1, weights, y, z, axis=-1)""",
+    "batch_paged_decode": f"""{_PAGES}y = bc.batch_paged_decode(
+    q, k_cache, v_cache, page_table=page_table, lengths=lengths
+)""",
+    "batch_paged_decode_fp8": f"""{_PAGES}k_cache, v_cache = (bc.cast(c, "float8_e4m3fn") for c in (k_cache, v_cache))
+q = bc.cast(q, "bfloat16")
+y = bc.batch_paged_decode_fp8(q, k_cache, v_cache, page_table=page_table, lengths=lengths)""",
+    "batch_paged_prefill": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
+qo_indptr = np.array([0, 3, 5], dtype=np.int32)
+y = bc.batch_paged_prefill(q, k_cache, v_cache, qo_indptr, page_table=page_table, lengths=lengths, is_causal=True)""",
+    "cast": f'{_X}y = bc.cast(x, "bfloat16")',
+    "cdist": f"{_ROWS}y = bc.cdist(x1, x2, p=1)",
+    "cdist_backward": f"""{_ROWS}y = bc.cdist(x1, x2)
+dx1, dx2 = bc.cdist_backward(np.ones_like(y), x1, x2, y)""",
+    "clamp": f"{_X}y = bc.clamp(x, -1.0, 1.0)",
+    "clamp_max": f"{_X}y = bc.clamp_max(x, 1.0)",
+    "clamp_min": f"{_X}y = bc.clamp_min(x, 0.0)",
+    "clip": f"{_X}y = bc.clip(x, None, 1.0)",
+    "complex": f"{_ROWS}z = bc.complex(x1, x2)",
+    "cosine_similarity": f"{_ROWS}y = bc.cosine_similarity(x1, x2, axis=-1)",
+    "cosine_similarity_backward": f"{_ROWS}{_DY}dx1, dx2 = bc.cosine_similarity_backward(dy, x1, x2, axis=-1)",
+    "dist": f"{_ROWS}y = bc.dist(x1, x2)",
+    "dist_backward": f"{_ROWS}y = bc.dist(x1, x2)\ndx1, dx2 = bc.dist_backward(np.ones_like(y), x1, x2, y)",
+    "dropout": f"{_X}y = bc.dropout(x, 0.25, seed=7)",
+    "feature_alpha_dropout": f"{_X}y = bc.feature_alpha_dropout(x, 0.25, seed=7)",
+    "feature_dropout": f"{_X}y = bc.feature_dropout(x, 0.25, seed=7)",
+    "flash_sdpa_varlen_backward": f"""{_RNG}shape = (7, 2, 16)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+bounds = np.array([0, 3, 7], dtype=np.int32)
+y, lse = bc.flash_sdpa_varlen(q, k, v, bounds, bounds, is_causal=True, return_lse=True)
+dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, is_causal=True)""",
+    "lerp": f"{_AB}y = bc.lerp(a, b, 0.25)",
+    "addmm": f"{_AB}y = bc.addmm(b, a, np.eye(4, dtype=np.float32), beta=0.5)",
+    "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
+    "matmul": f"{_AB}y = bc.matmul(a, b)",
+    "masked_fill": f"{_MASK}y = bc.masked_fill(x, mask, -1.0)",
+    "norm_backward": f"{_X}y = bc.norm(x, axis=-1)\ndx = bc.norm_backward(np.ones_like(y), x, y, axis=-1)",
+    "normalize_backward": f"{_ROWS}dx = bc.normalize_backward(x2, x1, axis=-1)",
+    "paged_kv_append": f"""{_RNG}k_new, v_new = (rng.standard_normal((2, 2, 16), dtype=np.float32) for _ in range(2))
+k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.float32) for _ in range(2))
+page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
+cache_offsets, token_indptr = np.array([6, 2], dtype=np.int32), np.array([0, 1, 2], dtype=np.int32)
+bc.paged_kv_append(
+    k_new, v_new, k_cache, v_cache, page_table=page_table, cache_offsets=cache_offsets, token_indptr=token_indptr
+)""",
+    "pairwise_distance": f"{_ROWS}y = bc.pairwise_distance(x1, x2)",
+    "pairwise_distance_backward": f"""{_ROWS}y = bc.pairwise_distance(x1, x2)
+dx1, dx2 = bc.pairwise_distance_backward(np.ones_like(y), x1, x2, y)""",
+    "polar": f"{_ROWS}z = bc.polar(np.abs(x1), x2)",
+    "prelu": f"{_X}y = bc.prelu(x, np.float32([0.25]))",
+    "prelu_backward": f"{_ROWS}dx, dweight = bc.prelu_backward(x2, x1, np.float32([0.25]))",
+    "renorm": f"{_X}y = bc.renorm(x, 2, 0, 1.0)",
+    "renorm_backward": f"{_ROWS}dx = bc.renorm_backward(x2, x1, 2, 0, 1.0)",
+    "sdpa_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+pattern = np.array([[True, False], [True, True]]).reshape(1, 1, 2, 2).repeat(2, 1)
+y, lse = bc.sdpa_block_sparse(q, k, v, pattern, return_lse=True)
+dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
+    "where": f"{_MASK}y = bc.where(mask, x, 0.0)",
+    "where_backward": f"{_MASK}db, dc = bc.where_backward(x, mask, x, x)",
+    **{
+        f"{name}_backward": f"{_PAIR}dy = np.ones((3, 4), np.float32)\n{made} = bc.{name}_backward(dy, a, b)"
+        for name, made in _GRADIENTS.items()
+    },
+    "associative_scan": f'{_X}y = bc.associative_scan("add", x, axis=1)',
+    "betainc": f"{_PAIR}y = bc.betainc(a, b, np.float32(a / 5))",
+    "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
+    "choose": f"{_ROWS}y = bc.choose(np.array([0, 1, 1, 0]), [x1, x2])",
+    "corrcoef_backward": f"{_X}dx = bc.corrcoef_backward(np.ones((3, 3), np.float32), x)",
+    "cov_backward": f"{_X}dx = bc.cov_backward(np.ones((3, 3), np.float32), x)",
+    **{
+        f"dropout{n}d": f"{_RNG}x = rng.standard_normal((2, 3{', 4' * n}), dtype=np.float32)\n"
+        f"y = bc.dropout{n}d(x, 0.25, seed=7)"
+        for n in (1, 2, 3)
+    },
+    "frexp_backward": f"{_X}mantissa, exponent = bc.frexp(x)\ndx = bc.frexp_backward(mantissa, exponent)",
+    "gradient": f"{_X}rows, columns = bc.gradient(x)",
+    "gradient_backward": f"{_X}dx = bc.gradient_backward(x, axis=-1)",
+    "integer_pow": f"{_X}y = bc.integer_pow(x, 3)",
+    "integer_pow_backward": f"{_ROWS}dx = bc.integer_pow_backward(x2, x1, 3)",
+    "piecewise": f"{_X}y = bc.piecewise(x, [x < 0], [0.0, bc.sqrt])",
+    "select": f"{_ROWS}y = bc.select([x1 > 1, x2 > 1], [x1, x2], 0.0)",
+    "select_n": f"{_ROWS}y = bc.select_n(x1 > x2, x1, x2)",
+}  # fmt: skip

@@ -1,0 +1,152 @@
+"""How PyTorch calls a function: the order of its parameters, and their names → ours."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..core.errors import InvalidProblemError
+from ..core.keywords import unknown_keywords
+from ..ops.elementwise.cast import cast
+
+# Functions: PyTorch's parameters in its order, "word:ours" where the word is not in WORDS. Others take their operands.
+_ORDERS = """
+softmax log_softmax cumsum cumprod cummax cummin logcumsumexp count_nonzero: input dim
+sum prod mean nansum nanmean amax amin all any argmax argmin logsumexp aminmax: input dim keepdim
+var std var_mean std_mean: input dim unbiased keepdim
+norm: input p dim keepdim
+normalize: input p dim eps
+cosine_similarity: x1 x2 dim eps
+pairwise_distance: x1 x2 p eps keepdim
+cdist: x1 x2 p
+renorm: input p dim maxnorm
+diff: input n dim prepend append
+trace: input
+gather: input dim index
+index_select: input dim index:indices
+scatter scatter_add: input dim index src
+embedding: input:indices weight padding_idx
+layer_norm: input normalized_shape weight bias eps
+cross_entropy: input:logits target:targets weight size_average ignore_index reduce reduction label_smoothing
+elu celu: input alpha inplace
+leaky_relu: input negative_slope inplace
+hardtanh: input min_val max_val inplace
+hardshrink softshrink: input lambd
+softplus: input beta threshold
+threshold: input threshold value inplace
+relu relu6 selu silu mish hardswish hardsigmoid: input inplace
+dropout alpha_dropout feature_dropout feature_alpha_dropout: input p training inplace
+glu: input:gate dim
+prelu: input weight
+logit: input eps
+nan_to_num: input nan posinf neginf
+round: input decimals
+polygamma: n input
+clamp clip: input min max
+clamp_min: input min
+clamp_max: input max
+lerp: input:a end:b weight
+pow float_power: input:a exponent:b
+heaviside: input:a values:b
+where: condition input:a other:b
+masked_fill: input mask value
+addcmul addcdiv: input:a tensor1:b tensor2:c value
+addmm: input:c mat1:a mat2:b
+baddbmm: input:c batch1:a batch2:b
+addmv: input:c mat:a vec:b
+mm bmm: input:a mat2:b
+mv: input:a vec:b
+dot: input:a tensor:b
+linear: input weight bias
+isclose allclose: input:a other:b rtol atol equal_nan
+dist: input:a other:b p
+max_pool1d max_pool2d max_pool3d: input kernel_size stride padding dilation ceil_mode return_indices
+avg_pool1d avg_pool2d avg_pool3d: input kernel_size stride padding ceil_mode count_include_pad divisor_override
+lp_pool1d lp_pool2d lp_pool3d: input norm_type kernel_size stride ceil_mode
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d: input output_size
+adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d: input output_size return_indices
+"""
+ORDERS = {
+    name: tuple(words.split())
+    for names, _, words in (line.partition(":") for line in _ORDERS.strip().splitlines())
+    for name in names.split()
+}
+WORDS = {"dim": "axis", "keepdim": "keepdims", "input": "x", "other": "b", "target": "targets"}
+_IGNORED = ("size_average", "reduce", "_stacklevel", "max_norm", "sparse", "scale_grad_by_freq", "generator")
+_DEFAULTS = {"alpha_dropout": {"training": False}, "feature_alpha_dropout": {"training": False}}
+
+
+def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as PyTorch calls it; this package's own keywords are taken, too.
+
+    `inplace=True` writes the result over the input, `dtype=` casts the input first.
+    """
+    shown = inspect.signature(function).parameters
+    order = ORDERS.get(name) or _default(shown)
+    pairs = [word.partition(":")[::2] for word in order]
+    ours = {word: named or _ours(word, shown) for word, named in pairs}
+    lead = ours[next(word for word, _ in pairs if word in ("input", "x1", "condition") or ours[word] in ("x", "a"))]
+
+    def call(*args: Any, inplace: bool = False, dtype: Any = None, **given: Any) -> Any:
+        if len(args) > len(pairs):
+            raise InvalidProblemError(f"{name}() takes {len(pairs)} positional arguments, {len(args)} were given")
+        named = {word: value for (word, _), value in zip(pairs, args, strict=False)}
+        if twice := [word for word in named if word in given]:
+            raise InvalidProblemError(f"{name}() has {twice[0]} twice")
+        inplace = named.pop("inplace", inplace)
+        passed: dict[str, Any] = dict(_DEFAULTS.get(name, {}))
+        for word, value in {**named, **given}.items():
+            key = ours.get(word) or _ours(word, shown)
+            if key == "unbiased":
+                key, value = "correction", int(value)
+            if key not in shown and word in _IGNORED and not value:
+                continue
+            if key not in shown:
+                raise unknown_keywords(name, [word], [*(word for word, _ in pairs), *shown])
+            passed[key] = value
+        if dtype is not None:
+            passed[lead] = cast(passed[lead], dtype)
+        if inplace:
+            passed["out"] = passed[lead]
+        return function(**passed)
+
+    call.__name__ = call.__qualname__ = name
+    first = str.partition(function.__doc__ or "", "\n\n")[0]
+    call.__doc__ = f"{first}\n\nSpelled as in PyTorch; see `baracuda_py.{function.__name__}`."
+    call.__wrapped__ = function  # type: ignore[attr-defined]
+    call.__signature__ = _signature(pairs, ours, shown)  # type: ignore[attr-defined]
+    return call
+
+
+def _default(shown: Any) -> tuple[str, ...]:
+    """The operands of a function that is in no row: one is `input`, a second `other`."""
+    names = [n for n, p in shown.items() if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    if names == ["x"]:
+        return ("input",)
+    return ("input:a", "other:b") if names == ["a", "b"] else tuple(names)
+
+
+def _ours(word: str, shown: Any) -> str:
+    """Our name for a word of PyTorch's."""
+    return word if word in shown else WORDS.get(word, word)
+
+
+def _signature(pairs: Any, ours: dict[str, str], shown: Any) -> inspect.Signature:
+    """PyTorch's parameters, then our keywords that it has not."""
+    parameters, optional = [], False
+    for word, _ in pairs:
+        one = shown.get(ours[word])
+        default = inspect.Parameter.empty if one is None else one.default
+        optional = optional or default is not inspect.Parameter.empty or one is None
+        default = None if optional and default is inspect.Parameter.empty else default
+        annotation = "Any" if one is None else one.annotation
+        parameters.append(
+            inspect.Parameter(word, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+        )
+    taken = {*ours.values(), *(word for word, _ in pairs)}
+    for name, one in shown.items():
+        if name not in taken:
+            default = None if one.default is one.empty else one.default
+            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default))
+    return inspect.Signature(parameters)

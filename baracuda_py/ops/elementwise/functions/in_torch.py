@@ -1,0 +1,88 @@
+"""Functions that torch has not, written in torch: integrals by Gauss's rule, which torch differentiates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+EULER = 0.5772156649015329
+
+
+def unit_integral(torch: Any, integrand: Callable[[Any], Any], like: Any, nodes: int = 64) -> Any:
+    """∫ integrand(u) du from 0 to 1, u having an axis more than `like`, the last."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    u, w = (torch.as_tensor(v, dtype=like.dtype, device=like.device) for v in ((points + 1) / 2, weights / 2))
+    return (integrand(u) * w).sum(-1)
+
+
+def scaled(kernel: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+    """x ∫ kernel(torch, x, u) du."""
+    return lambda torch, x: x * unit_integral(torch, lambda u: kernel(torch, x[..., None], u), x)
+
+
+def _exponential(torch: Any, x: Any) -> Any:
+    """∫ (exp(x u) - 1) / u du."""
+    return unit_integral(torch, lambda u: torch.expm1(x[..., None] * u) / u, x)
+
+
+def exp1(torch: Any, x: Any) -> Any:
+    """E1(x) by its integral less the logarithm."""
+    return -EULER - torch.log(x) - _exponential(torch, -x)
+
+
+def expi(torch: Any, x: Any) -> Any:
+    """Ei(x) likewise."""
+    return EULER + torch.log(x.abs()) + _exponential(torch, x)
+
+
+def cosine_integral(torch: Any, x: Any) -> Any:
+    """Ci(|x|) likewise."""
+    return EULER + torch.log(x.abs()) + unit_integral(torch, lambda u: (torch.cos(x[..., None] * u) - 1) / u, x)
+
+
+def spence(torch: Any, x: Any) -> Any:
+    """The integral of s / (exp(s) - 1) from 0 to -log(x)."""
+    end = -torch.log(x)
+    return end * unit_integral(torch, lambda u: end[..., None] * u / torch.expm1(end[..., None] * u), x)
+
+
+def gammasgn(torch: Any, x: Any) -> Any:
+    """The sign of Γ(x)."""
+    return torch.where((x > 0) | (torch.floor(x) % 2 == 0), 1.0, -1.0).to(x.dtype)
+
+
+def gamma(torch: Any, x: Any) -> Any:
+    """Γ(x) as an exponential."""
+    return gammasgn(torch, x.detach()) * torch.exp(torch.lgamma(x))
+
+
+def betaln(torch: Any, a: Any, b: Any) -> Any:
+    """log B(a, b) of positive numbers."""
+    return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
+
+
+def expn(torch: Any, x: Any, n: Any) -> Any:
+    """E_n(x), the integral of exp(-x e^s - (n - 1) s) over s, for x that are not near 0."""
+    x, n = torch.broadcast_tensors(x, n)
+    end = torch.log(750 / x.detach().clamp(max=100))[..., None]
+
+    def integrand(u: Any) -> Any:
+        return torch.exp(-x[..., None] * torch.exp(end * u) - (n[..., None] - 1) * end * u) * end
+
+    return unit_integral(torch, integrand, x, 300)
+
+
+def betainc(torch: Any, x: Any, a: Any, b: Any) -> Any:
+    """I_x(a, b) as the integral over the logit of x."""
+    x, a, b = (v[..., None] for v in torch.broadcast_tensors(x, a, b))
+    low, end = -45 / a.clamp(max=1), torch.logit(x)
+    scale = torch.exp(-betaln(torch, a, b))
+
+    def integrand(u: Any) -> Any:
+        s = low + (end - low) * u
+        part = torch.nn.functional.logsigmoid
+        return torch.exp(a * part(s) + b * part(-s)) * (end - low) * scale
+
+    return unit_integral(torch, integrand, x, 800)

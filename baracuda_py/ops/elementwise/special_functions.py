@@ -1,0 +1,159 @@
+"""The functions of `SpecialFunctionPlan` and their gradients, by the names of torch.special and jax.scipy.special."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core import Array, functional
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, known_only, unexpected
+from ...interop.arrays import read
+from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]
+from .binary_numbers import NUMBERS
+from .special_function import SpecialFunctionPlan
+from .special_function_backward import SpecialFunctionBackwardPlan
+from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
+from .ternary_functions import clamp
+from .unary import UnaryPlan
+from .unary_fields import fixed_for
+from .unary_kinds import UnaryKind
+
+K = SpecialFunctionKind
+_PLANS = {False: SpecialFunctionPlan, True: SpecialFunctionBackwardPlan}
+_made: dict[Any, Any] = {}
+_ORDER_FIRST = (K.GAMMAINC, K.GAMMAINCC, K.ZETA, K.EXPN)
+"""Kinds that are called with the parameter before the argument."""
+
+
+def _make(kind: K, backward: bool) -> Any:
+    """The generated function of a kind; made when first called."""
+    if (kind, backward) not in _made:
+        name = f"{kind.value}_backward" if backward else kind.value
+        _made[kind, backward] = functional(_PLANS[backward], name, kind=kind)
+    return _made[kind, backward]
+
+
+def _call(kind: K, lead: tuple[Any, ...], a: Any, b: Any, more: dict[str, Any]) -> Any:
+    """f(a, b), or its gradients where `lead` is dy. A number for a becomes an array like b, NaN where b is."""
+    if type(a) in NUMBERS:
+        if type(b) in NUMBERS:
+            raise InvalidProblemError(f"{kind.value}: one operand must be an array, got the numbers {a!r} and {b!r}")
+        a = clamp(b, float(a), float(a), stream=more.get("stream"))
+    if type(b) in NUMBERS:
+        return _make(kind, bool(lead))(*lead, a, b_number=float(b), **more)
+    return _make(kind, bool(lead))(*lead, a, b, **more)
+
+
+def _summed(gradient: Any, like: Any, stream: Any) -> Any:
+    """A gradient of y's shape, summed over the axes along which its operand was broadcast: a launch more."""
+    shape, own = read(gradient, "gradient").shape, read(like, "operand").shape
+    lead = len(shape) - len(own)
+    away = tuple(i for i, n in enumerate(shape) if i < lead or (own[i - lead] == 1 and n != 1))
+    return sum_of(gradient, axis=away, keepdims=True, stream=stream).reshape(own) if away else gradient
+
+
+def _forward(kind: K) -> Any:
+    swapped = kind in _ORDER_FIRST
+
+    def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+        if unknown:
+            raise unexpected(known_only(call), unknown)
+        given = {"out": out, "stream": stream, "preference": preference}
+        return _call(kind, (), b, a, given) if swapped else _call(kind, (), a, b, given)
+
+    also = "".join(f", also called {name}" for name in kind.row.aliases)
+    call.__name__ = call.__qualname__ = kind.value
+    what = _WHAT.get(kind, "x and the degree n, an array or a number" if "polynomial" in kind.value else "")
+    call.__doc__ = (
+        f"y = {kind.value}(a, b) with broadcasting{also}{f': {what}' if what else ''}; one of them may be a number. "
+        "See `SpecialFunctionPlan`."
+    )
+    return entry(SpecialFunctionPlan, kind=kind)(call)
+
+
+_WHAT = {
+    K.GAMMAINC: "P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b",
+    K.GAMMAINCC: "Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b",
+    K.ZETA: "the sum of (q + k)^-s over k >= 0, s = a and q = b", K.EXPN: "E_n(x), n = a whole and x = b",
+    K.POCH: "Γ(a + b) / Γ(a)", K.COMB: "a! / (b! (a - b)!)", K.REL_ENTR: "a log(a / b)",
+    K.KL_DIV: "a log(a / b) - a + b", K.BOXCOX: "(a^b - 1) / b", K.BOXCOX1P: "((1 + a)^b - 1) / b",
+}  # fmt: skip
+
+
+def _backward(kind: K) -> Any:
+    swapped, alone = kind in _ORDER_FIRST, kind.row.gradient[1] is None
+
+    def call(dy: Any, a: Any, b: Any, *, stream: Any = None, preference: Any = None, **wanted: Any) -> Any:
+        flags = {} if alone else {f"return_{name}": wanted.pop(f"return_{name}", True) for name in ("da", "db")}
+        if wanted:
+            raise unexpected(known_only(call), wanted)
+        given = {"stream": stream, "preference": preference, **flags}
+        a, b = (b, a) if swapped else (a, b)
+        for name, one in (("da", a), ("db", b)):
+            if type(one) in NUMBERS and flags:
+                given[f"return_{name}"] = False
+        made = _call(kind, (dy,), a, b, given)
+        if isinstance(made, tuple):
+            return tuple(_summed(one, like, stream) for one, like in zip(made, (a, b), strict=True))
+        return _summed(made, a if given.get("return_da", True) else b, stream)
+
+    call.__name__ = call.__qualname__ = f"{kind.value}_backward"
+    what = f"The gradient by {'b' if swapped else 'a'}" if alone else "(da, db), that of an array alone,"
+    call.__doc__ = f"{what} of y = {kind.value}(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."
+    return entry(SpecialFunctionBackwardPlan, kind=kind)(call)
+
+
+@entry(SpecialFunctionPlan, kind=K.BETAINC)
+def betainc(
+    a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
+    if unknown:
+        raise unexpected(betainc, unknown)
+    given = {"out": out, "stream": stream, "preference": preference}
+    if type(a) in NUMBERS:
+        return _make(K.BETAINC, False)(x, c=b, b_number=float(a), **given)
+    return _make(K.BETAINC, False)(x, b=a, c=b, **given)
+
+
+@entry(SpecialFunctionBackwardPlan, kind=K.BETAINC)
+def betainc_backward(
+    dy: Array, a: Array, b: Array, x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+    if unknown:
+        raise unexpected(betainc_backward, unknown)
+    given = {"stream": stream, "preference": preference}
+    first = {"b_number": float(a)} if type(a) in NUMBERS else {"b": a}
+    return _summed(_make(K.BETAINC, True)(dy, x, c=b, **first, **given), x, stream)
+
+
+# A function for each row of two operands, under its name and its aliases, and for its gradient.
+_TWO = [kind for kind in SpecialFunctionKind if kind not in WITH_THREE]
+globals().update(
+    {name: made for kind in _TWO for made in (_forward(kind),) for name in (kind.value, *kind.row.aliases)}
+)
+globals().update({f"{kind.value}_backward": _backward(kind) for kind in _TWO if kind in DIFFERENTIABLE})
+
+
+def _both(name: str, first: UnaryKind, second: UnaryKind, doc: str) -> Any:
+    made = tuple(functional(UnaryPlan, kind.value, **fixed_for(kind)) for kind in (first, second))
+
+    def call(x: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+        if unknown:
+            raise unexpected(known_only(call), unknown)
+        return tuple(function(x, stream=stream, preference=preference) for function in made)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return entry(UnaryPlan, kind=first)(call)
+
+
+fresnel = _both(
+    "fresnel", UnaryKind.FRESNEL_S, UnaryKind.FRESNEL_C,
+    "(fresnel_s(x), fresnel_c(x)), the integrals of sin and cos of πt²/2 from 0 on (scipy.special.fresnel).",
+)  # fmt: skip
+sici = _both(
+    "sici", UnaryKind.SINE_INTEGRAL, UnaryKind.COSINE_INTEGRAL,
+    "(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches.",
+)  # fmt: skip

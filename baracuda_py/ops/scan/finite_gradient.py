@@ -1,0 +1,263 @@
+"""gradient: slopes of x along its axes from differences of neighbours (numpy.gradient, torch.gradient)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, Vjp,
+    axis, choice, element, extents, functional, operand, output, scalar,
+)  # fmt: skip
+from ...core.benchmark import Benchmark
+from ...core.element import cast
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.tensor import Shape, View
+from ...core.variant import Kernel, Step
+from ...interop.arrays import read
+from ...schedules.map import THREADS, chunked, lay_out, map_params
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiniteGradientDescriptor(Descriptor):
+    """x and y have shape `shape`; slopes are along `axis`, whose extent is more than edge_order.
+
+    edge_order: of the error at the ends, 1 (two elements) or 2 (three).
+    """
+
+    shape: Shape = extents()
+    axis: int = axis(-1)
+    edge_order: int = choice((1, 2), 1)
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.extent <= self.edge_order:
+            raise InvalidProblemError(
+                f"shape must have more than {self.edge_order} elements along axis {self.axis} for edge_order "
+                f"{self.edge_order}, got {self.shape}"
+            )
+
+    @property
+    def extent(self) -> int:
+        """Elements along the axis."""
+        return self.shape[self.axis]
+
+
+@dataclass(slots=True, kw_only=True)
+class FiniteGradientArgs(Args):
+    """Any strides. places: where the elements are along the axis; without it neighbours are `spacing` apart."""
+
+    x: Array = operand("*shape")
+    places: Array | None = operand("extent", optional=True)
+    spacing: Scalar = scalar(1.0)
+    y: Array = output("*shape")
+
+
+def _shares(desc: FiniteGradientDescriptor, dtype: Any, places: Any, spacing: Any) -> Any:
+    """How often slope i takes element j, at [i, j]: the slopes of unit vectors."""
+    steps, second = dtype.type(spacing) if places is None else places, desc.edge_order == 2
+    return np.gradient(np.eye(desc.extent, dtype=dtype), steps, axis=0, edge_order=2 if second else 1)
+
+
+def _combined(shares: Any, x: Any, along: int) -> Any:
+    """shares times x along an axis; what is taken 0 times is not read."""
+    rows = np.moveaxis(x, along, -1)
+    made = np.zeros_like(rows)
+    for i, j in np.argwhere(shares):
+        made[..., i] += shares[i, j] * rows[..., j]
+    return np.moveaxis(made, -1, along)
+
+
+def reference(desc: FiniteGradientDescriptor, *, x: Any, places: Any, spacing: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in."""
+    with np.errstate(all="ignore"):
+        return {"y": _combined(_shares(desc, x.dtype, places, spacing), x, desc.axis)}
+
+
+PARAMS = Params(
+    "FiniteGradientParams", y="ptr", x="ptr", places="ptr", spacing="scalar", extent="i64", step="i64",
+    place_step="i64", edge_order="i32", **map_params(3),
+)  # fmt: skip
+
+
+def _launch(p: Problem, kernel: str, y: View, x: View, names: Mapping[str, str]) -> Geometry | str:
+    desc, along = p.desc, p.desc.axis
+    row = View(x.ptr, x.shape, tuple(0 if a == along else s for a, s in enumerate(x.strides)), x.element)
+    numbers = View(0, x.shape, tuple(int(a == along) for a in range(len(x.shape))), ElementKind.BOOL)
+    merged = lay_out((y, row, numbers))
+    if isinstance(merged, str):
+        return merged
+    places = p.places
+    constants = {
+        **chunked(merged, 1), **names, "extent": desc.extent, "step": x.strides[along],
+        "place_step": 0 if places is None else places.strides[0], "edge_order": desc.edge_order,
+    }  # fmt: skip
+    blocks = max(1, -(-y.size // (THREADS * 4)))  # elements a thread: `Strided`
+    return Geometry((Step(kernel, (blocks, 1, 1), constants, {}, THREADS),), layout="strided")
+
+
+def _kernel(name: str) -> tuple[Kernel, ...]:
+    return (Kernel(name, f"{name}<{{T}}>", PARAMS, threads=THREADS),)
+
+
+def in_torch(torch: Any, desc: FiniteGradientDescriptor, *, x: Any, places: Any, spacing: Any) -> Any:
+    """torch.gradient."""
+    steps = (float(spacing),) if places is None else (places,)
+    return torch.gradient(x, spacing=steps, dim=desc.axis, edge_order=desc.edge_order)[0]
+
+
+def placed(desc: FiniteGradientDescriptor, arrays: dict[str, Any]) -> None:
+    """Places rise by a half to one and a half, so that no slope is a quotient of roundings."""
+    if arrays["places"] is not None:
+        steps = np.random.default_rng(desc.extent).uniform(0.5, 1.5, desc.extent)
+        arrays["places"] = np.array(cast(np.cumsum(steps), desc.element))
+
+
+class FiniteGradientPlan(Plan):
+    """y = the slope of x along `axis`: central differences of second order inside, of edge_order at the ends.
+
+    With widths h before and k behind an element (places[i + 1] - places[i], or `spacing`) it is
+    (k/h (x[i] - x[i - 1]) + h/k (x[i + 1] - x[i])) / (h + k), and (x[i + 1] - x[i - 1]) / (h + k) where both are equal
+    (Quarteroni, Sacco and Saleri 2007; numpy.gradient). Everything is computed in float64. Where elements are at one
+    place slopes are infinite or NaN. places has no gradient.
+    """
+
+    op = "scan.finite_gradient"
+    descriptor = FiniteGradientDescriptor
+    args = FiniteGradientArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "map", lambda p: _launch(p, "finite_gradient", p.y, p.x, {}), source="scan/finite_gradient.cu",
+            kernels=_kernel("finite_gradient"), guarantee=Guarantee(Relative(4), math="float64", batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    vjp = Vjp("FiniteGradientBackwardPlan", grads={"x": "dx"})
+    benchmarks = tuple(
+        Benchmark(f"[16384, 8192] bf16, axis {along}", shape=(16384, 8192), axis=along, element="bfloat16")
+        for along in (1, 0)
+    )
+
+    @staticmethod
+    def case(draw: Any) -> FiniteGradientDescriptor:
+        order = draw.choice((1, 2))
+        n = draw.choice((order + 1, order + 2, 5, 40, 300))
+        shape = draw.choice(((n,), (3, n), (n, 17), (2, n, 9), (0, n)))
+        along = next(a for a, extent in enumerate(shape) if extent == n)
+        return FiniteGradientDescriptor(shape=shape, axis=along, edge_order=order, element=draw.element)
+
+    @classmethod
+    def complete(cls, desc: FiniteGradientDescriptor, arrays: dict[str, Any]) -> None:
+        placed(desc, arrays)
+
+
+# ---- backward -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class FiniteGradientBackwardArgs(Args):
+    """Any strides; places and spacing are the forward's."""
+
+    dy: Array = operand("*shape")
+    places: Array | None = operand("extent", optional=True)
+    spacing: Scalar = scalar(1.0)
+    dx: Array = output("*shape")
+
+
+def backward_reference(desc: FiniteGradientDescriptor, *, dy: Any, places: Any, spacing: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in."""
+    with np.errstate(all="ignore"):
+        return {"dx": _combined(_shares(desc, dy.dtype, places, spacing).T, dy, desc.axis)}
+
+
+class FiniteGradientBackwardPlan(Plan):
+    """dx of `FiniteGradientPlan`: every slope hands dy back to the elements that it reads."""
+
+    op = "scan.finite_gradient_backward"
+    direction = "backward"
+    descriptor = FiniteGradientDescriptor
+    args = FiniteGradientBackwardArgs
+    reference = staticmethod(backward_reference)
+    variants = (
+        Variant(
+            "map", lambda p: _launch(p, "finite_gradient_backward", p.dx, p.dy, {"x": "dy", "y": "dx"}),
+            source="scan/finite_gradient.cu", kernels=_kernel("finite_gradient_backward"),
+            guarantee=Guarantee(Relative(4), math="float64", batch_invariant=True),
+        ),
+    )  # fmt: skip
+    benchmarks = (Benchmark("[16384, 8192] bf16, axis 1", shape=(16384, 8192), axis=1, element="bfloat16"),)
+    case = staticmethod(FiniteGradientPlan.case)
+
+    @classmethod
+    def complete(cls, desc: FiniteGradientDescriptor, arrays: dict[str, Any]) -> None:
+        placed(desc, arrays)
+
+
+_slopes: Any = functional(FiniteGradientPlan, "finite_gradient")
+_slopes_backward: Any = functional(FiniteGradientBackwardPlan, "finite_gradient_backward")
+
+
+def _axes(x: Any, along: Any) -> tuple[int, ...]:
+    rank = len(read(x, "x").shape)
+    wanted = range(rank) if along is None else along if isinstance(along, (tuple, list)) else (along,)
+    found = []
+    for one in wanted:
+        if type(one) is not int or not -rank <= one < rank:
+            raise InvalidProblemError(f"axis must be None, or integers in [{-rank}, {rank}), got {along!r}")
+        found.append(one % rank)
+    if len(set(found)) < len(found):
+        raise InvalidProblemError(f"axis names an axis twice, got {along!r}")
+    return tuple(found)
+
+
+def _distances(spacing: Sequence[Any], count: int) -> list[dict[str, Any]]:
+    """The keywords of each axis: one distance for all, or a number, or an array of places, for each."""
+    if len(spacing) not in (0, 1, count):
+        raise InvalidProblemError(f"spacing must be one for all of {count} axes or one for each, got {len(spacing)}")
+    made: list[dict[str, Any]] = []
+    for one in spacing or (1.0,):
+        number = isinstance(one, (int, float)) or not read(one, "spacing").shape
+        made.append({"spacing": one} if number else {"places": one})
+    if len(made) == 1 < count and "places" in made[0]:
+        raise InvalidProblemError(f"places are those of one axis: give an array for each of {count} axes, or axis=")
+    return made * count if len(made) == 1 else made
+
+
+@entry(FiniteGradientPlan)
+def gradient(
+    x: Array, *spacing: Any, axis: Any = None, edge_order: int = 1, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient).
+
+    spacing: nothing (1), a number for all axes, or for each axis a number or the places of its elements. One launch an
+    axis; see `FiniteGradientPlan`. torch.gradient's spacing is the same by keyword, and its result a tuple always.
+    """
+    if unknown:
+        raise unexpected(gradient, unknown)
+    options = {"edge_order": edge_order, "stream": stream, "preference": preference}
+    along = _axes(x, axis)
+    found = tuple(
+        _slopes(x, **distance, axis=one, **options)
+        for one, distance in zip(along, _distances(spacing, len(along)), strict=True)
+    )
+    return found[0] if len(found) == 1 else found
+
+
+@entry(FiniteGradientBackwardPlan)
+def gradient_backward(
+    dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """dx of `gradient` along one axis; those of several add up."""
+    if unknown:
+        raise unexpected(gradient_backward, unknown)
+    (along,) = _axes(dy, (axis,))
+    (distance,) = _distances(spacing, 1)
+    options = {"edge_order": edge_order, "out": out, "stream": stream, "preference": preference}
+    return _slopes_backward(dy, **distance, axis=along, **options)

@@ -1,0 +1,61 @@
+"""The functions of the functional layer under their own names, for torch tensors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import baracuda_py
+
+from ..core.functional import Routed
+from .autocast import cast_operands
+from .compiling import opaque
+from .schema import settled
+from .untyped import torch
+
+_grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_autocast = torch._C._is_any_autocast_enabled
+
+
+def mirrored(name: str) -> Any:
+    """A functional entry as a function of tensors; None where the name is no function of arrays."""
+    function = getattr(baracuda_py, name)
+    if isinstance(function, type) or not callable(function) or not hasattr(function, "plan"):
+        return None
+    return _wrapped(name, function)
+
+
+def _wrapped(name: str, function: Any) -> Any:
+    routed = getattr(function, "routed", function)  # of a generated function, which one written by hand calls in turn
+
+    def call(*args: Any, **given: Any) -> Any:
+        if _autocast():
+            args, given = cast_operands(function, args, given)
+        if _modes() or (_grad() and _grown(args, given)):
+            args = tuple([settled(value) for value in args])
+            given = {key: settled(value) for key, value in given.items()}
+            given["preference"] = Routed(given.get("preference"))
+            return routed(*args, **given)
+        return function(*args, **given)
+
+    functools.update_wrapper(call, function, updated=())
+    call.__module__, call.__name__, call.__qualname__ = "baracuda_py.torch", name, name
+    call.plan = function.plan  # type: ignore[attr-defined]
+    opaque(call)
+    return call
+
+
+def _grown(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+    """Whether any tensor of a call requires a gradient."""
+    for value in args:
+        kind = type(value)
+        if kind is _Tensor or kind is _Parameter:
+            if value.requires_grad:
+                return True
+        elif kind is list or kind is tuple:
+            if _grown(tuple(value), {}):
+                return True
+        elif getattr(value, "requires_grad", False):
+            return True
+    return bool(given) and _grown(tuple(given.values()), {})

@@ -1,0 +1,202 @@
+"""Where a call of the functional layer goes that autograd or a trace records.
+
+A stand-in (a fake or meta tensor) goes through torch's dispatcher, as an op of its own; a plain tensor that requires
+a gradient through one node of autograd's graph, which costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core import registry
+from ..core.args import arrays_of
+from ..core.element import ElementKind
+from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
+from ..core.functional import Routed
+from ..core.intake import stream_pointer
+from ..core.memo import keep
+from ..interop.arrays import located
+from ..interop.torch_rules import raw_stream_getter, transformed
+from .gradient import gradient_of, no_gradient
+from .operation import Operation, operation
+from .recording import Job, flattened, is_traced, job_of, registered, traced
+from .schema import Call, settled
+from .stand_ins import described
+from .untyped import torch
+
+Tensors = list[tuple[str, Any]]  # each with the name of its operand, and its index in a list
+
+
+def _tensors(values: Mapping[str, Any]) -> Tensors:
+    found: Tensors = []
+    for name, value in values.items():
+        if isinstance(value, (list, tuple)):
+            found.extend((f"{name}[{i}]", one) for i, one in enumerate(value))
+        elif value is not None:
+            found.append((name, value))
+    return found
+
+
+def route(
+    function: Any, error: RecordedError | None, arrays: Mapping[str, Any], attributes: Mapping[str, Any],
+    scalars: Mapping[str, Any], returns: Mapping[str, Any], out: Any, stream: Any, preference: Any,
+) -> Any:  # fmt: skip
+    """The result of a call that `error` refused, if it was tried, recorded; raises where it cannot be."""
+    key = _key(function, arrays, attributes, scalars, returns, preference) if out is stream is None else None
+    if key is not None and (job := _jobs.get(key)) is not None:
+        return job.apply(flattened(arrays)[1], scalars)
+    name = function.__name__
+    numbers = {n: settled(value) for n, value in scalars.items()}
+    operands = _tensors(arrays)
+    held = operands + [(n, value) for n, value in numbers.items() if isinstance(value, torch.Tensor)]
+    for where, value in held:
+        if not isinstance(value, torch.Tensor):
+            raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
+        if transformed(value) or _has_tangent(value):
+            located(value, where)
+            raise error or RecordedError(f"{where}: the torch tensor has more to it than its memory")
+    plan, given = function.chosen(arrays, attributes)
+    op = operation(plan)
+    routed = preference if isinstance(preference, Routed) else Routed(preference)
+    lists = {n: list(value) if isinstance(value, tuple) else value for n, value in arrays.items()}
+    call = Call(lists, numbers, given, _wanted(op, arrays, returns), routed.swapped, routed.preference)
+    outputs = _named(op, call, out)
+    for where, value in _tensors(outputs or {}):
+        if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+            located(value, where)  # raises
+    recording = _is_recorded(op, name, call, held, out)
+    if is_traced([value for _, value in held]):
+        _check_stream(name, stream, held)
+        made = _filled(op, traced(op, call, recording), outputs)
+    elif recording:
+        _check_stream(name, stream, held)
+        job = job_of(op, call)
+        if key is not None:
+            keep(_jobs, key, job, _CAPACITY)
+        return job.apply(flattened(arrays)[1], numbers)
+    else:
+        with torch.no_grad():
+            made = op.run(call, outputs, stream)
+    return _results(op, call, made)
+
+
+_CAPACITY = 4096
+_jobs: dict[Any, Job] = {}  # of calls that autograd records, by all that tells them apart
+
+
+def _key(
+    function: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Any], scalars: Mapping[str, Any],
+    returns: Mapping[str, Any], preference: Any,
+) -> Any:  # fmt: skip
+    """What finds a job again; None where a call may be another's: traced, transformed, of values without a hash."""
+    if torch._C._len_torch_dispatch_stack() or torch.autograd.forward_ad._current_level >= 0:
+        return None
+    if torch._C._functorch.maybe_current_level() is not None:
+        return None
+    values, flags = tuple(attributes.values()), tuple(returns.values())
+    if isinstance(preference, Routed):
+        preference = (preference.preference, preference.swapped)
+    try:
+        tensors = tuple([
+            None if a is None else (a.shape, a.dtype, a.requires_grad, type(a))
+            if not isinstance(a, (list, tuple)) else tuple([(t.shape, t.dtype, t.requires_grad, type(t)) for t in a])
+            for a in arrays.values()
+        ])  # fmt: skip
+        key = (
+            function, torch.is_grad_enabled(), tensors, values, tuple(map(type, values)), flags,
+            tuple(map(type, flags)), tuple(map(type, scalars.values())), preference,
+        )  # fmt: skip
+        hash(key)
+    except Exception:
+        return None
+    return key
+
+
+def _has_tangent(tensor: Any) -> bool:
+    ad = torch.autograd.forward_ad
+    return ad._current_level >= 0 and ad.unpack_dual(tensor).tangent is not None
+
+
+def _wanted(op: Operation, arrays: Mapping[str, Any], returns: Mapping[str, Any]) -> frozenset[str]:
+    """The outputs that the functional layer returns."""
+
+    def given(name: str | None) -> bool:
+        return name is None or arrays.get(name) is not None
+
+    return frozenset(
+        spec.name
+        for spec in op.outputs
+        if (not spec.optional or returns.get(spec.name, False))
+        and given(spec.needs)
+        and (not spec.like or ElementKind.of(arrays[spec.like].dtype).is_inexact)
+    )
+
+
+def _is_recorded(op: Operation, name: str, call: Call, held: Tensors, out: Any) -> bool:
+    """Whether the call is one for autograd; raises where it would be and there is no gradient."""
+    grown = [where for where, value in held if value.requires_grad] if torch.is_grad_enabled() else []
+    if not grown:
+        return False
+    if op.schema.mutates:
+        raise no_gradient(f"{name}, which works in place,", grown[0])
+    desc = described(op, call).desc
+    if not any(spec.elements(desc)[0].is_inexact for spec in op.outputs if spec.name in call.wanted):
+        return False  # of comparisons and indices there is nothing to differentiate
+    if out is not None:
+        raise UnsupportedError(f"{name}: out= takes no part in autograd; leave it out, or call under torch.no_grad()")
+    found = gradient_of(op, desc)
+    for where in grown:
+        if found is None or where.partition("[")[0] not in found.grads:
+            raise no_gradient(name, where)
+    return True
+
+
+def _check_stream(name: str, stream: Any, held: Tensors) -> None:
+    lead = held[0][1]
+    if stream is not None and lead.is_cuda and stream_pointer(stream) != raw_stream_getter()(lead.get_device()):
+        raise UnsupportedError(
+            f"{name}: stream= is not torch's current one, which autograd and traces work on; call under "
+            "torch.cuda.stream(…) instead"
+        )
+
+
+def _named(op: Operation, call: Call, out: Any) -> dict[str, Any] | None:
+    """What `out=` gives, by the names of the outputs wanted."""
+    if out is None:
+        return None
+    names = [s.name for s in op.outputs if s.name in call.wanted]
+    given = out if isinstance(out, Mapping) else None
+    if given is None:
+        values = list(out) if isinstance(out, (list, tuple)) else [out]
+        if len(values) != len(names):
+            raise InvalidProblemError(f"out= must give {len(names)} arrays ({', '.join(names)}), got {len(values)}")
+        given = dict(zip(names, values, strict=True))
+    if unknown := sorted(set(given) - set(names)):
+        raise InvalidProblemError(f"out= names {unknown}; the outputs are {names}")
+    return dict(given)
+
+
+def _filled(op: Operation, made: dict[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
+    """In a trace, outputs that the caller gives take a copy of what the op makes."""
+    for name, target in (out or {}).items():
+        if (target.shape, target.dtype) != (made[name].shape, made[name].dtype):
+            raise InvalidProblemError(
+                f"{name} must be {made[name].dtype} of shape {tuple(made[name].shape)}, got {target.dtype} of shape "
+                f"{tuple(target.shape)}"
+            )
+        made[name] = target.copy_(made[name])
+    return made
+
+
+def _results(op: Operation, call: Call, made: Mapping[str, Any]) -> Any:
+    """What a functional entry returns: the outputs wanted, else what was updated in place."""
+    values = [made[s.name] for s in op.outputs if s.name in call.wanted]
+    if not op.outputs:
+        values = [call.arrays[s.name] for s in arrays_of(op.plan.args) if s.role == "inout"]
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def define_all() -> list[str]:
+    """Define the torch op of every plan, with its gradient, and return their names: for loading exported programs."""
+    return [registered(operation(plan)).name for plan in registry.plans().values()]

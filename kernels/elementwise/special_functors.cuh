@@ -1,0 +1,6 @@
+#pragma once
+// special_functors   the functions of two and three numbers that compute in double: F<T>::value(a, b, c).
+#include "elementwise/combinatorics.cuh"
+#include "elementwise/divergence.cuh"
+#include "elementwise/incomplete.cuh"
+#include "elementwise/orthogonal.cuh"

@@ -1,0 +1,217 @@
+#pragma once
+// complex_gradients  Gradient<K> of reductions of complex numbers. What the gradient of y is to dx is PyTorch's convention:
+//                    dx = dy times the conjugate of dy/dx, so that a step along -dx lessens a real loss.
+//
+// Given is the element of dy and y where it is not x's: norms and variances are real. Slopes are in double.
+#include "reduce/gradients.cuh"
+
+namespace baracuda {
+
+namespace kinds {
+
+template <class R> struct MeanOf {
+  using State = complex<double>;
+  using Result = State;
+  using Lane = Fold<MeanOf>;
+  static BARACUDA_D complex<R> fill() { return R(0); }
+  static BARACUDA_D State empty() { return 0.0; }
+  static BARACUDA_D State leaf(complex<R> z) { return cast<State>(z); }
+  static BARACUDA_D State merge(State a, State b) { return a + b; }
+  static BARACUDA_D Result finish(State s, const Reduced& r) {
+    const double n = static_cast<double>(r.count);
+    return {s.re / n, s.im / n};
+  }
+};
+
+// (hi + lo) 2^exponent is the product of the elements that are neither 0 nor infinite nor NaN, of which there are 0, 1 or,
+// for more, 2. So no partial product leaves the range, and lo keeps what hi loses of a long one.
+struct ComplexFactors {
+  complex<double> hi;
+  complex<float> lo;
+  i64 exponent : 56;
+  u64 zeros : 4;
+  u64 bad : 4;
+};
+template <class R> struct ComplexFactorsOf {
+  using C = complex<double>;
+  using State = ComplexFactors;
+  using Result = State;
+  using Lane = Fold<ComplexFactorsOf>;
+  static BARACUDA_D complex<R> fill() { return R(1); }
+  static BARACUDA_D State empty() { return {C(1.0), complex<float>(0.0f), 0, 0, 0}; }
+  static BARACUDA_D bool zero(complex<R> z) { return z.re == R(0) && z.im == R(0); }
+  static BARACUDA_D State leaf(complex<R> z) {
+    State s = empty();
+    if (!math::isfinite(z)) s.bad = 1;
+    else if (zero(z)) s.zeros = 1;
+    else s = scaled(cast<C>(z), C(0.0), s);
+    return s;
+  }
+  static BARACUDA_D State merge(const State& a, const State& b) {
+    using Exact = Prod<complex<double>>;
+    const C re = Exact::difference(a.hi.re, b.hi.re, a.hi.im, b.hi.im);
+    const C im = Exact::difference(a.hi.re, b.hi.im, -a.hi.im, b.hi.re);
+    const C cross = math::plain_product(a.hi, cast<C>(b.lo)) + math::plain_product(cast<C>(a.lo), b.hi);
+    State s = empty();
+    s.exponent = a.exponent + b.exponent;
+    s.zeros = min<u64>(a.zeros + b.zeros, 2);
+    s.bad = min<u64>(a.bad + b.bad, 2);
+    return scaled({re.re, im.re}, C(re.im, im.im) + cross, s);
+  }
+  static BARACUDA_D Result finish(const State& s, const Reduced&) { return s; }
+
+  // hi + lo near 1 in size, with the exponent that it then has.
+  static BARACUDA_D State scaled(C hi, C lo, State s) {
+    const int e = math::exponent(math::larger_part(hi));
+    s.hi = math::scaled(hi, -e);
+    s.lo = cast<complex<float>>(math::scaled(lo, -e));
+    s.exponent += e;
+    return s;
+  }
+
+  // dy times the conjugate of the product of all elements but one, which is z.
+  static BARACUDA_D C without(const State& s, complex<R> z, C dy) {
+    const bool none = zero(z), bad = !math::isfinite(z);
+    if (s.bad != (bad ? 1 : 0)) return {numeric<double>::nan(), numeric<double>::nan()};
+    if (s.zeros != (none ? 1 : 0)) return 0.0;
+    C rest = s.hi + cast<C>(s.lo);
+    i64 exponent = s.exponent;
+    if (!none && !bad) {
+      const int e = math::exponent(math::larger_part(cast<C>(z)));
+      rest = math::over(rest, math::scaled(cast<C>(z), -e));
+      exponent -= e;
+    }
+    rest = math::conj(rest);
+    if ((dy.re == 0 && dy.im == 0) || !math::isfinite(dy)) return math::plain_product(dy, rest);
+    const int own = math::exponent(math::larger_part(dy));
+    const int shift = static_cast<int>(max<i64>(min<i64>(exponent + own, 4000), -4000));
+    return math::scaled(math::plain_product(math::scaled(dy, -own), rest), shift);
+  }
+};
+
+}  // namespace kinds
+
+// The element of dy and y.
+template <class G, class T, class = void> struct given_of {
+  using type = T;
+};
+template <class G, class T> struct given_of<G, T, void_t<typename G::Given>> {
+  using type = typename G::Given;
+};
+
+template <class R> BARACUDA_D complex<double> in_double(complex<R> z) { return cast<complex<double>>(z); }
+
+// z / |z|, and 0 at 0.
+BARACUDA_D complex<double> direction(complex<double> z) {
+  const double size = math::hypot(z.re, z.im);
+  if (size == 0) return 0.0;
+  return {z.re / size, z.im / size};
+}
+
+// ---- sums and products ----------------------------------------------------------------------------------------------
+
+template <class R> struct Gradient<kinds::Mean<complex<R>>> {
+  static constexpr int reads = reads_dy;
+  using Statistic = Nothing;
+  complex<R> dy;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) {
+    const R n = static_cast<R>(facts.count);
+    dy = {row.dy.re / n, row.dy.im / n};
+  }
+  BARACUDA_D complex<R> operator()(complex<R>, i64) const { return dy; }
+};
+
+template <class R> struct Gradient<kinds::Prod<complex<R>>> {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::ComplexFactorsOf<R>;
+  complex<double> dy;
+  kinds::ComplexFactors factors;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(in_double(row.dy)), factors(row.statistic) {}
+  BARACUDA_D complex<double> operator()(complex<R> z, i64) const { return Statistic::without(factors, z, dy); }
+};
+
+// ---- norms: 0 where the norm is 0 -----------------------------------------------------------------------------------
+
+template <class R> struct Gradient<kinds::L1Norm<complex<R>>> {
+  static constexpr int reads = reads_dy | reads_x;
+  using Given = R;
+  using Statistic = Nothing;
+  double dy;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy) {}
+  BARACUDA_D complex<double> operator()(complex<R> z, i64) const { return direction(in_double(z)) * dy; }
+};
+
+template <class R> struct Gradient<kinds::L2Norm<complex<R>>> {
+  static constexpr int reads = reads_dy | reads_x | reads_y;
+  using Given = R;
+  using Statistic = Nothing;
+  double dy, y;
+  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
+  BARACUDA_D complex<double> operator()(complex<R> z, i64) const {
+    if (y == 0) return 0.0;
+    return {dy * (z.re / y), dy * (z.im / y)};
+  }
+};
+
+template <class R> struct Gradient<kinds::PNorm<complex<R>>> {
+  static constexpr int reads = reads_dy | reads_x | reads_y;
+  using Given = R;
+  using Statistic = Nothing;
+  double dy, y, power;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y), power(facts.option - 1) {}
+  BARACUDA_D complex<double> operator()(complex<R> value, i64) const {
+    const complex<double> z = in_double(value);
+    const double size = math::hypot(z.re, z.im);
+    if (size == 0 || y == 0) return 0.0;
+    return direction(z) * (dy * math::pow(size / y, power));
+  }
+};
+
+// dy divided evenly among the elements whose magnitude is the extreme.
+template <class K, class R> struct SharedSize {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Given = R;
+  using Statistic = kinds::TiesOf<K, complex<R>>;
+  double dy;
+  kinds::Ties<double> ties;
+  template <class Row>
+  BARACUDA_D SharedSize(const Row& row, const GradientFacts&)
+      : dy(row.dy / static_cast<double>(row.statistic.count)), ties(row.statistic) {}
+  BARACUDA_D complex<double> operator()(complex<R> z, i64) const {
+    if (!ties.has(K::leaf(z))) return 0.0;
+    return direction(in_double(z)) * dy;
+  }
+};
+template <class R> struct Gradient<kinds::MaxNorm<complex<R>>> : SharedSize<kinds::MaxNorm<complex<R>>, R> {
+  using SharedSize<kinds::MaxNorm<complex<R>>, R>::SharedSize;
+};
+template <class R> struct Gradient<kinds::MinNorm<complex<R>>> : SharedSize<kinds::MinNorm<complex<R>>, R> {
+  using SharedSize<kinds::MinNorm<complex<R>>, R>::SharedSize;
+};
+
+// ---- variances ------------------------------------------------------------------------------------------------------
+
+// ROOT: y is the square root, which has no slope at 0: 0, as PyTorch says.
+template <class R, bool ROOT> struct ComplexDeviations {
+  static constexpr int reads = reads_dy | reads_x | reads_statistic | (ROOT ? reads_y : 0);
+  using Given = R;
+  using Statistic = kinds::MeanOf<R>;
+  double slope;
+  complex<double> mean;
+  template <class Row>
+  BARACUDA_D ComplexDeviations(const Row& row, const GradientFacts& facts) : slope(row.dy), mean(row.statistic) {
+    if constexpr (ROOT) slope = row.y == 0 ? 0.0 : slope / (2.0 * row.y);
+    slope *= 2.0 / (facts.count - facts.option);
+  }
+  BARACUDA_D complex<double> operator()(complex<R> z, i64) const { return (in_double(z) - mean) * slope; }
+};
+template <class R> struct Gradient<kinds::Var<complex<R>>> : ComplexDeviations<R, false> {
+  using ComplexDeviations<R, false>::ComplexDeviations;
+};
+template <class R> struct Gradient<kinds::Std<complex<R>>> : ComplexDeviations<R, true> {
+  using ComplexDeviations<R, true>::ComplexDeviations;
+};
+
+}  // namespace baracuda

@@ -1,0 +1,127 @@
+"""Operands for functions of the functional layer that are written by hand, which no page draws problems for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import baracuda_py as bc
+
+Call = tuple[list[Any], dict[str, Any]]
+
+
+def made(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def _heads(count: int, length: int = 8) -> list[Any]:
+    return [made(1, 2, length, 16, seed=i) for i in range(count)]
+
+
+def _pages(queries: int, dtype: Any = np.float32) -> Call:
+    pages = {"page_table": np.arange(4, dtype=np.int32).reshape(2, 2), "lengths": np.array([7, 3], np.int32)}
+    bounds = [np.array([0, 1, queries], np.int32)] if queries != 2 else []
+    return [made(queries, 2, 16, dtype=dtype), *[made(4, 2, 4, 16, dtype=dtype)] * 2, *bounds], pages
+
+
+def _fp8_pages() -> Call:
+    (q, *_), pages = _pages(2, np.float16)
+    codes = (np.arange(512) % 100).astype(np.uint8).reshape(4, 2, 4, 16)
+    return [q, codes, codes], pages
+
+
+def _packed() -> list[Any]:
+    return [*(made(9, 2, 16, seed=i) for i in range(3)), *[np.array([0, 4, 9], np.int32)] * 2]
+
+
+def _varlen_backward() -> Call:
+    operands = _packed()
+    y, lse = bc.flash_sdpa_varlen(*operands, return_lse=True)
+    return [*operands[:3], y, lse, made(9, 2, 16, seed=5), *operands[3:]], {}
+
+
+def _flash_backward() -> Call:
+    y, lse = bc.flash_sdpa(*_heads(3), return_lse=True)
+    return [*_heads(3), y, lse, made(1, 2, 8, 16, seed=4)], {}
+
+
+def _of_norm(function: str, *shapes: tuple[int, ...], **facts: Any) -> Call:
+    operands = [made(*shape, seed=i) for i, shape in enumerate(shapes)]
+    y = getattr(bc, function)(*operands, **facts)
+    return [made(*np.shape(y), seed=7), *operands, y], facts
+
+
+_MATRIX = (4, 6)
+GIVEN: dict[str, Callable[[], Call]] = {
+    **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
+    "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
+    "baddbmm": lambda: ([made(2, 4, 5), made(2, 4, 6), made(2, 6, 5)], {}),
+    "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
+    "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
+    "cov_backward": lambda: ([made(4, 4), made(4, 6)], {}),
+    "inner_backward": lambda: ([made(4, 3), made(4, 6), made(3, 6)], {}),
+    "integer_pow": lambda: ([made(4, 6), 3], {}),
+    "integer_pow_backward": lambda: ([made(4, 6), made(4, 6, seed=1), 3], {}),
+    "piecewise": lambda: ([made(4), [made(4) > 0, made(4) < -1], [1.0, 2.0, 3.0]], {}),
+    "select": lambda: ([[made(4) > 0, made(4) < -1], [made(4, seed=1), made(4, seed=2)], 0.5], {}),
+    "select_n": lambda: ([made(4) > 0, made(4, seed=1), made(4, seed=2)], {}),
+    "stochastic_cast": lambda: ([made(4, 6), "bfloat16"], {"seed": 3}),
+    "vdot_backward": lambda: ([made(), made(6), made(6, seed=1)], {}),
+    "add_scaled_backward": lambda: ([made(4, 6), made(4, 6), made(4, 6), 2.0], {}),
+    "batch_paged_decode": lambda: _pages(2),
+    "batch_paged_decode_fp8": _fp8_pages,
+    "batch_paged_prefill": lambda: _pages(3),
+    "batch_ragged_prefill": lambda: (_packed(), {}),
+    "cdist_backward": lambda: _of_norm("cdist", _MATRIX, (3, 6)),
+    "cosine_similarity_backward": lambda: ([made(4, seed=2), made(4, 6), made(4, 6, seed=1)], {}),
+    "dist_backward": lambda: _of_norm("dist", _MATRIX, _MATRIX),
+    "dynamic_tanh": lambda: ([made(4, 6), made(6), made(6), 0.5], {}),
+    "fill": lambda: ([made(3, 4), 2.5], {}),
+    "flash_decoding": lambda: ([made(2, 4, 16), *[made(2, 2, 8, 16)] * 2, np.array([5, 8], np.int32)], {}),
+    "flash_sdpa_backward": _flash_backward,
+    "flash_sdpa_varlen": lambda: (_packed(), {}),
+    "flash_sdpa_varlen_backward": _varlen_backward,
+    "masked_fill": lambda: ([made(3, 4), made(3, 4) > 0, 1.5], {}),
+    "norm_backward": lambda: _of_norm("norm", _MATRIX),
+    "pairwise_distance_backward": lambda: _of_norm("pairwise_distance", _MATRIX, _MATRIX),
+    "prelu": lambda: ([made(4, 6), made(6)], {}),
+    "prelu_backward": lambda: ([made(4, 6), made(4, 6, seed=1), made(6)], {}),
+    "renorm": lambda: ([made(4, 6), 2.0, 0, 1.0], {}),
+    "renorm_backward": lambda: ([made(4, 6), made(4, 6, seed=1), 2.0, 0, 1.0], {}),
+    "sdpa_backward": lambda: ([*_heads(3), np.full((1, 2, 8, 8), 0.125, np.float32), made(1, 2, 8, 16, seed=4)], {}),
+    "sdpa_block_sparse": lambda: ([*_heads(3, 64), np.ones((1, 1), np.uint8)], {}),
+    "sdpa_block_sparse_backward": lambda: (
+        [*_heads(3, 64), np.ones((1, 1), np.uint8), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],
+        {},
+    ),
+    "sum_to_size": lambda: ([made(3, 4), (1, 4)], {}),
+    "where": lambda: ([made(3, 4) > 0, made(3, 4), 2.0], {}),
+}
+_FORMS: tuple[tuple[tuple[int, ...], Any], ...] = (
+    (_MATRIX, np.float32), ((1, 2, 8, 16), np.float32), (_MATRIX, np.int32), ((4,), np.float32),
+    ((1, 2, 8, 16), np.float16),
+)  # fmt: skip
+
+
+def operands_of(name: str) -> Call:
+    """Arguments that a function takes: those above, else arrays of one shape that it accepts."""
+    if name in GIVEN:
+        return GIVEN[name]()
+    function: Any = getattr(bc, name)
+    parameters = inspect.signature(function).parameters.values()
+    required = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    inputs = [n for n in getattr(function, "inputs", ()) if n not in function.defaults]
+    count = len(required) or len(inputs)
+    more = {"seed": 3} if any(p.name == "seed" and p.default is None for p in parameters) else {}
+    for shape, dtype in _FORMS:
+        given: list[Any] = [(3 * made(*shape, seed=i)).astype(dtype) for i in range(count)]
+        for extra in (more, more | {"min": -0.5}):
+            try:
+                function(*given, **extra)
+            except Exception:
+                continue
+            return given, extra
+    raise AssertionError(f"{name}: give it operands in GIVEN")

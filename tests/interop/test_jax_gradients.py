@@ -1,0 +1,186 @@
+"""Gradients in JAX: of every page those of its backward op, of some compared with differences; refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import baracuda_py as bc
+from baracuda_py.core.args import arrays_of
+from baracuda_py.core.errors import BaracudaError
+from baracuda_py.core.plan import Plan
+from baracuda_py.testing.draw import SeededDraw, fill
+from baracuda_py.testing.gradients import _gradients, backward_descriptor, backward_of
+from baracuda_py.testing.reference import call, values
+from tests.interop.in_jax import PLANS, WIDEST, drawn, in_jax, jax, seed_of
+
+bj = bc.jax
+jnp = jax.numpy
+NAMES = sorted(name for name, plan in PLANS.items() if plan.vjp is not None)
+
+
+@pytest.fixture(autouse=True)
+def _with_64_bits() -> Any:
+    with jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(True):
+        yield
+
+
+def served(plan: type[Plan], kind: Any) -> Any:
+    """The widest element of a kind: float64, or complex128."""
+    found = {e for v in plan.variants if v.kinds is None or kind in v.kinds for e in v.elements_for(kind)}
+    return next((e for e in WIDEST if e in found), None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_the_backward_op(name: str) -> None:
+    """With a second way from a forward call to its backward op, the one that is tested against differences."""
+    plan, found = PLANS[name], 0
+    for kind in plan.kinds or (None,):
+        element = served(plan, kind)
+        if element is None:
+            continue
+        for seed in range(1 if plan.kinds else 3):
+            draw = SeededDraw(seed_of(plan, kind, element) + seed, element, kind)
+            desc = getattr(plan, "gradient_case", plan.case)(draw)
+            present = {s.name: draw.integer(0, 3) > 0 for s in arrays_of(plan.args) if s.optional}
+            found += _check(plan, fill(plan, desc, draw.seed(), present, smooth=True, kind=kind))
+    assert found or not any(served(plan, kind) for kind in plan.kinds or (None,))
+
+
+def _check(plan: type[Plan], case: Any) -> bool:
+    one = drawn(case)
+    arrays = in_jax(one.arrays)
+    names = [n for n in plan.vjp.grads if n in arrays and np.asarray(arrays[n]).dtype.kind in "fc"]
+    fixed = {n: a for n, a in arrays.items() if n not in names}
+
+    def made_of(given: dict[str, Any]) -> Any:
+        made = one.call(**given, **fixed)
+        return dict(zip(outputs, made if isinstance(made, tuple) else (made,), strict=True))
+
+    outputs = [s.name for s in arrays_of(plan.args) if s.role == "out" and s.name in case.wanted | _required(plan)]
+    if not names or not plan.vjp.serves(case.kind):
+        return False
+    rng = np.random.default_rng(3)
+    given = {n: arrays[n] for n in names}
+    results, pull = jax.vjp(jax.jit(made_of), given)
+    taken = {n for n in plan.vjp.cotangents(plan, backward_of(plan)) if n in results}
+    cotangents = {n: _normal(rng, results[n]) for n in results}
+    zeros = {n: np.zeros(a.shape, a.dtype if n in taken else jax.dtypes.float0) for n, a in results.items()}
+    if any(n not in taken and jnp.issubdtype(a.dtype, jnp.inexact) for n, a in results.items()):
+        with pytest.raises(bc.UnsupportedError, match="through its output"):
+            pull({n: cotangents[n] if jnp.issubdtype(a.dtype, jnp.inexact) else zeros[n] for n, a in results.items()})
+        kept = [n for n in results if n in taken or not jnp.issubdtype(results[n].dtype, jnp.inexact)]
+        results, pull = jax.vjp(lambda given: {n: made_of(given)[n] for n in kept}, given)
+    (got,) = pull({n: cotangents[n] if n in taken else zeros[n] for n in results})
+    want = _wanted(plan, case, results, {n: np.asarray(cotangents[n]) for n in taken}, names)
+    for n in names:
+        assert got[n].dtype == given[n].dtype, str(case)
+        size = max(1.0, float(np.abs(np.nan_to_num(want[n])).max(initial=0)))
+        np.testing.assert_allclose(np.asarray(got[n]), want[n], rtol=1e-9, atol=1e-11 * size, err_msg=str(case))
+    return True
+
+
+def _required(plan: type[Plan]) -> frozenset[str]:
+    return frozenset(s.name for s in arrays_of(plan.args) if s.role == "out" and not s.optional)
+
+
+def _wanted(plan: type[Plan], case: Any, results: Any, cotangents: Any, names: list[str]) -> dict[str, Any]:
+    point = values(case)
+    every = frozenset(
+        s.name for s in arrays_of(plan.args)
+        if s.role == "out" and s.serves(case.desc) and (s.needs is None or case.arrays.get(s.needs) is not None)
+    )  # fmt: skip
+    try:
+        twin = backward_descriptor(plan, case.desc)
+    except BaracudaError:
+        return {n: np.zeros_like(point[n]) for n in names}
+    forward = call(plan, case.desc, values(case), every)
+    taken = [n for n in plan.vjp.cotangents(plan, backward_of(plan)) if n in forward]
+    ours = {n: np.conj(cotangents[n]) if n in cotangents else np.zeros_like(forward[n]) for n in taken}
+    found = _gradients(plan, twin, case.arrays, point, forward, ours, names)
+    return {n: np.conj(found[n]) for n in names}
+
+
+def _normal(rng: np.random.Generator, like: Any) -> Any:
+    made = rng.standard_normal(like.shape)
+    made = made + 1j * rng.standard_normal(like.shape) if jnp.iscomplexobj(like) else made
+    return jnp.asarray(made, like.dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x, w: bj.rms_norm(x, w), [(3, 8), (8,)]),
+        (lambda x, w, b: bj.layer_norm(x, w, b), [(3, 8), (8,), (8,)]),
+        (lambda q, k, v: bj.flash_sdpa(q, k, v, is_causal=True), [(1, 2, 5, 8)] * 3),
+        (lambda x: bj.softmax(x, axis=-1), [(3, 8)]),
+        (lambda a, b: bj.mul(a, b), [(3, 1), (8,)]),
+        (lambda x: bj.cumsum(x, axis=0), [(4, 3)]),
+    ],
+)
+def test_gradients_are_differences(function: Any, shapes: list[Any]) -> None:
+    rng = np.random.default_rng(5)
+    check_grads(function, [rng.standard_normal(shape) for shape in shapes], order=1, modes=["rev"], rtol=1e-6)
+
+
+def test_complex_gradients_are_those_of_jax() -> None:
+    """JAX's cotangents pair without a conjugate."""
+    rng = np.random.default_rng(5)
+    z, w = (rng.standard_normal(6) + 1j * rng.standard_normal(6) for _ in range(2))
+    for ours, theirs in ((bj.exp, jnp.exp), (lambda x: bj.mul(x, w), lambda x: x * w), (bj.abs, jnp.abs)):
+        got, want = (jax.grad(lambda x, f=f: (jnp.abs(f(x)) ** 2).sum() + f(x).real.sum())(z) for f in (ours, theirs))
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+def test_what_is_differentiated_may_change_from_call_to_call() -> None:
+    """Of one traced function, first for one operand, then for both."""
+    x, w = np.random.default_rng(5).standard_normal((2, 4, 4))
+    one = jax.grad(lambda x: bj.mul(x, w).sum())(x)
+    both = jax.grad(lambda x, w: bj.mul(x, w).sum(), (0, 1))(x, w)
+    other = jax.grad(lambda w: bj.mul(x, w).sum())(w)
+    for got, want in ((one, w), (both[0], w), (both[1], x), (other, x)):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_gradients_that_are_not_wanted_are_not_made() -> None:
+    x, w = np.ones((4, 8)), np.ones(8)
+    text = str(jax.make_jaxpr(jax.grad(lambda x: bj.rms_norm(x, w).sum()))(x))
+    assert '"dx"' in text and '"dweight"' not in text
+    text = str(jax.make_jaxpr(jax.grad(lambda w: bj.rms_norm(x, w).sum()))(w))
+    assert '"dweight"' in text and '"dx"' not in text
+
+
+def test_kinds_whose_derivative_is_0_have_the_gradient_0() -> None:
+    x = np.random.default_rng(5).standard_normal(8)
+    assert not jax.grad(lambda x: (bj.sign(x) + bj.floor(x)).sum())(x).any()
+    want = np.where(x > 0, x, 0)  # an integer or a truth value is no way for a gradient
+    got = jax.grad(lambda x: (bj.where(bj.gt(x, 0.0), x, 0.0) ** 2).sum() / 2)(x)
+    np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: bj.affine(x, 2.0), r"elementwise\.affine has no gradient; .*stop_gradient"),
+        (lambda x: bc.affine(x, 2.0), r"elementwise\.affine has no gradient; .*stop_gradient"),
+        (lambda x: bj.rms_norm(x, return_rstd=True)[1], r"norm\.rms_norm has no gradient through its output rstd"),
+        (lambda x: jax.grad(lambda x: bj.rms_norm(x).sum())(x), r"norm\.rms_norm_backward has no gradient"),
+        (lambda x: bj.dropout(np.ones(8), seed=x[0, 0], p=0.5), r"random\.dropout has no gradient for seed"),
+        (lambda x: bj.axpby(x, x, x[0, 0], 1.0), r"has no gradient for alpha"),
+        (lambda x: bj.rope(np.ones((1, 2, 4, 8)), cos=x, sin=x), r"attention\.rope has no gradient for cos and sin"),
+    ],
+    ids=["op", "plain", "output", "second", "seed", "number", "operand"],
+)
+def test_refusals(function: Any, said: str) -> None:
+    x = np.random.default_rng(5).standard_normal((4, 4))
+    with pytest.raises((bc.UnsupportedError, bc.InvalidProblemError), match=said):
+        jax.grad(lambda x: function(x).sum())(x)
+
+
+def test_forward_mode_is_refused() -> None:
+    x = np.ones((4, 8))
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(bj.rms_norm, (x,), (x,))

@@ -1,0 +1,211 @@
+"""`baracuda_py.nn.functional`: PyTorch's names, orders and keywords give PyTorch's results."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.core.errors import InvalidProblemError, UnknownKeywordError
+from baracuda_py.nn.spelling import ORDERS
+
+torch = pytest.importorskip("torch")
+F, T = torch.nn.functional, torch
+OURS = bc.nn.functional
+
+
+def x(*shape: int) -> Any:
+    return torch.from_numpy(np.random.default_rng(sum(shape)).standard_normal(shape))
+
+
+X, Y, POSITIVE = x(3, 4), x(3, 5)[:, :4], x(3, 4).abs() + 0.1
+INDEX = torch.tensor([[0, 2, 1, 1], [1, 0, 2, 2]])
+
+CALLS = """
+add(X, 0.5)
+add(input=X, other=Y, alpha=2)
+sub(X, 0.5)
+div(X, 0.5)
+remainder(X, 0.5)
+gt(X, 0.5)
+pow(POSITIVE, 0.5)
+where(X > 0, X, 0.0)
+where(condition=X > 0, input=X, other=Y)
+clamp(X, -0.5, 0.5)
+clamp(input=X, max=0.2)
+lerp(X, Y, 0.25)
+lerp(input=X, end=Y, weight=0.5)
+addcmul(X, X, Y, value=2.0)
+var(X, 1, False)
+std(X, dim=0, correction=2)
+std(X, 0, unbiased=False)
+max(X)
+max(X, Y)
+max(X, other=Y)
+min(X, 0, True)
+norm(X, p=1, dim=1, keepdim=True)
+renorm(X, 2, 0, 1.0)
+diff(X, 1, 0)
+gather(X, 1, INDEX[:, :2])
+index_select(X, 1, torch.tensor([0, 3]))
+take(X, torch.tensor([0, 11, 5]))
+scatter(X, 1, INDEX[:, :2], Y[:2, :2])
+polygamma(1, POSITIVE + 1)
+round(X, decimals=1)
+nan_to_num(X, 1.0)
+matmul(X, x(4, 5))
+mm(input=X, mat2=x(4, 5))
+mv(X, x(4))
+addmm(x(5), X, x(4, 5), beta=0.5)
+baddbmm(x(2, 3, 5), x(2, 3, 4), x(2, 4, 5), alpha=2.0)
+dot(x(4), x(5)[:4])
+isclose(X, X + 1e-9, 1e-6)
+count_nonzero(X, 1)
+sum(X.float(), dtype=torch.float64)
+cumsum(X, 0, dtype=torch.float32)
+softmax(X, dim=0, dtype=torch.float32)
+softmin(X, 1)
+glu(X, 1)
+gelu(X, approximate="tanh")
+elu(X, 0.5)
+leaky_relu(X, 0.2)
+celu(X, alpha=2.0)
+hardtanh(X, -0.5, 0.25)
+softplus(X, 2.0, 5.0)
+threshold(X, 0.1, 7.0)
+hardshrink(X, 0.3)
+prelu(X, torch.tensor([0.3], dtype=torch.float64))
+normalize(X, 1.0, 0)
+normalize(X, dim=-1, p=2.0)
+layer_norm(X, (4,))
+layer_norm(X, [4], x(4), x(5)[:4], 1e-3)
+layer_norm(X, normalized_shape=(3, 4))
+rms_norm(X, (4,))
+rms_norm(X, (4,), x(4), eps=1e-3)
+linear(X, x(2, 4), x(2))
+cosine_similarity(X, Y, 0)
+pairwise_distance(X, Y, 1.0, keepdim=True)
+cdist(X, Y, 1.0)
+embedding(INDEX, x(5, 3))
+embedding(input=INDEX, weight=x(5, 3), padding_idx=1)
+cross_entropy(X, torch.tensor([0, 3, 1]))
+cross_entropy(X, torch.tensor([0, 3, -100]), reduction="sum", label_smoothing=0.1)
+cross_entropy(input=X, target=torch.tensor([0, 3, 1]), weight=POSITIVE[0])
+mse_loss(X, Y)
+mse_loss(X, Y, reduction="none")
+l1_loss(X, Y, reduction="sum")
+max_pool2d(x(2, 3, 8, 8), 3, 2, 1)
+max_pool2d(x(2, 3, 8, 8), 2, return_indices=True)
+avg_pool2d(x(2, 3, 8, 8), (3, 2), padding=1, count_include_pad=False)
+avg_pool1d(x(2, 3, 8), 3, 2, 1, True)
+lp_pool2d(x(2, 3, 8, 8).abs(), 2.0, 3, 2)
+adaptive_avg_pool2d(x(2, 3, 8, 8), (3, 5))
+adaptive_max_pool1d(x(2, 3, 8), 3)
+dropout(X, 0.5, False)
+alpha_dropout(X, 0.5)
+scaled_dot_product_attention(x(2, 4, 5, 8), x(2, 4, 6, 8), x(2, 4, 6, 7))
+scaled_dot_product_attention(x(4, 5, 8), x(4, 5, 8), x(4, 5, 8), is_causal=True, scale=0.3)
+scaled_dot_product_attention(x(2, 4, 5, 8), x(2, 2, 6, 8), x(2, 2, 6, 8), enable_gqa=True)
+scaled_dot_product_attention(x(2, 4, 5, 8), x(2, 4, 6, 8), x(2, 4, 6, 8), x(5, 6) > 0.5)
+""".strip().splitlines()
+CALLS += [
+    f"{name}(X)"
+    for name in [
+        "exp",
+        "sin",
+        "tanh",
+        "neg",
+        "abs",
+        "square",
+        "sigmoid",
+        "erf",
+        "isnan",
+        "floor",
+        "relu",
+        "silu",
+        "mish",
+        "selu",
+    ]
+]
+CALLS += [f"{name}(X)" for name in ["hardswish", "softsign", "logsigmoid", "gelu", "sum", "mean", "argmax"]]
+CALLS += [
+    f"{name}(X, Y)"
+    for name in ["add", "sub", "mul", "div", "maximum", "atan2", "eq", "lt", "hypot", "fmod", "logaddexp", "copysign"]
+]
+CALLS += [f"{name}(X, dim=1, keepdim=True)" for name in ["sum", "mean", "prod", "argmax", "all", "var", "std", "amin"]]
+CALLS += [f"{name}(X, {dim}, True)" for name in ["sum", "mean", "amax", "logsumexp"] for dim in (0, -1, (0, 1))]
+CALLS += [
+    f"{name}(X, -1)" for name in ["cumsum", "cumprod", "cummax", "logcumsumexp", "softmax", "log_softmax", "max", "min"]
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_as_in_torch(call: str) -> None:
+    name = call.partition("(")[0]
+    module = F if hasattr(F, name) else T
+    own, theirs = (eval(f"M.{call}", {**globals(), "M": one}) for one in (OURS, module))
+    for a, b in zip(*(tuple(v) if isinstance(v, tuple) else (v,) for v in (own, theirs)), strict=True):
+        assert torch.is_tensor(a) and a.shape == b.shape and a.dtype == b.dtype
+        torch.testing.assert_close(a, b, rtol=1e-5 if b.dtype == torch.float32 else 1e-9, atol=1e-10, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", sorted({*ORDERS} & set(dir(bc))))
+def test_torchs_keywords_are_those_of_the_row(name: str) -> None:
+    """Where torch says its parameters, ours are those in that order."""
+    theirs = getattr(F, name, None) or getattr(T, name)
+    try:
+        said = list(inspect.signature(theirs).parameters)
+    except (TypeError, ValueError):
+        return
+    own = [word.partition(":")[0] for word in ORDERS[name]]
+    if "args" not in said:
+        assert [word for word in said if word in own] == [word for word in own if word in said]
+        assert len([word for word in own if word in said]) >= min(len(own), 2)
+
+
+def test_in_place_and_out() -> None:
+    a = np.float32([-1.0, 2.0])
+    assert OURS.relu(a, inplace=True) is a and a.tolist() == [0.0, 2.0]
+    out = np.empty(2, np.float32)
+    assert OURS.leaky_relu(a - 1, 0.5, out=out) is out and out.tolist() == [-0.5, 1.0]
+    assert OURS.elu(np.float64([-1.0]), inplace=False)[0] == np.expm1(-1.0)
+
+
+def test_our_own_words_are_taken_too() -> None:
+    a = np.arange(6.0).reshape(2, 3)
+    assert OURS.sum(a, axis=1, keepdims=True).shape == OURS.sum(a, dim=1, keepdim=True).shape == (2, 1)
+    assert OURS.rms_norm_backward is not None and OURS.ReduceKind is bc.ReduceKind
+    assert {"softmax", "gelu", "mse_loss", "rms_norm"} <= set(dir(OURS))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda a: OURS.softmax(a, 1, 2, 3), r"softmax\(\) takes 2 positional arguments, 4 were given"),
+        (lambda a: OURS.softmax(a, 1, dim=1), "has dim twice"),
+        (lambda a: OURS.softmax(a, axs=1), "did you mean axis"),
+        (lambda a: OURS.gelu(a, "erf"), 'approximate must be "none" or "tanh"'),
+        (lambda a: OURS.mse_loss(a, a, "max"), "reduction must be"),
+        (lambda a: OURS.scaled_dot_product_attention(a, a, a), "must have 4 axes each, or 3"),
+        (lambda a: OURS.embedding(a, a, max_norm=1.0), "max_norm"),
+    ],
+)
+def test_what_is_refused(call: Any, says: str) -> None:
+    with pytest.raises(InvalidProblemError, match=says):
+        call(np.ones((2, 3), np.float32))
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'conv2d_of_nothing'"):
+        OURS.conv2d_of_nothing  # noqa: B018
+    with pytest.raises(UnknownKeywordError):
+        OURS.exp(np.ones(2), dim=1)
+
+
+def test_the_signature_is_torchs() -> None:
+    names = list(inspect.signature(OURS.cross_entropy).parameters)
+    assert names[:3] == ["input", "target", "weight"] and "label_smoothing" in names
+    assert list(inspect.signature(OURS.softmax).parameters)[:2] == ["input", "dim"]

@@ -1,0 +1,68 @@
+"""gradient: what NumPy and torch say, over spacings, orders and axes; its gradient against differences; the kernels."""
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.core.errors import BaracudaError, InvalidProblemError
+from baracuda_py.ops.scan.finite_gradient import (
+    FiniteGradientBackwardPlan, FiniteGradientDescriptor, FiniteGradientPlan,
+)  # fmt: skip
+from baracuda_py.testing.places import call
+
+X = np.random.default_rng(0).standard_normal((6, 7, 5))
+PLACES = [np.sort(np.random.default_rng(n).standard_normal(n)) for n in X.shape]
+
+
+def same(found, wanted):
+    pairs = zip(found, wanted, strict=True) if isinstance(wanted, (tuple, list)) else [(found, wanted)]
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_what_numpy_says(edge_order):
+    for spacing in ((), (0.5,), (1.0, 2.0, 3.0), PLACES, (0.5, PLACES[1], 3)):
+        same(bc.gradient(X, *spacing, edge_order=edge_order), np.gradient(X, *spacing, edge_order=edge_order))
+    for axis in (0, -1, (0, 2), (1,)):
+        same(bc.gradient(X, axis=axis, edge_order=edge_order), np.gradient(X, axis=axis, edge_order=edge_order))
+    same(bc.gradient(X, PLACES[2], axis=2), np.gradient(X, PLACES[2], axis=2))
+
+
+def test_slopes_of_parabolas_are_exact_in_second_order():
+    at = np.array([0.0, 1, 3, 3.5, 7])
+    np.testing.assert_allclose(bc.gradient(at**2, at, edge_order=2), 2 * at, rtol=1e-14)
+    np.testing.assert_array_equal(bc.gradient(np.array([1.0, 4]), 2.0), [1.5, 1.5])
+    infinite = bc.gradient(np.array([1, 2, np.inf, 4, 5]))
+    np.testing.assert_array_equal(infinite, [1, np.inf, 1, -np.inf, 1])
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize("spacing", [(0.5,), (PLACES[1],)])
+def test_the_gradient_is_torch_s(place, edge_order, spacing):
+    torch = pytest.importorskip("torch")
+    dy = np.random.default_rng(1).standard_normal(X.shape)
+    leaf = torch.tensor(X, requires_grad=True)
+    steps = tuple(torch.tensor(s) if isinstance(s, np.ndarray) else s for s in spacing)
+    (y,) = torch.gradient(leaf, spacing=steps, dim=1, edge_order=edge_order)
+    (dx,) = torch.autograd.grad(y, leaf, torch.tensor(dy))
+    name = {"places": spacing[0]} if isinstance(spacing[0], np.ndarray) else {"spacing": spacing[0]}
+    desc = FiniteGradientDescriptor(shape=X.shape, axis=1, edge_order=edge_order, element="float64")
+    found = call(FiniteGradientPlan, desc, ("y",), place, x=X, **name)["y"]
+    np.testing.assert_allclose(found, y.detach().numpy(), rtol=1e-9, atol=1e-9)
+    found = call(FiniteGradientBackwardPlan, desc, ("dx",), place, dy=dy, **name)["dx"]
+    np.testing.assert_allclose(found, dx.numpy(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(bc.gradient_backward(dy, *spacing, axis=1, edge_order=edge_order), dx.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "what"),
+    [((1.0, 2.0), {}, "one for all of 3"), ((PLACES[0],), {}, "those of one axis"), ((), {"axis": 3}, "axis must be"),
+     ((), {"axis": (0, -3)}, "twice"), ((), {"edge_order": 3}, "edge_order"), ((PLACES[0],), {"axis": 1}, "places"),
+     ((), {"axis": True}, "axis must be")],
+)  # fmt: skip
+def test_what_is_refused(args, options, what):
+    with pytest.raises(BaracudaError, match=what):
+        bc.gradient(X, *args, **options)
+    with pytest.raises(InvalidProblemError, match="more than 2 elements"):
+        bc.gradient(X[:2], axis=0, edge_order=2)

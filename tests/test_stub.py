@@ -1,0 +1,110 @@
+"""The type stub and the running package say the same of every function: names, kinds, defaults, types, first line."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import baracuda_py
+from baracuda_py._exports import EXPORTS
+from baracuda_py.core.signatures import NAMES
+
+STUB = ast.parse((Path(baracuda_py.__file__).parent / "__init__.pyi").read_text())
+WRITTEN = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
+ENTRIES = [name for name in WRITTEN if hasattr(getattr(baracuda_py, name), "plan")]
+
+
+def parameters(node: ast.FunctionDef) -> list[tuple[str, str, bool]]:
+    """(name, annotation, whether it has a default) of each parameter in the stub, a star where keywords begin."""
+    arguments = node.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    missing = len(plain) - len(arguments.defaults)
+    found = [(a.arg, ast.unparse(a.annotation), i >= missing) for i, a in enumerate(plain) if a.annotation]
+    if arguments.vararg:
+        found.append((f"*{arguments.vararg.arg}", "Any", False))
+    elif arguments.kwonlyargs:
+        found.append(("*", "", False))
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        found.append((one.arg, ast.unparse(one.annotation) if one.annotation else "", default is not None))
+    if arguments.kwarg:
+        found.append((f"**{arguments.kwarg.arg}", "Any", False))
+    return found
+
+
+def running(value: Any) -> list[tuple[str, str, bool]]:
+    """The same of the function itself."""
+    found, starred = [], False
+    for p in inspect.signature(value).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            found.append((f"{'*' if p.kind is p.VAR_POSITIONAL else '**'}{p.name}", "Any", False))
+            starred = True
+            continue
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            found.append(("*", "", False))
+            starred = True
+        found.append((p.name, str(p.annotation), p.default is not p.empty))
+    return found
+
+
+def same(a: str, b: str) -> bool:
+    return not a or ast.dump(ast.parse(a)) == ast.dump(ast.parse(b))
+
+
+def test_every_function_is_in_the_stub() -> None:
+    written = {*WRITTEN} | {
+        n.target.id for n in STUB.body if isinstance(n, ast.AnnAssign) and type(n.target) is ast.Name
+    }
+    functions = {name for name in EXPORTS if not inspect.isclass(getattr(baracuda_py, name))}
+    assert functions <= written
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_stub_is_the_signature(name: str) -> None:
+    value, node = getattr(baracuda_py, name), WRITTEN[name]
+    for ours, shown in zip(parameters(node), running(value), strict=True):
+        assert ours[0] == shown[0] and ours[2] == shown[2] and same(ours[1], shown[1])
+    assert node.returns and same(ast.unparse(node.returns), str(inspect.signature(value).return_annotation))
+    first = " ".join((value.__doc__ or "").strip().partition("\n\n")[0].split())
+    assert ast.get_docstring(node, clean=False) == first.replace('"', "'")
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_operands_are_typed(name: str) -> None:
+    """Every operand of the plan by its name is an array, and the keywords of every function have their types."""
+    value = getattr(baracuda_py, name)
+    shown = inspect.signature(value).parameters
+    assert all(p.annotation is not p.empty for p in shown.values() if p.kind is not p.VAR_KEYWORD)
+    operands = [p.annotation for n, p in shown.items() if n in ("x", "a", "q", "dy", "logits")]
+    assert all("Array" in said for said in operands)
+    assert shown["stream"].annotation == "Stream" and shown["preference"].annotation == "PlanPreference | None"
+    hints = {k: v for k, v in inspect.get_annotations(value).items() if set(_names(v)) <= {*NAMES}}
+    exec_globals = dict(NAMES)
+    assert all(eval(text, exec_globals) is not None for text in hints.values() if text != "None")
+
+
+def _names(text: str) -> list[str]:
+    return [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)]
+
+
+def test_types_of_some() -> None:
+    """What an editor shows of a norm, a reduction and a loss."""
+    shown = inspect.signature(baracuda_py.rms_norm).parameters
+    assert [shown[n].annotation for n in ("x", "weight", "eps", "return_rstd")] == [
+        "Array", "Array | None", "float", "bool",
+    ]  # fmt: skip
+    assert inspect.signature(baracuda_py.sum).parameters["axis"].annotation == "int | Sequence[int] | None"
+    assert (
+        "Literal['none', 'mean', 'sum']"
+        in inspect.signature(baracuda_py.cross_entropy).parameters["reduction"].annotation
+    )
+    assert typing.get_type_hints(baracuda_py.sum)["keepdims"] is bool
+
+
+def test_a_formula_shows_its_operands() -> None:
+    made = baracuda_py.elementwise("x * alpha + beta", alpha=2.0)
+    assert str(inspect.signature(made)).startswith("(x: 'Array | Scalar', beta: 'Array | Scalar', alpha: ")

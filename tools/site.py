@@ -1,0 +1,40 @@
+"""What the site of the documentation has besides `docs/`: the plots, how to contribute, and the changelog.
+
+mkdocs calls these functions (`hooks` in mkdocs.yml). Links are written so that they hold in the repository; here they
+are turned into the site's own.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+ADDED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+PLOTS = "benchmarks/results"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Pages that stand at the root of the repository, and the plots of what was measured."""
+    for name, source in ADDED.items():
+        files.append(File.generated(config, name, content=(ROOT / source).read_text()))
+    for plot in sorted((ROOT / PLOTS).glob("*.png")):
+        files.append(File.generated(config, f"results/{plot.name}", abs_src_path=str(plot)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Links out of `docs/` become the site's: to the plots, and to the pages at the root."""
+    up = "../" * page.file.src_uri.count("/")
+    markdown = re.sub(rf"\((?:\.\./)*{PLOTS}/([\w.]+\.png)\)", rf"({up}results/\1)", markdown)
+    for name, source in ADDED.items():
+        markdown = re.sub(rf"\((?:\.\./)*{re.escape(source)}(#[\w-]+)?\)", rf"({up}{name}\1)", markdown)
+    markdown = re.sub(
+        r"\[([^\]]+)\]\((?:\.\./)+(?:examples|kernels|benchmarks)/[^)]*\)", r"\1", markdown
+    )  # not on the site
+    if page.file.src_uri in ADDED:  # which link into docs/ from outside
+        markdown = re.sub(r"\(docs/([^)\s]+)\)", r"(\1)", markdown)
+    return markdown
