@@ -60,7 +60,8 @@ def scan(
     as h. Operands are as in `elementwise`, at most four arrays; 16-bit floats are scanned in float32 or wider and
     rounded once, after the last formula. reverse: from the last element on; exclusive: an element's own value is not
     part of its prefix. A call takes initial=, one value a row that stands before it, and return_carry=, which returns
-    what stands after it as well: the initial of a stream's next chunk.
+    what stands after it as well: the initial of a stream's next chunk. Of cummax and cummin it is an element of what is
+    scanned: a wider integer is taken modulo.
     """
     if kind is None:
         inner, name, outer = split_call(formula, then, _NAMES, "scan", "cumsum")

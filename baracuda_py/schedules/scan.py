@@ -138,9 +138,9 @@ def scan_geometry(
         "flags_at": [0] * LEVELS, "lanes": lanes, "reverse": reverse, "exclusive": exclusive, "shifted": shifted,
     }  # fmt: skip
     dense = all(v is None or v.dense for v in seen.values())
-    if _beside(rows, first.element, lanes):
+    if _beside(rows, element, lanes):
         layout = "contiguous" if dense else "inner_contiguous"
-        return _neighbours(rows, first.element, lanes, constants, prefix, base, layout)
+        return _neighbours(rows, element, lanes, constants, prefix, base, layout)
     kernel, axes, blocks, inner = _design(
         rows, element, lanes, tiles, segments, wide and (rows.cols % width == 0 or not reverse), p.device.sms
     )

@@ -20,11 +20,11 @@ template <class A, class B> struct ScanValues {
 
 namespace kinds {
 
-// The extreme so far, without its place.
+// The extreme so far, without its place. A row begins with an element: of a wider integer, with its lower bits.
 template <class T, class Order> struct RunningExtreme {
   using State = acc_t<T>;
   static BARACUDA_D State empty() { return Order::none(); }
-  template <class A> static BARACUDA_D State of(A x) { return cast<State>(x); }
+  template <class A> static BARACUDA_D State of(A x) { return cast<State>(cast<T>(x)); }
   static BARACUDA_D State merge(State a, State b) { return Order::wins(b, a) ? b : a; }
   template <class R> static BARACUDA_D R value(State s) { return cast<R>(s); }
 };

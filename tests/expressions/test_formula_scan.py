@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.preference import PlanPreference
 from baracuda_py.expressions.affine import affine
 from baracuda_py.expressions.parse import parse
 from baracuda_py.expressions.show import shown
-from baracuda_py.testing import CHECKS, emulated, exercise
+from baracuda_py.expressions.signature import Signature
+from baracuda_py.testing import CHECKS, emulate, emulated, exercise
+from baracuda_py.testing.draw import fill
+from baracuda_py.testing.emulator import emulated_device
+from baracuda_py.testing.operands import operands
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((4, 3, 40)), RNG.standard_normal(40) + 2
@@ -202,3 +207,39 @@ def test_scans_pass_the_checks_of_all_ops(text: str, kind: str | None, roles: di
 @pytest.mark.parametrize(("text", "kind", "roles"), SCANS, ids=[text for text, _, _ in SCANS])
 def test_kernels_of_scans_compute_them(text: str, kind: str | None, roles: dict[str, Any]) -> None:
     exercise(bc.scan(text, kind).plan(**roles), emulated, examples=2, seeded=False)
+
+
+RETURNS = bc.scan("where(done, 0, gamma) * h + x", "recurrence").plan(gamma=float)
+MIXED = bc.scan("float64(cumsum(x * y + z - w))").plan()
+TOP, BOTTOM = (bc.scan(f"{kind}(x * n)").plan(n=int) for kind in ("cummax", "cummin"))
+COLUMNS: tuple[tuple[type[bc.Plan], str, tuple[int, int]], ...] = (
+    (MIXED, "float32 bool float32 float32", (300, 33)), (MIXED, "bool float32 bool float32", (300, 32)),
+    (MIXED, "float32 bfloat16 float32 float32", (1100, 33)), (MIXED, "bfloat16 float32 float32 float32", (40, 33)),
+    (MIXED, "int8 float64 float16 bool", (300, 34)), (MIXED, "float64 int8 float16 bool", (300, 34)),
+    (RETURNS, "float16 float64", (40, 33)), (RETURNS, "bool float32", (1100, 36)), (RETURNS, "bool float16", (300, 40)),
+    (RETURNS, "uint8 float64", (4200, 8)), (TOP, "uint8", (4200, 8)), (TOP, "uint8", (300, 33)),
+    (BOTTOM, "int8", (300, 36)), (TOP, "int16", (300, 33)), (BOTTOM, "uint32", (40, 33)),
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("plan", "elements", "shape"), COLUMNS)
+def test_columns_of_mixed_elements(
+    plan: Any, elements: str, shape: tuple[int, int], reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows side by side, of operands of several sizes: every column, from any initial; the same bits as if they were
+    apart."""
+    kind = Signature(tuple(map(bc.ElementKind, elements.split())))
+    names = [f"{name}_element" for name in plan.shape.arrays[1:]]
+    facts = dict(zip(["element", *names], kind.elements, strict=True))
+    desc = plan.descriptor(shape=shape, axis=0, reverse=reverse, **facts)
+    case = fill(plan, desc, np.random.default_rng(0), kind=kind)
+    found = []
+    for beside in (True, False):
+        if not beside:
+            monkeypatch.setattr("baracuda_py.schedules.scan._beside", lambda *args: False)
+        ready = operands(case)
+        emulate(plan(desc, PlanPreference(), emulated_device(9.0)), ready)
+        found.append([one.view.tobytes() for spec, _, one in ready.items() if spec.writes])
+    assert found[0] == found[1]

@@ -16,11 +16,15 @@ template <class T> constexpr int scan_wide = min(vec_elems<T>, 4);  // columns o
 constexpr int scan_most_across = 16;                                // threads across: rows have at least 16 chunks
 
 // Keeps what was read as it was read: else the compiler keeps what it made of it, in more registers. No instruction.
+// Beside wider operands a few bytes may be less than a word.
 template <class T, int N> BARACUDA_D void keep_read(Vec<T, N>& x) {
-  static_assert(sizeof(x) % 4 == 0, "whole words");
-  u32* const words = reinterpret_cast<u32*>(&x);
+  if constexpr (sizeof(x) % 4 == 0) {
+    u32* const words = reinterpret_cast<u32*>(&x);
 #pragma unroll
-  for (int k = 0; k < static_cast<int>(sizeof(x) / 4); ++k) asm volatile("" : "+r"(words[k]));
+    for (int k = 0; k < static_cast<int>(sizeof(x) / 4); ++k) asm volatile("" : "+r"(words[k]));
+  } else if constexpr (sizeof(x) == 2) {
+    asm volatile("" : "+h"(*reinterpret_cast<u16*>(&x)));
+  }
 }
 
 // As `scan_lanes`, of several rows at once.
