@@ -193,17 +193,15 @@ def _neighbours(
         kept.shape[-1] % columns == 0 and all(s[-1] == 1 for s in strides)
         and Merged((rows.inner_axes, kept), rows.views[: rows.full], rows.full).access(columns)
     )  # fmt: skip
+    found = {**constants, "pieces": pieces, "units": units}
+    if tiles == 1:
+        return Geometry((Step(f"{prefix}neighbours", grid(units), found, {"WIDE": wide}, THREADS),), base, layout)
     states_at, flags_at = _left(units, constants["segments"], tiles)
     *states_at, states = (at * across for at in states_at)
     *flags_at, flags = flags_at
     place = base + aligned(states * STATE)
-    found = {
-        **constants, "pieces": pieces, "units": units, "marks": flags, "flags": place, "states_at": states_at,
-        "flags_at": flags_at,
-    }  # fmt: skip
+    found |= {"marks": flags, "flags": place, "states_at": states_at, "flags_at": flags_at}
     scan = Step(f"{prefix}neighbours", grid(units * tiles), found, {"WIDE": wide}, THREADS)
-    if tiles == 1:
-        return Geometry((scan,), base, layout)
     clear = Step(f"{prefix}clear", grid(-(-flags // THREADS)), found, {}, THREADS)
     return Geometry((clear, scan), place + aligned(4 * flags), layout)
 
