@@ -10,7 +10,7 @@ import numpy as np
 
 from baracuda_py.core.args import arrays_of, scalars_of
 from baracuda_py.core.element import ElementKind
-from baracuda_py.core.functional import solve
+from baracuda_py.core.solving import solve
 from baracuda_py.testing.places import call
 
 
