@@ -97,7 +97,10 @@ def sequence(name: str, value: Any, what: str) -> tuple[Any, ...]:
         not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray, Mapping, Set))
     ):
         raise InvalidProblemError(f"{name} must be a tuple of {what}, got {shown(value)}")
-    items = tuple(islice(value, MAX_AXES + 1))
+    try:
+        items = tuple(islice(value, MAX_AXES + 1))
+    except TypeError as error:  # an array without axes
+        raise InvalidProblemError(f"{name} must be a tuple of {what}, got {shown(value)}") from error
     if len(items) > MAX_AXES:
         raise InvalidProblemError(f"{name} must have at most {MAX_AXES} axes, got more: {shown(items)}")
     return items

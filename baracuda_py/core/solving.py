@@ -33,7 +33,7 @@ def solve(
         rest = later
     if "element" in fields and "element" not in facts:
         of_element = [s for s in pending if s.element == "element" and s.name in elements]
-        derived = [s for s in pending if isinstance(s.element, str) and s.name in elements]  # as of a gradient without x
+        derived = [s for s in pending if isinstance(s.element, str) and s.name in elements]  # a gradient without x
         lead = next(iter((*of_element, *derived)), None)
         if lead is not None:
             facts["element"] = elements[lead.name]

@@ -88,6 +88,10 @@ dx1, dx2 = bc.pairwise_distance_backward(np.ones_like(y), x1, x2, y)""",
     "prelu_backward": f"{_ROWS}dx, dweight = bc.prelu_backward(x2, x1, np.float32([0.25]))",
     "renorm": f"{_X}y = bc.renorm(x, 2, 0, 1.0)",
     "renorm_backward": f"{_ROWS}dx = bc.renorm_backward(x2, x1, 2, 0, 1.0)",
+    "scatter_reduce": f"""{_X}index = np.array([[0, 1, 1], [2, 2, 0], [1, 0, 3]])
+y = bc.scatter_reduce(x, index, x[:, :3], "amax", axis=1)""",
+    "scatter_reduce_backward": f"""{_X}index = np.array([[0, 1, 1], [2, 2, 0], [1, 0, 3]])
+dx, dsrc = bc.scatter_reduce_backward(np.ones_like(x), x, index, x[:, :3], None, "mean", axis=1)""",
     "sdpa_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
 q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 pattern = np.array([[True, False], [True, True]]).reshape(1, 1, 2, 2).repeat(2, 1)

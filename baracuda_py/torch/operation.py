@@ -56,6 +56,7 @@ class Operation:
 
     def call(self, call: Call) -> dict[str, Any]:
         """Through torch's dispatcher: outputs wanted, by name."""
+        self.descriptor(call)  # refuses, in our words, what the dispatcher would refuse in its own
         args, given = self.schema.encode(call)
         made = self.op(*args, **given)
         values = (made,) if len(self.outputs) == 1 else made or ()

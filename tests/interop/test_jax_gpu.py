@@ -36,7 +36,8 @@ def cupy_call(function: Callable[..., Any], arrays: Any, **facts: Any) -> list[A
     """The plain call on CuPy arrays: the same kernels, launched by the functional layer."""
     import cupy
 
-    given = jax.tree.map(cupy.asarray, arrays)
+    # CuPy fills what has no axes, and a fill with -0 is one with 0.
+    given = jax.tree.map(lambda a: cupy.asarray(np.atleast_1d(a)).reshape(np.shape(a)), arrays)
     return jax.tree.map(cupy.asnumpy, jax.tree.leaves(function(**given, **facts)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, functional
+from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
@@ -34,7 +35,7 @@ def _call(kind: BinaryKind, dy: Any, a: Any, b: Any, **more: Any) -> Any:
         return made(dy, a, b, **more)
     array, value = (b, a) if reverse else (a, b)
     if type(array) in NUMBERS:
-        raise InvalidProblemError(f"a or b must be an array, got the numbers {a!r} and {b!r}")
+        raise InvalidProblemError(f"a or b must be an array, got the numbers {shown(a)} and {shown(b)}")
     name = f"{kind.value}_backward"
     given = {} if is_complex(array) else number_for(name, "a" if reverse else "b", element_of(array), value)
     if given and "number" not in given:

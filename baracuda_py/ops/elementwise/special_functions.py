@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, functional
+from ...core.checked import real
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
 from ...interop.arrays import read
@@ -35,12 +36,13 @@ def _make(kind: K, backward: bool) -> Any:
 
 def _call(kind: K, lead: tuple[Any, ...], a: Any, b: Any, more: dict[str, Any]) -> Any:
     """f(a, b), or its gradients where `lead` is dy. A number for a becomes an array like b, NaN where b is."""
+    a, b = (real(name, value) if type(value) in NUMBERS else value for name, value in (("a", a), ("b", b)))
     if type(a) in NUMBERS:
         if type(b) in NUMBERS:
             raise InvalidProblemError(f"{kind.value}: one operand must be an array, got the numbers {a!r} and {b!r}")
-        a = clamp(b, float(a), float(a), stream=more.get("stream"))
+        a = clamp(b, a, a, stream=more.get("stream"))
     if type(b) in NUMBERS:
-        return _make(kind, bool(lead))(*lead, a, b_number=float(b), **more)
+        return _make(kind, bool(lead))(*lead, a, b_number=b, **more)
     return _make(kind, bool(lead))(*lead, a, b, **more)
 
 
