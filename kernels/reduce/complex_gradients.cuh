@@ -101,10 +101,11 @@ template <class G, class T> struct given_of<G, T, void_t<typename G::Given>> {
 
 template <class R> BARACUDA_D complex<double> in_double(complex<R> z) { return cast<complex<double>>(z); }
 
-// z / |z|, and 0 at 0.
+// z / |z|, 0 at 0, and NaN in both parts where z is not finite.
 BARACUDA_D complex<double> direction(complex<double> z) {
   const double size = math::hypot(z.re, z.im);
   if (size == 0) return 0.0;
+  if (!math::isfinite(z)) return {numeric<double>::nan(), numeric<double>::nan()};
   return {z.re / size, z.im / size};
 }
 
@@ -165,7 +166,7 @@ template <class R> struct Gradient<kinds::PNorm<complex<R>>> {
     const complex<double> z = in_double(value);
     const double size = math::hypot(z.re, z.im);
     if (size == 0 || y == 0) return 0.0;
-    return direction(z) * (dy * math::pow(size / y, power));
+    return direction(z) * power_of_ratio(dy, size, y, power);
   }
 };
 

@@ -120,6 +120,15 @@ template <class T> struct Gradient<kinds::L2Norm<T>> {
   BARACUDA_D double operator()(acc_t<T> x, i64) const { return y == 0 ? 0.0 : dy * (x / y); }
 };
 
+// dy (x / y)^power for magnitudes x > 0 and y whose quotient may be subnormal, or 0, where the power is in range: 2^1080
+// makes every such quotient normal.
+BARACUDA_D double power_of_ratio(double dy, double x, double y, double power) {
+  const double ratio = x / y;
+  if (!(ratio < 0x1p-1022) || math::isinf(y)) return dy * math::pow(ratio, power);
+  const double step = math::exp2(-540.0 * power);
+  return dy * step * math::pow((x * 0x1p540) / (y * 0x1p-540), power) * step;
+}
+
 template <class T> struct Gradient<kinds::PNorm<T>> {
   static constexpr int reads = reads_dy | reads_x | reads_y;
   using Statistic = Nothing;
@@ -129,7 +138,7 @@ template <class T> struct Gradient<kinds::PNorm<T>> {
   BARACUDA_D double operator()(acc_t<T> value, i64) const {
     const double x = static_cast<double>(value);
     if (x == 0 || y == 0) return 0.0;
-    return dy * math::copysign(math::pow(math::abs(x) / y, power), x);
+    return power_of_ratio(x < 0 ? -dy : dy, math::abs(x), y, power);
   }
 };
 

@@ -141,6 +141,7 @@ def _powers_geometry(p: Problem) -> Geometry | str:
     return reduce_geometry(p, (p.x,), (y,), p.desc.axis, mapped=True, values={"p": p.desc.p})
 
 
+_MEANS = reduce_params("ComplexMeanParams", ("x", "first"))
 _DISTANCES = reduce_params("DistanceParams", ("x", "means"))
 
 
@@ -150,8 +151,9 @@ def _spread_geometry(p: Problem) -> Geometry | str:
     y = without_axes(p.y, axis) if p.desc.keepdims else p.y
     means = View(0, y.shape, dense_strides(y.shape), ElementKind.C128)
     place = ("@workspace", 0)
+    pairs = (p.x, over(p.x, p.x.shape, axis))  # every element with the first of its row
     found = reduce_launches(
-        p.device, (p.x,), (means,), axis, mapped=True, values={"y": place, "p": 0.0}, prefix="mean_",
+        p.device, pairs, (means,), axis, mapped=True, values={"y": place, "first": "x"}, prefix="mean_",
         base=aligned(means.nbytes),
     )  # fmt: skip
     if isinstance(found, str):
@@ -252,11 +254,11 @@ class ReducePlan(Plan):
             guarantee=Guarantee(reduce_bound, batch_invariant=True),
         ),
         Variant(
-            "spread", _spread_geometry, source="reduce/reduce.cu", elements=COMPLEX, kinds=_SPREADS,
+            "spread", _spread_geometry, source="reduce/complex_spread.cu", elements=COMPLEX, kinds=_SPREADS,
             kernels=(*reduce_kernels("{KIND}<{T}>", _DISTANCES, width=lambda element: 1,
                                      source="Mapped<kinds::Distance<{T}>, {T}, complex<double>>"),
-                     *reduce_kernels("kinds::Mean<complex<double>>", MAPPED, prefix="mean_",
-                                     source="Mapped<kinds::Widened<{T}, complex<double>>, {T}>")),
+                     *reduce_kernels("kinds::MeanFromFirst", _MEANS, prefix="mean_",
+                                     source="Mapped<kinds::Differences<{T}>, {T}, {T}>")),
             guarantee=Guarantee(reduce_bound, math="float64", batch_invariant=True),
         ),
         Variant(

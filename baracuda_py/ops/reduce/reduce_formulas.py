@@ -158,16 +158,35 @@ def logmeanexp(x: Any, axes: Axes) -> Any:
     return logsumexp(x, axes, count(x, axes))
 
 
+def first(x: Any, axes: Axes) -> Any:
+    """The first element of every row, with an extent of 1 (0 where rows are empty) for every reduced axis."""
+    return x[tuple(slice(0, 1) if a in axes else slice(None) for a in range(x.ndim))]
+
+
+def from_mean(x: Any, axes: Axes) -> Any:
+    """x less its mean, by way of the first element: exactly 0 where all elements are equal."""
+    apart = x - first(x, axes)
+    offset = np.expand_dims(mean(apart, axes), axes)
+    return np.where(np.isfinite(offset), apart - offset, x - np.expand_dims(mean(x, axes), axes))
+
+
+def from_nanmean(x: Any, axes: Axes) -> Any:
+    """The same of real numbers where NaN does not count, and is NaN: by way of the smallest number."""
+    apart = x - np.fmin.reduce(x, axis=axes, keepdims=True, initial=np.inf)
+    offset = np.expand_dims(nanmean(apart, axes), axes)
+    return np.where(np.isfinite(offset), apart - offset, x - np.expand_dims(nanmean(x, axes), axes))
+
+
 def variance(x: Any, axes: Axes, correction: int) -> Any:
     """Σ |x - mean|² / (n - correction)."""
     n = count(x, axes)
-    apart = x - np.expand_dims(mean(x, axes), axes)
+    apart = from_mean(x, axes)
     squares = np.square(apart.real) + np.square(apart.imag) if x.dtype.kind == "c" else np.square(apart)
     return total(squares, axes) / squares.dtype.type(max(n - correction, 0))
 
 
 def nanvar(x: Any, axes: Axes, correction: int) -> Any:
-    """The variance of those that are not NaN."""
+    """The variance of those that are not NaN; NaN where one of them is infinite (numpy.nanvar)."""
     n = numbers(x, axes)
-    middle = np.expand_dims(nanmean(x, axes), axes)
-    return total(np.square(without_nan(x - middle)), axes) / np.maximum(n - x.dtype.type(correction), 0)
+    squares = np.where(np.isnan(x), x.dtype.type(0), np.square(from_nanmean(x, axes)))
+    return total(squares, axes) / np.maximum(n - x.dtype.type(correction), 0)

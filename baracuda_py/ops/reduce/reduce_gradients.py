@@ -63,11 +63,16 @@ class Slope:
 
 
 def sign(x: Any) -> Any:
-    """-1, 0 or 1; 0 of NaN, as in PyTorch. Of a complex number x / |x|, and NaN of NaN."""
+    """-1, 0 or 1; 0 of NaN, as in PyTorch. Of a complex number x / |x|; NaN in both parts where x is not finite."""
     if x.dtype.kind == "c":
         size = np.abs(x)
-        return np.where(size == 0, 0, joined(x.real / size, x.imag / size)).astype(x.dtype)
+        return formulas.all_or_nothing(np.where(size == 0, x, joined(x.real / size, x.imag / size)).astype(x.dtype))
     return np.where(np.isnan(x), x.dtype.type(0), np.sign(x))
+
+
+def times(z: Any, by: Any) -> Any:
+    """z times a real number, of complex numbers part by part."""
+    return joined(z.real * by, z.imag * by) if z.dtype.kind == "c" else z * by
 
 
 def divided(dy: Any, count: int) -> Any:
@@ -76,9 +81,14 @@ def divided(dy: Any, count: int) -> Any:
     return joined(dy.real / n, dy.imag / n) if dy.dtype.kind == "c" else dy / n
 
 
+def alike(x: Any, value: Any) -> Any:
+    """Where x is `value`, NaN being NaN."""
+    return (x == value) | (np.isnan(x) & np.isnan(value))
+
+
 def shared(dy: Any, x: Any, value: Any, axes: Axes) -> Any:
     """dy divided evenly among the elements of x that are `value`, NaN being NaN; 0 for the others."""
-    same = (x == value) | (np.isnan(x) & np.isnan(value))
+    same = alike(x, value)
     share = dy / np.sum(same, axis=axes, keepdims=True).astype(x.dtype)
     return np.where(same, share, x.dtype.type(0))
 
@@ -92,7 +102,13 @@ def _extreme(find: Callable[..., Any], read: Callable[[Any], Any] = np.asarray) 
 
 def _size(find: Callable[..., Any]) -> Callable[..., Any]:
     extreme = _extreme(find, np.abs)
-    return lambda dy, x, y, axes, desc: sign(x) * extreme(dy, x, y, axes, desc)
+
+    def formula(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+        size = np.abs(x)
+        found = alike(size, find(size, axis=axes, keepdims=True))
+        return np.where(found, times(sign(x), extreme(dy, x, y, axes, desc)), x.dtype.type(0))
+
+    return formula
 
 
 def _nan_extreme(find: Callable[..., Any], bottom: float) -> Callable[..., Any]:
@@ -131,15 +147,13 @@ def _nanprod(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
 def deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
     """The gradient of the variance."""
     n = x.real.dtype.type(formulas.count(x, axes))
-    middle = np.expand_dims(formulas.mean(x, axes), axes)
-    return dy * (n.dtype.type(2) / (n - n.dtype.type(correction))) * (x - middle)
+    return times(formulas.from_mean(x, axes), dy * (n.dtype.type(2) / (n - n.dtype.type(correction))))
 
 
 def _nan_deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
     n = np.sum(~np.isnan(x), axis=axes, keepdims=True).astype(x.dtype)
-    middle = np.sum(formulas.without_nan(x), axis=axes, keepdims=True) / n
     slope = dy * (x.dtype.type(2) / (n - x.dtype.type(correction)))
-    return np.where(np.isnan(x), x.dtype.type(0), slope * (x - middle))
+    return np.where(np.isnan(x), x.dtype.type(0), slope * formulas.from_nanmean(x, axes))
 
 
 def under_root(dy: Any, y: Any) -> Any:
@@ -149,12 +163,22 @@ def under_root(dy: Any, y: Any) -> Any:
 
 def _l2(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
     share = joined(x.real / y, x.imag / y) if x.dtype.kind == "c" else x / y
-    return np.where(y == 0, x.dtype.type(0), dy * share)
+    return np.where(y == 0, x.dtype.type(0), times(share, dy))
+
+
+def power_of_ratio(dy: Any, x: Any, y: Any, power: Any) -> Any:
+    """dy (x / y) ** power for magnitudes x and y whose quotient may be subnormal, or 0, where the power is in range."""
+    limits = np.finfo(x.dtype)
+    half = (limits.nmant - limits.minexp) // 2 + 3  # twice that many powers of 2 make every such quotient normal
+    step = np.exp2(-half * power)
+    near = np.power(np.ldexp(x, half) / np.ldexp(y, -half), power)
+    small = np.isfinite(y) & (x / y < limits.tiny)
+    return np.where(small, dy * step * near * step, dy * np.power(x / y, power))
 
 
 def _p(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
-    slope = sign(x) * np.power(np.abs(x) / y, y.dtype.type(desc.p - 1))
-    return np.where((x == 0) | (y == 0), x.dtype.type(0), dy * slope)
+    slope = times(sign(x), power_of_ratio(dy, np.abs(x), y, y.dtype.type(desc.p - 1)))
+    return np.where((x == 0) | (y == 0), x.dtype.type(0), slope)
 
 
 def _numbers(x: Any) -> Any:
@@ -193,7 +217,7 @@ GRADIENT: dict[ReduceKind, Slope] = {
     K.AMIN: Slope(_extreme(np.min), **_SHARED),
     K.PTP: Slope(lambda dy, x, y, axes, desc: both(-dy, dy, x, axes), _relative, statistics=True),
     K.SUM_SQUARES: Slope(lambda dy, x, y, axes, desc: dy * x * 2, _ulps(1, 1)),
-    K.L1_NORM: Slope(lambda dy, x, y, axes, desc: dy * sign(x), _exact),
+    K.L1_NORM: Slope(lambda dy, x, y, axes, desc: times(sign(x), dy), _exact),
     K.L2_NORM: Slope(_l2, _ONCE, y=True, exactly=_ratio),
     K.P_NORM: Slope(_p, _relative, y=True, exactly=_power),
     K.MAX_NORM: Slope(_size(np.max), **_SHARED),

@@ -81,7 +81,8 @@ def nan_spread(power: float) -> Oracle:
 
     def function(torch: Any, x: Any, axes: Axes, desc: Any) -> Any:
         numbers = (~torch.isnan(x)).sum(axes)
-        squares = torch.nansum(torch.square(x - torch.nanmean(x, axes, keepdim=True)), axes)
+        apart = torch.where(torch.isnan(x), 0.0, x - torch.nanmean(x, axes, keepdim=True))
+        squares = torch.sum(torch.square(apart), axes)
         return (squares / torch.clamp(numbers - desc.correction, min=0)) ** power
 
     return function

@@ -13,7 +13,7 @@ from ...core import (
     axis, choice, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import cast
+from ...core.element import HALVES, cast
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
@@ -58,9 +58,21 @@ class FiniteGradientArgs(Args):
 
 
 def _shares(desc: FiniteGradientDescriptor, dtype: Any, places: Any, spacing: Any) -> Any:
-    """How often slope i takes element j, at [i, j]: the slopes of unit vectors."""
-    steps, second = dtype.type(spacing) if places is None else places, desc.edge_order == 2
-    return np.gradient(np.eye(desc.extent, dtype=dtype), steps, axis=0, edge_order=2 if second else 1)
+    """How often slope i takes element j, at [i, j]: the coefficients of numpy.gradient."""
+    n = desc.extent
+    widths = np.full(n - 1, spacing, dtype) if places is None else np.diff(places)
+    shares = np.zeros((n, n), dtype)
+    h, k = widths[:-1], widths[1:]
+    both = h + k
+    for offset, share in enumerate((-(k / both) / h, (k - h) / h / k, h / both / k)):
+        shares[np.arange(1, n - 1), np.arange(n - 2) + offset] = share
+    if desc.edge_order == 1:
+        shares[0, :2] = -1 / widths[0], 1 / widths[0]
+        shares[-1, -2:] = -1 / widths[-1], 1 / widths[-1]
+    else:
+        shares[0, :3] = -(1 + h[0] / both[0]) / h[0], both[0] / h[0] / k[0], -(h[0] / both[0]) / k[0]
+        shares[-1, -3:] = k[-1] / both[-1] / h[-1], -(both[-1] / h[-1] / k[-1]), (1 + k[-1] / both[-1]) / k[-1]
+    return shares
 
 
 def _combined(shares: Any, x: Any, along: int) -> Any:
@@ -111,10 +123,18 @@ def in_torch(torch: Any, desc: FiniteGradientDescriptor, *, x: Any, places: Any,
 
 
 def placed(desc: FiniteGradientDescriptor, arrays: dict[str, Any]) -> None:
-    """Places rise by a half to one and a half, so that no slope is a quotient of roundings."""
-    if arrays["places"] is not None:
-        steps = np.random.default_rng(desc.extent).uniform(0.5, 1.5, desc.extent)
-        arrays["places"] = np.array(cast(np.cumsum(steps), desc.element))
+    """Places rise by a half to one and a half, so that no slope is a quotient of roundings.
+
+    Of 16 bits many such would coincide: those rise from 1 by one or two of the element's own steps.
+    """
+    if arrays["places"] is None:
+        return
+    rng = np.random.default_rng(desc.extent)
+    if desc.element in HALVES:
+        codes = cast(np.ones(()), desc.element).view(np.uint16) + np.cumsum(rng.integers(1, 3, desc.extent))
+        arrays["places"] = codes.astype(np.uint16).view(desc.element.dtype)
+    else:
+        arrays["places"] = np.array(cast(np.cumsum(rng.uniform(0.5, 1.5, desc.extent)), desc.element))
 
 
 class FiniteGradientPlan(Plan):

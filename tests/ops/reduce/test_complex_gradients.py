@@ -112,3 +112,32 @@ def test_norms_of_complex_numbers():
         found = bc.vector_norm(x, order)
         assert found.dtype == np.float64
         np.testing.assert_allclose(found, wanted, rtol=1e-15)
+
+
+@pytest.mark.usefixtures("emulation")
+def test_the_spread_of_equal_numbers_is_zero():
+    """Their sum is rounded, so that a quotient of it need not be the number itself."""
+    x = np.repeat(numbers(3, 1, seed=8) / 3, 2500, 1)
+    for kind in (K.VAR, K.STD):
+        for held, axis in ((x, 1), (np.ascontiguousarray(x.T), 0)):
+            np.testing.assert_array_equal(forward(kind, held, axis, correction=0), np.zeros(3))
+            np.testing.assert_array_equal(getattr(bc, kind.value)(held, axis=axis, correction=0), np.zeros(3))
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_infinite_norms_of_what_is_not_finite(dtype):
+    """The slope is NaN in both parts at the extreme, as in PyTorch; 0 elsewhere, whatever stands there."""
+    inf, nan, both, dy = np.inf, np.nan, complex(np.nan, np.nan), np.ones((), dtype(0).real.dtype)
+    for kind, x, wanted in (
+        (K.MIN_NORM, [complex(2, -inf)], [both]),
+        (K.MAX_NORM, [complex(inf, 1), 1j], [both, 0]),
+        (K.MIN_NORM, [complex(inf, 1), 1j], [0, 1j]),
+        (K.MAX_NORM, [complex(nan, 1), complex(inf, 1), 2], [both, 0, 0]),
+        (K.L1_NORM, [complex(inf, 1), 2j], [both, 1j]),
+    ):
+        held = np.array(x, dtype)
+        name = f"{kind.value}_backward"
+        for dx in (backward(kind, dy, held, dy), getattr(bc, name)(dy, held)):
+            for part in (np.real, np.imag):
+                np.testing.assert_array_equal(part(dx), part(np.array(wanted)))

@@ -245,3 +245,28 @@ def test_every_kind_serves_what_its_row_says():
             else:
                 with pytest.raises(UnsupportedError):
                     ReduceDescriptor(kind=kind, shape=(2,), element=element)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", [K.NANVAR, K.NANSTD], ids=lambda kind: kind.value)
+def test_a_variance_with_an_infinity_is_nan(kind):
+    """As in NumPy: only NaN is left out, and an infinity is not so far from an infinite mean."""
+    x = np.array([[1, np.inf, 2], [np.nan, 3, 5], [-np.inf, -np.inf, np.nan]], np.float16)
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, kind.value)(x.astype(float), axis=1)
+    assert np.isnan(wanted[[0, 2]]).all()
+    for found in (reduced(kind, x, 1, correction=0)[0], getattr(bc, kind.value)(x, axis=1, correction=0)):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", [K.VAR, K.STD, K.NANVAR, K.NANSTD], ids=lambda kind: kind.value)
+@pytest.mark.parametrize("dtype", [np.float64, np.longdouble, np.complex128, np.clongdouble])
+def test_the_formula_of_a_variance_of_equal_numbers_is_zero(kind, dtype):
+    """Also where their sum is rounded; and one that leaves the range on the way to the mean is infinite, not NaN."""
+    if dtype in (np.complex128, np.clongdouble) and kind in (K.NANVAR, K.NANSTD):
+        return
+    x = np.broadcast_to((np.random.default_rng(3).standard_normal(8) / 3).astype(dtype), (9000, 8))
+    assert not kind.row.formula(x, (0,), 0).any()
+    far = np.array([1, -1], dtype) * np.finfo(dtype).max
+    with np.errstate(all="ignore"):
+        assert np.isposinf(kind.row.formula(far, (0,), 0))

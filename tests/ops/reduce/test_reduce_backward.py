@@ -160,3 +160,21 @@ def test_kinds_without_a_gradient_say_so():
         bc.norm_backward(np.float64(1), np.ones(3), np.float64(3), 0)
     with pytest.raises(InvalidProblemError, match="no elements"):
         ReduceBackwardDescriptor(kind="amax", shape=(0,), element="float32")
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("p", [0.5, 1.5, 0.75])
+def test_a_power_of_a_quotient_below_the_range(p, sign):
+    """x / y is subnormal or 0 where its power, times dy, is an ordinary number."""
+    x = np.array([sign * 5e-324, 1e3, 2e3, 4e-310])
+    y = np.array(np.sum(np.abs(x).astype(np.longdouble) ** p) ** (1 / np.longdouble(p)), np.float64)
+    dy = np.array(3e-200 if p < 1 else 3.0)
+    wanted = (dy * np.sign(x) * (np.abs(x).astype(np.longdouble) / y) ** np.longdouble(p - 1)).astype(np.float64)
+    assert np.isfinite(wanted).all()
+    assert wanted.all()
+    for dx in (gradient(K.P_NORM, laid_out(x), dy, y=y, p=p), bc.p_norm_backward(dy, x, y=y, p=p)):
+        np.testing.assert_allclose(dx, wanted, rtol=2e-15)
+    z = laid_out(x + 0j)
+    desc = ReduceBackwardDescriptor(kind=K.P_NORM, shape=x.shape, p=p, element=ElementKind.C128)
+    np.testing.assert_allclose(run(ReduceBackwardPlan, desc, dy=dy, x=z, y=y)["dx"].real, wanted, rtol=2e-15)

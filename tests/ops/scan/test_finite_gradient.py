@@ -66,3 +66,32 @@ def test_what_is_refused(args, options, what):
         bc.gradient(X, *args, **options)
     with pytest.raises(InvalidProblemError, match="more than 2 elements"):
         bc.gradient(X[:2], axis=0, edge_order=2)
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_elements_at_one_place_spoil_only_the_slopes_that_read_them(place, edge_order):
+    at = np.array([0.0, 1, 3, 3, 4, 7, 8, 9])
+    desc = FiniteGradientDescriptor(shape=at.shape, edge_order=edge_order, element="float64")
+    given = {"x": at**2 + 1, "places": at}
+    with np.errstate(all="ignore"):
+        wanted = np.gradient(given["x"], at, edge_order=edge_order)
+    assert list(np.isfinite(wanted)) == [True, True, False, False, True, True, True, True]
+    for y in (call(FiniteGradientPlan, desc, ("y",), place, **given)["y"], bc.gradient(*given.values())):
+        assert not np.isfinite(y[2:4]).any()
+        np.testing.assert_allclose(y[4:7], wanted[4:7], rtol=1e-14)
+    dx = call(FiniteGradientBackwardPlan, desc, ("dx",), place, dy=np.ones(8), places=at)["dx"]
+    made = FiniteGradientBackwardPlan.reference(desc, dy=np.ones(8), places=at, spacing=1.0)["dx"]
+    np.testing.assert_array_equal(np.isfinite(dx), np.isfinite(made))
+    np.testing.assert_allclose(dx[5:], made[5:], rtol=1e-14)
+
+
+@pytest.mark.parametrize("element", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("n", [3, 40, 300, 8192])
+def test_drawn_places_are_apart(element, n):
+    desc = FiniteGradientDescriptor(shape=(n,), element=element)
+    arrays = {"places": np.zeros(n)}
+    FiniteGradientPlan.complete(desc, arrays)
+    assert arrays["places"].dtype == desc.element.dtype
+    places = arrays["places"].astype(float)
+    assert np.isfinite(places).all()
+    assert (np.diff(places) > 0).all()
