@@ -101,8 +101,11 @@ template <class G, class T> struct given_of<G, T, void_t<typename G::Given>> {
 
 template <class R> BARACUDA_D complex<double> in_double(complex<R> z) { return cast<complex<double>>(z); }
 
-// z / |z|, 0 at 0, and NaN in both parts where z is not finite.
+// z / |z|, 0 at 0, and NaN in both parts where z is not finite. Powers of 2 keep |z| from where it has few digits or none.
 BARACUDA_D complex<double> direction(complex<double> z) {
+  const double top = max(math::abs(z.re), math::abs(z.im));
+  const double by = top < 0x1p-900 ? 0x1p200 : top > 0x1p1000 ? 0x1p-200 : 1.0;
+  z = {z.re * by, z.im * by};
   const double size = math::hypot(z.re, z.im);
   if (size == 0) return 0.0;
   if (!math::isfinite(z)) return {numeric<double>::nan(), numeric<double>::nan()};

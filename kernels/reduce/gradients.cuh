@@ -123,6 +123,7 @@ template <class T> struct Gradient<kinds::L2Norm<T>> {
 // dy (x / y)^power for magnitudes x > 0 and y whose quotient may be subnormal, or 0, where the power is in range: 2^1080
 // makes every such quotient normal.
 BARACUDA_D double power_of_ratio(double dy, double x, double y, double power) {
+  if (math::isinf(dy) && math::isfinite(x) && math::isfinite(y)) return dy;  // no power is 0, however small
   const double ratio = x / y;
   if (!(ratio < 0x1p-1022) || math::isinf(y)) return dy * math::pow(ratio, power);
   const double step = math::exp2(-540.0 * power);

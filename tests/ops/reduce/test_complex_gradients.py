@@ -141,3 +141,13 @@ def test_infinite_norms_of_what_is_not_finite(dtype):
         for dx in (backward(kind, dy, held, dy), getattr(bc, name)(dy, held)):
             for part in (np.real, np.imag):
                 np.testing.assert_array_equal(part(dx), part(np.array(wanted)))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_directions_of_the_smallest_and_the_largest_numbers():
+    """Their magnitudes have few digits, or leave the range."""
+    dy, half = np.ones(()), np.sqrt(0.5)
+    for part in (5e-324, 3 * 5e-324, 1e-310, 1.7e308):
+        x = np.array([complex(part, -part)])
+        for kind in (K.L1_NORM, K.MIN_NORM, K.MAX_NORM):
+            np.testing.assert_allclose(backward(kind, dy, x, dy), [complex(half, -half)], rtol=1e-15)
