@@ -195,8 +195,14 @@ template <class K, class S, bool WIDE, class P> BARACUDA_D void reduce_rows(cons
 
 // Of neighbouring rows, whose results are `step` apart.
 template <class R, int VEC> BARACUDA_D void store_across(R* y, i64 step, const Vec<R, VEC>& x) {
-  if (step == 1 && reinterpret_cast<u64>(y) % alignof(Vec<R, VEC>) == 0) store(y, x);
-  else store_strided(y, step, x, VEC);
+  if (step == 1 && reinterpret_cast<u64>(y) % alignof(Vec<R, VEC>) == 0) {
+    store(y, x);
+  } else if constexpr (sizeof(R) <= 16) {
+    store_strided(y, step, x, VEC);
+  } else {  // a statistic is wider than one access
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) y[k * step] = x[k];
+  }
 }
 
 // A block of lanes × (256 / lanes) threads: VEC neighbouring columns a thread, read VEC at a time, V rows on the way.

@@ -70,6 +70,19 @@ def test_known_gradients(kind, x, dy, wanted, options):
 
 
 @pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", [K.VAR, K.STD, K.NANVAR, K.NANSTD, K.PROD, K.NANPROD])
+@pytest.mark.parametrize("strides", [(20, 1, 5), (1, 8, 2), (21, 4, 1), (50, 1, 10)])
+def test_statistics_are_found_in_every_order_of_axes(kind, strides):
+    """They are wider than one access, and lie apart where the kept axes of x lie in another order."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 4))
+    dy = np.random.default_rng(1).standard_normal((5, 4))
+    y = np.asarray(getattr(bc, kind.value)(x, axis=0)) if GRADIENT[kind].y else None
+    dense, turned = (gradient(kind, laid_out(x, one), dy, y=y, axis=(0,)) for one in (None, strides))
+    assert np.isfinite(dense).all()
+    np.testing.assert_array_equal(turned, dense)
+
+
+@pytest.mark.usefixtures("emulation")
 def test_a_product_of_others_without_overflow_on_the_way():
     """600 factors of magnitudes up to 1e30 whose product is near 1, and with a zero or an infinity among them."""
     rng = np.random.default_rng(0)
