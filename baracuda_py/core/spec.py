@@ -135,6 +135,11 @@ class Vjp:
         """Whether a kind has a gradient."""
         return self.kinds is None or kind in self.kinds
 
+    def served(self, backward: type[Spec], desc: Any) -> dict[str, str]:
+        """Those of `grads` that the backward plan has for a descriptor of its own."""
+        made = {o.name for o in arrays_of(backward.args) if o.serves(desc)}
+        return {name: output for name, output in self.grads.items() if output in made}
+
     def cotangents(self, forward: type[Spec], backward: type[Spec]) -> Sequence[str]:
         """The forward outputs that have a cotangent input `d<name>` in the backward plan."""
         inputs = {o.name for o in arrays_of(backward.args) if o.reads}

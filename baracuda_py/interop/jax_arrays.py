@@ -39,7 +39,7 @@ class _Header(ctypes.Structure):
 _CODES = {  # DLDataTypeCode of what NumPy and CuPy do not export
     ElementKind.BF16: 4, ElementKind.BOOL: 6, ElementKind.FP8E4M3: 10, ElementKind.FP8E5M2: 12, ElementKind.E8M0: 14,
 }  # fmt: skip
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 

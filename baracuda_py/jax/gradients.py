@@ -114,7 +114,8 @@ class Link:
 
     def expect(self, wanted: Iterable[str]) -> None:
         """Raise where an operand has no gradient."""
-        if unknown := [name for name in wanted if name not in self.vjp.grads]:
+        known = self.vjp.grads if self.plan is None else self.vjp.served(self.plan, self.desc)
+        if unknown := [name for name in wanted if name not in known]:
             raise UnsupportedError(
                 f"{self.problem.name} has no gradient for {' and '.join(unknown)}; where it is a constant, give it "
                 "through jax.lax.stop_gradient"

@@ -56,9 +56,12 @@ class Operation:
 
     def call(self, call: Call) -> dict[str, Any]:
         """Through torch's dispatcher: outputs wanted, by name."""
-        self.descriptor(call)  # refuses, in our words, what the dispatcher would refuse in its own
         args, given = self.schema.encode(call)
-        made = self.op(*args, **given)
+        try:
+            made = self.op(*args, **given)
+        except RuntimeError:
+            self.descriptor(call)  # refuses in our words what the dispatcher refuses in its own
+            raise
         values = (made,) if len(self.outputs) == 1 else made or ()
         return {s.name: v for s, v in zip(self.outputs, values, strict=True) if s.name in call.wanted}
 

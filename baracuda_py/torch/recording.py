@@ -13,11 +13,11 @@ from typing import Any
 
 from ..core.errors import UnsupportedError
 from ..interop.torch_rules import intercepts, recorded
-from .gradient import Gradient, gradient_of, no_gradient, open_gradient
 from .operation import LIBRARY, LOCK, NAMESPACE, Operation, swapped_outputs
 from .schema import Call
 from .stand_ins import described, stand_ins
 from .untyped import torch
+from .vjp import Gradient, gradient_of, no_gradient, open_gradient
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

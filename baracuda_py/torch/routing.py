@@ -18,12 +18,12 @@ from ..core.intake import stream_pointer
 from ..core.memo import keep
 from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, transformed
-from .gradient import gradient_of, no_gradient
 from .operation import Operation, operation
 from .recording import Job, flattened, is_traced, job_of, registered, traced
 from .schema import Call, settled
 from .stand_ins import described
 from .untyped import torch
+from .vjp import gradient_of, no_gradient
 
 Tensors = list[tuple[str, Any]]  # each with the name of its operand, and its index in a list
 

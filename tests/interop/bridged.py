@@ -14,9 +14,9 @@ from baracuda_py.core import ElementKind
 from baracuda_py.core.args import arrays_of, scalars_of
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing.draw import SeededDraw, fill
-from baracuda_py.torch.gradient import gradient_of
 from baracuda_py.torch.operation import Operation, operation
 from baracuda_py.torch.schema import Call
+from baracuda_py.torch.vjp import gradient_of
 
 SMALL, DRAWS = 6000, 60  # elements of all operands of a problem, draws to find one
 
@@ -63,8 +63,9 @@ class Problem:
 
     @property
     def names(self) -> list[str]:
-        link = self.op.plan.vjp
-        return [n for n in (link.grads if link else ()) if inexact(held := self.call.arrays.get(n)) and wide(held)]
+        link, found = self.op.plan.vjp, gradient_of(self.op, self.desc)
+        grads = found.grads if found else link.grads if link else ()
+        return [n for n in grads if inexact(held := self.call.arrays.get(n)) and wide(held)]
 
     @property
     def wanted(self) -> list[str]:

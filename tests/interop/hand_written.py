@@ -55,10 +55,22 @@ def _of_norm(function: str, *shapes: tuple[int, ...], **facts: Any) -> Call:
 
 
 _MATRIX = (4, 6)
+
+
+def made_index(rows: int, tokens: int) -> np.ndarray:
+    """Places 0 to 3 along a row."""
+    return np.arange(rows * tokens, dtype=np.int32).reshape(rows, tokens) % 4
+
+
 GIVEN: dict[str, Callable[[], Call]] = {
     **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
     "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
     "baddbmm": lambda: ([made(2, 4, 5), made(2, 4, 6), made(2, 6, 5)], {}),
+    "scatter_reduce": lambda: ([made(3, 4), made_index(3, 2), made(3, 2, seed=1), "mean"], {"axis": 1}),
+    "scatter_reduce_backward": lambda: (
+        [made(3, 4), made(3, 4, seed=2), made_index(3, 2), made(3, 2, seed=1), None, "mean"],
+        {"axis": 1},
+    ),
     "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
     "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
     "cov_backward": lambda: ([made(4, 4), made(4, 6)], {}),

@@ -18,7 +18,7 @@ from baracuda_py.interop.arrays import read
 from baracuda_py.interop.exchange import Managed, exchange_of
 
 _CODES = {element: code for code, element in exchange._ELEMENTS.items()}
-_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule = ctypes.pythonapi["PyCapsule_New"]  # a function of its own: JAX declares other arguments of the shared one
 _capsule.restype, _capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _EXPORT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
 _STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))

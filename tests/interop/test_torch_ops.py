@@ -14,8 +14,8 @@ from bridged import flat, inexact, problems, served, through  # noqa: E402
 
 from baracuda_py.core import ElementKind, registry  # noqa: E402
 from baracuda_py.core.plan import Plan  # noqa: E402
-from baracuda_py.torch.gradient import gradient_of  # noqa: E402
 from baracuda_py.torch.recording import registered  # noqa: E402
+from baracuda_py.torch.vjp import gradient_of  # noqa: E402
 
 F64, C128 = ElementKind.F64, ElementKind.C128
 EASY = (ElementKind.F32, ElementKind.BF16, ElementKind.C64, ElementKind.I32, *ElementKind)

@@ -156,7 +156,7 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
         if given:
             required = spec.required(twin)
             reads.append(Read(name, cotangent, None if cotangent else output, name in own, required, spec.layout))
-    return Gradient(forward, desc, op, dict(link.grads), tuple(reads), _attributes(op, twin))
+    return Gradient(forward, desc, op, link.served(backward, twin), tuple(reads), _attributes(op, twin))
 
 
 def open_gradient(forward: Operation, known: Described) -> Gradient | None:
