@@ -166,17 +166,24 @@ def _minus_k2(dy: Any, x: Any) -> Any:
     return -np.where(tiny, dy / np.abs(x) / np.abs(x), dy * (_k(t, 0) + _k(t, 1) / t))
 
 
+def _falling(dy: Any, x: Any, slope: Any) -> Any:
+    """The slope of a function that falls, where dy is infinite and the terms of the slope would cancel."""
+    return np.where(np.isinf(dy) & (x >= 0), -dy, slope)
+
+
 def _k0e_slope(dy: Any, x: Any) -> Any:
     """dy exp(x) (K0(x) - K1(x))."""
     far = np.maximum(x, 1)
-    return np.where(x < 1, _minus_k1(dy, x) + dy * _k(np.where(x > 0, x, 1), 0), -dy * _integral(far, lambda r: r))
+    near = _falling(dy, x, _minus_k1(dy, x) + dy * _k(np.where(x > 0, x, 1), 0))
+    return np.where(x < 1, near, -dy * _integral(far, lambda r: r))
 
 
 def _k1e_slope(dy: Any, x: Any) -> Any:
     """dy exp(x) (K1(x) - K0(x) - K1(x) / x)."""
     far = np.maximum(x, 1)
     beyond = dy * (_integral(far, lambda r: r) - _k(far, 1) / far)
-    return np.where(x < 1, _minus_k2(dy, x) + dy * _k(np.where(x > _TINY, x, 1), 1) * (x > _TINY), beyond)
+    near = _falling(dy, x, _minus_k2(dy, x) + dy * _k(np.where(x > _TINY, x, 1), 1) * (x > _TINY))
+    return np.where(x < 1, near, beyond)
 
 
 def _two_waves(element: ElementKind) -> ErrorBound:
