@@ -123,7 +123,7 @@ def _row(plan: type[Plan], row: Variant, every: list[str]) -> str:
     kinds = row.kinds or plan.kinds or (None,)
     promises = {(e, kind): row.guarantee.of(e, kind) for kind in kinds for e in row.elements_for(kind)}
     served = [str(e) for e in ElementKind if any(e is element for element, _ in promises)]
-    errors = sorted({p.error for p in promises.values()}, key=lambda error: error.looseness)
+    errors = sorted({p.error for p in promises.values()}, key=lambda error: (error.looseness, str(error)))
     said = list(dict.fromkeys(map(str, errors)))
     flags = [
         "yes" if all(values) else "some" if any(values) else "no"
