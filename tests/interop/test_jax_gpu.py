@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("jax")
+
+
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave the GPU's memory to the other tests
 
 import baracuda_py as bc

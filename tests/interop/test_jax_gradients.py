@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("jax")
+
 from jax.test_util import check_grads
 
 import baracuda_py as bc

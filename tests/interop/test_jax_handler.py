@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("jax")
+
+
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.jax import c_api, problem, staging, target
