@@ -13,6 +13,7 @@ import numpy as np
 
 from ..core.element import ElementKind
 from ..core.errors import UnsupportedError
+from .dlpack import Tensor, capsule_pointer
 
 
 class _Version(ctypes.Structure):
@@ -38,23 +39,6 @@ class _Table(ctypes.Structure):
     )
 
 
-class Tensor(ctypes.Structure):
-    """`DLTensor`."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
 class Managed(ctypes.Structure):
     """`DLManagedTensorVersioned`: a tensor with what gives it back."""
 
@@ -71,8 +55,6 @@ _MAJOR, _READ_ONLY = 1, 1
 _export = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.POINTER(Managed)))
 _stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 _deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 _ELEMENTS = {  # (DLDataTypeCode, bits) → element
     **{(0, n): ElementKind.of(f"int{n}") for n in (8, 16, 32, 64)},
@@ -146,7 +128,7 @@ def exchange_of(kind: type) -> Exchange | None:
     capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
-    at = _pointer(capsule, b"dlpack_exchange_api")
+    at = capsule_pointer(capsule, b"dlpack_exchange_api")
     while at:
         table = _Table.from_address(at)
         if table.header.version.major == _MAJOR and table.export:

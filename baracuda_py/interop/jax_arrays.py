@@ -7,7 +7,6 @@ bfloat16 nor float8; such a buffer is exported as the unsigned integers it holds
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,34 +16,15 @@ import numpy as np
 
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
-
-
-class _Header(ctypes.Structure):
-    """`DLTensor` of dlpack.h, which an unversioned capsule points to."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
+from .dlpack import Tensor, capsule_pointer
 
 _CODES = {  # DLDataTypeCode of what NumPy and CuPy do not export
     ElementKind.BF16: 4, ElementKind.BOOL: 6, ElementKind.FP8E4M3: 10, ElementKind.FP8E5M2: 12, ElementKind.E8M0: 14,
 }  # fmt: skip
-_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
-def _header(capsule: Any) -> _Header:
-    return _Header.from_address(_pointer(capsule, b"dltensor"))
+def _header(capsule: Any) -> Tensor:
+    return Tensor.from_address(capsule_pointer(capsule, b"dltensor"))
 
 
 class Memory(NamedTuple):
