@@ -16,14 +16,13 @@ from ..core.memo import keep
 from ..ops.attention.score_terms import Changed
 from .cpp import functor, headers, value_type
 from .derive import gradient, simplified
-from .errors import ExpressionError
 from .formula import RESULT, Formula
 from .nodes import constant, named, substituted
 from .program import Program, program_of, rank, result_of
 from .reference import evaluate
 from .scores import PLACES, SCORE, Access, ScoreFormula
 from .shape import WHOLE, Roles
-from .signature import Signature
+from .signature import Signature, Signatures
 
 _PLACE = ElementKind.I32
 _PROGRAMS = 1024
@@ -255,11 +254,11 @@ def element_at(table: np.ndarray, indices: Sequence[Any]) -> np.ndarray:
     return np.where(inside, table[tuple(placed)], table.dtype.type(0))
 
 
-class ScoreSignatures(Sequence[Signature]):
+class ScoreSignatures(Signatures):
     """Elements that tests run a formula with: at most two for each float, with tables of floats, integers and bool."""
 
     def __init__(self, shape: ScoreShape) -> None:
-        self.shape = shape
+        super().__init__(1 + len(shape.formula.tables), lambda one: shape.parts(one, False))
 
     @cached_property
     def found(self) -> tuple[Signature, ...]:
@@ -267,22 +266,6 @@ class ScoreSignatures(Sequence[Signature]):
         kinds = (ElementKind.F32, ElementKind.I32, ElementKind.BOOL, ElementKind.BF16, ElementKind.I64)
         every: list[Signature] = []
         for element in FLOATS:
-            tried = itertools.product(kinds, repeat=len(self.shape.formula.tables))
+            tried = itertools.product(kinds, repeat=self.operands - 1)
             every += itertools.islice((s for t in tried if self._serves(s := Signature((element, *t)))), 2)
-        return tuple(every) or (Signature((ElementKind.F32,) * (1 + len(self.shape.formula.tables))),)
-
-    def _serves(self, one: Signature) -> bool:
-        try:
-            self.shape.parts(one, False)
-        except ExpressionError:
-            return False
-        return True
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __getitem__(self, index: int) -> Signature:  # type: ignore[override]
-        return self.found[index]
+        return tuple(every) or (Signature((ElementKind.F32,) * self.operands),)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ..core.element import FLOATS, INTS, ElementKind
 from .errors import ExpressionError
-from .program import Program
 
 E = ElementKind
 ELEMENTS = (*FLOATS, *INTS, E.BOOL)
@@ -35,7 +35,7 @@ class Signatures(Sequence[Signature]):
     They are found when somebody asks: the plan of a call needs none of them.
     """
 
-    def __init__(self, operands: int, program: Callable[[Signature], Program]) -> None:
+    def __init__(self, operands: int, program: Callable[[Signature], Any]) -> None:
         self.operands = operands
         self.program = program
 
