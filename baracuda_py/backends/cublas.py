@@ -19,6 +19,8 @@ from baracuda_py.backends.library import Library, current
 from baracuda_py.core.device import Device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError, WorkspaceTooSmallError
 
+from ..core.checked import shown
+
 CUBLAS_LT = Library(
     "cublasLt", bindings="nvmath.bindings.cublasLt", package="nvmath-python", error="cuBLASLtError",
     unsupported=("CUBLAS_STATUS_ARCH_MISMATCH", "CUBLAS_STATUS_NOT_SUPPORTED"),
@@ -74,7 +76,7 @@ class GemmProblem:
 
     def __post_init__(self) -> None:
         if self.compute not in _COMPUTE:
-            raise InvalidProblemError(f"compute must be one of {', '.join(_COMPUTE)}, got {self.compute!r}")
+            raise InvalidProblemError(f"compute must be one of {', '.join(_COMPUTE)}, got {shown(self.compute)}")
         for name, matrix in (("a", self.a), ("b", self.b), ("c", self.c), ("d", self.d)):
             if matrix is not None:
                 rows, cols = self.shape(name)
@@ -86,7 +88,9 @@ class GemmProblem:
 
     def _check_matrix(self, name: str, matrix: Matrix, contiguous: int) -> None:
         if matrix.element not in _CUDA_TYPE:
-            raise InvalidProblemError(f"{name}.element must be one of {', '.join(_CUDA_TYPE)}, got {matrix.element!r}")
+            raise InvalidProblemError(
+                f"{name}.element must be one of {', '.join(_CUDA_TYPE)}, got {shown(matrix.element)}"
+            )
         if matrix.ld < max(contiguous, 1):
             raise InvalidProblemError(f"{name}.ld must be at least {max(contiguous, 1)}, got {matrix.ld}")
         least = 1 if name == "d" and self.batch > 1 else 0

@@ -141,7 +141,7 @@ def host_number(value: Any, spec: Operand) -> int | float | None:
         except OverflowError:
             raise InvalidProblemError(f"{spec.name} must fit a float64, got {shown(value)}") from None
     if isinstance(value, float) and not value.is_integer():
-        raise InvalidProblemError(f"{spec.name} must be an integer, got {value!r}")
+        raise InvalidProblemError(f"{spec.name} must be an integer, got {shown(value)}")
     if not -(2**63) <= value < 2**64:
         raise InvalidProblemError(f"{spec.name} must fit 64 bits, got {shown(value)}")
     return int(value)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..interop.arrays import package_name
+from .checked import shown
 from .device import Device, resolve_device
 from .errors import InvalidProblemError, UnsupportedError
 from .execution import graph_for
@@ -80,7 +81,7 @@ def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any
     if not callable(function):
         raise InvalidProblemError(f"function must be callable, got {type(function).__name__}")
     if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 1:
-        raise InvalidProblemError(f"warmup must be an integer of at least 1, got {warmup!r}")
+        raise InvalidProblemError(f"warmup must be an integer of at least 1, got {shown(warmup)}")
     return Graph(lambda: function(*args), _device(args, device), warmup)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from ..core.args import arrays_of, scalars_of
+from ..core.checked import shown
 from ..core.dispatch import host_number, scalar_view
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
@@ -41,7 +42,7 @@ def call(
         raise InvalidProblemError(f"{name}: stream= cannot be had of a call that JAX traces: XLA chooses it")
     preference = DEFAULT if options["preference"] is None else options["preference"]
     if not isinstance(preference, PlanPreference):
-        raise InvalidProblemError(f"{name}: preference must be a PlanPreference or None, got {preference!r}")
+        raise InvalidProblemError(f"{name}: preference must be a PlanPreference or None, got {shown(preference)}")
     made = {
         spec.name: tuple(Buffer(shape, element) for shape in shapes)
         for spec, element, shapes in outputs

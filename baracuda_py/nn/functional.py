@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from .._exports import EXPORTS
+from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 from ..core.views import shape_of, with_axis
 from ..interop.arrays import read
@@ -47,7 +48,7 @@ def __dir__() -> list[str]:
 def gelu(input: Any, approximate: str = "none", **more: Any) -> Any:
     """x Φ(x), or with approximate="tanh" the approximation by tanh (torch.nn.functional.gelu)."""
     if approximate not in ("none", "tanh"):
-        raise InvalidProblemError(f'approximate must be "none" or "tanh", got {approximate!r}')
+        raise InvalidProblemError(f'approximate must be "none" or "tanh", got {shown(approximate)}')
     return _bc("gelu_tanh" if approximate == "tanh" else "gelu")(input, **more)
 
 
@@ -88,7 +89,7 @@ def softmin(input: Any, dim: int = -1, **more: Any) -> Any:
 
 def _reduced(x: Any, reduction: str, more: dict[str, Any]) -> Any:
     if reduction not in ("none", "mean", "sum"):
-        raise InvalidProblemError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
+        raise InvalidProblemError(f'reduction must be "none", "mean" or "sum", got {shown(reduction)}')
     return x if reduction == "none" else _bc(reduction)(x, **more)
 
 

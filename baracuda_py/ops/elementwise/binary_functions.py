@@ -69,7 +69,7 @@ def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, An
     reverse = type(a) in NUMBERS
     array, value = (b, a) if reverse else (a, b)
     if type(array) in NUMBERS:
-        raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {a!r} and {b!r}")
+        raise InvalidProblemError(f"{name}: a or b must be an array, got the numbers {shown(a)} and {shown(b)}")
     if is_complex(array):
         return call_with_number(complex_kind(kind, name), array, value, reverse, **more)
     element = element_of(array)
@@ -194,7 +194,7 @@ def div(
         raise unexpected(div, unknown)
     kind = _ROUNDING.get(rounding_mode) if rounding_mode is None or isinstance(rounding_mode, str) else None
     if kind is None:
-        raise InvalidProblemError(f'rounding_mode must be None, "trunc" or "floor", got {rounding_mode!r}')
+        raise InvalidProblemError(f'rounding_mode must be None, "trunc" or "floor", got {shown(rounding_mode)}')
     return _call(kind, kind.value, a, b, out=out, stream=stream, preference=preference)
 
 

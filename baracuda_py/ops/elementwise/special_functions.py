@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, functional
-from ...core.checked import real
+from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
 from ...interop.arrays import read
@@ -39,7 +39,9 @@ def _call(kind: K, lead: tuple[Any, ...], a: Any, b: Any, more: dict[str, Any]) 
     a, b = (real(name, value) if type(value) in NUMBERS else value for name, value in (("a", a), ("b", b)))
     if type(a) in NUMBERS:
         if type(b) in NUMBERS:
-            raise InvalidProblemError(f"{kind.value}: one operand must be an array, got the numbers {a!r} and {b!r}")
+            raise InvalidProblemError(
+                f"{kind.value}: one operand must be an array, got the numbers {shown(a)} and {shown(b)}"
+            )
         a = clamp(b, a, a, stream=more.get("stream"))
     if type(b) in NUMBERS:
         return _make(kind, bool(lead))(*lead, a, b_number=b, **more)

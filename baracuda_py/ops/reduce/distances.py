@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core import Array, ElementKind
 from ...core.element import HALVES
-from ...core.checked import real, shown
+from ...core.checked import real, shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, TensorRef
@@ -43,9 +43,7 @@ def _shape(x: Any, name: str) -> Shape:
 
 def _axis(axis: Any, rank: int) -> int:
     """One axis of an array of `rank` axes, counted from the front."""
-    if type(axis) is not int or not -rank <= axis < rank:
-        raise InvalidProblemError(f"axis must be an integer in [{-rank}, {rank}), got {axis!r}")
-    return axis % rank
+    return whole("axis", axis, -rank, rank - 1) % rank
 
 
 def _kept_norm(x: Any, p: float, axis: Any, options: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, near, unexpected
 from .linear_scan import linear_scan
@@ -27,7 +28,7 @@ def _operator(fn: Any) -> str:
     close = near(str(given), OPERATORS)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise InvalidProblemError(
-        f"fn must name an operator that scans have, one of {', '.join(OPERATORS)}, got {fn!r}{hint} "
+        f"fn must name an operator that scans have, one of {', '.join(OPERATORS)}, got {shown(fn)}{hint} "
         "(Python functions of arrays are not compiled into a scan)"
     )
 

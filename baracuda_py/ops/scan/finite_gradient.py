@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.checked import shown
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, Vjp,
     axis, choice, element, extents, functional, operand, output, scalar,
@@ -228,10 +229,10 @@ def _axes(x: Any, along: Any) -> tuple[int, ...]:
     found = []
     for one in wanted:
         if type(one) is not int or not -rank <= one < rank:
-            raise InvalidProblemError(f"axis must be None, or integers in [{-rank}, {rank}), got {along!r}")
+            raise InvalidProblemError(f"axis must be None, or integers in [{-rank}, {rank}), got {shown(along)}")
         found.append(one % rank)
     if len(set(found)) < len(found):
-        raise InvalidProblemError(f"axis names an axis twice, got {along!r}")
+        raise InvalidProblemError(f"axis names an axis twice, got {shown(along)}")
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
 
@@ -23,7 +24,9 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
     ) -> None:
         super().__init__(in_features, out_features, bias, **given)
         if activation is not None and activation not in ACTIVATIONS:
-            raise InvalidProblemError(f"activation must be None or one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+            raise InvalidProblemError(
+                f"activation must be None or one of {', '.join(ACTIVATIONS)}, got {shown(activation)}"
+            )
         self.activation = activation
 
     def forward(self, x: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
 
@@ -36,7 +37,7 @@ class FusedLinearCrossEntropyLoss(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if reduction not in ("mean", "sum"):
-            raise InvalidProblemError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
+            raise InvalidProblemError(f"reduction must be 'mean' or 'sum', got {shown(reduction)}")
         if chunk_size < 1:
             raise InvalidProblemError(f"chunk_size must be at least 1, got {chunk_size}")
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....core.checked import shown
 from ....core import ElementKind
 from ....core.errors import InvalidProblemError
 from ....core.keywords import known_only, unexpected
@@ -49,7 +50,7 @@ def _number(name: str, value: Any, minimum: float = 0.0, above: float = -math.in
     good = isinstance(plain, (int, float, np.integer, np.floating)) and not isinstance(plain, bool)
     if not good or not math.isfinite(plain) or plain < minimum or plain <= above:
         span = f"> {above:g}" if above > -math.inf else f">= {minimum:g}"
-        raise InvalidProblemError(f"{name} must be a number {span}, got {value!r}")
+        raise InvalidProblemError(f"{name} must be a number {span}, got {shown(value)}")
     return float(plain)
 
 
@@ -60,7 +61,7 @@ def _whole(name: str, value: Any) -> int:
     except TypeError:
         found = -1
     if found < 0:
-        raise InvalidProblemError(f"{name} must be an integer >= 0, got {value!r}")
+        raise InvalidProblemError(f"{name} must be an integer >= 0, got {shown(value)}")
     return found
 
 
@@ -86,7 +87,7 @@ class _Settings:
         """An entry that must be true or false."""
         value = self.entries.get(name)
         if value is not None and not isinstance(value, (bool, np.bool_)):
-            raise InvalidProblemError(f"{name} must be True or False, got {value!r}")
+            raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
         return default if value is None else bool(value)
 
     @property
@@ -171,7 +172,7 @@ def _longrope(s: _Settings) -> RopeFrequencies:
             factors[name] = np.zeros(0)
         good = factors[name].shape == (s.dim // 2,) and np.isfinite(factors[name]).all() and (factors[name] > 0).all()
         if not good:
-            raise InvalidProblemError(f"{name} must be {s.dim // 2} positive numbers, one a pair, got {value!r}")
+            raise InvalidProblemError(f"{name} must be {s.dim // 2} positive numbers, one a pair, got {shown(value)}")
     if (given := s.optional(f"{side}_mscale")) == 0 and s.entries.get("attention_factor") is None:
         given = math.sqrt(1 + math.log(s.factor) / math.log(s.original))
     inv_freq = s.inv_freq(s.base) / factors[f"{side}_factor"]
@@ -228,10 +229,10 @@ def _entries(scaling: Any, layer_type: str | None) -> dict[str, Any]:
         name = scaling if known else "llama3"
         raise InvalidProblemError(
             f"scaling must be what a model's configuration has as rope_scaling or rope_parameters, such as "
-            f'{{"rope_type": "{name}"{more}}}, got {scaling!r}'
+            f'{{"rope_type": "{name}"{more}}}, got {shown(scaling)}'
         )
     if layer_type is not None and not isinstance(layer_type, str):
-        raise InvalidProblemError(f"layer_type must be the name of a layer type, got {layer_type!r}")
+        raise InvalidProblemError(f"layer_type must be the name of a layer type, got {shown(layer_type)}")
     layers = {name: entries for name, entries in scaling.items() if isinstance(entries, Mapping)}
     if not layers:
         if layer_type is not None:
@@ -243,7 +244,7 @@ def _entries(scaling: Any, layer_type: str | None) -> dict[str, Any]:
         )
     if layer_type not in scaling:
         raise InvalidProblemError(
-            f"scaling has entries per layer type: pass layer_type=, one of {list(scaling)}, got {layer_type!r}"
+            f"scaling has entries per layer type: pass layer_type=, one of {list(scaling)}, got {shown(layer_type)}"
         )
     return dict(layers.get(layer_type, {}))
 
@@ -266,14 +267,15 @@ def _columns(rotary_dim: Any, head_dim: Any, scheme: str, partial: float) -> int
         found = whole if scheme == "proportional" else int(whole * partial)
         if rotary_dim is not None and rotary_dim != found:
             raise InvalidProblemError(
-                f"rotary_dim must be {found}, partial_rotary_factor {partial:g} of head_dim {whole}, got {rotary_dim!r}"
+                f"rotary_dim must be {found}, partial_rotary_factor {partial:g} of head_dim {whole}, "
+                f"got {shown(rotary_dim)}"
             )
         rotary_dim = found
     if rotary_dim is None:
         raise InvalidProblemError("give rotary_dim, the columns that turn, or head_dim")
     columns = _whole("rotary_dim", rotary_dim)
     if columns % 2:
-        raise InvalidProblemError(f"rotary_dim must be even, got {rotary_dim!r}")
+        raise InvalidProblemError(f"rotary_dim must be even, got {shown(rotary_dim)}")
     return columns
 
 
@@ -288,7 +290,7 @@ def _check_sections(s: _Settings) -> None:
     if not counts or sum(counts) != s.dim // 2:
         raise InvalidProblemError(
             f"mrope_section must be sizes whose sum is {s.dim // 2}, half of the {s.dim} columns that turn "
-            f"(partial_rotary_factor of head_dim), got {sections!r}"
+            f"(partial_rotary_factor of head_dim), got {shown(sections)}"
         )
 
 
