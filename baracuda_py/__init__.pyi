@@ -210,6 +210,19 @@ from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
 from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
 from .ops.gemm.gemm import GemmPlan as GemmPlan
+from .ops.gemm.grouped_gemm import GroupedGemmArgs as GroupedGemmArgs
+from .ops.gemm.grouped_gemm import GroupedGemmDescriptor as GroupedGemmDescriptor
+from .ops.gemm.grouped_gemm import GroupedGemmPlan as GroupedGemmPlan
+from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardArgs as GroupedGemmBackwardArgs
+from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor as GroupedGemmBackwardDescriptor
+from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardPlan as GroupedGemmBackwardPlan
+from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmArgs as GroupedInnerGemmArgs
+from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor as GroupedInnerGemmDescriptor
+from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmPlan as GroupedInnerGemmPlan
+from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardArgs as GroupedInnerGemmBackwardArgs
+from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as GroupedInnerGemmBackwardDescriptor
+from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardPlan as GroupedInnerGemmBackwardPlan
+from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
 from .ops.indexing.gather import GatherArgs as GatherArgs
 from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
@@ -978,6 +991,14 @@ def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefe
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def greater_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
+def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `GroupedGemmPlan`: da[r] = dy[r] @ b[g]ᵀ, db[g] = a[r]ᵀ @ dy[r], dbias[g] = Σ dy[r]."""
+def grouped_inner_gemm(a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[g] = a[:, r] @ b[r] over the rows r of each group g: the products that a ragged axis is summed in."""
+def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `GroupedInnerGemmPlan`: da[:, r] = dy[g] @ b[r]ᵀ, db[r] = a[:, r]ᵀ @ dy[g]."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ matrices step through them evenly; a block finds its item of the batch by dividi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.params import Params
@@ -50,8 +51,13 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
         "strides": [v.strides[rank:] if v else (0, 0) for v in views],
         "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
         "activation": ACTIVATIONS.index(desc.activation),
-        "wide": sum(1 << n for n, v in enumerate(views) if v is not None and _wide(v)),
+        "wide": wide_rows(views),
     }  # fmt: skip
+
+
+def wide_rows(views: Sequence[View | None]) -> int:
+    """A bit for each matrix of `MATRICES` whose rows can be read in accesses of 16 bytes."""
+    return sum(1 << n for n, v in enumerate(views) if v is not None and _wide(v))
 
 
 def _wide(view: View) -> bool:

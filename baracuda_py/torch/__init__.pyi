@@ -298,6 +298,10 @@ from baracuda_py import gradient as gradient
 from baracuda_py import gradient_backward as gradient_backward
 from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
+from baracuda_py import grouped_gemm as grouped_gemm
+from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
+from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
+from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import gt as gt
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
