@@ -210,6 +210,10 @@ from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
 from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
 from .ops.gemm.gemm import GemmPlan as GemmPlan
+from .ops.gemm.gemv import GemvArgs as GemvArgs
+from .ops.gemm.gemv import GemvDensePlan as GemvDensePlan
+from .ops.gemm.gemv import GemvDescriptor as GemvDescriptor
+from .ops.gemm.gemv import GemvPlan as GemvPlan
 from .ops.gemm.grouped_gemm import GroupedGemmArgs as GroupedGemmArgs
 from .ops.gemm.grouped_gemm import GroupedGemmDescriptor as GroupedGemmDescriptor
 from .ops.gemm.grouped_gemm import GroupedGemmPlan as GroupedGemmPlan
@@ -975,6 +979,8 @@ def gelu_tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy gelu_tanh'(x) element by element; see `UnaryBackwardPlan`."""
 def gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def gemv(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:

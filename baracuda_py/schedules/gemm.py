@@ -57,10 +57,10 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
 
 def wide_rows(views: Sequence[View | None]) -> int:
     """A bit for each matrix of `MATRICES` whose rows can be read in accesses of 16 bytes."""
-    return sum(1 << n for n, v in enumerate(views) if v is not None and _wide(v))
+    return sum(1 << n for n, v in enumerate(views) if v is not None and wide_view(v))
 
 
-def _wide(view: View) -> bool:
+def wide_view(view: View) -> bool:
     """Whether columns are dense and every row starts 16-byte aligned."""
     return view.strides[-1] == 1 and view.aligned(16)
 
