@@ -22,6 +22,7 @@ from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library
+from .mma import HALVES, KERNEL, tensor_cores
 
 _TILE = 64
 
@@ -182,6 +183,10 @@ class GemmPlan(Plan):
         Variant(
             "cublas_tf32", library("tf32"), elements=(ElementKind.F32,), backend=BackendKind.CUBLAS,
             guarantee=Guarantee(Forward(2.0**14), math="tf32"),
+        ),
+        Variant(
+            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=(KERNEL,), elements=HALVES,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",
