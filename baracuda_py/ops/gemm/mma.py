@@ -37,9 +37,14 @@ def k_first(view: View, k: int) -> bool | None:
     return False if view.strides[other] == 1 or (k == -2 and view.shape[other] == 1) else None
 
 
+def _cols(size: int, gated: bool) -> int:
+    """Columns of a tile."""
+    return 64 if gated else size
+
+
 def _smem(size: int, gated: bool) -> int:
     """Bytes of the ring, or of what warps put the sums in at the end, where that is more."""
-    cols, rights = (64, 2) if gated else (size, 1)
+    cols, rights = _cols(size, gated), 1 + gated
     stages = 3 if size == 128 else 4
     ring = stages * (size + rights * cols) * _DEPTH * 2
     return max(ring, _WARPS * rights * _SLAB * (cols // 2 + 8) * 4)
@@ -59,7 +64,7 @@ def tensor_cores(p: Problem) -> Geometry | str:
         return values
 
     def blocks(size: int) -> int:
-        return batch_count(p) * -(-desc.m // size) * -(-desc.n // (64 if gated else size))
+        return batch_count(p) * int(-(-desc.m // size) * -(-desc.n // _cols(size, gated)))
 
     size = next((s for s in SIZES if blocks(s) >= p.device.sms), SIZES[-1])  # one wave at least
     if blocks(size) >= 2**31:
