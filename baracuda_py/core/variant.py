@@ -92,6 +92,8 @@ class Step:
     a `ptr[...]` field a slice (operand name, start, stop) of a list operand. A `ptr` field named after an
     operand needs nothing; another name takes the operand's name, or (operand name, byte offset); ("@workspace",
     byte offset) is a place in the workspace, "@null" no place. So does `s_ptr` of a scalar field s of another name.
+    A `map` field takes a TensorMap, or None for an operand that is absent. cluster: so many blocks, neighbours along
+    the grid's first axis, run at once and reach one another's shared memory (sm_90 and later).
     """
 
     kernel: str
@@ -100,6 +102,7 @@ class Step:
     axes: Mapping[str, Any] = field(default_factory=dict)
     block: int = 256
     smem: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,7 @@ class Variant:
         lines = [
             "#include <baracuda/types.cuh>",
             "#include <baracuda/scalar.cuh>",
+            *(["#include <baracuda/tensor_map.cuh>"] if any(params.maps for params in structs.values()) else []),
             "namespace baracuda {",
             *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",

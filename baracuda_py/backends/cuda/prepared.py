@@ -187,9 +187,11 @@ class Layouts:
         image = kernel.params.template(
             {k: v for k, v in step.params.items() if k not in {s.name for s in kernel.params.pointers}}
         )
+        maps = [(slot.offset, starts[m.operand], m) for slot in kernel.params.maps if (m := step.params[slot.name])]
         return Launch(
-            self.runtime, next(functions), step.grid, step.block, step.smem, kernel.params, image, picks, scalars
-        )
+            self.runtime, next(functions), step.grid, step.block, step.smem, kernel.params, image, picks, scalars, maps,
+            step.cluster,
+        )  # fmt: skip
 
     def overlap(self, args: Args) -> None:
         """Spans met, or a null pointer: the full check, which allows identical in-place views and absent memory of

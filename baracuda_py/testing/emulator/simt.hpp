@@ -346,6 +346,7 @@ extern u64 events;  // whatever another thread could wait for
 u32 ctaid(Thread& t, int axis);
 u32 nctaid(Thread& t, int axis);
 u32 ntid(Thread& t, int axis);
+u32 cluster_rank(Thread& t);
 
 // ---- sums of several words ----
 
@@ -445,6 +446,7 @@ u32 barrier(Thread& t, u32 line, u32 id, u32 count, bool waits, Reduce how = Red
 
 void mbarrier_init(Thread& t, u32 line, u32 address, u32 count);
 void mbarrier_arrive(Thread& t, u32 line, u32 address);
+void mbarrier_expect(Thread& t, u32 line, u32 address, u32 bytes);  // and arrive
 bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity);
 
 void cp_async(Thread& t, u32 line, u32 to, u64 from, u32 size, u32 read);
@@ -454,5 +456,15 @@ void cp_async_arrive(Thread& t, u32 line, u32 barrier);
 void bulk(Thread& t, u32 line, u64 to, u32 from, u32 bytes, bool adds);
 void bulk_commit(Thread& t);
 void bulk_wait(Thread& t, u32 pending);
+
+// Boxes of arrays, and clusters: tensor.cpp. blocks 0: the thread's own.
+struct Coordinates {
+  u32 at[5];
+};
+void tensor_load(Thread& t, u32 line, int rank, u64 map, Coordinates at, u32 to, u32 barrier, u32 blocks);
+void tensor_store(Thread& t, u32 line, int rank, u64 map, Coordinates at, u32 from);
+u32 mapa(Thread& t, u32 line, u32 address, u32 rank);
+void cluster_arrive(Thread& t, u32 line);
+void cluster_wait(Thread& t, u32 line);
 
 }  // namespace simt
