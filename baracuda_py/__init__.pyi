@@ -206,9 +206,10 @@ from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
 from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
 from .ops.gated.gated_quantize import GatedQuantizeDescriptor as GatedQuantizeDescriptor
 from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
-from .ops.gemm.dense_gemm import DenseGemmArgs as DenseGemmArgs
-from .ops.gemm.dense_gemm import DenseGemmDescriptor as DenseGemmDescriptor
-from .ops.gemm.dense_gemm import DenseGemmPlan as DenseGemmPlan
+from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
+from .ops.gemm.gemm import GemmArgs as GemmArgs
+from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
+from .ops.gemm.gemm import GemmPlan as GemmPlan
 from .ops.indexing.gather import GatherArgs as GatherArgs
 from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
@@ -736,8 +737,8 @@ def deg2rad_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy deg2rad'(x) element by element; see `UnaryBackwardPlan`."""
 def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
-def dense_gemm(a: Array, b: Array, c: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = alpha · a @ b + beta · c over any batch axes and strides (torch.matmul, torch.baddbmm)."""
+def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
 def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = x[i + 1] - x[i] along `axis`, n times (torch.diff); x stands between `prepend` and `append`."""
 def diff_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., return_dx: bool = True, return_dprepend: bool = True, return_dappend: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -959,6 +960,8 @@ def gelu_tanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
     """y = gelu_tanh(x) element by element; see `UnaryPlan`."""
 def gelu_tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy gelu_tanh'(x) element by element; see `UnaryBackwardPlan`."""
+def gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:

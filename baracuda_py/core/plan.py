@@ -47,7 +47,7 @@ class Plan(Spec):
         self.preference = preference
         self.device = device
         self.kind = getattr(desc, "kind", None) if self.kinds else None
-        if self.pinned and self.kind not in self.kinds:
+        if self.pinned and self.kinds and self.kind not in self.kinds:
             known = " or ".join(kind.value for kind in self.kinds)
             raise InvalidProblemError(f"{type(self).__name__} is for kind {known}, got {shown(self.kind)}")
         self._refused = {v.name: refuse_row(type(self), v, desc, device, preference) for v in self.table()}

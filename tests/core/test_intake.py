@@ -358,7 +358,7 @@ HUGE = {
         "batch_size": 1, "num_heads": 1, "query_len": 4, "key_len": 8, "d_k": 8, "d_v": 8, "scale": 1.0,
     },
     bc.RMSNormPlan: {"batch_shape": (4,), "normalized_shape": (8,)}, bc.FillPlan: {"shape": (4,)},
-    bc.GlobalNormPlan: {"shapes": ((4,), (5,))}, bc.DenseGemmPlan: {"m": 4, "n": 4, "k": 4},
+    bc.GlobalNormPlan: {"shapes": ((4,), (5,))}, bc.GemmPlan: {"m": 4, "n": 4, "k": 4},
 }  # fmt: skip
 
 

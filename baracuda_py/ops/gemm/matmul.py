@@ -14,10 +14,10 @@ from ...core.views import broadcast, shape_of, transposed, with_axis
 from ...interop.arrays import package_name
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
-from .dense_gemm import DenseGemmPlan, dense_gemm
+from .gemm import GemmPlan, dense_gemm
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def matmul(
     a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0,
     math_precision: str = "element", out_element: Any = None, element: Any = None, out: Any = None, stream: Any = None,
@@ -27,7 +27,7 @@ def matmul(
 
     Batch axes broadcast, and c to the result; of operands of one axis a is a row and b a column, and the result has no
     axis in their place: two vectors give a 0-d array. Views are taken; on a GPU a c that broadcasts is written to the
-    result first, one launch more. See `DenseGemmPlan`.
+    result first, one launch more. See `GemmPlan`.
     """
     if unknown:
         raise unexpected(matmul, unknown)
@@ -85,7 +85,7 @@ def _spread_to(c: Array, shape: tuple[int, ...]) -> Array:
     return broadcast(c, shape, "c")
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def linear(
     x: Array, weight: Array, bias: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
@@ -100,7 +100,7 @@ def linear(
     return matmul(x, weight if len(shape_of(weight, "weight")) == 1 else transposed(weight, "weight"), bias, **given)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def addmm(
     c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
