@@ -20,6 +20,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
+from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNEL as WGMMA_KERNEL, geometry as wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library
 
@@ -182,6 +183,10 @@ class GemmPlan(Plan):
         Variant(
             "cublas_tf32", library("tf32"), elements=(ElementKind.F32,), backend=BackendKind.CUBLAS,
             guarantee=Guarantee(Forward(2.0**14), math="tf32"),
+        ),
+        Variant(
+            "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=(WGMMA_KERNEL,), elements=WGMMA_ELEMENTS,
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(2.0**8), batch_invariant=True),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",
