@@ -1,13 +1,14 @@
 """Matrix products on sm_90a: the copy engine, clusters and the tensor cores of warpgroups (kernels/gemm/wgmma.cuh).
 
-A grid of one block a multiprocessor takes tiles of 128 x 256 (clusters of two blocks) or 128 x 128, whichever needs
-less time for the problem. Where y's dense axis is its rows', the transposed problem is solved: yᵀ = bᵀ aᵀ.
+A grid of one block a multiprocessor takes tiles of 128 x 256 (clusters of two blocks), 128 x 128 or 128 x 64, whichever
+needs least time for the problem. Where y is dense along its rows, or has few of them, the transposed problem is solved:
+yᵀ = bᵀ aᵀ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,26 +25,32 @@ PARAMS = gemm_params(
 ELEMENTS = (ElementKind.F16, ElementKind.BF16)
 
 _ROWS, _DEPTH, _PANEL, _BLOCK = 128, 64, 64, 384
-_STAGES = {256: 4, 128: 6}  # by columns of a tile
+_STAGES = {256: 4, 128: 6, 64: 8}  # by columns of a tile
 _PARTS = 2  # of 2048 bytes that each of eight warps stores by
 _BAND = 8  # rows of tiles that share what they read in the L2 cache
-_CLUSTERS = {256: 2, 128: 1}
-_SLOWER = {256: 1.0, 128: 1.15}  # a product of the narrow tile, which reads more of shared memory for each
+_CLUSTERS = {256: 2, 128: 1, 64: 1}
+_SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
+_SKINNY = 64  # rows up to which they are the tile's columns
 _SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
 _BESIDE = ("c", "bias", "up", "row_bias", "scale_a", "scale_b", "residual", "pre")  # what more than alpha · a b may be
 _INT32 = 2**31
 
 
-def _instances(kind: ElementKind) -> Mapping[str, Any]:
-    flags = (False, True)
-    out = (kind, ElementKind.F32)
-    return {"OUT": out, "COLUMNS": tuple(_STAGES), "A_ACROSS": flags, "B_ACROSS": flags, "GATED": flags}
+_CALL = "gemm_wgmma<{T}, {OUT}, {COLUMNS}, {A_ACROSS}, {B_ACROSS}, {GATED}>"
 
 
-KERNEL = Kernel(
-    "gemm_wgmma", "gemm_wgmma<{T}, {OUT}, {COLUMNS}, {A_ACROSS}, {B_ACROSS}, {GATED}>", PARAMS, _instances,
-    threads=_BLOCK, min_blocks=1,
-)  # fmt: skip
+def _instances(columns: tuple[int, ...], gated: tuple[bool, ...]) -> Callable[[ElementKind], Mapping[str, Any]]:
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        out, flags = (kind, ElementKind.F32), (False, True)
+        return {"OUT": out, "COLUMNS": columns, "A_ACROSS": flags, "B_ACROSS": flags, "GATED": gated}
+
+    return axes
+
+
+KERNELS = (
+    Kernel("gemm_wgmma", _CALL, PARAMS, _instances((256, 128), (False, True)), threads=_BLOCK, min_blocks=1),
+    Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=_BLOCK, min_blocks=1),
+)
 
 
 def _shared_memory(columns: int) -> int:
@@ -55,7 +62,7 @@ def _shared_memory(columns: int) -> int:
 def geometry(p: Problem) -> Geometry | str:
     """The launch, or why the row does not take these operands."""
     names: dict[str, str] = {}
-    if p.up is None and p.y.strides[-1] != 1 and p.y.strides[-2] == 1:
+    if _better_transposed(p):
         p, names = _transposed(p), dict(_SWAPS)
     desc, batch = p.desc, batch_count(p)
     if not desc.m < _INT32 > desc.n or desc.k >= _INT32:
@@ -65,11 +72,11 @@ def geometry(p: Problem) -> Geometry | str:
         return values
     columns = _columns(p, batch)
     cluster = _CLUSTERS[columns]
-    half = columns // 2
-    width = columns if p.up is None else half
+    share = columns // (2 if cluster == 2 or p.up is not None else 1)
+    width = columns if p.up is None else share
     maps: dict[str, Any] = {}
     across: dict[str, bool] = {}
-    sides = {"a": (p.a, _ROWS), "b": (_turned(p.b), half), "up": (None if p.up is None else _turned(p.up), half)}
+    sides = {"a": (p.a, _ROWS), "b": (_turned(p.b), share), "up": (None if p.up is None else _turned(p.up), share)}
     for name, (view, rows) in sides.items():
         found = _operand(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
         if isinstance(found, str):
@@ -91,8 +98,16 @@ def geometry(p: Problem) -> Geometry | str:
         "GATED": p.up is not None,
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
-    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, _BLOCK, _shared_memory(columns), cluster)
+    kernel = KERNELS[columns == 64]
+    step = Step(kernel.name, (blocks, 1, 1), values, axes, _BLOCK, _shared_memory(columns), cluster)
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
+
+
+def _better_transposed(p: Problem) -> bool:
+    """Whether few rows, or else the dense axis of y, are better the columns of tiles."""
+    rows, columns = p.desc.m <= _SKINNY, p.desc.n <= _SKINNY
+    dense_rows = bool(p.y.strides[-1] != 1 and p.y.strides[-2] == 1)
+    return p.up is None and (rows if rows != columns else dense_rows)
 
 
 def _transposed(p: Problem) -> Problem:
@@ -119,7 +134,7 @@ def _columns(p: Problem, batch: int) -> int:
         waves = math.ceil(tiles / max(1, p.device.sms // cluster))
         return float(waves * columns * _SLOWER[columns])
 
-    return min(_STAGES, key=cost)
+    return min((columns for columns in _STAGES if p.up is None or columns > 64), key=cost)
 
 
 def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | str:

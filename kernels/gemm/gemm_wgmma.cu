@@ -5,8 +5,8 @@
 
 namespace baracuda {
 
-template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, int STAGES = COLUMNS == 256 ? 4 : 6,
-          int PARTS = 2>
+template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED,
+          int STAGES = gemm::default_stages<COLUMNS>, int PARTS = 2>
 BARACUDA_D void gemm_wgmma(const GemmWgmmaParams& p) {
   BARACUDA_DYNAMIC_SMEM(unsigned char, shared);
   const float alpha = static_cast<float>(p.alpha());

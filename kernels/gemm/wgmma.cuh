@@ -22,6 +22,8 @@ constexpr int tile_rows = 128, tile_depth = 64, groups = 2, block_threads = (gro
 constexpr int panel_bytes = 64 * 64 * 2;  // of an operand across
 constexpr int part_bytes = 16 * 64 * 2;   // of what a warp stores at once
 
+template <int COLUMNS> constexpr int default_stages = COLUMNS == 256 ? 4 : COLUMNS == 128 ? 6 : 8;
+
 // Shared memory: the ring, PARTS for each warp of the consumers, barriers.
 template <int COLUMNS, int CLUSTER, int STAGES, int PARTS> struct Memory {
   static constexpr int stages = STAGES, a_bytes = tile_rows * 128, b_bytes = COLUMNS * 128;
@@ -62,7 +64,8 @@ struct Tile {
 
 template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, int STAGES, int PARTS, class P>
 struct Product {
-  static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, HALF = COLUMNS / 2, WIDTH = GATED ? HALF : COLUMNS;
+  static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, SHARES = CLUSTER == 2 || GATED ? 2 : 1;
+  static constexpr int SHARE = COLUMNS / SHARES, WIDTH = GATED ? SHARE : COLUMNS;  // columns in one load, and of y
   using Ring = Memory<COLUMNS, CLUSTER, STAGES, PARTS>;
   const P& p;
   const Ring memory;
@@ -91,19 +94,19 @@ struct Product {
       tensor_load(to, p.a_map, memory.full[stage], k, m, item);
     }
   }
-  // Half of the columns, to all blocks of the cluster.
-  BARACUDA_D void load_half(u32 stage, int half, int n, int k, const Tile& tile) const {
-    const bool second = GATED && half == 1;
+  // One share of the columns, to all blocks of the cluster.
+  BARACUDA_D void load_share(u32 stage, int share, int n, int k, const Tile& tile) const {
+    const bool second = GATED && share == 1;
     const TensorMap& map = second ? p.up_map : p.b_map;
-    const int item = tile.item * (second ? p.up_step : p.b_step), column = GATED ? n : n + half * HALF;
-    unsigned char* const to = memory.b(stage) + half * (HALF * 128);
+    const int item = tile.item * (second ? p.up_step : p.b_step), column = GATED ? n : n + share * SHARE;
+    unsigned char* const to = memory.b(stage) + share * (SHARE * 128);
     const auto load = [&](unsigned char* to, int x, int y) {
       if constexpr (CLUSTER == 1) tensor_load(to, map, memory.full[stage], x, y, item);
       else tensor_load_to((1 << CLUSTER) - 1, to, map, memory.full[stage], x, y, item);
     };
     if constexpr (B_ACROSS) {
 #pragma unroll
-      for (int c = 0; c < HALF; c += 64) load(to + c / 64 * panel_bytes, column + c, k);
+      for (int c = 0; c < SHARE; c += 64) load(to + c / 64 * panel_bytes, column + c, k);
     } else {
       load(to, k, column);
     }
@@ -114,15 +117,15 @@ struct Product {
     for_tiles([&](const Tile& tile) {
       for (int s = 0; s < slices; ++s, at.advance()) {
         const u32 stage = at.index();
+        const int n = tile.n * WIDTH, k = s * tile_depth;
         memory.empty[stage].wait(at.empty_parity());
         arrive_expecting(memory.full[stage], Ring::stage_bytes);
-        load_a(stage, row_of(tile), s * tile_depth, tile.item * p.a_step);
-        const int n = tile.n * WIDTH, k = s * tile_depth;
+        load_a(stage, row_of(tile), k, tile.item * p.a_step);
         if constexpr (CLUSTER == 2) {
-          load_half(stage, static_cast<int>(rank), n, k, tile);
+          load_share(stage, static_cast<int>(rank), n, k, tile);
         } else {
-          load_half(stage, 0, n, k, tile);
-          load_half(stage, 1, n, k, tile);
+#pragma unroll
+          for (int share = 0; share < SHARES; ++share) load_share(stage, share, n, k, tile);
         }
       }
     });
@@ -183,11 +186,13 @@ struct Product {
     }
   }
   BARACUDA_D void store(const float (&d)[COLUMNS / 8][4], float alpha, const Tile& tile, int m, int group) const {
+    constexpr int USED = COLUMNS / 64 < PARTS ? COLUMNS / 64 : PARTS;  // in turn, from tile to tile
+    static_assert(COLUMNS / 64 % USED == 0, "every tile begins with the first part");
     const unsigned char* const parts = memory.part(group);
 #pragma unroll
     for (int c = 0; c < COLUMNS; c += 64) {
-      const unsigned char* const part = parts + c / 64 % PARTS * part_bytes;
-      if (lane_id() == 0) bulk_wait_read<PARTS - 1>();
+      const unsigned char* const part = parts + c / 64 % USED * part_bytes;
+      if (lane_id() == 0) bulk_wait_read<USED - 1>();
       __syncwarp();
       put_part(smem_address(part), reinterpret_cast<const float(&)[8][4]>(d[c / 8]), alpha);
       bulk_fence();
@@ -220,7 +225,8 @@ struct Product {
   }
   BARACUDA_D void finish(float (&d)[COLUMNS / 8][4], const Tile& tile, int m, int group) const {
     static_assert(PARTS * part_bytes >= 16 * 64 * 4, "16 x 64 floats");
-    constexpr int N = PIECE / 8, SECOND = GATED ? HALF / 8 : 0;
+    constexpr int N = PIECE / 8, SECOND = GATED ? SHARE / 8 : 0;
+    const bool down = p.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
     const Epilogue<U, T, float, GATED, P> epilogue(p, BatchOffsets(p, tile.item));
     float* const stage = reinterpret_cast<float*>(memory.part(group));
 #pragma unroll 1
@@ -231,7 +237,7 @@ struct Product {
       __syncwarp();
 #pragma unroll 1
       for (int e = lane_id(); e < 16 * N; e += warp_size) {
-        const int row = e / N, octet = e % N;
+        const int row = down ? e % 16 : e / N, octet = down ? e / 16 : e % N;
         const i64 column = static_cast<i64>(tile.n) * WIDTH + c + 8 * octet;
         if (m + row >= p.m || column >= p.n) continue;
         const auto sum = get(stage, row, octet);

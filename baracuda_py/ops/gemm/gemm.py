@@ -20,7 +20,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
-from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNEL as WGMMA_KERNEL, geometry as wgmma
+from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNELS as WGMMA_KERNELS, geometry as wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library
 
@@ -185,8 +185,8 @@ class GemmPlan(Plan):
             guarantee=Guarantee(Forward(2.0**14), math="tf32"),
         ),
         Variant(
-            "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=(WGMMA_KERNEL,), elements=WGMMA_ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(2.0**8), batch_invariant=True),
+            "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=WGMMA_KERNELS, elements=WGMMA_ELEMENTS,
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",

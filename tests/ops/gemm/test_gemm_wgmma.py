@@ -59,10 +59,10 @@ def step_of(desc: bc.GemmDescriptor, ready: Operands) -> Any:
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("columns", [256, 128])
+@pytest.mark.parametrize("columns", [256, 128, 64])
 @pytest.mark.parametrize(("a", "b", "y"), list(itertools.product((False, True), repeat=3)))
 def test_any_axis_may_be_the_dense_one(a: bool, b: bool, y: bool, columns: int) -> None:
-    m, n = (456, 488) if columns == 256 else (120, 104)
+    m, n = {256: (456, 488), 128: (376, 120), 64: (88, 200)}[columns]
     desc = bc.GemmDescriptor(m=m, n=n, k=136, element="bfloat16" if a else "float16")
     places = {name: turned() for name, across in (("a", a), ("b", b), ("y", y)) if across}
     ready = problem(desc, **places)
@@ -93,6 +93,17 @@ def test_tails(m: int, n: int, k: int) -> None:
     pad = -k % 8
     padded = Placement("padded", order=(0, 1), pads=(0, pad))
     emulate(plan_for(desc), problem(desc, a=padded, b=turned(pad=pad)))
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("n", [5, 64])
+@pytest.mark.parametrize("m", [1, 16, 61])
+def test_few_rows_are_the_columns_of_tiles(m: int, n: int) -> None:
+    desc = bc.GemmDescriptor(m=m, n=200 if n == 64 else n, k=200, activation="silu", element="bfloat16")
+    ready = problem(desc, "bias", "row_bias", "scale_a", "scale_b", "residual", "c", "pre", b=turned())
+    step = step_of(desc, ready)
+    assert step.axes["COLUMNS"] == 64 and (step.params.get("a") == "b") is (n == 64)
+    emulate(plan_for(desc), ready)
 
 
 @pytest.mark.usefixtures("emulation")
