@@ -230,7 +230,7 @@ def refuse_row(plan: type[Spec], variant: Variant, desc: Any, device: Device, pr
         return f"{variant.design.value} is newer than max_arch"
     if preference.deterministic and not variant.guarantee.deterministic:
         return "not deterministic; ask PlanPreference(deterministic=False)"
-    return None
+    return variant.refuses(desc) if variant.refuses else None
 
 
 def fit(variant: Variant, problem: Problem, preference: PlanPreference) -> Geometry | str:

@@ -208,7 +208,8 @@ class Variant:
     source: the kernel file under kernels/ (none for a library row). elements: those the row serves, or
     kind → those. kinds: those the row serves (None: all). guarantee: see `Guarantee`. fmad: let the compiler
     contract a*b+c (then the guarantee must not rest on bits being equal across load widths). prelude: (element, kind) →
-    C++ made at run time that stands between the kernel file and the kernel, for templates to name.
+    C++ made at run time that stands between the kernel file and the kernel, for templates to name. refuses: why the row
+    serves a descriptor in no layout at all, or None.
     """
 
     name: str
@@ -222,6 +223,7 @@ class Variant:
     kinds: tuple[Any, ...] | None = None
     fmad: bool = False
     prelude: Callable[[ElementKind, Any], str] | None = None
+    refuses: Callable[[Any], str | None] | None = None
 
     def elements_for(self, kind: Any) -> tuple[ElementKind, ...]:
         return self.elements(kind) if callable(self.elements) else self.elements

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
+    Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
     Kernel, Plan, Problem, Scalar, Step, Variant, choice, derived, element, extent, extents, functional, operand,
     output, scalar,
 )  # fmt: skip
@@ -22,7 +22,7 @@ from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
 from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNELS as WGMMA_KERNELS, geometry as wgmma
 from ..elementwise.unary_kinds import UnaryKind
-from .library import library
+from .library import library, refuses
 
 _TILE = 64
 
@@ -179,10 +179,12 @@ class GemmPlan(Plan):
     args = GemmArgs
     reference = staticmethod(reference)
     variants = (
-        Variant("cublas", library("element"), design=ArchSku.SM80, backend=BackendKind.CUBLAS, guarantee=_STRICT),
+        Variant(
+            "cublas", library("element"), backend=BackendKind.CUBLAS, guarantee=_STRICT, refuses=refuses("element"),
+        ),
         Variant(
             "cublas_tf32", library("tf32"), elements=(ElementKind.F32,), backend=BackendKind.CUBLAS,
-            guarantee=Guarantee(Forward(2.0**14), math="tf32"),
+            guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
         ),
         Variant(
             "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=WGMMA_KERNELS, elements=WGMMA_ELEMENTS,
