@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
+    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
     Kernel, Plan, Problem, Scalar, Step, Variant, choice, derived, element, extent, extents, functional, operand,
     output, scalar,
 )  # fmt: skip
