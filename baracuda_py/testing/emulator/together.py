@@ -9,6 +9,7 @@ from .words import parts_of, yes
 
 _BULK = {"bulk.global.shared::cta.bulk_group": False, "reduce.bulk.global.shared::cta.bulk_group.add.f32": True}
 _VOTES = {"red.or": "any", "red.and": "all", "red.popc": "count"}
+_DEPTHS = {"f16": "16", "bf16": "16", "tf32": "8", "e4m3": "32", "e5m2": "32"}  # of a warpgroup's products
 _TENSOR = re.compile(r"bulk\.tensor\.(\d)d\.(\w+)")
 _BOX = re.compile(r"\[\s*([^,]+?)\s*,\s*\{([^}]*)\}\s*\]")  # a map and coordinates
 
@@ -79,11 +80,11 @@ class Together(Operands):
             return ";"
         if mods[0] in ("commit_group", "wait_group"):
             return f"wgmma_{mods[0][:-6]}({', '.join(['t', str(self.line), *ops])});"
-        columns = re.fullmatch(r"m64n(\d+)k16", mods[3])[1]  # type: ignore[index]
-        if mods[4] != "f32" or mods[5] not in ("f16", "bf16") or ops[4:6] != ["1", "1"]:
+        columns, depth = re.fullmatch(r"m64n(\d+)k(\d+)", mods[3]).groups()  # type: ignore[union-attr]
+        if mods[4] != "f32" or mods[5] != mods[6] or _DEPTHS[mods[5]] != depth or ops[4:6] != ["1", "1"]:
             raise ValueError(mods)
         d, held = parts_of(ops[0]), ops[1][0] == "{"
-        across = [yes(x == "1") for x in ops[6:]]
+        across = [yes(x == "1") for x in ops[6:]] or ["false", "false"]
         left = f"const u32 a[] = {{{', '.join(self.value(x) for x in parts_of(ops[1]))}}}; " if held else ""
         first = "a, 0, false" if held else f"nullptr, {self.value(ops[1])}, {across.pop(0)}"
         rest = f"{self.value(ops[2])}, {across[0]}, {self.value(ops[3])}"
