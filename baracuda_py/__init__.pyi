@@ -522,6 +522,8 @@ def attention_tc(q: Array, k: Array, v: Array, *, out: Out = None, stream: Strea
     """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
 def attention_tc_causal(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
+def autotune(*, rounds: int = 20, again: bool = False, progress: Any = None) -> Any:
+    """While the context lasts, a problem that several rows can take is measured before it runs."""
 def average(x: Array, weights: Array | None = None, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, returned: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Σ weights x / Σ weights along `axis` (numpy.average); without weights the mean. See `AveragePlan`."""
 def average_backward(dy: Array, x: Array, weights: Array, y: Array, z: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, return_dx: bool = True, return_dweights: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

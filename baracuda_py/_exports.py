@@ -432,6 +432,7 @@ EXPORTS = {
     "attention_flash_with_stats": "ops.attention.dense.kaio",
     "attention_tc": "ops.attention.dense.kaio",
     "attention_tc_causal": "ops.attention.dense.kaio",
+    "autotune": "measure.tuner",
     "average": "ops.reduce.average",
     "average_backward": "ops.reduce.average",
     "avg_pool1d": "ops.pooling.pool",

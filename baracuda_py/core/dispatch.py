@@ -232,7 +232,7 @@ def refuse_row(plan: type[Spec], variant: Variant, desc: Any, device: Device, pr
         return "not deterministic; ask PlanPreference(deterministic=False)"
     if preference.batch_invariant and not variant.guarantee.batch_invariant:
         return "not batch-invariant"
-    return None
+    return variant.refuses(desc) if variant.refuses else None
 
 
 def fit(variant: Variant, problem: Problem, preference: PlanPreference) -> Geometry | str:

@@ -34,17 +34,24 @@ def _alignment(view: View, ld: int, batch_stride: int) -> int:
     return min(16, spots & -spots) if spots else 16
 
 
+def refuses(precision: str) -> Callable[[Any], str | None]:
+    """Why a row of one `math_precision` does not serve a descriptor."""
+
+    def reason(desc: Any) -> str | None:
+        if desc.math_precision != precision:
+            return f"math_precision {desc.math_precision!r} was asked for"
+        return f"cuBLAS has no activation {desc.activation}" if desc.activation != "none" else None
+
+    return reason
+
+
 def library(precision: str) -> Callable[[Problem], Geometry | str]:
-    """What cuBLAS does with a problem whose `math_precision` is this one."""
+    """What cuBLAS does with a problem in a precision."""
 
     def geometry(p: Problem) -> Geometry | str:
         desc = p.desc
-        if desc.math_precision != precision:
-            return f"math_precision {desc.math_precision!r} was asked for"
         if more := [name for name, view in p.views.items() if view is not None and name not in PLAIN]:
             return f"cuBLAS has no {more[0]}"
-        if desc.activation != "none":
-            return f"cuBLAS has no activation {desc.activation}"
         if not p.device.fake and not cublas.available():
             return cublas.unavailable_reason()
         if 0 in (desc.m, desc.n, desc.k):

@@ -39,6 +39,8 @@ def test_tf32_is_taken_only_where_it_is_asked_for():
     asked = bc.GemmDescriptor(m=8, n=8, k=8, element="float32", math_precision="tf32")
     assert row_for(asked) == "cublas_tf32"
     assert bc.GemmPlan.select(asked, device=H200).sku.precision_guarantee.math_precision == "tf32"
+    strict = bc.GemmPlan.select(bc.GemmDescriptor(m=8, n=8, k=8, element="float32"), device=H200)
+    assert strict.precision_guarantee.math_precision == "float32"
     with pytest.raises(bc.InvalidProblemError, match="tf32"):
         bc.GemmDescriptor(m=8, n=8, k=8, element="bfloat16", math_precision="tf32")
 
