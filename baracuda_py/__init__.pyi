@@ -539,6 +539,8 @@ def attention_tc(q: Array, k: Array, v: Array, *, out: Out = None, stream: Strea
     """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
 def attention_tc_causal(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
+def autotune(*, rounds: int = 20, again: bool = False, progress: Any = None) -> Any:
+    """While the context lasts, a problem that several rows can take is measured before it runs."""
 def average(x: Array, weights: Array | None = None, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, returned: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Σ weights x / Σ weights along `axis` (numpy.average); without weights the mean. See `AveragePlan`."""
 def average_backward(dy: Array, x: Array, weights: Array, y: Array, z: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, return_dx: bool = True, return_dweights: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1260,6 +1262,14 @@ def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def matmul_tc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_tc_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
 def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

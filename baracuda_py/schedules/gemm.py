@@ -57,12 +57,23 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
 
 def wide_rows(views: Sequence[View | None]) -> int:
     """A bit for each matrix of `MATRICES` whose rows can be read in accesses of 16 bytes."""
-    return sum(1 << n for n, v in enumerate(views) if v is not None and wide_view(v))
+    return sum(1 << n for n, v in enumerate(views) if v is not None and wide(v))
 
 
-def wide_view(view: View) -> bool:
+def wide(view: View) -> bool:
     """Whether columns are dense and every row starts 16-byte aligned."""
-    return view.strides[-1] == 1 and view.aligned(16)
+    return view.strides[-1] == 1 and row_aligned(view)
+
+
+def row_aligned(view: View) -> bool:
+    """Whether every row of a matrix starts 16-byte aligned."""
+    return view.aligned(16)
+
+
+def transposed(view: View) -> View:
+    """The matrices of a batch transposed."""
+    swapped = [(*x[:-2], x[-1], x[-2]) for x in (view.shape, view.strides)]
+    return View(view.ptr, swapped[0], swapped[1], view.element)
 
 
 def dense(p: Problem) -> bool:

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, wide_rows
+from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, transposed, wide_rows
 
 THREADS = 256
 TILE = 64  # of the kernels without tensor cores
@@ -52,14 +51,6 @@ def most_tiles(rows: int, groups: int, tile: int) -> int:
     return (rows + some * (tile - 1)) // tile
 
 
-def turned(view: View) -> View:
-    """The view with its last two axes exchanged."""
-    *lead, m, n = range(len(view.shape))
-    order = (*lead, n, m)
-    strides = tuple(view.strides[i] for i in order)
-    return View(view.ptr, tuple(view.shape[i] for i in order), strides, view.element)
-
-
 def rows_step(
     p: Problem, operands: Mapping[str, str], *, turn: tuple[str, ...] = (), activation: str = "none"
 ) -> Step:  # fmt: skip
@@ -68,7 +59,7 @@ def rows_step(
     turn: those of the kernel's matrices that are taken transposed.
     """
     views = {field: p.views[name] for field, name in operands.items() if p.views[name] is not None}
-    views |= {field: turned(views[field]) for field in turn}
+    views |= {field: transposed(views[field]) for field in turn}
     a, b = views["a"], views["b"]
     listed = [views.get(name) for name in MATRICES]
     values = {
@@ -87,7 +78,7 @@ def rows_step(
 
 def product_step(p: Problem, operands: Mapping[str, str], *, turn: tuple[str, ...] = ()) -> Step | str:
     """y[g] = a[:, r] b[r] over the rows r of each group; `operands` and `turn` as in `rows_step`."""
-    a, b, y = (turned(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
+    a, b, y = (transposed(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
     m, n = y.shape[-2:]
     blocks = p.desc.groups * -(-m // TILE) * -(-n // TILE)
     if blocks >= 2**31:

@@ -20,8 +20,10 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
+from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNELS as WGMMA_KERNELS, geometry as wgmma
 from ..elementwise.unary_kinds import UnaryKind
-from .library import library
+from .library import library, refuses
+from .mma import HALVES, KERNEL, tensor_cores
 
 _TILE = 64
 
@@ -178,10 +180,20 @@ class GemmPlan(Plan):
     args = GemmArgs
     reference = staticmethod(reference)
     variants = (
-        Variant("cublas", library("element"), design=ArchSku.SM80, backend=BackendKind.CUBLAS, guarantee=_STRICT),
+        Variant(
+            "cublas", library("element"), backend=BackendKind.CUBLAS, guarantee=_STRICT, refuses=refuses("element"),
+        ),
         Variant(
             "cublas_tf32", library("tf32"), elements=(ElementKind.F32,), backend=BackendKind.CUBLAS,
-            guarantee=Guarantee(Forward(2.0**14), math="tf32"),
+            guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
+        ),
+        Variant(
+            "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=WGMMA_KERNELS, elements=WGMMA_ELEMENTS,
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=(KERNEL,), elements=HALVES,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -34,17 +34,24 @@ def _alignment(view: View, ld: int, batch_stride: int) -> int:
     return min(16, spots & -spots) if spots else 16
 
 
+def refuses(precision: str) -> Callable[[Any], str | None]:
+    """Why a row of one `math_precision` does not serve a descriptor."""
+
+    def reason(desc: Any) -> str | None:
+        if desc.math_precision != precision:
+            return f"math_precision {desc.math_precision!r} was asked for"
+        return f"cuBLAS has no activation {desc.activation}" if desc.activation != "none" else None
+
+    return reason
+
+
 def library(precision: str) -> Callable[[Problem], Geometry | str]:
-    """What cuBLAS does with a problem whose `math_precision` is this one."""
+    """What cuBLAS does with a problem in a precision."""
 
     def geometry(p: Problem) -> Geometry | str:
         desc = p.desc
-        if desc.math_precision != precision:
-            return f"math_precision {desc.math_precision!r} was asked for"
         if more := [name for name, view in p.views.items() if view is not None and name not in PLAIN]:
             return f"cuBLAS has no {more[0]}"
-        if desc.activation != "none":
-            return f"cuBLAS has no activation {desc.activation}"
         if not p.device.fake and not cublas.available():
             return cublas.unavailable_reason()
         if 0 in (desc.m, desc.n, desc.k):
@@ -67,7 +74,9 @@ def library(precision: str) -> Callable[[Problem], Geometry | str]:
             "m": desc.m, "n": desc.n, "k": desc.k, "batch": count, "compute": compute, "max_workspace": _WORKSPACE,
         }  # fmt: skip
         workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, desc.element.itemsize)))
-        return Geometry((LibraryStep(_caller(problem | matrices)),), workspace, "contiguous" if dense(p) else "strided")
+        places = [list(p.views).index(name) for name in PLAIN]
+        step = LibraryStep(_caller(problem | matrices, places))
+        return Geometry((step,), workspace, "contiguous" if dense(p) else "strided")
 
     return geometry
 
@@ -93,8 +102,11 @@ def _without_product(problem: Mapping[str, Any], device: Device) -> Callable[...
     return call
 
 
-def _caller(problem: Mapping[str, Any]) -> Callable[[Device], Callable[..., None]]:
-    """The prepared call of a problem: host and device scalars each have an algorithm of their own."""
+def _caller(problem: Mapping[str, Any], places: Sequence[int]) -> Callable[[Device], Callable[..., None]]:
+    """The prepared call of a problem: host and device scalars each have an algorithm of their own.
+
+    places: where the pointers of `PLAIN` are among those of all operands.
+    """
     beta_counts = problem["c"] is not None
     halves = problem["d"].element in ("float16", "bfloat16")
 
@@ -106,7 +118,7 @@ def _caller(problem: Mapping[str, Any]) -> Callable[[Device], Callable[..., None
         without_product = cache(partial(_without_product, problem, device))
 
         def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
-            a, b, c, y = pointers
+            a, b, c, y = (pointers[place] for place in places)
             (alpha_at, alpha), (beta_at, beta) = scalars
             if not alpha_at and not beta_at:
                 if c == y and halves and beta == 1.0:
