@@ -303,6 +303,7 @@ from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
 from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
+from baracuda_py import grouped_mm as grouped_mm
 from baracuda_py import gt as gt
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
@@ -541,6 +542,7 @@ from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
 from baracuda_py import radians as radians
+from baracuda_py import ragged_dot as ragged_dot
 from baracuda_py import real as real
 from baracuda_py import real_backward as real_backward
 from baracuda_py import reciprocal as reciprocal
