@@ -206,6 +206,7 @@ from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
 from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
 from .ops.gated.gated_quantize import GatedQuantizeDescriptor as GatedQuantizeDescriptor
 from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
+from .ops.gemm.gemm import BatchedGemmPlan as BatchedGemmPlan
 from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
 from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
@@ -227,6 +228,9 @@ from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardArgs a
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as GroupedInnerGemmBackwardDescriptor
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardPlan as GroupedInnerGemmBackwardPlan
 from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
+from .ops.gemm.multi_gemm import MultiGemmArgs as MultiGemmArgs
+from .ops.gemm.multi_gemm import MultiGemmDescriptor as MultiGemmDescriptor
+from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
 from .ops.indexing.gather import GatherArgs as GatherArgs
 from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
@@ -1341,6 +1345,8 @@ def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retur
     """(da, db) of y = mul(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def mulhi(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mulhi(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def multi_gemm(a: Sequence[Array], b: Sequence[Array], *, a_shapes: Sequence[Sequence[int]] = ..., b_shapes: Sequence[Sequence[int]] = ..., out_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides."""
 def multigammaln(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
 def multigammaln_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

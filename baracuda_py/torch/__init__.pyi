@@ -468,6 +468,7 @@ from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backwa
 from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
+from baracuda_py import multi_gemm as multi_gemm
 from baracuda_py import multigammaln as multigammaln
 from baracuda_py import multigammaln_backward as multigammaln_backward
 from baracuda_py import multiply as multiply
