@@ -10,8 +10,6 @@
 
 namespace baracuda {
 
-constexpr int group_threads = 256;
-
 // Bound i = 0 … groups, clamped to the rows but not yet to the bounds before it.
 template <class P> BARACUDA_D i64 group_bound(const P& p, i64 i) {
   if (p.from_zero && i == 0) return 0;
@@ -20,13 +18,13 @@ template <class P> BARACUDA_D i64 group_bound(const P& p, i64 i) {
   return max<i64>(0, min(p.rows, bound));
 }
 
-// Rows of one group. All group_threads call.
-struct GroupRows {
+// Rows of one group. All THREADS of the block call.
+template <int THREADS> struct GroupRows {
   i64 begin, end;
   template <class P> BARACUDA_D GroupRows(const P& p, i64 group) {
     i64 before = 0;
-    for (i64 i = threadIdx.x; i <= group; i += group_threads) before = max(before, group_bound(p, i));
-    begin = block_reduce<Max, group_threads>(before);
+    for (i64 i = threadIdx.x; i <= group; i += THREADS) before = max(before, group_bound(p, i));
+    begin = block_reduce<Max, THREADS>(before);
     end = max(begin, group_bound(p, group + 1));
   }
 };
@@ -38,30 +36,29 @@ struct GroupTile {
 
 // The tiles of all groups, numbered along the rows of a group, then along n, then along the groups, so that blocks next
 // to each other share a part of the group's right matrix. The rows before the first group and after the last are two
-// pieces more. A block asks for ascending numbers; it holds a table of group_threads pieces at a time. All group_threads
-// call.
-template <int TILE_M, int TILE_N> class GroupTiles {
-  i64 base = -group_threads;          // the first piece of the table
+// pieces more. A block asks for ascending numbers; it holds a table of THREADS pieces at a time. All of them call.
+template <int TILE_M, int TILE_N, int THREADS> class GroupTiles {
+  i64 base = -THREADS;                // the first piece of the table
   i64 rows_done = 0, tiles_done = 0;  // of the pieces before it
 
   struct Table {
-    i64 ends[group_threads + 1], tiles[group_threads + 1];  // of the pieces up to each, the first entry before them all
-    i64 scratch[group_threads / warp_size];
+    i64 ends[THREADS + 1], tiles[THREADS + 1];  // of the pieces up to each, the first entry before them all
+    i64 scratch[THREADS / warp_size];
   };
 
   template <class P> BARACUDA_D void next(const P& p, Table& t) {
     const int thread = static_cast<int>(threadIdx.x);
     __syncthreads();
-    if (base >= 0) rows_done = t.ends[group_threads], tiles_done = t.tiles[group_threads];
+    if (base >= 0) rows_done = t.ends[THREADS], tiles_done = t.tiles[THREADS];
     __syncthreads();
-    base += group_threads;
+    base += THREADS;
     const i64 piece = base + thread;
     const i64 end = piece <= p.groups ? group_bound(p, piece) : piece == p.groups + 1 ? p.rows : 0;
-    t.ends[thread + 1] = block_scan<Max, group_threads>(max(end, rows_done), t.scratch);
+    t.ends[thread + 1] = block_scan<Max, THREADS>(max(end, rows_done), t.scratch);
     if (thread == 0) t.ends[0] = rows_done, t.tiles[0] = tiles_done;
     __syncthreads();
     const i64 own = div_up(t.ends[thread + 1] - t.ends[thread], i64(TILE_M));
-    t.tiles[thread + 1] = tiles_done + block_scan<Sum, group_threads>(own, t.scratch);
+    t.tiles[thread + 1] = tiles_done + block_scan<Sum, THREADS>(own, t.scratch);
     __syncthreads();
   }
 
@@ -71,11 +68,11 @@ template <int TILE_M, int TILE_N> class GroupTiles {
     __shared__ Table t;
     const i64 across = div_up(p.n, i64(TILE_N));
     if (base < 0) next(p, t);
-    while (number >= t.tiles[group_threads] * across) {
-      if (base + group_threads >= p.groups + 2) return false;
+    while (number >= t.tiles[THREADS] * across) {
+      if (base + THREADS >= p.groups + 2) return false;
       next(p, t);
     }
-    int low = 0, high = group_threads - 1;  // the piece is the last one that begins at or before the tile
+    int low = 0, high = THREADS - 1;  // the piece is the last one that begins at or before the tile
     while (low < high) {
       const int middle = (low + high + 1) / 2;
       if (t.tiles[middle] * across <= number) low = middle;

@@ -18,6 +18,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, launches, rows_step
+from .grouped_mma import ELEMENTS, ROWS_MMA, rows_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices, torch_slices
 
 
@@ -54,8 +55,15 @@ def reference(desc: GroupedGemmDescriptor, *, a: Any, b: Any, offsets: Any, bias
     return {"y": y}
 
 
+_OPERANDS = {name: name for name in ("a", "b", "bias", "y")}
+
+
+def _tensor_cores(p: Problem) -> Geometry | str:
+    return launches(p, rows_mma_step(p, _OPERANDS))
+
+
 def _simt(p: Problem) -> Geometry | str:
-    return launches(p, rows_step(p, {n: n for n in ("a", "b", "bias", "y")}))
+    return launches(p, rows_step(p, _OPERANDS))
 
 
 def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, offsets: Any, bias: Any) -> Any:
@@ -88,6 +96,10 @@ class GroupedGemmPlan(Grouped, Plan):
     args = GroupedGemmArgs
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(ROWS_MMA,), elements=ELEMENTS,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED,),
             guarantee=Guarantee(Forward(128), batch_invariant=True),

@@ -42,7 +42,7 @@ def _cols(size: int, gated: bool) -> int:
     return 64 if gated else size
 
 
-def _smem(size: int, gated: bool) -> int:
+def ring_bytes(size: int, gated: bool) -> int:
     """Bytes of the ring, or of what warps put the sums in at the end, where that is more."""
     cols, rights = _cols(size, gated), 1 + gated
     stages = 3 if size == 128 else 4
@@ -76,5 +76,5 @@ def tensor_cores(p: Problem) -> Geometry | str:
         bit = 1 << MATRICES.index(name)
         values["wide"] = values["wide"] | bit if yes else values["wide"] & ~bit
     axes = {"OUT": desc.out_element, "A_K": majors["a"], "B_K": majors["b"], "GATED": gated, "SIZE": size}
-    step = Step("mma", (blocks(size), 1, 1), values, axes, _THREADS, _smem(size, gated))
+    step = Step("mma", (blocks(size), 1, 1), values, axes, _THREADS, ring_bytes(size, gated))
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")

@@ -1,0 +1,85 @@
+"""The tensor-core rows of products of groups of rows (kernels/gemm/grouped_mma.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...core import Kernel, Problem, Step, View
+from ...schedules.gemm import MATRICES, row_aligned, transposed
+from ...schedules.grouped import ROWS, SUMMED, most_tiles, product_values, rows_values
+from .mma import HALVES, k_first, ring_bytes
+
+_THREADS = 128
+_SOURCE = "gemm/grouped_mma.cu"
+_BOTH = (True, False)
+
+
+def _rows_kernel(a_k: tuple[bool, ...]) -> Kernel:
+    return Kernel(
+        "grouped_gemm_mma", "grouped_gemm_mma<{T}, {T}, {A_K}, {B_K}, false, {SIZE}>", ROWS,
+        {"A_K": a_k, "B_K": _BOTH, "SIZE": (128, 64)}, _THREADS, 2, source=_SOURCE,
+    )  # fmt: skip
+
+
+ROWS_MMA = _rows_kernel((True,))
+TURNED_MMA = _rows_kernel(_BOTH)
+PRODUCT_MMA = Kernel(
+    "grouped_product_mma", "grouped_product_mma<{T}, {T}, {A_K}, {B_K}>", SUMMED, {"A_K": _BOTH, "B_K": _BOTH},
+    _THREADS, 2, source=_SOURCE,
+)  # fmt: skip
+ELEMENTS = HALVES
+
+
+def _majors(a: View, b: View) -> tuple[bool, bool] | str:
+    """Whether k has stride 1 in a and in b, or why neither axis has."""
+    found = {"a": k_first(a, -1), "b": k_first(b, -2)}
+    for (name, major), view in zip(found.items(), (a, b), strict=True):
+        if major is None:
+            return f"needs a stride of 1 in {name}, got strides {view.strides}"
+    return bool(found["a"]), bool(found["b"])
+
+
+def _aligned(a: View, b: View, a_k: bool, b_k: bool) -> tuple[bool, bool]:
+    """Whether what runs along memory in a and b starts 16-byte aligned."""
+    return row_aligned(a if a_k else transposed(a)), row_aligned(transposed(b) if b_k else b)
+
+
+def rows_mma_step(
+    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), turned: bool = False
+) -> Step | str:
+    """`rows_step` on tensor cores; turned: whether there are kernels for a whose rows are not along memory."""
+    values, views = rows_values(p, operands, turn)
+    a, b = views["a"], views["b"]
+    majors = _majors(a, b)
+    if isinstance(majors, str):
+        return majors
+    if not majors[0] and not turned:
+        return f"needs rows of a along memory, got strides {a.strides}"
+    bits = {name: 1 << MATRICES.index(name) for name in ("a", "b")}
+    for name, wide in zip(bits, _aligned(a, b, *majors), strict=True):
+        values["wide"] = values["wide"] | bits[name] if wide else values["wide"] & ~bits[name]
+    (rows, _), n, groups = a.shape, b.shape[-1], p.desc.groups
+
+    def tiles(size: int) -> int:
+        return most_tiles(rows, groups, size) * int(-(-n // size))
+
+    # Groups of some 100 rows at least fill tiles of 128; smaller ones, and few tiles, take those of 64.
+    size = 128 if rows >= 96 * groups and rows * n >= 128 * 128 * p.device.sms else 64
+    grid = (min(tiles(size), max(1, p.device.sms) * (2 if size == 128 else 4)), 1, 1)
+    axes = {"A_K": majors[0], "B_K": majors[1], "SIZE": size}
+    return Step("grouped_gemm_mma", grid, values, axes, _THREADS, ring_bytes(size, False))
+
+
+def product_mma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:
+    """`product_step` on tensor cores."""
+    values, (a, b, y) = product_values(p, operands, turn)
+    majors = _majors(a, b)
+    if isinstance(majors, str):
+        return majors
+    blocks = p.desc.groups * -(-y.shape[-2] // 128) * -(-y.shape[-1] // 128)
+    if blocks >= 2**31:
+        return f"needs {blocks} blocks, a grid has 2**31 - 1"
+    wide = (*_aligned(a, b, *majors), y.strides[-1] == 1 and row_aligned(y))
+    values |= {"wide": sum(1 << n for n, yes in enumerate(wide) if yes)}
+    axes = {"A_K": majors[0], "B_K": majors[1]}
+    return Step("grouped_product_mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(128, False))
