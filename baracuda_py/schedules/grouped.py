@@ -24,7 +24,7 @@ _BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i
 ROWS = Params(
     "GroupedGemmParams", **dict.fromkeys(_POINTERS, "ptr"), **_BOUNDS, n="i64", k="i64",
     strides=f"i64[{len(MATRICES)}][2]", vectors=f"i64[{len(VECTORS)}]", group_strides="i64[4]", activation="i32",
-    wide="i32", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32",
+    wide="i32", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", piece="i32",
 )  # fmt: skip
 SUMMED = Params(
     "GroupedProductParams", a="ptr", b="ptr", y="ptr", **_BOUNDS, m="i64", n="i64", strides="i64[3][2]",
@@ -68,7 +68,7 @@ def rows_values(
         "vectors": [v.strides[-1] if v else 0 for v in (views.get(name) for name in VECTORS)],
         "group_strides": [views[n].strides[0] if n in views else 0 for n in ("b", "up", "bias", "up_bias")],
         "activation": 0, "wide": wide_rows(listed), "a_cols_dense": a.strides[-1] == 1,
-        "b_cols_dense": b.strides[-1] == 1, **bound_values(p, a.shape[0]),
+        "b_cols_dense": b.strides[-1] == 1, "piece": 0, **bound_values(p, a.shape[0]),
     }  # fmt: skip
     return values | {field: operands[field] if field in views else "@null" for field in _POINTERS}, views
 

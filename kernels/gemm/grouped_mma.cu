@@ -10,6 +10,8 @@
 
 namespace baracuda {
 
+constexpr int row_piece = 32;  // slices of a piece of a group's rows
+
 template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE, class P>
 BARACUDA_D void grouped_gemm_mma(const P& p) {
   using Tile = MmaTile<T, A_K, B_K, GATED, SIZE>;
@@ -30,11 +32,11 @@ BARACUDA_D void grouped_gemm_mma(const P& p) {
       const bool whole = wide(gemm_matrix::a) && (A_K || at.m0 % vec_elems<T> == 0);
       const typename Tile::Left a(static_cast<const T*>(p.a), step[0], step[1], at.m0, at.end, whole);
       if constexpr (GATED) {
-        const typename Tile::Right b[2] = {right(p.b, gemm_matrix::b, 0), right(p.up, gemm_matrix::up, 1)};
-        tile.add(ring, a, b, 0, p.k);
+        typename Tile::Right b[2] = {right(p.b, gemm_matrix::b, 0), right(p.up, gemm_matrix::up, 1)};
+        tile.add(ring, a, b, p.k, p.piece);
       } else {
-        const typename Tile::Right b[1] = {right(p.b, gemm_matrix::b, 0)};
-        tile.add(ring, a, b, 0, p.k);
+        typename Tile::Right b[1] = {right(p.b, gemm_matrix::b, 0)};
+        tile.add(ring, a, b, p.k, p.piece);
       }
     }
     const Group group(p, at);
@@ -62,9 +64,9 @@ template <class T, class U, bool A_K, bool B_K, class P> BARACUDA_D void grouped
   const T* const a = static_cast<const T*>(p.a) + rows.begin * of_a[1];
   const T* const b = static_cast<const T*>(p.b) + rows.begin * of_b[0];
   const typename Tile::Left left(a, of_a[0], of_a[1], m0, p.m, wide_a);
-  const typename Tile::Right right[1] = {typename Tile::Right(b, of_b[1], of_b[0], n0, p.n, wide_b)};
+  typename Tile::Right right[1] = {typename Tile::Right(b, of_b[1], of_b[0], n0, p.n, wide_b)};
   Tile tile;
-  tile.add(ring, left, right, 0, rows.end - rows.begin);
+  tile.add(ring, left, right, rows.end - rows.begin, row_piece);
   U* const y = static_cast<U*>(p.y) + group * p.group_stride;
   tile.finish(ring, [&](int row, int col, const auto& sum, const auto&) {
     const i64 m = m0 + row, n = n0 + col;

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...core import Kernel, Problem, Step, View
 from ...schedules.gemm import MATRICES, row_aligned, transposed
 from ...schedules.grouped import ROWS, SUMMED, most_tiles, product_values, rows_values
-from .mma import HALVES, k_first, ring_bytes
+from .mma import HALVES, k_first, piece_length, ring_bytes
 
 _THREADS = 128
 _SOURCE = "gemm/grouped_mma.cu"
@@ -65,6 +65,7 @@ def rows_mma_step(
 
     # Groups of some 100 rows at least fill tiles of 128; smaller ones, and few tiles, take those of 64.
     size = 128 if rows >= 96 * groups and rows * n >= 128 * 128 * p.device.sms else 64
+    values["piece"] = piece_length(n, b.shape[-2])[1]  # as in `gemm`, which so gives the same bits
     grid = (min(tiles(size), max(1, p.device.sms) * (2 if size == 128 else 4)), 1, 1)
     axes = {"A_K": majors[0], "B_K": majors[1], "SIZE": size}
     return Step("grouped_gemm_mma", grid, values, axes, _THREADS, ring_bytes(size, False))
