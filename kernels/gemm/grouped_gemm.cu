@@ -15,9 +15,9 @@ constexpr int group_threads = 256;
 template <class T, class U, bool GATED, class P> BARACUDA_D void grouped_gemm(const P& p) {
   using A = acc_t<T>;
   using Group = OneGroup<T, P>;
-  GroupTiles<GemmTile::size, GemmTile::size, group_threads> tiles;
-  GroupTile tile;
-  for (i64 number = blockIdx.x; tiles.find(p, number, tile); number += gridDim.x) {
+  const GroupTiles<GemmTile::size, GemmTile::size, group_threads> tiles;
+  while (tiles.find(p)) {
+    const GroupTile tile = tiles.tile();
     const Group group(p, tile);
     const BatchOffsets begin(group, 0);
     const Epilogue<U, T, A, GATED, Group> epilogue(group, begin);

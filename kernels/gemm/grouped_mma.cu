@@ -17,11 +17,10 @@ BARACUDA_D void grouped_gemm_mma(const P& p) {
   using Tile = MmaTile<T, A_K, B_K, GATED, SIZE>;
   using Group = OneGroup<T, P>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
-  GroupTiles<Tile::rows, Tile::cols, Tile::threads> tiles;
-  GroupTile at;
-  for (i64 number = blockIdx.x; tiles.find(p, number, at); number += gridDim.x) {
+  const GroupTiles<Tile::rows, Tile::cols, Tile::threads> tiles;
+  while (tiles.find(p)) {
     Tile tile;
-    if (at.group >= 0) {
+    if (const GroupTile at = tiles.tile(); at.group >= 0) {
       const auto wide = [&](int which) { return (p.wide >> which & 1) != 0; };
       const auto right = [&](const void* start, int which, int place) {
         const i64* const step = p.strides[which];
@@ -39,6 +38,8 @@ BARACUDA_D void grouped_gemm_mma(const P& p) {
         tile.add(ring, a, b, p.k, p.piece);
       }
     }
+    __syncthreads();
+    const GroupTile at = tiles.tile();  // again: registers have no room for it until here
     const Group group(p, at);
     const BatchOffsets begin(group, 0);
     const Epilogue<U, T, float, GATED, Group> epilogue(group, begin);

@@ -13,7 +13,9 @@ from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.gemm.grouped_gemm import GroupedGemmDescriptor, GroupedGemmPlan
 from baracuda_py.ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor, GroupedGemmBackwardPlan
 from baracuda_py.ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor, GroupedInnerGemmPlan
+from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.places import call
+from baracuda_py.testing.recording import pointer_view
 
 RNG = np.random.default_rng(0)
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")
@@ -163,3 +165,24 @@ def test_gradients_in_torch(element: str) -> None:
     want = torch.autograd.grad(torch.cat([*parts, torch.zeros(1, 5, dtype=dtype)]), made, way)
     for x, y in zip(got, want, strict=True):
         torch.testing.assert_close(x, y)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("element", ["float16", "float32"])
+def test_few_blocks_walk_many_large_tiles(element: str, turned: bool) -> None:
+    """On a device of one multiprocessor, where a block has tiles of several groups, and rows of none."""
+    kind = ElementKind.of(element)
+    total, k, n, ends = 300, 40, 136, np.array([3, 130, 131, 290])
+    a, b = small(total, k).astype(kind.dtype), small(4, k, n).astype(kind.dtype)
+    held = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1) if turned else b
+    y = np.full((total, n), np.nan, kind.dtype)
+    desc = GroupedGemmDescriptor(total=total, groups=2, n=n, k=k, num_offsets=3, element=kind)
+    device = emulated_device(9.0, 1)
+    with emulating():
+        plan = GroupedGemmPlan.select(desc, device=device)
+        views = (pointer_view(x) for x in (a, held[1:3], ends[:3], y))
+        plan.run(plan.args(**dict(zip(("a", "b", "offsets", "y"), views, strict=True))))
+    want = np.zeros((total, n))
+    want[3:130], want[130:131] = a[3:130].astype(float) @ b[1], a[130:131].astype(float) @ b[2]
+    assert np.array_equal(y.astype(float), want)
