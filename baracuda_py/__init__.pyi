@@ -221,6 +221,9 @@ from .ops.gemm.grouped_gemm import GroupedGemmPlan as GroupedGemmPlan
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardArgs as GroupedGemmBackwardArgs
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor as GroupedGemmBackwardDescriptor
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardPlan as GroupedGemmBackwardPlan
+from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueArgs as GroupedGemmEpilogueArgs
+from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueDescriptor as GroupedGemmEpilogueDescriptor
+from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpiloguePlan as GroupedGemmEpiloguePlan
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmArgs as GroupedInnerGemmArgs
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor as GroupedInnerGemmDescriptor
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmPlan as GroupedInnerGemmPlan
@@ -1007,6 +1010,8 @@ def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, 
     """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
 def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of `GroupedGemmPlan`: da[r] = dy[r] @ b[g]ᵀ, db[g] = a[r]ᵀ @ dy[r], dbias[g] = Σ dy[r]."""
+def grouped_gemm_epilogue(a: Array, b: Array, offsets: Array, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, scale_a: Array | None = None, residual: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[r] = act(s[r] a[r] @ b[g] + bias[g]) (s[r] a[r] @ up[g] + up_bias[g]) + residual[r], rows r in groups g."""
 def grouped_inner_gemm(a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[g] = a[:, r] @ b[r] over the rows r of each group g: the products that a ragged axis is summed in."""
 def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

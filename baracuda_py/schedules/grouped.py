@@ -13,7 +13,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import MATRICES, VECTORS, dense, transposed, wide_rows
+from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, transposed, wide_rows
 
 THREADS = 256
 TILE = 64  # of the kernels without tensor cores
@@ -33,6 +33,9 @@ SUMMED = Params(
 
 
 GROUPED = Kernel("grouped_gemm", "grouped_gemm<{T}, {T}, false>", ROWS, {}, THREADS, 2)
+GROUPED_EPILOGUE = Kernel(
+    "grouped_gemm", "grouped_gemm<{T}, {T}, {GATED}>", ROWS, {"GATED": (False, True)}, THREADS, 2
+)  # fmt: skip
 PRODUCT = Kernel("grouped_product", "grouped_product<{T}, {T}>", SUMMED, {}, THREADS, 2)
 SUMS = Kernel("grouped_sums", "grouped_sums<{T}, {T}>", SUMMED, {}, THREADS, source="gemm/grouped_sums.cu")
 
@@ -67,17 +70,20 @@ def rows_values(
         "n": b.shape[-1], "k": b.shape[-2], "strides": [v.strides[-2:] if v else (0, 0) for v in listed],
         "vectors": [v.strides[-1] if v else 0 for v in (views.get(name) for name in VECTORS)],
         "group_strides": [views[n].strides[0] if n in views else 0 for n in ("b", "up", "bias", "up_bias")],
-        "activation": 0, "wide": wide_rows(listed), "a_cols_dense": a.strides[-1] == 1,
+        "activation": ACTIVATIONS.index(getattr(p.desc, "activation", "none")), "wide": wide_rows(listed),
+        "a_cols_dense": a.strides[-1] == 1,
         "b_cols_dense": b.strides[-1] == 1, "piece": 0, **bound_values(p, a.shape[0]),
     }  # fmt: skip
     return values | {field: operands[field] if field in views else "@null" for field in _POINTERS}, views
 
 
-def rows_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step:
+def rows_step(
+    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), axes: Mapping[str, Any] | None = None
+) -> Step:  # fmt: skip
     """y[r] = a[r] b[g] for any strides."""
     values, views = rows_values(p, operands, turn)
     tiles = most_tiles(views["a"].shape[0], p.desc.groups, TILE) * -(-views["b"].shape[-1] // TILE)
-    return Step("grouped_gemm", (min(tiles, _RESIDENT * max(1, p.device.sms)), 1, 1), values, {}, THREADS)
+    return Step("grouped_gemm", (min(tiles, _RESIDENT * max(1, p.device.sms)), 1, 1), values, axes or {}, THREADS)
 
 
 def product_values(

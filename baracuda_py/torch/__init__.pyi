@@ -301,6 +301,7 @@ from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
 from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
+from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
 from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import grouped_mm as grouped_mm

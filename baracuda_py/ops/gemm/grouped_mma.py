@@ -14,15 +14,16 @@ _SOURCE = "gemm/grouped_mma.cu"
 _BOTH = (True, False)
 
 
-def _rows_kernel(a_k: tuple[bool, ...]) -> Kernel:
+def _rows_kernel(gated: str, **axes: tuple[bool, ...]) -> Kernel:
     return Kernel(
-        "grouped_gemm_mma", "grouped_gemm_mma<{T}, {T}, {A_K}, {B_K}, false, {SIZE}>", ROWS,
-        {"A_K": a_k, "B_K": _BOTH, "SIZE": (128, 64)}, _THREADS, 2, source=_SOURCE,
+        "grouped_gemm_mma", f"grouped_gemm_mma<{{T}}, {{T}}, {{A_K}}, {{B_K}}, {gated}, {{SIZE}}>", ROWS,
+        {**axes, "B_K": _BOTH, "SIZE": (128, 64)}, _THREADS, 2, source=_SOURCE,
     )  # fmt: skip
 
 
-ROWS_MMA = _rows_kernel((True,))
-TURNED_MMA = _rows_kernel(_BOTH)
+ROWS_MMA = _rows_kernel("false", A_K=(True,))
+TURNED_MMA = _rows_kernel("false", A_K=_BOTH)
+EPILOGUE_MMA = _rows_kernel("{GATED}", GATED=(False, True), A_K=(True,))
 PRODUCT_MMA = Kernel(
     "grouped_product_mma", "grouped_product_mma<{T}, {T}, {A_K}, {B_K}>", SUMMED, {"A_K": _BOTH, "B_K": _BOTH},
     _THREADS, 2, source=_SOURCE,
@@ -45,30 +46,33 @@ def _aligned(a: View, b: View, a_k: bool, b_k: bool) -> tuple[bool, bool]:
 
 
 def rows_mma_step(
-    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), turned: bool = False
-) -> Step | str:
+    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), turned: bool = False,
+    axes: Mapping[str, bool] | None = None,
+) -> Step | str:  # fmt: skip
     """`rows_step` on tensor cores; turned: whether there are kernels for a whose rows are not along memory."""
     values, views = rows_values(p, operands, turn)
-    a, b = views["a"], views["b"]
+    a, b, up = views["a"], views["b"], views.get("up")
     majors = _majors(a, b)
     if isinstance(majors, str):
         return majors
     if not majors[0] and not turned:
         return f"needs rows of a along memory, got strides {a.strides}"
-    bits = {name: 1 << MATRICES.index(name) for name in ("a", "b")}
-    for name, wide in zip(bits, _aligned(a, b, *majors), strict=True):
-        values["wide"] = values["wide"] | bits[name] if wide else values["wide"] & ~bits[name]
+    if up is not None and _majors(a, up) != majors:
+        return "needs b and up to have the same axis of stride 1"
+    wide = {"a": _aligned(a, b, *majors)[0], "b": _aligned(a, b, *majors)[1]}
+    if up is not None:
+        wide["b"] = wide["up"] = wide["b"] and _aligned(a, up, *majors)[1]
+    for name, yes in wide.items():
+        bit = 1 << MATRICES.index(name)
+        values["wide"] = values["wide"] | bit if yes else values["wide"] & ~bit
     (rows, _), n, groups = a.shape, b.shape[-1], p.desc.groups
-
-    def tiles(size: int) -> int:
-        return most_tiles(rows, groups, size) * int(-(-n // size))
-
+    values["piece"] = piece_length(n, b.shape[-2])[1]  # as in `gemm`, which so gives the same bits
     # Groups of some 100 rows at least fill tiles of 128; smaller ones, and few tiles, take those of 64.
     size = 128 if rows >= 96 * groups and rows * n >= 128 * 128 * p.device.sms else 64
-    values["piece"] = piece_length(n, b.shape[-2])[1]  # as in `gemm`, which so gives the same bits
-    grid = (min(tiles(size), max(1, p.device.sms) * (2 if size == 128 else 4)), 1, 1)
-    axes = {"A_K": majors[0], "B_K": majors[1], "SIZE": size}
-    return Step("grouped_gemm_mma", grid, values, axes, _THREADS, ring_bytes(size, False))
+    tiles = most_tiles(rows, groups, size) * -(-n // (64 if up is not None else size))
+    grid = (min(tiles, max(1, p.device.sms) * (2 if size == 128 else 4)), 1, 1)
+    chosen = {**(axes or {}), "A_K": majors[0], "B_K": majors[1], "SIZE": size}
+    return Step("grouped_gemm_mma", grid, values, chosen, _THREADS, ring_bytes(size, up is not None))
 
 
 def product_mma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:

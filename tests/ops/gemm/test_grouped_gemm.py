@@ -12,6 +12,7 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.gemm.grouped_gemm import GroupedGemmDescriptor, GroupedGemmPlan
 from baracuda_py.ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor, GroupedGemmBackwardPlan
+from baracuda_py.ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueDescriptor, GroupedGemmEpiloguePlan
 from baracuda_py.ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor, GroupedInnerGemmPlan
 from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.places import call
@@ -81,6 +82,25 @@ def test_many_groups_of_one_row_and_of_none(place: str, element: str) -> None:
     of = np.searchsorted(ends, np.arange(total), side="right")
     want = [a[r] @ b[g] if g < groups else np.zeros(3) for r, g in enumerate(of)]
     assert np.array_equal(got.astype(np.float64), want)
+
+
+@pytest.mark.parametrize("element", ["bfloat16", "float64"])
+def test_the_epilogue_of_experts(place: str, element: str) -> None:
+    """relu(s x w) (s x up) + residual, exact in small integers; rows of no group are zeros, residual or not."""
+    a, b, up, bias, residual = small(10, 8), small(3, 8, 5), small(3, 8, 5), small(3, 5), small(10, 5)
+    scale = np.array([0.5, 1, 2, 4, 1, 1, 0.5, 2, 1, 1], np.float32)
+    desc = GroupedGemmEpilogueDescriptor(
+        total=10, groups=3, n=5, k=8, num_offsets=4, activation="relu", element=element
+    )  # fmt: skip
+    given = {"a": a, "b": b, "up": up, "bias": bias, "residual": residual, "scale_a": scale}
+    got = call(GroupedGemmEpiloguePlan, desc, ("y", "pre"), place, offsets=np.array([1, 4, 4, 8]), **given)
+    want, pre = np.zeros((10, 5)), np.zeros((10, 5))
+    for g, rows in ((0, slice(1, 4)), (2, slice(4, 8))):
+        s = scale[rows, None].astype(float)
+        pre[rows] = s * (a[rows] @ b[g]) + bias[g]
+        want[rows] = np.maximum(pre[rows], 0) * (s * (a[rows] @ up[g])) + residual[rows]
+    rounded = ElementKind.of(element).dtype
+    assert np.array_equal(got["pre"], pre.astype(rounded)) and np.array_equal(got["y"], want.astype(rounded))
 
 
 @OURS
