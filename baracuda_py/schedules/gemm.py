@@ -50,13 +50,19 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
         "strides": [v.strides[rank:] if v else (0, 0) for v in views],
         "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
         "activation": ACTIVATIONS.index(desc.activation),
-        "wide": sum(1 << n for n, v in enumerate(views) if v is not None and _wide(v)),
+        "wide": sum(1 << n for n, v in enumerate(views) if v is not None and v.strides[-1] == 1 and row_aligned(v)),
     }  # fmt: skip
 
 
-def _wide(view: View) -> bool:
-    """Whether columns are dense and every row starts 16-byte aligned."""
-    return view.strides[-1] == 1 and view.aligned(16)
+def row_aligned(view: View) -> bool:
+    """Whether every row of a matrix starts 16-byte aligned."""
+    return view.aligned(16)
+
+
+def transposed(view: View) -> View:
+    """The matrices of a batch transposed."""
+    swapped = [(*x[:-2], x[-1], x[-2]) for x in (view.shape, view.strides)]
+    return View(view.ptr, swapped[0], swapped[1], view.element)
 
 
 def dense(p: Problem) -> bool:

@@ -423,6 +423,10 @@ from baracuda_py import mac as mac
 from baracuda_py import mac_backward as mac_backward
 from baracuda_py import masked_fill as masked_fill
 from baracuda_py import matmul as matmul
+from baracuda_py import matmul_tc as matmul_tc
+from baracuda_py import matmul_tc_async as matmul_tc_async
+from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
+from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
 from baracuda_py import max as max
 from baracuda_py import max_norm as max_norm
 from baracuda_py import max_norm_backward as max_norm_backward

@@ -23,6 +23,7 @@ from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm
 from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNELS as WGMMA_KERNELS, geometry as wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
+from .mma import HALVES, KERNEL, tensor_cores
 
 _TILE = 64
 
@@ -189,6 +190,10 @@ class GemmPlan(Plan):
         Variant(
             "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=WGMMA_KERNELS, elements=WGMMA_ELEMENTS,
             design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=(KERNEL,), elements=HALVES,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",
