@@ -210,6 +210,9 @@ from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
 from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
 from .ops.gemm.gemm import GemmPlan as GemmPlan
+from .ops.gemm.gemm_backward import GemmBackwardArgs as GemmBackwardArgs
+from .ops.gemm.gemm_backward import GemmBackwardDescriptor as GemmBackwardDescriptor
+from .ops.gemm.gemm_backward import GemmBackwardPlan as GemmBackwardPlan
 from .ops.indexing.gather import GatherArgs as GatherArgs
 from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
@@ -962,6 +965,8 @@ def gelu_tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy gelu_tanh'(x) element by element; see `UnaryBackwardPlan`."""
 def gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def gemm_backward(dy: Array, a: Array, b: Array, up: Array | None = None, pre: Array | None = None, up_pre: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dup: bool = True, return_dc: bool = True, return_dbias: bool = True, return_dup_bias: bool = True, return_drow_bias: bool = True, return_dresidual: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """da, db, dup, dc, dbias, dup_bias, drow_bias, dresidual of `GemmPlan`, of which each may be None and is then free."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:

@@ -291,6 +291,7 @@ from baracuda_py import gelu_backward as gelu_backward
 from baracuda_py import gelu_tanh as gelu_tanh
 from baracuda_py import gelu_tanh_backward as gelu_tanh_backward
 from baracuda_py import gemm as gemm
+from baracuda_py import gemm_backward as gemm_backward
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
 from baracuda_py import glu_backward as glu_backward
