@@ -60,6 +60,11 @@ class Gradient:
             return frozenset(s.name for s in self.forward.outputs)
         return frozenset(read.cotangent for read in self.reads if read.cotangent)
 
+    @cached_property
+    def own_inputs(self) -> tuple[str, ...]:
+        """The backward op's operands that are the forward's inputs themselves."""
+        return tuple(read.name for read in self.reads if read.input and not read.output and not read.cotangent)
+
     def kept_outputs(self, call: Call) -> tuple[str, ...]:
         """The forward's outputs that the backward op reads, as far as the call has what they need."""
         needs = {s.name: s.needs or "" for s in self.forward.outputs}
