@@ -7,11 +7,17 @@ matrices step through them evenly; a block finds its item of the batch by dividi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..core.args import Args, arrays_of
+from ..core.device import Device
+from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Problem
+from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, Variant
+from .products import Place
 
 MATRICES = ("a", "b", "up", "c", "residual", "y", "pre", "up_pre")
 VECTORS = ("bias", "up_bias", "row_bias", "scale_a", "scale_b")
@@ -68,3 +74,106 @@ def transposed(view: View) -> View:
 def dense(p: Problem) -> bool:
     """Whether every operand is contiguous."""
     return all(view.dense for view in p.flat())
+
+
+# ---- a product as a step of another plan ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Matrices [*batch_shape, rows, columns] of a product inside a plan: where they are, and their view."""
+
+    place: Place
+    view: View
+
+    @property
+    def t(self) -> Operand:
+        """The transposed matrices, over the same memory."""
+        *lead, rows, cols = self.view.shape
+        *steps, along_rows, along_cols = self.view.strides
+        turned = replace(self.view, shape=(*lead, cols, rows), strides=(*steps, along_cols, along_rows))
+        return Operand(self.place, turned)
+
+
+def product_kernels(row: Variant) -> tuple[Kernel, ...]:
+    """The kernels of a row of `GemmPlan` as another plan's: without a gate, into the element or the accumulator's."""
+
+    def axes(kernel: Kernel) -> Callable[[ElementKind], Mapping[str, Any]]:
+        def of(kind: ElementKind) -> Mapping[str, Any]:
+            own = dict(kernel.axes_for(kind))
+            return own | ({"GATED": (False,)} if "GATED" in own else {})
+
+        return of
+
+    return tuple(replace(k, axes=axes(k), source=k.source or row.source or "") for k in row.kernels)
+
+
+def product_steps(
+    p: Problem, args: type[Args], rows: Iterable[Variant], gemm: type[Args], desc: Any, operands: Mapping[str, Operand],
+    base: int,
+) -> tuple[tuple[Step | LibraryStep, ...], int, str] | str:  # fmt: skip
+    """The launches of alpha · a b by the first row of `GemmPlan` that takes it, bytes of workspace, the row's name.
+
+    p, args: the plan's own problem and operands, whose scalar `alpha` is meant. rows: those to ask, whose
+    `product_kernels` the plan's row has. gemm, desc: the operands and the descriptor of the product. operands: its a, b
+    and y. base: the first byte of workspace that is free.
+    """
+    names = [spec.name for spec in arrays_of(gemm)]
+    views = {name: operands[name].view if name in operands else None for name in names}
+    why = "no row"
+    for row in rows:
+        found = row.geometry(Problem(desc, p.device, views)) if row.serves(None, desc.element) else "another element"
+        if isinstance(found, str):
+            why = f"{row.name}: {found}"
+            continue
+        places = {name: operands[name].place for name in operands}
+        steps = [
+            _moved_call(step, names, [s.name for s in arrays_of(args)], places, base, found)
+            if isinstance(step, LibraryStep)
+            else _moved_step(step, row.kernel(step.kernel), places, base)
+            for step in found.steps
+        ]
+        return tuple(steps), found.workspace, row.name
+    return f"no product of {', '.join(f'{n} {o.view.shape} {o.view.strides}' for n, o in operands.items())}: {why}"
+
+
+def _moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: int) -> Step:
+    """A step of a product whose operands are at `places`, its workspace at byte `base`."""
+    params = dict(step.params)
+    for slot in kernel.params.pointers:
+        if slot.kind == "workspace":
+            params[slot.name] = int(params.get(slot.name) or 0) + base
+        elif slot.kind == "ptr" and not (slot.name.endswith("_ptr") and slot.name[:-4] in kernel.params.scalars):
+            given = params.get(slot.name, slot.name)
+            name, shift = given if isinstance(given, tuple) else (given, 0)
+            if name == "@workspace":
+                params[slot.name] = (name, shift + base)
+            elif name in places:
+                params[slot.name] = replace(places[name], offset=places[name].offset + shift).slot
+            else:
+                params[slot.name] = "@null"
+    return replace(step, params=params)
+
+
+def _moved_call(
+    step: LibraryStep, names: Sequence[str], own: Sequence[str], places: Mapping[str, Place], base: int, found: Geometry
+) -> LibraryStep:
+    """A library's call likewise; c is absent, so that beta is 0."""
+    index = {name: own.index(place.name) if place.name in own else None for name, place in places.items()}
+
+    def prepare(device: Device) -> Callable[..., None]:
+        run = step.prepare(device)
+
+        def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
+            def at(name: str) -> int:
+                if name not in places:
+                    return 0
+                i = index[name]
+                return (workspace if i is None else pointers[i]) + places[name].offset
+
+            moved = tuple([at(name) for name in names])
+            run(moved, (scalars[0], (0, 0.0)), workspace + base, found.workspace, stream)
+
+        return call
+
+    return LibraryStep(prepare)

@@ -277,6 +277,7 @@ from baracuda_py import gammaln as gammaln
 from baracuda_py import gammasgn as gammasgn
 from baracuda_py import gated_activation as gated_activation
 from baracuda_py import gated_activation_backward as gated_activation_backward
+from baracuda_py import gated_linear as gated_linear
 from baracuda_py import gated_quantize as gated_quantize
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
@@ -291,6 +292,7 @@ from baracuda_py import gelu_backward as gelu_backward
 from baracuda_py import gelu_tanh as gelu_tanh
 from baracuda_py import gelu_tanh_backward as gelu_tanh_backward
 from baracuda_py import gemm as gemm
+from baracuda_py import gemm_backward as gemm_backward
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
 from baracuda_py import glu_backward as glu_backward
@@ -381,6 +383,7 @@ from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward
+from baracuda_py import linear_swiglu as linear_swiglu
 from baracuda_py import log as log
 from baracuda_py import log10 as log10
 from baracuda_py import log10_backward as log10_backward

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
-    Kernel, Plan, Problem, Scalar, Step, Variant, choice, derived, element, extent, extents, functional, operand,
+    Kernel, Plan, Problem, Scalar, Step, Variant, Vjp, choice, derived, element, extent, extents, functional, operand,
     output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
@@ -200,6 +200,13 @@ class GemmPlan(Plan):
             kernels=(Kernel("gemm", "gemm<{T}, {OUT}, {GATED}>", PARAMS, _instances, min_blocks=2),),
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
+    )  # fmt: skip
+    vjp = Vjp(
+        "GemmBackwardPlan",
+        grads={
+            "a": "da", "b": "db", "up": "dup", "c": "dc", "bias": "dbias", "up_bias": "dup_bias",
+            "row_bias": "drow_bias", "residual": "dresidual",
+        },
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = tuple(
