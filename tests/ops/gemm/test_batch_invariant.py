@@ -87,13 +87,15 @@ def test_only_rows_that_promise_it_are_taken() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("arch", [None, "sm80"])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("name", SIXTEEN_BITS)
 @pytest.mark.parametrize(("a_rows", "b_rows"), MAJORS)
-def test_every_batch_size_on_a_gpu(a_rows: bool, b_rows: bool, name: str, gated: bool) -> None:
+def test_every_batch_size_on_a_gpu(a_rows: bool, b_rows: bool, name: str, gated: bool, arch: Any) -> None:
     import cupy
 
     kind, rng = ElementKind.of(name), np.random.default_rng(7)
+    preference = bc.PlanPreference(batch_invariant=True, max_arch=arch)
     m, n, k = 8192, 264, 1000
     a, b, up = (operand(rng, *s, kind) for s in ((m, k, a_rows), (k, n, b_rows), (k, n, b_rows)))
 
@@ -104,7 +106,7 @@ def test_every_batch_size_on_a_gpu(a_rows: bool, b_rows: bool, name: str, gated:
     more = {"up": on_gpu(up, b_rows), "activation": "silu"} if gated else {}
 
     def product(some: Any) -> Any:
-        return bc.gemm(some, right, out_element=ElementKind.F32, preference=INVARIANT, **more)
+        return bc.gemm(some, right, out_element=ElementKind.F32, preference=preference, **more)
 
     whole = product(left)
     for count in (1, 2, 7, 64, 100, 1000, 4097):

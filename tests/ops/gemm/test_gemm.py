@@ -97,3 +97,26 @@ def test_a_sixteen_bit_sum_in_place_is_rounded_once():
     half = 0.5 * np.spacing(np.abs(truth).astype(np.float16)).astype(np.float64)
     # 1e-4 is room for float32 sums of 256 products; a product rounded on its own would be off by up to 8e-3 more.
     assert np.all(np.abs(y.get().astype(np.float64) - truth) <= half + 1e-4)
+
+
+def test_cublas_gets_the_pointers_of_its_operands(monkeypatch):
+    """By name among all the operands that a product may have."""
+    seen = []
+
+    class Recorded:
+        def __init__(self, problem, device):
+            pass
+
+        def run(self, *args):
+            seen.append(args)
+
+    monkeypatch.setattr("baracuda_py.backends.cublas.prepare", Recorded)
+    desc = bc.GemmDescriptor(m=8, n=16, k=32, element="float32")
+    names = [operand.name for operand in arrays_of(bc.GemmArgs)]
+    shapes = {"a": (8, 32), "b": (32, 16), "c": (8, 16), "y": (8, 16)}
+    views = {name: View(0, s, dense_strides(s), ElementKind.F32) for name, s in shapes.items()}
+    views = {name: views.get(name) for name in names}
+    row = next(v for v in bc.GemmPlan.variants if v.name == "cublas")
+    (step,) = row.geometry(Problem(desc, H200, views)).steps
+    step.prepare(H200)(tuple(map(ord, "".join(name[-1] for name in names))), ((0, 0.5), (0, 2.0)), 7, 8, 9)
+    assert seen == [(*map(ord, "abcy"), 0.5, 2.0, 7, 8, 9)]
