@@ -20,7 +20,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
-from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNELS as WGMMA_KERNELS, geometry as wgmma
+from ...schedules import gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
 from .mma import HALVES, KERNEL, tensor_cores
@@ -188,8 +188,14 @@ class GemmPlan(Plan):
             guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
         ),
         Variant(
-            "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=WGMMA_KERNELS, elements=WGMMA_ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+            "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
+            elements=gemm_wgmma.TF32, design=ArchSku.SM90A,
+            guarantee=Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True),
+            refuses=gemm_wgmma.refuses_strict,
         ),
         Variant(
             "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=(KERNEL,), elements=HALVES,
