@@ -213,6 +213,23 @@ from .ops.gemm.gemm import GemmPlan as GemmPlan
 from .ops.gemm.gemm_backward import GemmBackwardArgs as GemmBackwardArgs
 from .ops.gemm.gemm_backward import GemmBackwardDescriptor as GemmBackwardDescriptor
 from .ops.gemm.gemm_backward import GemmBackwardPlan as GemmBackwardPlan
+from .ops.gemm.gemv import GemvArgs as GemvArgs
+from .ops.gemm.gemv import GemvDensePlan as GemvDensePlan
+from .ops.gemm.gemv import GemvDescriptor as GemvDescriptor
+from .ops.gemm.gemv import GemvPlan as GemvPlan
+from .ops.gemm.grouped_gemm import GroupedGemmArgs as GroupedGemmArgs
+from .ops.gemm.grouped_gemm import GroupedGemmDescriptor as GroupedGemmDescriptor
+from .ops.gemm.grouped_gemm import GroupedGemmPlan as GroupedGemmPlan
+from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardArgs as GroupedGemmBackwardArgs
+from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor as GroupedGemmBackwardDescriptor
+from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardPlan as GroupedGemmBackwardPlan
+from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmArgs as GroupedInnerGemmArgs
+from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor as GroupedInnerGemmDescriptor
+from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmPlan as GroupedInnerGemmPlan
+from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardArgs as GroupedInnerGemmBackwardArgs
+from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as GroupedInnerGemmBackwardDescriptor
+from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardPlan as GroupedInnerGemmBackwardPlan
+from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
 from .ops.indexing.gather import GatherArgs as GatherArgs
 from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
@@ -971,6 +988,8 @@ def gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, 
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
 def gemm_backward(dy: Array, a: Array, b: Array, up: Array | None = None, pre: Array | None = None, up_pre: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dup: bool = True, return_dc: bool = True, return_dbias: bool = True, return_dup_bias: bool = True, return_drow_bias: bool = True, return_dresidual: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """da, db, dup, dc, dbias, dup_bias, drow_bias, dresidual of `GemmPlan`, of which each may be None and is then free."""
+def gemv(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -987,6 +1006,14 @@ def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefe
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def greater_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
+def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `GroupedGemmPlan`: da[r] = dy[r] @ b[g]ᵀ, db[g] = a[r]ᵀ @ dy[r], dbias[g] = Σ dy[r]."""
+def grouped_inner_gemm(a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[g] = a[:, r] @ b[r] over the rows r of each group g: the products that a ragged axis is summed in."""
+def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `GroupedInnerGemmPlan`: da[:, r] = dy[g] @ b[r]ᵀ, db[r] = a[:, r]ᵀ @ dy[g]."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:

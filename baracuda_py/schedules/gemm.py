@@ -56,13 +56,18 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
         "strides": [v.strides[rank:] if v else (0, 0) for v in views],
         "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
         "activation": ACTIVATIONS.index(desc.activation),
-        "wide": sum(1 << n for n, v in enumerate(views) if v is not None and v.strides[-1] == 1 and row_aligned(v)),
+        "wide": wide_rows(views),
     }  # fmt: skip
 
 
-def row_aligned(view: View) -> bool:
-    """Whether every row of a matrix starts 16-byte aligned."""
-    return view.aligned(16)
+def wide_rows(views: Sequence[View | None]) -> int:
+    """A bit for each matrix of `MATRICES` whose rows can be read in accesses of 16 bytes."""
+    return sum(1 << n for n, v in enumerate(views) if v is not None and wide_view(v))
+
+
+def wide_view(view: View) -> bool:
+    """Whether columns are dense and every row starts 16-byte aligned."""
+    return view.strides[-1] == 1 and view.aligned(16)
 
 
 def transposed(view: View) -> View:

@@ -293,6 +293,7 @@ from baracuda_py import gelu_tanh as gelu_tanh
 from baracuda_py import gelu_tanh_backward as gelu_tanh_backward
 from baracuda_py import gemm as gemm
 from baracuda_py import gemm_backward as gemm_backward
+from baracuda_py import gemv as gemv
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
 from baracuda_py import glu_backward as glu_backward
@@ -300,6 +301,10 @@ from baracuda_py import gradient as gradient
 from baracuda_py import gradient_backward as gradient_backward
 from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
+from baracuda_py import grouped_gemm as grouped_gemm
+from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
+from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
+from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import gt as gt
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu

@@ -14,6 +14,7 @@ namespace baracuda {
 struct GemmTile {
   static constexpr int size = 64;
   i64 m0, n0, batch;
+  BARACUDA_D GemmTile(i64 m0, i64 n0) : m0(m0), n0(n0), batch(0) {}
   template <class P> BARACUDA_D explicit GemmTile(const P& p) {
     const i64 tiles_n = div_up(p.n, size), tiles_m = div_up(p.m, size), block = blockIdx.x;
     n0 = block % tiles_n * size;

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Problem, Step, View
-from ...schedules.gemm import MATRICES, batch_count, dense, gemm_params, gemm_values, row_aligned, transposed
+from ...schedules.gemm import MATRICES, batch_count, dense, gemm_params, gemm_values, transposed
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 SIZES = (128, 64)  # of tiles; kernels/gemm/mma.cuh has these numbers too
@@ -70,7 +70,7 @@ def tensor_cores(p: Problem) -> Geometry | str:
     if blocks(size) >= 2**31:
         return f"needs {blocks(size)} blocks, a grid has 2**31 - 1"
     # Rows of an operand in memory run along its axis of stride 1.
-    wide = {name: row_aligned(p.views[name] if first == (name == "a") else transposed(p.views[name]))
+    wide = {name: (p.views[name] if first == (name == "a") else transposed(p.views[name])).aligned(16)
             for name, first in majors.items()}  # fmt: skip
     for name, yes in wide.items():
         bit = 1 << MATRICES.index(name)
