@@ -20,12 +20,14 @@ from baracuda_py import adaptive_max_pool3d as adaptive_max_pool3d
 from baracuda_py import add as add
 from baracuda_py import add_backward as add_backward
 from baracuda_py import add_scaled_backward as add_scaled_backward
+from baracuda_py import addbmm as addbmm
 from baracuda_py import addcdiv as addcdiv
 from baracuda_py import addcdiv_backward as addcdiv_backward
 from baracuda_py import addcmul as addcmul
 from baracuda_py import addcmul_backward as addcmul_backward
 from baracuda_py import addmm as addmm
 from baracuda_py import addmv as addmv
+from baracuda_py import addr as addr
 from baracuda_py import adjoint as adjoint
 from baracuda_py import affine as affine
 from baracuda_py import alibi as alibi
@@ -80,6 +82,7 @@ from baracuda_py import avg_pool2d as avg_pool2d
 from baracuda_py import avg_pool3d as avg_pool3d
 from baracuda_py import axpby as axpby
 from baracuda_py import baddbmm as baddbmm
+from baracuda_py import batch_matmul as batch_matmul
 from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
@@ -100,6 +103,7 @@ from baracuda_py import betainc as betainc
 from baracuda_py import betainc_backward as betainc_backward
 from baracuda_py import betaln as betaln
 from baracuda_py import betaln_backward as betaln_backward
+from baracuda_py import bilinear as bilinear
 from baracuda_py import bilinear_glu as bilinear_glu
 from baracuda_py import bilinear_glu_backward as bilinear_glu_backward
 from baracuda_py import bitwise_and as bitwise_and
@@ -127,6 +131,7 @@ from baracuda_py import celu as celu
 from baracuda_py import celu_backward as celu_backward
 from baracuda_py import celu_glu as celu_glu
 from baracuda_py import celu_glu_backward as celu_glu_backward
+from baracuda_py import chain_matmul as chain_matmul
 from baracuda_py import chebyshev_polynomial_t as chebyshev_polynomial_t
 from baracuda_py import chebyshev_polynomial_u as chebyshev_polynomial_u
 from baracuda_py import chebyshev_polynomial_v as chebyshev_polynomial_v
@@ -192,6 +197,7 @@ from baracuda_py import div_backward as div_backward
 from baracuda_py import divide as divide
 from baracuda_py import divmod as divmod
 from baracuda_py import dot as dot
+from baracuda_py import dot_general as dot_general
 from baracuda_py import dropout as dropout
 from baracuda_py import dropout1d as dropout1d
 from baracuda_py import dropout2d as dropout2d
@@ -200,6 +206,7 @@ from baracuda_py import dropout_backward as dropout_backward
 from baracuda_py import dynamic_tanh as dynamic_tanh
 from baracuda_py import ediff1d as ediff1d
 from baracuda_py import ediff1d_backward as ediff1d_backward
+from baracuda_py import einsum as einsum
 from baracuda_py import elu as elu
 from baracuda_py import elu_backward as elu_backward
 from baracuda_py import elu_glu as elu_glu
@@ -290,6 +297,7 @@ from baracuda_py import gelu as gelu
 from baracuda_py import gelu_backward as gelu_backward
 from baracuda_py import gelu_tanh as gelu_tanh
 from baracuda_py import gelu_tanh_backward as gelu_tanh_backward
+from baracuda_py import ger as ger
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
 from baracuda_py import glu_backward as glu_backward
@@ -352,6 +360,7 @@ from baracuda_py import isposinf as isposinf
 from baracuda_py import isreal as isreal
 from baracuda_py import kl_div as kl_div
 from baracuda_py import kl_div_backward as kl_div_backward
+from baracuda_py import kron as kron
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import l0_norm as l0_norm
 from baracuda_py import l1_norm as l1_norm
@@ -422,6 +431,8 @@ from baracuda_py import mac as mac
 from baracuda_py import mac_backward as mac_backward
 from baracuda_py import masked_fill as masked_fill
 from baracuda_py import matmul as matmul
+from baracuda_py import matrix_power as matrix_power
+from baracuda_py import matvec as matvec
 from baracuda_py import max as max
 from baracuda_py import max_norm as max_norm
 from baracuda_py import max_norm_backward as max_norm_backward
@@ -457,6 +468,7 @@ from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backwa
 from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
+from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multigammaln as multigammaln
 from baracuda_py import multigammaln_backward as multigammaln_backward
 from baracuda_py import multiply as multiply
@@ -498,6 +510,7 @@ from baracuda_py import norm_except_dim as norm_except_dim
 from baracuda_py import normalize as normalize
 from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
+from baracuda_py import outer as outer
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
 from baracuda_py import paged_kv_append as paged_kv_append
@@ -684,6 +697,7 @@ from baracuda_py import tanh_glu as tanh_glu
 from baracuda_py import tanh_glu_backward as tanh_glu_backward
 from baracuda_py import tanhshrink as tanhshrink
 from baracuda_py import tanhshrink_backward as tanhshrink_backward
+from baracuda_py import tensordot as tensordot
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
 from baracuda_py import trace as trace
@@ -703,6 +717,7 @@ from baracuda_py import vdot as vdot
 from baracuda_py import vdot_backward as vdot_backward
 from baracuda_py import vecdot as vecdot
 from baracuda_py import vecdot_backward as vecdot_backward
+from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
 from baracuda_py import where as where
 from baracuda_py import where_backward as where_backward
