@@ -14,9 +14,9 @@ from ...core.tensor import TensorRef
 from ...core.views import constant, shape_of
 from ...interop.arrays import read
 from ..elementwise.binary_functions import pow
-from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
 from ..reduce.trace import trace_backward
+from .contraction import copied
 from .dense_gemm import DenseGemmPlan
 from .matmul import matmul
 
@@ -94,7 +94,7 @@ def chain_matmul(
         raise InvalidProblemError("chain_matmul takes a matrix at least")
     if len(matrices) == 1:
         _sizes("chain_matmul", matrices, False)
-        return cast(matrices[0], element_of(matrices[0]), out=out, stream=stream, preference=preference)
+        return copied(matrices[0], out=out, stream=stream, preference=preference)
     options = {"math_precision": math_precision, "stream": stream, "preference": preference}
     return _chained("chain_matmul", matrices, False, out, **options)
 
@@ -119,7 +119,7 @@ def matrix_power(
     if power == 0:
         return _identity(a, view, out, options)
     if power == 1:
-        return cast(a, view.element, out=out, **options)
+        return copied(a, out=out, **options)
     options["math_precision"] = math_precision
     return _power(a, power, out, options)
 
@@ -141,7 +141,7 @@ def _power(a: Any, power: int, out: Any, options: Any) -> Any:
 def _identity(a: Any, view: Any, out: Any, options: Any) -> Any:
     """Identity matrices in a's place; nothing of them depends on a's values."""
     if 0 in view.shape:
-        return cast(a, view.element, out=out, **options)
+        return copied(a, out=out, **options)
     if isinstance(a, TensorRef):
         raise UnsupportedError("matrix_power: n = 0 of a TensorRef, which names no package to allocate ones from")
     first, plain = constant(a)[..., 0, 0], view.element.is_float

@@ -23,6 +23,7 @@ from ...interop.arrays import package_name, read
 from ..elementwise.binary_functions import mul
 from ..elementwise.binary_numbers import promoted
 from ..elementwise.cast import cast
+from ..elementwise.unary import positive  # type: ignore[attr-defined]
 from ..reduce import reduce as reductions
 from ..reduce.reduce_kinds import total
 from ..reduce.vecdot import vecdot
@@ -187,7 +188,7 @@ def _multiplied(a: Factor, b: Factor, wanted: Labels, inner: list[Label], option
     extents = {**a.extents, **b.extents}
     made = reshaped(made, [extents[label] for label in order], "y")
     made = permuted(made, [order.index(label) for label in wanted], "y")
-    return made if target is None else cast(made, a.element, out=target, **options.of_others)
+    return made if target is None else copied(made, out=target, **options.of_others)
 
 
 def _common(inner: list[Label], a: Factor, b: Factor) -> list[Label]:
@@ -207,4 +208,10 @@ def _matrix(
     if orders:
         return x, next((order for order in orders if goal is None or goal.groups(order)), orders[0])
     order = [*(label for label in x.labels if label not in own and label not in inner), *own, *inner]
-    return Factor(cast(x.arranged(order), x.element, **options.of_others), tuple(order)), own
+    return Factor(copied(x.arranged(order), **options.of_others), tuple(order)), own
+
+
+def copied(x: Any, **options: Any) -> Any:
+    """A dense array of what x holds, or `out`; with a gradient, which a cast has not."""
+    element = read(x, "operand").element
+    return cast(x, element, **options) if element.is_complex else positive(x, **options)

@@ -12,8 +12,7 @@ from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of, with_axis, without_axes
-from ..elementwise.cast import cast
-from .contraction import Factor, Labels, Options, contract, factor, same_element, summed
+from .contraction import Factor, Labels, Options, contract, copied, factor, same_element, summed
 from .dense_gemm import DenseGemmPlan
 from .equation import Equation, Label, Text, of_lists, parse, solved
 from .paths import Path, checked_path, path_of
@@ -76,7 +75,7 @@ def _alone(x: Factor, wanted: Labels, options: Options, target: Any) -> Any:
     """One factor: a view of it, or its sum over what is not wanted."""
     if set(x.labels) == set(wanted):
         y = x.arranged(wanted)
-        return y if target is None else cast(y, x.element, out=target, **options.of_others)
+        return y if target is None else copied(y, out=target, **options.of_others)
     kept = tuple(label for label in x.labels if label in wanted)
     to = None if target is None else permuted(target, [wanted.index(label) for label in kept], "out")
     return summed(x, kept, options, to).arranged(wanted)

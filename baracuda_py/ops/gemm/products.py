@@ -17,9 +17,8 @@ from ..elementwise.binary import BinaryPlan
 from ..elementwise.binary_functions import add, mul
 from ..elementwise.binary_kinds import BinaryKind
 from ..elementwise.binary_numbers import element_of
-from ..elementwise.cast import cast
 from ..reduce.vecdot import vecdot
-from .contraction import Factor, Labels, same_element
+from .contraction import Factor, Labels, copied, same_element
 from .dense_gemm import DenseGemmPlan
 from .matmul import linear, matmul
 
@@ -118,7 +117,7 @@ def _grouped(x: Any, labels: Labels, *groups: Labels, **options: Any) -> Any:
     if made is not None:
         return made
     order = tuple(label for group in groups for label in group)
-    return Factor(cast(found.arranged(order), found.element, **options), order).grouped(*groups)
+    return Factor(copied(found.arranged(order), **options), order).grouped(*groups)
 
 
 @entry(DenseGemmPlan)
