@@ -15,6 +15,7 @@ from ...core.views import constant, shape_of
 from ...interop.arrays import read
 from ..elementwise.binary_functions import pow
 from ..elementwise.cast import cast
+from ..elementwise.complex_unary import real
 from ..reduce.trace import trace_backward
 from .contraction import copied
 from .dense_gemm import DenseGemmPlan
@@ -145,7 +146,11 @@ def _identity(a: Any, view: Any, out: Any, options: Any) -> Any:
     if isinstance(a, TensorRef):
         raise UnsupportedError("matrix_power: n = 0 of a TensorRef, which names no package to allocate ones from")
     first, plain = constant(a)[..., 0, 0], view.element.is_float
-    ones = pow(first if plain else cast(first, ElementKind.F32, **options), 0, **options)
+    if view.element.is_complex:
+        first = real(first, **options)
+    elif not plain:
+        first = cast(first, ElementKind.F32, **options)
+    ones = pow(first, 0, **options)
     placed = {"shape": view.shape, "axis1": -2, "axis2": -1}
     if plain:
         return trace_backward(ones, **placed, out=out, **options)
