@@ -19,7 +19,7 @@ from ...core.errors import UnsupportedError
 from ...core.functional import Routed
 from ...core.preference import PlanPreference
 from ...core.views import diagonal, permuted, reshaped, with_axis, without_axes
-from ...interop.arrays import package_name, read
+from ...interop.arrays import Reading, package_name, read
 from ..elementwise.binary_functions import mul
 from ..elementwise.binary_numbers import promoted
 from ..elementwise.cast import cast
@@ -37,8 +37,8 @@ ELEMENTS = (*FLOATS, *INTS, *COMPLEX)
 class Factor:
     """An array with a label for each axis, none twice and none of extent 1; strides are None where there are none."""
 
-    def __init__(self, array: Any, labels: Labels) -> None:
-        view = read(array, "operand")
+    def __init__(self, array: Any, labels: Labels, view: Reading | None = None) -> None:
+        view = view or read(array, "operand")
         self.array, self.labels, self.element = array, labels, view.element
         self.package = package_name(type(array))
         self.extents = dict(zip(labels, view.shape, strict=True))
@@ -61,8 +61,11 @@ class Factor:
 
     def grouped(self, *groups: Sequence[Label]) -> Any:
         """A view with an axis for each group; None where no strides say so."""
+        made = self.arranged([label for group in groups for label in group])
+        if all(len(group) == 1 for group in groups):
+            return made
         shape = [math.prod([self.extents[label] for label in group]) for group in groups]
-        return reshaped(self.arranged([label for group in groups for label in group]), shape, "operand")
+        return reshaped(made, shape, "operand")
 
     def descending(self, labels: Iterable[Label]) -> list[Label]:
         """Labels in the order of their strides, the longest first."""
@@ -101,8 +104,10 @@ def _of_any_backend(preference: Any) -> Any:
 
 def factor(array: Any, labels: Labels) -> Factor:
     """An operand as a factor: a label that stands twice is a diagonal, an axis of extent 1 is left out."""
-    shape = read(array, "operand").shape
-    single = [axis for axis, n in enumerate(shape) if n == 1]
+    view = read(array, "operand")
+    single = [axis for axis, n in enumerate(view.shape) if n == 1]
+    if not single and len(set(labels)) == len(labels):
+        return Factor(array, labels, view)
     array = without_axes(array, single, "operand")
     left = [label for axis, label in enumerate(labels) if axis not in single]
     while len(set(left)) < len(left):
@@ -112,9 +117,8 @@ def factor(array: Any, labels: Labels) -> Factor:
     return Factor(array, tuple(left))
 
 
-def same_element(name: str, arrays: Sequence[Any]) -> ElementKind:
+def same_element(name: str, kinds: Sequence[ElementKind]) -> ElementKind:
     """The element of all operands of a product; raises where they differ, or there is none of it."""
-    kinds = [read(array, f"operand {place}").element for place, array in enumerate(arrays)]
     for place, kind in enumerate(kinds):
         if kind is not kinds[0]:
             wanted = promoted(kinds[0], kind)
@@ -186,7 +190,8 @@ def _multiplied(a: Factor, b: Factor, wanted: Labels, inner: list[Label], option
         return target
     order = [*batch, *rows, *columns]
     extents = {**a.extents, **b.extents}
-    made = reshaped(made, [extents[label] for label in order], "y")
+    if len(rows) != 1 or len(columns) != 1:
+        made = reshaped(made, [extents[label] for label in order], "y")
     made = permuted(made, [order.index(label) for label in wanted], "y")
     return made if target is None else copied(made, out=target, **options.of_others)
 

@@ -44,9 +44,9 @@ def product(
     single = [axis for axis, n in enumerate(shape) if n == 1]
     wanted = tuple(label for label in equation.output if equation.extents[label] != 1)
     target = None if given is None else without_axes(given, single, "out")
-    if len(arrays) > 1 or set(equation.output) < set(equation.extents):
-        same_element(name, arrays)
     factors = [factor(x, labels) for x, labels in zip(arrays, equation.inputs, strict=True)]
+    if len(arrays) > 1 or set(equation.output) < set(equation.extents):
+        same_element(name, [x.element for x in factors])
     if path is None:
         path = path_of([x.labels for x in factors], wanted, equation.extents)
     made = _along(path, factors, wanted, options, target)
@@ -106,7 +106,7 @@ def einsum(
     if unknown:
         raise unexpected(einsum, unknown)
     text, arrays = _spelled(equation, operands)
-    found = solved(text, [shape_of(x, f"operand {place}") for place, x in enumerate(arrays)])
+    found = solved(text, tuple([shape_of(x, f"operand {place}") for place, x in enumerate(arrays)]))
     steps = None if path is None else checked_path(path, len(arrays))
     return product("einsum", found, arrays, Options(math_precision, stream, preference), out, steps)
 
@@ -119,7 +119,7 @@ def einsum_path(equation: Any, *operands: Any) -> Path:
     """
     text, arrays = _spelled(equation, operands)
     shapes = [tuple(x) if isinstance(x, (list, tuple)) else shape_of(x, f"operand {i}") for i, x in enumerate(arrays)]
-    found = solved(text, shapes)
+    found = solved(text, tuple(shapes))
     extents = found.extents
     inputs = [tuple(label for label in dict.fromkeys(labels) if extents[label] != 1) for labels in found.inputs]
     return path_of(inputs, [label for label in found.output if extents[label] != 1], extents)

@@ -44,6 +44,9 @@ class Text:
     inputs: tuple[Term, ...]
     output: Term | None
 
+    def __hash__(self) -> int:
+        return hash(self.text)
+
     def wrong(self, message: str, span: Span) -> NoReturn:
         raise ExpressionError(f"einsum: {message}", self.text, (span[0], max(span[1], span[0] + 1)))
 
@@ -137,8 +140,15 @@ def _once(found: Text, term: Term, labels: Any, said: str) -> None:
         seen.add(label)
 
 
-def solved(found: Text, shapes: Sequence[tuple[int, ...]]) -> Equation:
+def solved(found: Text, shapes: tuple[tuple[int, ...], ...]) -> Equation:
     """The equation for operands of these shapes."""
+    try:
+        return _remembered(found, shapes)
+    except TypeError:  # sizes that are symbols of a trace have no hash
+        return _solved(found, shapes)
+
+
+def _solved(found: Text, shapes: tuple[tuple[int, ...], ...]) -> Equation:
     if len(shapes) != len(found.inputs):
         span = found.inputs[min(len(shapes), len(found.inputs) - 1)].whole
         found.wrong(f"{len(found.inputs)} operands are named, {len(shapes)} given", span)
@@ -152,6 +162,9 @@ def solved(found: Text, shapes: Sequence[tuple[int, ...]]) -> Equation:
         dots = tuple(range(-max(covered, default=0), 0))
         output = (*dots, *sorted(label for label, n in count.items() if n == 1 and label not in dots))
     return Equation(inputs, output, extents)
+
+
+_remembered = memo(4096)(_solved)
 
 
 def _covered(found: Text, place: int, shape: tuple[int, ...]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from ...core import ElementKind
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.views import shape_of
+from ..elementwise.binary_numbers import element_of
 from .contraction import Options, same_element
 from .einsum import product
 from .equation import parse, solved
@@ -14,7 +15,7 @@ from .equation import parse, solved
 
 def exact(a: Any, b: Any, plain: bool, out_element: Any, out: Any, stream: Any, preference: Any) -> Any:
     """a @ b with NumPy's shapes, of an element that matrix units do not have; plain: nothing else is asked for."""
-    element = same_element("matmul", (a, b))
+    element = same_element("matmul", (element_of(a), element_of(b)))
     if not plain:
         raise UnsupportedError(
             f"matmul of {element} takes no c, alpha and math_precision; write add(mul(c, beta), mul(matmul(a, b), "

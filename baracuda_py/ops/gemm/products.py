@@ -91,7 +91,7 @@ def addr(
     shape = (*_axes("addr", "a", a, 1), *_axes("addr", "b", b, 1))
     if not broadcasts_to(shape_of(c, "c"), shape):
         raise InvalidProblemError(f"addr: c must broadcast to shape {shape}, got {shape_of(c, 'c')}")
-    element = same_element("addr", (c, a, b))
+    element = same_element("addr", [element_of(x) for x in (c, a, b)])
     if not element.is_float:
         beta, alpha = (_as_integer(name, value, element) for name, value in (("beta", beta), ("alpha", alpha)))
     given = {"a": with_axis(a, 1, "a"), "b": with_axis(b, 0, "b"), "alpha": alpha}
@@ -162,7 +162,7 @@ def vecmat(a: Array, b: Array, *, out: Any = None, stream: Any = None, preferenc
         raise InvalidProblemError(f"vecmat: a must be […, k], b […, k, n], got {shape_of(a, 'a')}, {shape_of(b, 'b')}")
     options = {"stream": stream, "preference": preference}
     if element_of(a).is_complex:
-        same_element("vecmat", (a, b))
+        same_element("vecmat", (element_of(a), element_of(b)))
         return vecdot(with_axis(a, -1, "a"), b, axis=-2, out=out, **options)
     to = None if out is None else with_axis(_one(out), -2, "out")
     y = matmul(with_axis(a, -2, "a"), b, out=to, **options)
