@@ -209,6 +209,12 @@ from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
 from .ops.gemm.dense_gemm import DenseGemmArgs as DenseGemmArgs
 from .ops.gemm.dense_gemm import DenseGemmDescriptor as DenseGemmDescriptor
 from .ops.gemm.dense_gemm import DenseGemmPlan as DenseGemmPlan
+from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
+from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
+from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as BlockDiagBackwardDescriptor
+from .ops.indexing.block_diag import BlockDiagBackwardPlan as BlockDiagBackwardPlan
+from .ops.indexing.block_diag import BlockDiagDescriptor as BlockDiagDescriptor
+from .ops.indexing.block_diag import BlockDiagPlan as BlockDiagPlan
 from .ops.indexing.gather import GatherArgs as GatherArgs
 from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
@@ -604,6 +610,10 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
+def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """dmatrices[i] = dy where matrix i stands in y."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

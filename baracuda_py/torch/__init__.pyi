@@ -114,6 +114,8 @@ from baracuda_py import bitwise_not as bitwise_not
 from baracuda_py import bitwise_or as bitwise_or
 from baracuda_py import bitwise_right_shift as bitwise_right_shift
 from baracuda_py import bitwise_xor as bitwise_xor
+from baracuda_py import block_diag as block_diag
+from baracuda_py import block_diag_backward as block_diag_backward
 from baracuda_py import bmm as bmm
 from baracuda_py import boxcox as boxcox
 from baracuda_py import boxcox1p as boxcox1p

@@ -77,6 +77,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "addbmm": lambda: ([made(4, 5), made(2, 4, 6), made(2, 6, 5)], {"alpha": 0.5}),
     "addr": lambda: ([made(4, 5), made(4), made(5)], {"beta": 2.0}),
     "bilinear": lambda: ([made(4, 3), made(4, 6), made(5, 3, 6), made(5)], {}),
+    "block_diag": lambda: ([made(2, 3), made(4), made(1, 2)], {}),
+    "block_diag_backward": lambda: ([made(3, 5)], {"shapes": ((2, 3), (1, 2))}),
     "chain_matmul": lambda: ([made(4, 6), made(6, 3), made(3, 5)], {}),
     "dot_general": lambda: ([made(2, 4, 6), made(2, 6, 5), (((2,), (1,)), ((0,), (0,)))], {}),
     "einsum": lambda: (["bij,bjk,k->bi", made(2, 4, 6), made(2, 6, 5), made(5)], {}),
