@@ -45,7 +45,7 @@ def route(
     """The result of a call that `error` refused, if it was tried, recorded; raises where it cannot be."""
     key = _key(function, arrays, attributes, scalars, returns, preference) if out is stream is None else None
     if key is not None and (job := _jobs.get(key)) is not None:
-        return job.apply(flattened(arrays)[1], scalars)
+        return job.apply(flattened(arrays)[1], _own(job.op, scalars))
     name = function.__name__
     numbers = {n: settled(value) for n, value in scalars.items()}
     operands = _tensors(arrays)
@@ -58,6 +58,7 @@ def route(
             raise error or RecordedError(f"{where}: the torch tensor has more to it than its memory")
     plan, given = function.chosen(arrays, attributes)
     op = operation(plan)
+    numbers = dict(_own(op, numbers))
     routed = preference if isinstance(preference, Routed) else Routed(preference)
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in arrays.items()}
     call = Call(lists, numbers, given, _wanted(op, arrays, returns), routed.swapped, routed.preference)
@@ -111,6 +112,12 @@ def _key(
     except Exception:
         return None
     return key
+
+
+def _own(op: Operation, scalars: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The numbers that the op has: an overload of a function may have fewer."""
+    known = op.schema.scalars
+    return scalars if len(known) == len(scalars) else {s.name: scalars[s.name] for s in known if s.name in scalars}
 
 
 def _has_tangent(tensor: Any) -> bool:

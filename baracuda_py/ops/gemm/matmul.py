@@ -11,10 +11,11 @@ from ...core.keywords import entry, unexpected
 from ...core.outputs import ordinal
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, rows_of, shape_of, with_axis
-from ...interop.arrays import package_name
+from ...interop.arrays import package_name, read
 from ...interop.torch_rules import recorded
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
+from .exact import exact
 from .gemm import GemmPlan, dense_gemm
 
 Shape = tuple[int, ...]
@@ -31,11 +32,16 @@ def matmul(
     Batch axes broadcast, and c to the result; of operands of one axis a is a row and b a column, and the result has no
     axis in their place: two vectors give a 0-d array. Views are taken; a b that the whole batch shares meets the rows
     of all its items as one matrix, where a lies so. On a GPU a c that broadcasts is written to the result first, one
-    launch more. See `GemmPlan`.
+    launch more. See `GemmPlan`. Integers and complex numbers, without c, alpha and beta, are summed by `vecdot`;
+    integers modulo their element, or `out_element` (any of integers), which takes a launch more.
     """
     if unknown:
         raise unexpected(matmul, unknown)
-    left, right = shape_of(a, "a"), shape_of(b, "b")
+    read_a = read(a, "a")
+    left, right = read_a.shape, shape_of(b, "b")
+    if element is None and not read_a.element.is_float:
+        plain = c is None and isinstance(alpha, (int, float)) and alpha == 1 and math_precision == "element"
+        return exact(a, b, plain, out_element, out, stream, preference)
     if c is None and element is None and len(right) >= 2 and len(left) == len(right) and left[:-2] == right[:-2]:
         return dense_gemm(
             a, b, alpha=alpha, math_precision=math_precision, out_element=out_element, out=out, stream=stream,
@@ -118,5 +124,5 @@ def addmm(
     return matmul(a, b, c, alpha=alpha, beta=beta, out=out, stream=stream, preference=preference)
 
 
-mm = bmm = mv = matmul
+mm = bmm = mv = batch_matmul = matmul
 baddbmm = addmv = addmm
