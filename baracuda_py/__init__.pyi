@@ -567,9 +567,9 @@ def beta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
 def beta_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = beta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def betainc(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); any may be a number, but all."""
 def betainc_backward(dy: Array, a: Array, b: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+    """The gradient by x of y = betainc(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
 def betaln(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = betaln(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
 def betaln_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -920,11 +920,11 @@ def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
 def gammainc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def gammainc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by b of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+    """(da, db), that of an array alone, of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def gammaincc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def gammaincc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by b of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+    """(da, db), that of an array alone, of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def gammaln(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def gammasgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1047,6 +1047,8 @@ def i1e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eleme
     """dx = dy i1e'(x) element by element; see `UnaryBackwardPlan`."""
 def igamma(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def igamma_grad_a(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = igamma_grad_a(a, b) with broadcasting: the derivative of P(a, x) by a, x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1087,6 +1089,10 @@ def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = isreal(x) element by element; see `UnaryPlan`."""
 def isrealobj(x: Any) -> bool:
     """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
+def jn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = jn(a, b) with broadcasting: the Bessel function J of whole order n = a at x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def jn_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = jn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
 def kl_div_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1381,6 +1387,10 @@ def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[i
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
 def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def owens_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = owens_t(a, b) with broadcasting: the integral of exp(-a² (1 + x²) / 2) / (2π (1 + x²)) from 0 to b; one of them may be a number. See `SpecialFunctionPlan`."""
+def owens_t_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = owens_t(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1446,6 +1456,8 @@ def rad2deg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy rad2deg'(x) element by element; see `UnaryBackwardPlan`."""
 def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
+def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1684,6 +1696,12 @@ def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = spence(x) element by element; see `UnaryPlan`."""
 def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy spence'(x) element by element; see `UnaryBackwardPlan`."""
+def sph_harm_y(n: Array, m: Array, theta: Array, phi: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y)."""
+def sph_legendre_p(n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p)."""
+def sph_legendre_p_backward(dy: Array, n: Array, m: Array, theta: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
 def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
 def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -42,7 +42,7 @@ def drawn(operand: int) -> Any:
 class SpecialFunctionArgs(Args):
     """Any strides; y may be an operand itself where that has y's shape.
 
-    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc`.
+    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc` and `sph_legendre_p`.
     """
 
     a: Array = operand("*shape", broadcast=True, values=drawn(0))
@@ -110,7 +110,9 @@ class SpecialFunctionPlan(Plan):
     is a whole order from 0 on. comb is 0 for b < 0 and b > a. rel_entr and kl_div are infinite where an operand is
     negative. boxcox is log(a) for b = 0. Polynomials: b is the degree, cut to a whole number; below 0 y is 0, beyond
     65536 NaN; where a polynomial overflows among its zeros it is NaN, beyond them an infinity. Terms of incomplete
-    functions grow with the root of their parameters.
+    functions grow with the root of their parameters. igamma_grad_a, random_gamma_grad: as gammainc. owens_t: any a and
+    b. jn: b is a whole order of at most 65536. sph_legendre_p: a is an angle, b a degree from 0 to 65536, c an order,
+    0 for |c| > b.
     """
 
     op = "elementwise.special_function"
@@ -119,7 +121,7 @@ class SpecialFunctionPlan(Plan):
     args = SpecialFunctionArgs
     reference = staticmethod(reference)
     vjp = Vjp("SpecialFunctionBackwardPlan", grads={"a": "da", "b": "db"}, kinds=DIFFERENTIABLE)
-    value_policy = "a degree beyond 65536 gives NaN"
+    value_policy = "a degree or an order beyond 65536 gives NaN"
     variants = (
         Variant(
             "map", _geometry, source="elementwise/special_function.cu",

@@ -39,7 +39,8 @@ class Special:
     partial::<cpp> has of<i>(dy, a, b, c). drawn: for each operand, where tests take it from: there are as many as f
     has. gradient: by a and by b, None for one that f has no gradient by. ulp: the error of float64, None where no
     bound relative to the result holds. slope: likewise of the gradients. torch: torch's function of (a, b[, c]), its
-    name dotted from `torch` where it takes them in this order. aliases: further names.
+    name dotted from `torch` where it takes them in this order. aliases: further names. call: the operands as the public
+    function takes them.
     """
 
     cpp: str
@@ -50,6 +51,7 @@ class Special:
     slope: float | None = None
     torch: str | Callable[..., Any] | None = None
     aliases: tuple[str, ...] = ()
+    call: str = "ab"
 
     def error(self, element: ElementKind) -> ErrorBound:
         """The error bound of f."""
