@@ -427,6 +427,10 @@ def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: Pla
     """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
+def airy_ai(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = airy_ai(x) element by element; see `UnaryPlan`."""
+def airy_ai_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy airy_ai'(x) element by element; see `UnaryBackwardPlan`."""
 def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
 def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1415,6 +1419,10 @@ def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, p
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of polar; see `ComplexPairBackwardPlan`."""
+def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
+def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
 def polygamma(x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = polygamma(x) element by element; see `UnaryPlan`."""
 def polygamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -28,6 +28,8 @@ from baracuda_py import addmm as addmm
 from baracuda_py import addmv as addmv
 from baracuda_py import adjoint as adjoint
 from baracuda_py import affine as affine
+from baracuda_py import airy_ai as airy_ai
+from baracuda_py import airy_ai_backward as airy_ai_backward
 from baracuda_py import alibi as alibi
 from baracuda_py import alibi_backward as alibi_backward
 from baracuda_py import all as all
@@ -515,6 +517,8 @@ from baracuda_py import poch as poch
 from baracuda_py import poch_backward as poch_backward
 from baracuda_py import polar as polar
 from baracuda_py import polar_backward as polar_backward
+from baracuda_py import poly_norm as poly_norm
+from baracuda_py import poly_norm_backward as poly_norm_backward
 from baracuda_py import polygamma as polygamma
 from baracuda_py import polygamma_backward as polygamma_backward
 from baracuda_py import pool_backward as pool_backward

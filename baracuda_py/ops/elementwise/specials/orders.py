@@ -10,7 +10,8 @@ from ..functions.cylinder import BESSEL_J0, BESSEL_J1
 from ..functions.gamma import LGAMMA
 from ..functions.in_torch import unit_integral
 from ..unary_formulas import pi
-from .row import Special, between, evenly, partial, widely
+from ..ternary_kinds import Partial
+from .row import Special, between, evenly
 
 LIMIT = 65536
 """The largest order or degree; beyond it the result is NaN."""
@@ -48,13 +49,14 @@ def _downwards(x: Any, n: Any, first: Any, second: Any) -> Any:
 
 def _bessel(x: Any, n: Any) -> Any:
     """J of whole order n, an infinite x giving 0."""
+    x, n = np.broadcast_arrays(x, n)
     order, size = np.abs(n), np.abs(x)
     valid = (n == np.floor(n)) & (order <= LIMIT) & ~np.isnan(x)
     usual = valid & (size > 0) & np.isfinite(size)
     k, v = np.where(usual, order, 0), np.where(usual, size, size.dtype.type(1))
     first, second = BESSEL_J0.formula(v), BESSEL_J1.formula(v)
     near = v * v / 4 <= k + 1
-    found = np.where(k == 0, first, second)
+    found: Any = np.where(k == 0, first, second)
     for chosen, function in ((near, _series), (~near & (k > 0) & (k <= v), _upwards), (~near & (k > v), _downwards)):
         if chosen.any():
             found[chosen] = function(*(t[chosen] for t in (v, k, first, second)))
@@ -74,6 +76,7 @@ def _bessel_in_torch(torch: Any, x: Any, n: Any) -> Any:
 
 def _legendre(theta: Any, n: Any, m: Any) -> Any:
     """P of degree n and order m at cos θ times √((2n + 1) (n - m)! / (4π (n + m)!)), with the sign (-1)^m."""
+    theta, n, m = np.broadcast_arrays(theta, n, m)
     order = np.abs(m)
     whole = (n == np.floor(n)) & (m == np.floor(m)) & (n >= 0) & (n <= LIMIT) & np.isfinite(theta)
     inside = whole & (order <= n)
@@ -123,11 +126,12 @@ def _legendre_in_torch(torch: Any, theta: Any, n: Any, m: Any) -> Any:
 
 
 BESSEL_JN = Special(
-    "BesselJn", widely(_bessel), (evenly(-40, 40), between(0, 12, whole=True)),
-    (partial("ab", lambda dy, x, n: dy * ((_bessel(x, n - 1) - _bessel(x, n + 1)) / 2)), None),
-    torch=_bessel_in_torch, call="ba",
+    "BesselJn", _bessel, (evenly(-40, 40), between(0, 12, whole=True)),
+    (Partial("ab", lambda dy, x, n, c, v: dy * ((_bessel(x, n - 1) - _bessel(x, n + 1)) / 2)), None),
+    torch=_bessel_in_torch, call="ba", times=16,
 )  # fmt: skip
 SPH_LEGENDRE_P = Special(
-    "SphLegendreP", widely(_legendre), (evenly(0, 3.14), between(0, 12, whole=True), between(-8, 8, whole=True)),
-    (partial("abc", _slope), None), torch=_legendre_in_torch, call="bca",
+    "SphLegendreP", _legendre, (evenly(0, 3.14), between(0, 12, whole=True), between(-8, 8, whole=True)),
+    (Partial("abc", lambda dy, theta, n, m, v: _slope(dy, theta, n, m)), None), torch=_legendre_in_torch, call="bca",
+    times=16,
 )  # fmt: skip

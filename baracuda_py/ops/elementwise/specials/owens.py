@@ -9,7 +9,7 @@ import numpy as np
 from ..functions.in_torch import unit_integral
 from ..special import bell, erf, erfcx
 from ..unary_formulas import pi
-from .parameter import integral
+from .quadrature import integral
 from .row import Special, evenly, partial, widely
 
 

@@ -8,18 +8,10 @@ import numpy as np
 
 from ..functions import in_torch
 from ..functions.gamma import DIGAMMA, bernoulli
+from .quadrature import integral
 from .row import Special, between, widely
 
 _FAR = 46  # beyond it exp(-s) adds nothing to an integral
-_NODES = 96
-
-
-def integral(end: Any, integrand: Any, nodes: int = _NODES) -> Any:
-    """∫ integrand(s) ds from 0 to `end`, by Gauss's rule; the integrand is called node by node."""
-    half, total = end / 2, end * 0
-    for point, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
-        total = total + half.dtype.type(weight) * integrand(half * (1 + half.dtype.type(point)))
-    return half * total
 
 
 def _gap(s: Any) -> Any:
