@@ -259,6 +259,13 @@ from .ops.pooling.pool import PoolPlan as PoolPlan
 from .ops.pooling.pool_backward import PoolBackwardArgs as PoolBackwardArgs
 from .ops.pooling.pool_backward import PoolBackwardDescriptor as PoolBackwardDescriptor
 from .ops.pooling.pool_backward import PoolBackwardPlan as PoolBackwardPlan
+from .ops.pooling.reduce_window import ReduceWindowArgs as ReduceWindowArgs
+from .ops.pooling.reduce_window import ReduceWindowDescriptor as ReduceWindowDescriptor
+from .ops.pooling.reduce_window import ReduceWindowKind as ReduceWindowKind
+from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
@@ -1490,6 +1497,10 @@ def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Seque
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
 def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def reduce_window(x: Array, kind: str = 'sum', *, window_dimensions: Any, window_strides: Any = None, padding: int | Sequence[int | Sequence[int]] = 0, window_dilation: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window)."""
+def reduce_window_backward(dy: Array, indices: Array | None = None, *, kind: ReduceWindowKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[..., i] = sum over the windows that hold i of dy, for extremes of those whose saved index is i."""
 def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 def reglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:

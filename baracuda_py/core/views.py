@@ -57,6 +57,18 @@ def transposed(x: Any, name: str) -> Any:
     return x.transpose(-1, -2) if package == "torch" else x.swapaxes(-1, -2)
 
 
+def permuted(x: Any, order: Sequence[int], name: str) -> Any:
+    """x with its axes in another order; x itself where that is its own."""
+    shape = shape_of(x, name)
+    if tuple(order) == tuple(range(len(shape))):
+        return x
+    if isinstance(x, TensorRef):
+        steps = _strides(x)
+        return _ref(x, tuple(shape[a] for a in order), tuple(steps[a] for a in order))
+    package = _known(x, name)
+    return x.permute(tuple(order)) if package == "torch" else x.transpose(tuple(order))
+
+
 def _strides(x: TensorRef) -> tuple[int, ...]:
     assert x.strides is not None
     return x.strides

@@ -552,6 +552,8 @@ from baracuda_py import reduce_or as reduce_or
 from baracuda_py import reduce_precision as reduce_precision
 from baracuda_py import reduce_prod as reduce_prod
 from baracuda_py import reduce_sum as reduce_sum
+from baracuda_py import reduce_window as reduce_window
+from baracuda_py import reduce_window_backward as reduce_window_backward
 from baracuda_py import reduce_xor as reduce_xor
 from baracuda_py import reglu as reglu
 from baracuda_py import reglu_backward as reglu_backward
