@@ -27,7 +27,7 @@ from ..elementwise.unary import positive  # type: ignore[attr-defined]
 from ..reduce import reduce as reductions
 from ..reduce.reduce_kinds import total
 from ..reduce.vecdot import vecdot
-from .dense_gemm import dense_gemm
+from .gemm import dense_gemm
 from .equation import Label
 
 Labels = tuple[Label, ...]

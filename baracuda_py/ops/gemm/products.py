@@ -20,7 +20,8 @@ from ..elementwise.binary_numbers import element_of
 from ..reduce.vecdot import vecdot
 from .contraction import Factor, Labels, copied, same_element
 from .gemm import GemmPlan
-from .matmul import linear, matmul
+from .linear import linear
+from .matmul import matmul
 
 
 def _axes(name: str, operand: str, x: Any, count: int) -> Shape:
