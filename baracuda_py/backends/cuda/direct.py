@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core import config
 from ...core.args import Args, Operand, arrays_of, scalars_of
-from ...core.execution import MISS, Makers, nothing
+from ...core.execution import MISS, Makers, Views, nothing
 from ...core.memo import keep, memo
 from ...core.plan import Plan
 from ...interop.arrays import package_name
@@ -22,10 +22,15 @@ from .prepared import Layouts
 
 
 class Direct:
-    """The direct path of one functional entry: launches by the inputs' strides."""
+    """The direct path of one functional entry: launches by the inputs' strides.
 
-    def __init__(self, runner: Layouts, makers: Makers, kind: type) -> None:
+    A launch takes pointers, which a view shares with its array: arrays of another layout than the plan's (`views` makes
+    its operands of them) are launched as they are.
+    """
+
+    def __init__(self, runner: Layouts, makers: Makers, kind: type, views: Views = None) -> None:
         self.runner = runner
+        self.views = views
         plan = runner.plan
         self.package = package_name(kind)
         self.prepared: dict[Any, Any] = {}
@@ -43,13 +48,15 @@ class Direct:
     def learn(self, arrays: Mapping[str, Any]) -> None:
         """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
         specs = arrays_of(self.runner.plan.args)
-        full, alignment = layout_key(self.runner.plan.args, self.package, arrays)
+        cls, seen = self.runner.plan.args, arrays if self.views is None else self.views(arrays)
+        full, alignment = layout_key(cls, self.package, seen)
         layout = self.runner.layouts[self.package].get(full)
         prepared = None if layout is None or any(alignment) else layout.by_alignment.get(())
         if prepared is None or prepared.workspace:
             return
+        own = full if self.views is None else layout_key(cls, self.package, arrays)[0]
         reads = [i for i, spec in enumerate(specs) if spec.reads]
-        strides = tuple(full[3 * i + 1] for i in reads)  # (shape, strides, dtype) of each in turn
+        strides = tuple(own[3 * i + 1] for i in reads)  # (shape, strides, dtype) of each in turn
         keep(self.prepared, strides, prepared, LAYOUTS)
 
 
