@@ -46,13 +46,13 @@ class Direct:
         return plain and fast and not plan.device.fake and not config.get("BARACUDA_CHECK")
 
     def learn(self, arrays: Mapping[str, Any]) -> None:
-        """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
+        """After a run through `plan.run`: remember its launch."""
         specs = arrays_of(self.runner.plan.args)
         cls, seen = self.runner.plan.args, arrays if self.views is None else self.views(arrays)
         full, alignment = layout_key(cls, self.package, seen)
         layout = self.runner.layouts[self.package].get(full)
         prepared = None if layout is None or any(alignment) else layout.by_alignment.get(())
-        if prepared is None or prepared.workspace:
+        if prepared is None:
             return
         own = full if self.views is None else layout_key(cls, self.package, arrays)[0]
         reads = [i for i, spec in enumerate(specs) if spec.reads]
@@ -85,7 +85,8 @@ def source(cls: type[Args], package: str) -> str:
     null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
     others = [not_plain(s) for s in scalars]
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
-    flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * (len(scalars) + 3))
+    flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * len(scalars))
+    values = f"({''.join(f'{s.name}, ' for s in scalars)})"
     current = "CURRENT(ordinal)" if torch else "stream()"
     results = ", ".join(s.name for s in outputs)
     several = (
@@ -97,7 +98,7 @@ def source(cls: type[Args], package: str) -> str:
         "def build(direct, makers, ordinal, wanted):",
         f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
         "    find = direct.prepared.get; runtime = direct.runner.runtime; stream = runtime.current_stream",
-        "    several = direct.runner.several; device = runtime.current_device",
+        "    several = direct.runner.several; device = runtime.current_device; workspace = direct.runner.workspace",
         "    one = wanted[0] if len(wanted) == 1 else None",
         f"    def call({', '.join([s.name for s in inputs] + [s.name for s in scalars])}):",
         f"        prepared = find(({key},))",
@@ -108,7 +109,11 @@ def source(cls: type[Args], package: str) -> str:
         "        except Exception: return MISS",  # no memory of its own
         f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *others])}: return MISS",
         *(f"        {line}" for line in made),
-        f"        prepared.call(({flat}), ({''.join(f'{s.name}, ' for s in scalars)}), {current})",
+        f"        at = {current}",
+        "        if prepared.workspace:",
+        f"            memory = workspace(None, prepared.workspace, at, {package!r})",
+        f"            prepared.call(({flat}, memory.ptr, 0, 0), {values}, at)",
+        f"        else: prepared.call(({flat}, 0, 0, 0), {values}, at)",
         *(several or [f"        return {results}"]),
         "    return call",
     ]
