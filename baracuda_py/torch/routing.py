@@ -121,12 +121,12 @@ def _is_recorded(op: Operation, name: str, call: Call, held: Tensors, out: Any) 
     desc = described(op, call).desc
     if not any(spec.elements(desc)[0].is_inexact for spec in op.outputs if spec.name in call.wanted):
         return False  # of comparisons and indices there is nothing to differentiate
-    if out is not None:
-        raise UnsupportedError(f"{name}: out= takes no part in autograd; leave it out, or call under torch.no_grad()")
     found = gradient_of(op, desc)
     for where in grown:
         if found is None or where.partition("[")[0] not in found.grads:
             raise no_gradient(name, where)
+    if out is not None:
+        raise UnsupportedError(f"{name}: out= takes no part in autograd; leave it out, or call under torch.no_grad()")
     return True
 
 
