@@ -105,6 +105,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "cosine_similarity_backward": lambda: ([made(4, seed=2), made(4, 6), made(4, 6, seed=1)], {}),
     "dist_backward": lambda: _of_norm("dist", _MATRIX, _MATRIX),
     "dynamic_tanh": lambda: ([made(4, 6), made(6), made(6), 0.5], {}),
+    "adjoint": lambda: ([made(4, 6) + 1j * made(4, 6, seed=1)], {}),
     "expn": lambda: ([2, np.abs(made(4, 6)) + 0.1], {}),
     "fill": lambda: ([made(3, 4), 2.5], {}),
     "flash_decoding": lambda: ([made(2, 4, 16), *[made(2, 2, 8, 16)] * 2, np.array([5, 8], np.int32)], {}),

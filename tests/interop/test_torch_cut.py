@@ -125,7 +125,8 @@ BEYOND = {"zeta": 1.0}  # where the others are less than 1
 def doubled(value: Any, shift: float) -> Any:
     """In float64, and within (0.1, 0.9), where most functions are defined and smooth."""
     if isinstance(value, torch.Tensor):
-        return value.double().sigmoid() * 0.8 + 0.1 + shift if value.is_floating_point() else value
+        whole = value.to(torch.complex128) if value.is_complex() else value
+        return value.double().sigmoid() * 0.8 + 0.1 + shift if value.is_floating_point() else whole
     return [doubled(one, shift) for one in value] if isinstance(value, list) else value
 
 

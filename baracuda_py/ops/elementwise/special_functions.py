@@ -8,8 +8,9 @@ from ...core import Array, functional
 from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
+from ...core.outputs import each_of
 from ...interop.arrays import read
-from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]
+from ..reduce.norm import sum_to_size
 from .binary_numbers import NUMBERS
 from .special_function import SpecialFunctionPlan
 from .special_function_backward import SpecialFunctionBackwardPlan
@@ -48,12 +49,20 @@ def _call(kind: K, lead: tuple[Any, ...], a: Any, b: Any, more: dict[str, Any]) 
     return _make(kind, bool(lead))(*lead, a, b, **more)
 
 
-def _summed(gradient: Any, like: Any, stream: Any) -> Any:
-    """A gradient of y's shape, summed over the axes along which its operand was broadcast: a launch more."""
-    shape, own = read(gradient, "gradient").shape, read(like, "operand").shape
-    lead = len(shape) - len(own)
-    away = tuple(i for i, n in enumerate(shape) if i < lead or (own[i - lead] == 1 and n != 1))
-    return sum_of(gradient, axis=away, keepdims=True, stream=stream).reshape(own) if away else gradient
+def _own(call: Any, dy: Any, operands: dict[str, Any], out: Any, options: Any) -> tuple[Any, ...]:
+    """The gradients of `operands`, by name, that `call` makes in y's shape, in the operands' own: a launch more each.
+
+    Those of y's shape are written where `out` says at once.
+    """
+    outs, whole = each_of(out, len(operands)), read(dy, "dy").shape
+    shapes = [read(one, name[1:]).shape for name, one in operands.items()]
+    direct = {n: o for n, o, s in zip(operands, outs, shapes, strict=True) if o is not None and s == whole}
+    made = call(direct or None)
+    made = made if isinstance(made, tuple) else (made,)
+    return tuple(
+        g if shape == whole else sum_to_size(g, shape, out=one, **options)
+        for g, shape, one in zip(made, shapes, outs, strict=True)
+    )
 
 
 def _forward(kind: K) -> Any:
@@ -87,19 +96,21 @@ _WHAT = {
 def _backward(kind: K) -> Any:
     swapped, alone = kind in _ORDER_FIRST, kind.row.gradient[1] is None
 
-    def call(dy: Any, a: Any, b: Any, *, stream: Any = None, preference: Any = None, **wanted: Any) -> Any:
+    def call(
+        dy: Any, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **wanted: Any
+    ) -> Any:
         flags = {} if alone else {f"return_{name}": wanted.pop(f"return_{name}", True) for name in ("da", "db")}
         if wanted:
             raise unexpected(known_only(call), wanted)
-        given = {"stream": stream, "preference": preference, **flags}
+        options = {"stream": stream, "preference": preference}
         a, b = (b, a) if swapped else (a, b)
-        for name, one in (("da", a), ("db", b)):
-            if type(one) in NUMBERS and flags:
-                given[f"return_{name}"] = False
-        made = _call(kind, (dy,), a, b, given)
-        if isinstance(made, tuple):
-            return tuple(_summed(one, like, stream) for one, like in zip(made, (a, b), strict=True))
-        return _summed(made, a if given.get("return_da", True) else b, stream)
+        held = {"da": a} if alone else {"da": a, "db": b}
+        flags = {n: flag and type(held[n[7:]]) not in NUMBERS for n, flag in flags.items()}
+        sought = {n: one for n, one in held.items() if flags.get(f"return_{n}", True)}
+        made = _own(
+            lambda direct: _call(kind, (dy,), a, b, {**options, **flags, "out": direct}), dy, sought, out, options
+        )
+        return made if len(made) > 1 else made[0]
 
     call.__name__ = call.__qualname__ = f"{kind.value}_backward"
     what = f"The gradient by {'b' if swapped else 'a'}" if alone else "(da, db), that of an array alone,"
@@ -122,14 +133,16 @@ def betainc(
 
 @entry(SpecialFunctionBackwardPlan, kind=K.BETAINC)
 def betainc_backward(
-    dy: Array, a: Array, b: Array, x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+    dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
     """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
     if unknown:
         raise unexpected(betainc_backward, unknown)
-    given = {"stream": stream, "preference": preference}
+    options = {"stream": stream, "preference": preference}
     first = {"b_number": float(a)} if type(a) in NUMBERS else {"b": a}
-    return _summed(_make(K.BETAINC, True)(dy, x, c=b, **first, **given), x, stream)
+    function = _make(K.BETAINC, True)
+    return _own(lambda direct: function(dy, x, c=b, **first, out=direct, **options), dy, {"da": x}, out, options)[0]
 
 
 # A function for each row of two operands, under its name and its aliases, and for its gradient.
@@ -143,10 +156,11 @@ globals().update({f"{kind.value}_backward": _backward(kind) for kind in _TWO if 
 def _both(name: str, first: UnaryKind, second: UnaryKind, doc: str) -> Any:
     made = tuple(functional(UnaryPlan, kind.value, **fixed_for(kind)) for kind in (first, second))
 
-    def call(x: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    def call(x: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
         if unknown:
             raise unexpected(known_only(call), unknown)
-        return tuple(function(x, stream=stream, preference=preference) for function in made)
+        outs = each_of(out, 2)
+        return tuple(f(x, out=one, stream=stream, preference=preference) for f, one in zip(made, outs, strict=True))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = doc
