@@ -18,7 +18,7 @@ from .operation import Operation
 from .prepared import Prepared, gathered, layout_of, spread, undifferentiable
 from .schema import Call
 from .untyped import torch
-from .vjp import Gradient, gradient_of, no_gradient
+from .vjp import Gradient, gradient_of, laid, no_gradient
 
 _grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
 _forward_mode, _level = torch.autograd.forward_ad, torch._C._functorch.maybe_current_level
@@ -57,6 +57,8 @@ class Job:
         self.names = tuple(n for n in names if n in call.wanted)
         self.returned = None if self.names == names else [names.index(n) for n in self.names]
         self.apart: tuple[int, ...] | None = None  # of the results that have no gradient
+        said = [call.scalars.get(n) for n in self.forward.numbers]
+        self.tensors = [i for i, value in enumerate(said) if isinstance(value, torch.Tensor)]  # among the numbers
         at, self.places = 0, dict[str, slice]()  # of each operand among the flat ones
         for name, count in zip(self.forward.inputs, self.layout, strict=True):
             size = count if count is not None and count >= 0 else 1
@@ -93,6 +95,11 @@ class Job:
             found = zip(self.zeros, needs, strict=True)
             return [torch.zeros(f[0], dtype=f[1], device=f[2]) if f and need else None for f, need in found]
         saved, numbers = ctx.saved_tensors, ctx.numbers
+        if self.tensors:
+            numbers, kept = list(numbers), len(saved) - len(self.tensors)
+            for i, value in zip(self.tensors, saved[kept:], strict=True):
+                numbers[i] = value
+            saved = saved[:kept]
         if not _grad() and not _watched():
             key: Any = needs, tuple([c is None for c in cotangents]), self._last(saved, cotangents)
             back = self.backs.get(key)
@@ -155,14 +162,14 @@ class Back:
             return None
         if any(job._many(n) for n in (*job.saved, *wanted)):
             return None
-        places: dict[str, tuple[int, bool, bool]] = {}
+        places: dict[str, tuple[int, bool, str]] = {}
         turned = [gradient.grads[n] for n in job.turned if n in gradient.grads]
         for read in gradient.reads:
             names = [read.cotangent] if read.cotangent else [read.output, read.name if read.input else None]
             table = arrived if read.cotangent else {n: at.start for n, at in job.saved.items()}
             name = next((n for n in names if n in table), None)
             if name is not None:
-                places[read.name] = table[name], bool(read.cotangent), read.layout == "inner"
+                places[read.name] = table[name], bool(read.cotangent), read.layout
                 turned += [read.name] if name in job.turned else []
             elif read.required:
                 return None
@@ -188,13 +195,11 @@ class Back:
             if source is None:
                 given.append(None)
                 continue
-            at, arrived, inner = source
+            at, arrived, layout = source
             value = pool[at]
             if arrived and (value.is_conj() or value.is_neg()):
                 value = value.resolve_conj().resolve_neg()
-            if inner and value.dim() and value.stride(-1) != 1 and value.shape[-1] > 1:
-                value = value.contiguous()
-            given.append(value)
+            given.append(value if layout == "any" else laid(value, layout))
         made = self.prepared(given, [numbers[i] for i in self.numbers])
         return [None if i is None else made[i] for i in self.results]
 
@@ -206,10 +211,12 @@ class Node(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, job: Job, numbers: Sequence[Any], *flat: Any) -> Any:
         """The outputs; what the backward op reads is kept."""
         made = job.forward(gathered(job.layout, flat) if job.lists else flat, numbers)
-        ctx.job, ctx.numbers = job, numbers
+        ctx.job = job
+        ctx.numbers = [None if i in job.tensors else n for i, n in enumerate(numbers)] if job.tensors else numbers
         ctx.set_materialize_grads(False)
         if job.gradient.backward is not None:
-            ctx.save_for_backward(*[flat[i] for i in job.inputs], *[made[i] for i in job.outputs])
+            held = [numbers[i] for i in job.tensors]
+            ctx.save_for_backward(*[flat[i] for i in job.inputs], *[made[i] for i in job.outputs], *held)
         results = made if job.returned is None else tuple([made[i] for i in job.returned])
         if job.apart is None:
             apart = undifferentiable(results)

@@ -160,3 +160,25 @@ def test_a_call_that_is_alike_is_not_taken_for_another() -> None:
         y = bt.dropout(x, 0.5, seed=seed)
         (g,) = torch.autograd.grad(y.sum(), x)
         assert torch.allclose(g * x, y)  # the stream of this very call
+
+
+def test_numbers_on_the_device_are_watched_too() -> None:
+    x, scale = leaf(1, 1, 3, 4), torch.tensor(2.0)
+    y = bt.rope(x, scale=scale)
+    (g,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
+    assert torch.allclose(g, torch.autograd.grad(bt.rope(x, scale=2.0).sum(), x)[0])
+    scale.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_a_number_of_another_kind_is_another_call() -> None:
+    """A call that is prepared with a number on the device, or one that requires a gradient, is not another's."""
+    x, scale = leaf(1, 1, 3, 4), torch.tensor(2.0)
+    for one in (2.0, scale, 2, scale):
+        (g,) = torch.autograd.grad(bt.rope(x, scale=one).sum(), x)
+        assert float(g.abs().sum()) > 0
+    with pytest.raises(bc.UnsupportedError, match="scale: it requires grad"):
+        bt.rope(x, scale=scale.clone().requires_grad_())
+    with torch.no_grad():
+        assert not bt.rope(x, scale=scale.clone().requires_grad_()).requires_grad
