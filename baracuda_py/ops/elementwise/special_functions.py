@@ -8,8 +8,9 @@ from ...core import Array, functional
 from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
+from ...core.outputs import each_of
 from ...interop.arrays import read
-from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]
+from ..reduce.norm import sum_to_size
 from .binary_functions import mul
 from .binary_numbers import NUMBERS
 from .complex_pair import polar
@@ -53,12 +54,20 @@ def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[
     return _make(kind, bool(lead))(*lead, **given, **more)
 
 
-def _summed(gradient: Any, like: Any, stream: Any) -> Any:
-    """A gradient of y's shape, summed over the axes along which its operand was broadcast: a launch more."""
-    shape, own = read(gradient, "gradient").shape, read(like, "operand").shape
-    lead = len(shape) - len(own)
-    away = tuple(i for i, n in enumerate(shape) if i < lead or (own[i - lead] == 1 and n != 1))
-    return sum_of(gradient, axis=away, keepdims=True, stream=stream).reshape(own) if away else gradient
+def _own(call: Any, dy: Any, operands: dict[str, Any], out: Any, options: Any) -> tuple[Any, ...]:
+    """The gradients of `operands`, by name, that `call` makes in y's shape, in the operands' own: a launch more each.
+
+    Those of y's shape are written where `out` says at once.
+    """
+    outs, whole = each_of(out, len(operands)), read(dy, "dy").shape
+    shapes = [read(one, name[1:]).shape for name, one in operands.items()]
+    direct = {n: o for n, o, s in zip(operands, outs, shapes, strict=True) if o is not None and s == whole}
+    made = call(direct or None)
+    made = made if isinstance(made, tuple) else (made,)
+    return tuple(
+        g if shape == whole else sum_to_size(g, shape, out=one, **options)
+        for g, shape, one in zip(made, shapes, outs, strict=True)
+    )
 
 
 def _forward(kind: K) -> Any:
@@ -90,28 +99,36 @@ _WHAT = {
 }  # fmt: skip
 
 
-def _gradients(kind: K, dy: Any, operands: tuple[Any, ...], wanted: dict[str, bool], more: dict[str, Any]) -> Any:
+def _gradients(
+    kind: K, dy: Any, operands: tuple[Any, ...], wanted: dict[str, bool], out: Any, options: dict[str, Any]
+) -> Any:
     """The gradients by those of the public operands that have one and are arrays; of one alone, an array."""
     order, two = kind.row.call, kind.row.gradient[1] is not None
     places = [i for i, name in enumerate(order) if name == "a" or (name == "b" and two)]
     flags = {f"return_d{order[i]}": wanted.get("ab"[i], True) and type(operands[i]) not in NUMBERS for i in places}
-    made = _call(kind, (dy,), operands, {**more, **(flags if two else {})})
-    found = dict(zip(sorted(order[i] for i in places), made, strict=True)) if isinstance(made, tuple) else {}
-    stream = more["stream"]
-    if found:
-        return tuple(_summed(found[order[i]], operands[i], stream) for i in places)
-    (place,) = [i for i in places if flags[f"return_d{order[i]}"]]
-    return _summed(made, operands[place], stream)
+    asked = [i for i in places if flags[f"return_d{order[i]}"]]
+    outs = dict(zip(asked, each_of(out, len(asked)), strict=True))
+    kernel = sorted(asked, key=lambda i: order[i])  # the order in which the plan gives them
+    held = {f"d{order[i]}": operands[i] for i in kernel}
+    more = {**options, **(flags if two else {})}
+    made = _own(
+        lambda direct: _call(kind, (dy,), operands, {**more, "out": direct}), dy, held, [outs[i] for i in kernel],
+        options,
+    )  # fmt: skip
+    found = dict(zip(kernel, made, strict=True))
+    return tuple(found[i] for i in asked) if len(asked) > 1 else found[asked[0]]
 
 
 def _backward(kind: K) -> Any:
     alone = kind.row.gradient[1] is None
 
-    def call(dy: Any, a: Any, b: Any, *, stream: Any = None, preference: Any = None, **wanted: Any) -> Any:
+    def call(
+        dy: Any, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **wanted: Any
+    ) -> Any:
         flags = {} if alone else {name: wanted.pop(f"return_d{name}", True) for name in "ab"}
         if wanted:
             raise unexpected(known_only(call), wanted)
-        return _gradients(kind, dy, (a, b), flags, {"stream": stream, "preference": preference})
+        return _gradients(kind, dy, (a, b), flags, out, {"stream": stream, "preference": preference})
 
     call.__name__ = call.__qualname__ = f"{kind.value}_backward"
     what = f"The gradient by {'ab'[kind.row.call.index('a')]}" if alone else "(da, db), that of an array alone,"
@@ -131,12 +148,13 @@ def betainc(
 
 @entry(SpecialFunctionBackwardPlan, kind=K.BETAINC)
 def betainc_backward(
-    dy: Array, a: Array, b: Array, x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+    dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
     """The gradient by x of y = betainc(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
     if unknown:
         raise unexpected(betainc_backward, unknown)
-    return _gradients(K.BETAINC, dy, (a, b, x), {}, {"stream": stream, "preference": preference})
+    return _gradients(K.BETAINC, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
@@ -154,12 +172,13 @@ def sph_legendre_p(
 
 @entry(SpecialFunctionBackwardPlan, kind=K.SPH_LEGENDRE_P)
 def sph_legendre_p_backward(
-    dy: Array, n: Array, m: Array, theta: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+    dy: Array, n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
     """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
     if unknown:
         raise unexpected(sph_legendre_p_backward, unknown)
-    return _gradients(K.SPH_LEGENDRE_P, dy, (n, m, theta), {}, {"stream": stream, "preference": preference})
+    return _gradients(K.SPH_LEGENDRE_P, dy, (n, m, theta), {}, out, {"stream": stream, "preference": preference})
 
 
 def _spread(x: Any, like: Any, stream: Any) -> Any:
@@ -196,10 +215,11 @@ globals().update({f"{kind.value}_backward": _backward(kind) for kind in _TWO if 
 def _both(name: str, first: UnaryKind, second: UnaryKind, doc: str) -> Any:
     made = tuple(functional(UnaryPlan, kind.value, **fixed_for(kind)) for kind in (first, second))
 
-    def call(x: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    def call(x: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
         if unknown:
             raise unexpected(known_only(call), unknown)
-        return tuple(function(x, stream=stream, preference=preference) for function in made)
+        outs = each_of(out, 2)
+        return tuple(f(x, out=one, stream=stream, preference=preference) for f, one in zip(made, outs, strict=True))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = doc

@@ -271,8 +271,9 @@ def reduce_window(
     """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window).
 
     window_dimensions, window_strides (1 by default) and window_dilation (1) have an integer for each axis of x; padding
-    is (before, after) for each axis, an integer, or "VALID" (none), "SAME" or "SAME_LOWER"; it changes nothing. At most three axes
-    may have windows of more than one place; where these are not the last, y is a view with its axes in x's order.
+    is (before, after) for each axis, an integer, or "VALID" (none), "SAME" or "SAME_LOWER"; it changes nothing. At most
+    three axes may have windows of more than one place; where these are not the last, y is a view with its axes in x's
+    order.
     """
     if unknown:
         raise unexpected(reduce_window, unknown)
