@@ -90,15 +90,28 @@ def activated(name: str, x: Any) -> Any:
         return UnaryKind(name).row.formula(x)  # type: ignore[call-arg]
 
 
+def rows_apart(a: Any, b: Any) -> Any:
+    """a @ b of matrices in any batch, each row of a by a call of its own: BLAS orders sums by the shape of a call."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    right = np.broadcast_to(b, (*shape[:-2], *b.shape[-2:]))
+    y = np.empty(shape, a.dtype)
+    for at in np.ndindex(shape[:-1]):
+        y[at] = np.matmul(a[at].copy(), right[at[:-1]])
+    return y
+
+
 def reference(
     desc: GemmDescriptor, *, a: Any, b: Any, up: Any, c: Any, bias: Any, up_bias: Any, row_bias: Any, scale_a: Any,
-    scale_b: Any, residual: Any, alpha: Any, beta: Any, wanted: set[str],
+    scale_b: Any, residual: Any, alpha: Any, beta: Any, wanted: set[str], apart: bool = False,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy matmul in the dtype the operands come in."""
     del wanted
 
     def product(right: Any, vector: Any) -> Any:
-        x = np.matmul(a, right) if alpha != 0.0 else np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
+        if alpha == 0.0:
+            x = np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
+        else:
+            x = rows_apart(a, right) if apart else np.matmul(a, right)
         if alpha != 1.0:
             x = x * x.dtype.type(alpha)
         x = x if scale_a is None else x * scale_a[:, None]
@@ -179,6 +192,7 @@ class GemmPlan(Plan):
     descriptor = GemmDescriptor
     args = GemmArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "cublas", library("element"), backend=BackendKind.CUBLAS, guarantee=_STRICT, refuses=refuses("element"),
