@@ -22,8 +22,8 @@ class Spec:
     (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; where the formula keeps
     intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
     operands arrive as stored. With `apart = True` its bits may depend on what else is in a batch, and a keyword `apart`
-    asks for those that an item has alone. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
-    bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
+    asks for those that an item has alone. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its
+    backward. bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
     benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
     is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
     benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
