@@ -23,7 +23,7 @@ from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm
 from ...schedules import gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
-from .mma import HALVES, KERNEL, tensor_cores
+from .mma import HALVES, KERNELS as MMA_KERNELS, SPLIT_KERNELS, split_k, tensor_cores
 
 _TILE = 64
 
@@ -212,7 +212,11 @@ class GemmPlan(Plan):
             refuses=gemm_wgmma.refuses_strict,
         ),
         Variant(
-            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=(KERNEL,), elements=HALVES,
+            "mma_split", split_k, source="gemm/gemm_mma.cu", kernels=SPLIT_KERNELS, elements=HALVES,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=MMA_KERNELS, elements=HALVES,
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
         Variant(
@@ -239,7 +243,7 @@ class GemmPlan(Plan):
         kind = draw.element
         return GemmDescriptor(
             batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(1, 7, 64, 130), n=draw.sizes(1, 5, 64, 129),
-            k=draw.sizes(0, 1, 16, 67, 256), activation=draw.choice(ACTIVATIONS), element=kind,
+            k=draw.sizes(0, 1, 16, 67, 256, rare=(1063,)), activation=draw.choice(ACTIVATIONS), element=kind,
             out_element=draw.choice((kind, kind.acc)),
         )  # fmt: skip
 
