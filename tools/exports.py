@@ -35,6 +35,7 @@ FRAME = {
     "core.device": ["Device", "fake_device"],
     "core.graph": ["Graph", "graph"],
     "core.warm": ["warm"],
+    "measure.tuner": ["autotune"],
 }  # fmt: skip
 
 HOST = {  # functions of the host that belong to an op

@@ -286,6 +286,7 @@ from baracuda_py import gammaln as gammaln
 from baracuda_py import gammasgn as gammasgn
 from baracuda_py import gated_activation as gated_activation
 from baracuda_py import gated_activation_backward as gated_activation_backward
+from baracuda_py import gated_linear as gated_linear
 from baracuda_py import gated_quantize as gated_quantize
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
@@ -299,6 +300,9 @@ from baracuda_py import gelu as gelu
 from baracuda_py import gelu_backward as gelu_backward
 from baracuda_py import gelu_tanh as gelu_tanh
 from baracuda_py import gelu_tanh_backward as gelu_tanh_backward
+from baracuda_py import gemm as gemm
+from baracuda_py import gemm_backward as gemm_backward
+from baracuda_py import gemv as gemv
 from baracuda_py import ger as ger
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
@@ -307,6 +311,10 @@ from baracuda_py import gradient as gradient
 from baracuda_py import gradient_backward as gradient_backward
 from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
+from baracuda_py import grouped_gemm as grouped_gemm
+from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
+from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
+from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import gt as gt
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
@@ -391,6 +399,7 @@ from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward
+from baracuda_py import linear_swiglu as linear_swiglu
 from baracuda_py import log as log
 from baracuda_py import log10 as log10
 from baracuda_py import log10_backward as log10_backward
@@ -433,6 +442,10 @@ from baracuda_py import mac as mac
 from baracuda_py import mac_backward as mac_backward
 from baracuda_py import masked_fill as masked_fill
 from baracuda_py import matmul as matmul
+from baracuda_py import matmul_tc as matmul_tc
+from baracuda_py import matmul_tc_async as matmul_tc_async
+from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
+from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
 from baracuda_py import matrix_power as matrix_power
 from baracuda_py import matvec as matvec
 from baracuda_py import max as max

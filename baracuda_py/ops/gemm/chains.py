@@ -18,7 +18,7 @@ from ..elementwise.cast import cast
 from ..elementwise.complex_unary import real
 from ..reduce.trace import trace_backward
 from .contraction import copied
-from .dense_gemm import DenseGemmPlan
+from .gemm import GemmPlan
 from .matmul import matmul
 
 
@@ -65,7 +65,7 @@ def _chained(name: str, matrices: Sequence[Any], vectors: bool, out: Any, **opti
     return product(0, len(matrices) - 1, out)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def multi_dot(
     matrices: Any, *, math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
@@ -83,7 +83,7 @@ def multi_dot(
     return _chained("multi_dot", matrices, True, out, **options)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def chain_matmul(
     *matrices: Any, math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
@@ -100,7 +100,7 @@ def chain_matmul(
     return _chained("chain_matmul", matrices, False, out, **options)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def matrix_power(
     a: Array, n: int, *, math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,

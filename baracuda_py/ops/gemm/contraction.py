@@ -27,7 +27,7 @@ from ..elementwise.unary import positive  # type: ignore[attr-defined]
 from ..reduce import reduce as reductions
 from ..reduce.reduce_kinds import total
 from ..reduce.vecdot import vecdot
-from .dense_gemm import dense_gemm
+from .gemm import gemm
 from .equation import Label
 
 Labels = tuple[Label, ...]
@@ -185,7 +185,7 @@ def _multiplied(a: Factor, b: Factor, wanted: Labels, inner: list[Label], option
     each = [[label] for label in batch]
     y = None if goal is None else goal.grouped(*each, rows, columns)
     left, right = a.grouped(*each, rows, inner), b.grouped(*each, inner, columns)
-    made = dense_gemm(left, right, out=y, **options.of_products)
+    made = gemm(left, right, out=y, **options.of_products)
     if y is not None:
         return target
     order = [*batch, *rows, *columns]

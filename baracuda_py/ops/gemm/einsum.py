@@ -13,7 +13,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of, with_axis, without_axes
 from .contraction import Factor, Labels, Options, contract, copied, factor, same_element, summed
-from .dense_gemm import DenseGemmPlan
+from .gemm import GemmPlan
 from .equation import Equation, Label, Text, of_lists, parse, solved
 from .paths import Path, checked_path, path_of
 
@@ -81,7 +81,7 @@ def _alone(x: Factor, wanted: Labels, options: Options, target: Any) -> Any:
     return summed(x, kept, options, to).arranged(wanted)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def einsum(
     equation: Any, *operands: Any, path: Any = None, math_precision: str = "element", out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
@@ -153,7 +153,7 @@ def _paired(
     return Equation(labels, output, extents)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def tensordot(
     a: Array, b: Array, axes: Any = 2, *, math_precision: str = "element", out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
@@ -178,7 +178,7 @@ def tensordot(
     return product("tensordot", found, (a, b), Options(math_precision, stream, preference), out)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def dot_general(
     a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = "element", out_element: Any = None,
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,

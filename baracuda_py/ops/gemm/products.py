@@ -19,8 +19,9 @@ from ..elementwise.binary_kinds import BinaryKind
 from ..elementwise.binary_numbers import element_of
 from ..reduce.vecdot import vecdot
 from .contraction import Factor, Labels, copied, same_element
-from .dense_gemm import DenseGemmPlan
-from .matmul import linear, matmul
+from .gemm import GemmPlan
+from .linear import linear
+from .matmul import matmul
 
 
 def _axes(name: str, operand: str, x: Any, count: int) -> Shape:
@@ -77,7 +78,7 @@ def _formula(text: str) -> Expression:
     return elementwise(text)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def addr(
     c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
@@ -120,7 +121,7 @@ def _grouped(x: Any, labels: Labels, *groups: Labels, **options: Any) -> Any:
     return Factor(copied(found.arranged(order), **options), order).grouped(*groups)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def addbmm(
     c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
@@ -141,7 +142,7 @@ def addbmm(
     return matmul(rows, columns, c, alpha=alpha, beta=beta, out=out, **options)
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def matvec(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
     if unknown:
@@ -153,7 +154,7 @@ def matvec(a: Array, b: Array, *, out: Any = None, stream: Any = None, preferenc
     return _one(out) if out is not None else without_axes(y, [len(shape_of(y, "y")) - 1], "y")
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def vecmat(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
     if unknown:
@@ -173,7 +174,7 @@ def _one(out: Any) -> Any:
     return out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
 
 
-@entry(DenseGemmPlan)
+@entry(GemmPlan)
 def bilinear(
     a: Array, b: Array, weight: Array, bias: Array | None = None, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
