@@ -91,6 +91,21 @@ def test_an_operand_without_even_axes_is_copied_once(steps: Any) -> None:
     assert [name for name, _ in steps] == ["gemm", "unary"]
 
 
+def test_a_batch_that_is_no_one_axis_is_copied_where_that_pays(steps: Any) -> None:
+    equation = "bqhd,bkhd->bhqk"
+    for dtype, keys, names in (
+        ("float32", 70, ["unary", "gemm"]), ("float32", 3, ["gemm"]), ("float16", 70, ["gemm"]),
+        ("float64", 70, ["unary", "gemm"]),
+    ):  # fmt: skip
+        a, b = array(2, 3, 4, 5, dtype=dtype), array(2, keys, 4, 5, dtype=dtype)
+        assert np.array_equal(bc.einsum(equation, a, b), np.einsum(equation, a, b))
+        assert [name for name, _ in steps] == names
+        del steps[:]
+    a, b = array(4, 2, 3, 5), array(4, 2, 5, 70)
+    assert np.array_equal(bc.einsum("hbij,hbjk->bhik", a, b), np.einsum("hbij,hbjk->bhik", a, b))
+    assert [name for name, _ in steps] == ["gemm"] and steps[0][1].a is a
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64", "complex64", "complex128"])
 def test_integers_and_complex_numbers(dtype: str) -> None:
     a, b = array(5, 6, dtype=dtype), array(6, 4, dtype=dtype)
