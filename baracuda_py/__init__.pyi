@@ -286,6 +286,13 @@ from .ops.pooling.pool import PoolPlan as PoolPlan
 from .ops.pooling.pool_backward import PoolBackwardArgs as PoolBackwardArgs
 from .ops.pooling.pool_backward import PoolBackwardDescriptor as PoolBackwardDescriptor
 from .ops.pooling.pool_backward import PoolBackwardPlan as PoolBackwardPlan
+from .ops.pooling.reduce_window import ReduceWindowArgs as ReduceWindowArgs
+from .ops.pooling.reduce_window import ReduceWindowDescriptor as ReduceWindowDescriptor
+from .ops.pooling.reduce_window import ReduceWindowKind as ReduceWindowKind
+from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
@@ -458,6 +465,10 @@ def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: Pla
     """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
+def airy_ai(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = airy_ai(x) element by element; see `UnaryPlan`."""
+def airy_ai_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy airy_ai'(x) element by element; see `UnaryBackwardPlan`."""
 def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
 def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -522,7 +533,7 @@ def asinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = asinh(x) element by element, also called arcsinh; see `UnaryPlan`."""
 def asinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy asinh'(x) element by element; see `UnaryBackwardPlan`."""
-def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
 def astype(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
@@ -599,15 +610,15 @@ def bessel_y1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy bessel_y1'(x) element by element; see `UnaryBackwardPlan`."""
 def beta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = beta(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
-def beta_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def beta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = beta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def betainc(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
-def betainc_backward(dy: Array, a: Array, b: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); any may be a number, but all."""
+def betainc_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by x of y = betainc(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
 def betaln(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = betaln(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
-def betaln_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def betaln_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = betaln(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def bilinear(a: Array, b: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, o] = the sum of a[…, i] weight[o, i, j] b[…, j] + bias[o] (torch.nn.functional.bilinear)."""
@@ -643,9 +654,9 @@ def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefer
     """y = boxcox(a, b) with broadcasting: (a^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
 def boxcox1p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = boxcox1p(a, b) with broadcasting: ((1 + a)^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
-def boxcox1p_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def boxcox_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
@@ -715,9 +726,9 @@ def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pref
     """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = copysign(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def corrcoef(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def corrcoef(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
-def corrcoef_backward(dy: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def corrcoef_backward(dy: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
 def cos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cos(x) element by element; see `UnaryPlan`."""
@@ -737,9 +748,9 @@ def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, e
     """(dx1, dx2) of `cosine_similarity`, which is computed again."""
 def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
-def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
-def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
 def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
@@ -892,7 +903,7 @@ def expm1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy expm1'(x) element by element; see `UnaryBackwardPlan`."""
 def expn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = expn(a, b) with broadcasting: E_n(x), n = a whole and x = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def expn_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def expn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
@@ -907,7 +918,7 @@ def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offs
 def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with every element set to `value`, in place; see `FillPlan`."""
+    """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
 def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -946,7 +957,7 @@ def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy frac'(x) element by element; see `UnaryBackwardPlan`."""
-def fresnel(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def fresnel(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(fresnel_s(x), fresnel_c(x)), the integrals of sin and cos of πt²/2 from 0 on (scipy.special.fresnel)."""
 def fresnel_c(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = fresnel_c(x) element by element; see `UnaryPlan`."""
@@ -968,12 +979,12 @@ def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy gamma'(x) element by element; see `UnaryBackwardPlan`."""
 def gammainc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def gammainc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by b of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def gammainc_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def gammaincc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def gammaincc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by b of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def gammaincc_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def gammaln(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def gammasgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1024,7 +1035,7 @@ def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., elem
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient)."""
 def gradient_backward(dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `gradient` along one axis; those of several add up."""
@@ -1114,6 +1125,8 @@ def i1e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eleme
     """dx = dy i1e'(x) element by element; see `UnaryBackwardPlan`."""
 def igamma(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def igamma_grad_a(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = igamma_grad_a(a, b) with broadcasting: the derivative of P(a, x) by a, x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1124,7 +1137,7 @@ def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., 
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
 def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
-def inner_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
@@ -1154,9 +1167,13 @@ def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = isreal(x) element by element; see `UnaryPlan`."""
 def isrealobj(x: Any) -> bool:
     """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
+def jn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = jn(a, b) with broadcasting: the Bessel function J of whole order n = a at x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def jn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = jn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
-def kl_div_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = kl_div(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
@@ -1468,6 +1485,10 @@ def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pre
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def owens_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = owens_t(a, b) with broadcasting: the integral of exp(-a² (1 + x²) / 2) / (2π (1 + x²)) from 0 to b; one of them may be a number. See `SpecialFunctionPlan`."""
+def owens_t_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = owens_t(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1486,12 +1507,16 @@ def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = 
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
 def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
-def poch_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of polar; see `ComplexPairBackwardPlan`."""
+def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
+def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
 def polygamma(x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = polygamma(x) element by element; see `UnaryPlan`."""
 def polygamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1533,6 +1558,8 @@ def rad2deg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy rad2deg'(x) element by element; see `UnaryBackwardPlan`."""
 def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
+def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1557,6 +1584,10 @@ def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Seque
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
 def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def reduce_window(x: Array, kind: str = 'sum', *, window_dimensions: Any, window_strides: Any = None, padding: int | Sequence[int | Sequence[int]] = 0, window_dilation: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window)."""
+def reduce_window_backward(dy: Array, indices: Array | None = None, *, kind: ReduceWindowKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[..., i] = sum over the windows that hold i of dy, for extremes of those whose saved index is i."""
 def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 def reglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -1565,7 +1596,7 @@ def reglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Seq
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def rel_entr(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rel_entr(a, b) with broadcasting: a log(a / b); one of them may be a number. See `SpecialFunctionPlan`."""
-def rel_entr_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def rel_entr_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = rel_entr(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def relu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = relu(x) element by element; see `UnaryPlan`."""
@@ -1661,7 +1692,7 @@ def scatter_prod(x: Array, index: Array, src: Array, *, shape: int | Sequence[in
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x with the tokens of src combined at positions along `axis` (torch.scatter_reduce); see `ScatterPlan`."""
-def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = 'sum', *, axis: int, include_self: bool = True, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = 'sum', *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need."""
 def scatter_sum(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
@@ -1703,7 +1734,7 @@ def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, strea
     """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def sici(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sici(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches."""
 def sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
@@ -1771,6 +1802,12 @@ def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = spence(x) element by element; see `UnaryPlan`."""
 def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy spence'(x) element by element; see `UnaryBackwardPlan`."""
+def sph_harm_y(n: Array, m: Array, theta: Array, phi: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y)."""
+def sph_legendre_p(n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p)."""
+def sph_legendre_p_backward(dy: Array, n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
 def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
 def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1910,5 +1947,5 @@ def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = zeta(a, b) with broadcasting: the sum of (q + k)^-s over k >= 0, s = a and q = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def zeta_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def zeta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = zeta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""

@@ -12,7 +12,7 @@ from ..core.args import Args, Operand, arrays_of, operands_of
 from ..core.device import Device
 from ..core.element import ElementKind, cast, decode
 from ..core.errors import InvalidProblemError
-from ..core.execution import Makers
+from ..core.execution import Makers, Views
 from ..core.finite import all_finite, report, word
 from ..core.intake import count_written
 from ..core.plan import Plan
@@ -35,7 +35,7 @@ class NumpyRunner:
         self.plan.plan_layout(args)
         return lambda: self.run(args)
 
-    def direct(self, makers: Makers, lead: Any) -> None:
+    def direct(self, makers: Makers, lead: Any, views: Views = None) -> None:
         """None: the time of a call is its evaluation."""
 
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:

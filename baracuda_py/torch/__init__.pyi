@@ -30,6 +30,8 @@ from baracuda_py import addmv as addmv
 from baracuda_py import addr as addr
 from baracuda_py import adjoint as adjoint
 from baracuda_py import affine as affine
+from baracuda_py import airy_ai as airy_ai
+from baracuda_py import airy_ai_backward as airy_ai_backward
 from baracuda_py import alibi as alibi
 from baracuda_py import alibi_backward as alibi_backward
 from baracuda_py import all as all
@@ -350,6 +352,7 @@ from baracuda_py import i1_backward as i1_backward
 from baracuda_py import i1e as i1e
 from baracuda_py import i1e_backward as i1e_backward
 from baracuda_py import igamma as igamma
+from baracuda_py import igamma_grad_a as igamma_grad_a
 from baracuda_py import igammac as igammac
 from baracuda_py import imag as imag
 from baracuda_py import imag_backward as imag_backward
@@ -368,6 +371,8 @@ from baracuda_py import isnan as isnan
 from baracuda_py import isneginf as isneginf
 from baracuda_py import isposinf as isposinf
 from baracuda_py import isreal as isreal
+from baracuda_py import jn as jn
+from baracuda_py import jn_backward as jn_backward
 from baracuda_py import kl_div as kl_div
 from baracuda_py import kl_div_backward as kl_div_backward
 from baracuda_py import kron as kron
@@ -526,6 +531,8 @@ from baracuda_py import normalize as normalize
 from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
 from baracuda_py import outer as outer
+from baracuda_py import owens_t as owens_t
+from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
 from baracuda_py import paged_kv_append as paged_kv_append
@@ -538,6 +545,8 @@ from baracuda_py import poch as poch
 from baracuda_py import poch_backward as poch_backward
 from baracuda_py import polar as polar
 from baracuda_py import polar_backward as polar_backward
+from baracuda_py import poly_norm as poly_norm
+from baracuda_py import poly_norm_backward as poly_norm_backward
 from baracuda_py import polygamma as polygamma
 from baracuda_py import polygamma_backward as polygamma_backward
 from baracuda_py import pool_backward as pool_backward
@@ -559,6 +568,7 @@ from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
 from baracuda_py import radians as radians
+from baracuda_py import random_gamma_grad as random_gamma_grad
 from baracuda_py import real as real
 from baracuda_py import real_backward as real_backward
 from baracuda_py import reciprocal as reciprocal
@@ -570,6 +580,8 @@ from baracuda_py import reduce_or as reduce_or
 from baracuda_py import reduce_precision as reduce_precision
 from baracuda_py import reduce_prod as reduce_prod
 from baracuda_py import reduce_sum as reduce_sum
+from baracuda_py import reduce_window as reduce_window
+from baracuda_py import reduce_window_backward as reduce_window_backward
 from baracuda_py import reduce_xor as reduce_xor
 from baracuda_py import reglu as reglu
 from baracuda_py import reglu_backward as reglu_backward
@@ -675,6 +687,9 @@ from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
 from baracuda_py import spence as spence
 from baracuda_py import spence_backward as spence_backward
+from baracuda_py import sph_harm_y as sph_harm_y
+from baracuda_py import sph_legendre_p as sph_legendre_p
+from baracuda_py import sph_legendre_p_backward as sph_legendre_p_backward
 from baracuda_py import spherical_bessel_j0 as spherical_bessel_j0
 from baracuda_py import spherical_bessel_j0_backward as spherical_bessel_j0_backward
 from baracuda_py import sqrt as sqrt

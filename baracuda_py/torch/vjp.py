@@ -98,7 +98,7 @@ class Gradient:
                     raise UnsupportedError(
                         f"{self.forward.name}: its gradient needs {read.output}; call with return_{read.output}=True"
                     )
-            arrays[read.name] = value if value is None or read.layout == "any" else _laid(value, read.layout)
+            arrays[read.name] = value if value is None or read.layout == "any" else laid(value, read.layout)
         return arrays
 
     def results(self, wanted: Iterable[str], arrays: Mapping[str, Any]) -> frozenset[str]:
@@ -127,7 +127,7 @@ class Gradient:
         return torch.zeros(self.shapes.get(name) or spec.shape(self.desc), dtype=dtype, device=arrived.device)
 
 
-def _laid(value: Any, layout: str) -> Any:
+def laid(value: Any, layout: str) -> Any:
     """A kept tensor or cotangent as the backward op takes it: autograd hands over views of any strides."""
     inner = layout == "inner" and (not value.dim() or value.stride(-1) == 1 or value.shape[-1] <= 1)
     return value if inner else value.contiguous()

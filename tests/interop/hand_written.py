@@ -62,7 +62,21 @@ def made_index(rows: int, tokens: int) -> np.ndarray:
     return np.arange(rows * tokens, dtype=np.int32).reshape(rows, tokens) % 4
 
 
+_GATES = (
+    "bilinear_glu", "celu_glu", "elu_glu", "geglu", "geglu_tanh", "glu", "hardshrink_glu", "hardsigmoid_glu",
+    "hardswish_glu", "hardtanh_glu", "leaky_relu_glu", "log_sigmoid_glu", "mish_glu", "reglu", "relu2_glu", "relu6_glu",
+    "selu_glu", "softplus_glu", "softshrink_glu", "softsign_glu", "swiglu", "swiglu_oai", "tanh_glu",
+)  # fmt: skip
+
 GIVEN: dict[str, Callable[[], Call]] = {
+    **dict.fromkeys((f"{name}_backward" for name in _GATES), lambda: ([made(4, 3), made(4, 6)], {})),
+    **{
+        f"adaptive_{kind}_pool{rank}d": lambda rank=rank: ([made(1, 2, *[6] * rank)], {"output_size": 3})
+        for kind in ("avg", "max")
+        for rank in (1, 2, 3)
+    },
+    "gated_activation": lambda: ([made(4, 6)], {"kind": "swiglu"}),
+    "gated_activation_backward": lambda: ([made(4, 3), made(4, 6)], {"kind": "swiglu"}),
     **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
     "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
     "gated_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(5, 6, seed=2), made(5), made(5, seed=3)], {}),
@@ -106,6 +120,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "cosine_similarity_backward": lambda: ([made(4, seed=2), made(4, 6), made(4, 6, seed=1)], {}),
     "dist_backward": lambda: _of_norm("dist", _MATRIX, _MATRIX),
     "dynamic_tanh": lambda: ([made(4, 6), made(6), made(6), 0.5], {}),
+    "adjoint": lambda: ([made(4, 6) + 1j * made(4, 6, seed=1)], {}),
+    "expn": lambda: ([2, np.abs(made(4, 6)) + 0.1], {}),
     "fill": lambda: ([made(3, 4), 2.5], {}),
     "flash_decoding": lambda: ([made(2, 4, 16), *[made(2, 2, 8, 16)] * 2, np.array([5, 8], np.int32)], {}),
     "flash_sdpa_backward": _flash_backward,

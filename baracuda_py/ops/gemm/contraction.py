@@ -27,7 +27,11 @@ from ..elementwise.unary import positive  # type: ignore[attr-defined]
 from ..reduce import reduce as reductions
 from ..reduce.reduce_kinds import total
 from ..reduce.vecdot import vecdot
+<<<<<<< HEAD
 from .gemm import gemm
+=======
+from .gemm import dense_gemm
+>>>>>>> main
 from .equation import Label
 
 Labels = tuple[Label, ...]

@@ -13,9 +13,10 @@ import numpy as np
 
 from ...core import Array, ElementKind
 from ...core.element import HALVES
-from ...core.checked import real, shown, whole
+from ...core.checked import real, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
@@ -80,11 +81,8 @@ def _distance_backward(
 
 def pair(out: Any) -> tuple[Any, Any]:
     """The two arrays of `out=`, or None for each."""
-    if out is None:
-        return None, None
-    if not isinstance(out, (list, tuple)) or len(out) != 2:
-        raise InvalidProblemError(f"out= must give 2 arrays, got {shown(out)}")
-    return out[0], out[1]
+    first, second = each_of(out, 2)
+    return first, second
 
 
 def _summed(made: Any, shapes: tuple[Shape, Shape], whole: Shape, outs: Any, options: Any) -> tuple[Any, Any]:
