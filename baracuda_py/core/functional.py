@@ -55,12 +55,9 @@ class Entry:
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
     kinds: tuple[ElementKind, ...]  # of the declared outputs
     direct: Direct | None = None
-<<<<<<< HEAD
     listed: bool = False  # whether it returns one output, a list
-=======
     jobs: dict[Any, Any] = dataclasses.field(default_factory=dict)
     """What `baracuda_py.torch` has prepared for calls that autograd records, by what of them requires a gradient."""
->>>>>>> main
 
 
 def functional(
@@ -333,13 +330,9 @@ def entry_of(
     views = partial(layouts.views, turned=turned) if turned else None
     direct = chosen.runner.direct(tuple(makers), lead, views) if makers else None
     kinds = tuple(output.element for output in outputs)
-<<<<<<< HEAD
     listed = [bool(output.spec.many) for output in outputs if output.shapes is not None] == [True]
-    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct, listed)
-=======
     args: Callable[..., Any] = plan.args if views is None else lambda **given: plan.args(**views(given))
-    return Entry(chosen, args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct)
->>>>>>> main
+    return Entry(chosen, args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct, listed)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:

@@ -61,8 +61,6 @@ def transposed(x: Any, name: str) -> Any:
     return x.transpose(-1, -2) if package == "torch" else x.swapaxes(-1, -2)
 
 
-<<<<<<< HEAD
-=======
 def rows_of(x: Any, name: str) -> Any:
     """x as a matrix of its last axis, or None where its rows are no even steps apart and that needs a copy."""
     found = read(x, name)
@@ -95,7 +93,6 @@ def halves(x: Any, name: str) -> tuple[Any, Any]:
     return x[:half], x[half:]
 
 
->>>>>>> main
 def permuted(x: Any, order: Sequence[int], name: str) -> Any:
     """x with its axes in another order; x itself where that is its own."""
     if list(order) == list(range(len(order))):
@@ -167,41 +164,6 @@ def _restrided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     if isinstance(x, np.ndarray):
         return np.lib.stride_tricks.as_strided(x, shape, steps)
     return type(x)(shape, x.dtype, x.data, steps)
-<<<<<<< HEAD
-
-
-def rows_of(x: Any, name: str) -> Any:
-    """x as a matrix of its last axis, or None where its rows are no even steps apart and that needs a copy."""
-    found = read(x, name)
-    *lead, cols = found.shape
-    merged, (steps,) = merge_axes(tuple(lead), [found.strides[:-1]])
-    if len(merged) > 1:
-        return None
-    rows = math.prod(lead)
-    if isinstance(x, TensorRef):
-        return _ref(x, (rows, cols), (steps[0] if steps else cols, found.strides[-1]))
-    _known(x, name)
-    return x.reshape(rows, cols)
-
-
-def halves(x: Any, name: str) -> tuple[Any, Any]:
-    """The halves of x along its first axis."""
-    shape = shape_of(x, name)
-    if not shape or shape[0] % 2:
-        raise InvalidProblemError(f"{name} must have two halves along its first axis, got shape {shape}")
-    half = shape[0] // 2
-    if isinstance(x, TensorRef):
-        strides, size = _strides(x), ElementKind.of(x.element).itemsize
-        second = TensorRef.of_checked(
-            x.ptr + half * strides[0] * size, (half, *shape[1:]), strides, ElementKind.of(x.element), x.device
-        )
-        return _ref(x, (half, *shape[1:]), strides), second
-    if _known(x, name) == "torch":
-        first, second = x.unflatten(0, (2, half)).unbind()  # autograd puts the two gradients together at once
-        return first, second
-    return x[:half], x[half:]
-=======
->>>>>>> main
 
 
 def _strides(x: TensorRef) -> tuple[int, ...]:

@@ -74,11 +74,8 @@ dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, 
     "addbmm": f"{_STACKS}y = bc.addbmm(np.zeros(5, dtype=np.float32), a, b)",
     "addmm": f"{_AB}y = bc.addmm(b, a, np.eye(4, dtype=np.float32), beta=0.5)",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
-<<<<<<< HEAD
-=======
     "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
     "linear_swiglu": f"{_ROWS}y = bc.linear_swiglu(x1, np.concatenate([x2, x2]))",
->>>>>>> main
     "addr": f"{_AB}y = bc.addr(a, np.ones(3, dtype=np.float32), b, beta=0.5)",
     "bilinear": f"{_ROWS}weight = rng.standard_normal((5, 4, 4), dtype=np.float32)\ny = bc.bilinear(x1, x2, weight)",
     "block_diag": f"{_AB}y = bc.block_diag(a, b, a)",
@@ -90,11 +87,6 @@ dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, 
     "multi_dot": f"{_AB}y = bc.multi_dot([a.T, a, b])",
     "tensordot": f"{_STACKS}y = bc.tensordot(a, b, ([0, 2], [0, 1]))",
     "vecmat": f"{_AB}y = bc.vecmat(b, a.T)",
-<<<<<<< HEAD
-    "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
-    "linear_swiglu": f"{_ROWS}y = bc.linear_swiglu(x1, np.concatenate([x2, x2]))",
-=======
->>>>>>> main
     "matmul": f"{_AB}y = bc.matmul(a, b)",
     "matmul_tc": f"{_AB}a, b = (bc.cast(x, 'float16') for x in (a, b))\ny = bc.matmul_tc(a, b)",
     "matmul_tc_async": f"{_AB}a, b = (bc.cast(x, 'float16') for x in (a, b))\ny = bc.matmul_tc_async(a, b)",

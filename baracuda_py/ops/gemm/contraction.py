@@ -27,11 +27,7 @@ from ..elementwise.unary import positive  # type: ignore[attr-defined]
 from ..reduce import reduce as reductions
 from ..reduce.reduce_kinds import total
 from ..reduce.vecdot import vecdot
-<<<<<<< HEAD
 from .gemm import gemm
-=======
-from .gemm import dense_gemm
->>>>>>> main
 from .equation import Label
 
 Labels = tuple[Label, ...]
@@ -101,7 +97,7 @@ class Options:
 
 def _of_any_backend(preference: Any) -> Any:
     if isinstance(preference, Routed):
-        return Routed(_of_any_backend(preference.preference), preference.swapped)
+        return Routed(_of_any_backend(preference.preference))
     if isinstance(preference, PlanPreference) and preference.prefer_backend is not None:
         return dataclasses.replace(preference, prefer_backend=None)
     return preference

@@ -37,15 +37,9 @@ def matmul(
     """
     if unknown:
         raise unexpected(matmul, unknown)
-<<<<<<< HEAD
-    view = read(a, "a")
-    left, right = view.shape, shape_of(b, "b")
-    if element is None and not view.element.is_float:
-=======
     read_a = read(a, "a")
     left, right = read_a.shape, shape_of(b, "b")
     if element is None and not read_a.element.is_float:
->>>>>>> main
         plain = c is None and isinstance(alpha, (int, float)) and alpha == 1 and math_precision == "element"
         return exact(a, b, plain, out_element, out, stream, preference)
     if c is None and element is None and len(right) >= 2 and len(left) == len(right) and left[:-2] == right[:-2]:
