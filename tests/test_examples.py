@@ -270,7 +270,7 @@ def test_five_steps_end_to_end(tmp_path: Path) -> None:
     assert {
         "attention.flash_sdpa", "attention.flash_sdpa_backward", "attention.flash_decoding", "attention.rope",
         "attention.rope_backward", "attention.rope_kv_append", "embedding.embedding", "embedding.embedding_backward",
-        "gated.gated_activation", "gated.gated_activation_backward", "gemm.dense_gemm", "loss.cross_entropy",
+        "gated.gated_activation", "gated.gated_activation_backward", "gemm.gemm", "loss.cross_entropy",
         "norm.rms_norm", "norm.rms_norm_backward", "optimizer.adam_step", "optimizer.global_norm", "random.sample",
     } <= ops  # fmt: skip
 

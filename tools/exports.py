@@ -35,6 +35,7 @@ FRAME = {
     "core.device": ["Device", "fake_device"],
     "core.graph": ["Graph", "graph"],
     "core.warm": ["warm"],
+    "measure.tuner": ["autotune"],
 }  # fmt: skip
 
 HOST = {  # functions of the host that belong to an op
@@ -50,6 +51,7 @@ HOST = {  # functions of the host that belong to an op
         "view_as_real",
     ],
     "ops.gated.gated_functions": ["halves"],
+    "ops.gemm.einsum": ["einsum_path"],
     "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.rounds < 1:
         raise BaracudaError(f"--rounds must be at least 1, got {options.rounds}")
     device = resolve_device(device_of(options.device))
-    chosen = _problems(options, device.kind == "cpu")
+    chosen = chosen_problems(options, device.kind == "cpu")
     if options.list:
         print("\n".join(f"{p.plan.op:<40} {p.label}" for p in chosen))
         return 0
@@ -68,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _problems(options: argparse.Namespace, small: bool) -> list[problems.Problem]:
+def chosen_problems(options: argparse.Namespace, small: bool) -> list[problems.Problem]:
+    """The problems that the command line names: those of ops, or of a file of shapes."""
     if options.shapes is None:
         return problems.declared(dict.fromkeys(p for n in options.ops for p in plans_of(n)), options.ops, small)
     if len(options.ops) != 1:

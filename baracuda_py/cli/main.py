@@ -1,4 +1,4 @@
-"""`python -m baracuda_py`: env · ops · explain · warm · cache · bench · doctor · replay.
+"""`python -m baracuda_py`: env · ops · explain · warm · cache · tune · bench · doctor · replay.
 
 Exit status: 0; 1 where something failed, which one line on stderr tells; 2 where the command line was not understood;
 130 after Ctrl-C. A reader that closes the pipe early (`| head`) is no failure.
@@ -14,9 +14,9 @@ import sys
 from typing import Any, TextIO
 
 from ..core.errors import BaracudaError
-from . import bench, cache, doctor, env, explain, ops, replay, warm
+from . import bench, cache, doctor, env, explain, ops, replay, tune, warm
 
-COMMANDS = (env, ops, explain, warm, cache, bench, doctor, replay)
+COMMANDS = (env, ops, explain, warm, cache, tune, bench, doctor, replay)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -35,6 +35,7 @@ from .preference import PlanPreference
 from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
 from .spec import Spec, Vjp
 from .tensor import TensorRef, View
+from .tensor_map import TensorMap
 from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant, where
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "Scalar",
     "Spec",
     "Step",
+    "TensorMap",
     "TensorRef",
     "Ulp",
     "UnsupportedError",

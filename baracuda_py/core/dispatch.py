@@ -230,7 +230,9 @@ def refuse_row(plan: type[Spec], variant: Variant, desc: Any, device: Device, pr
         return f"{variant.design.value} is newer than max_arch"
     if preference.deterministic and not variant.guarantee.deterministic:
         return "not deterministic; ask PlanPreference(deterministic=False)"
-    return None
+    if preference.batch_invariant and not variant.guarantee.batch_invariant:
+        return "not batch-invariant"
+    return variant.refuses(desc) if variant.refuses else None
 
 
 def fit(variant: Variant, problem: Problem, preference: PlanPreference) -> Geometry | str:

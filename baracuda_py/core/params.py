@@ -1,11 +1,11 @@
 """Kernel parameters: one struct by value, declared on the page, written into the unit as C++.
 
 `Params("RmsNormParams", x="ptr", cols="i64", eps="f64")` fixes both sides: the C++ struct, with a
-static_assert on its size, and the bytes Python packs. Fields are ordered by kind (pointers, 64-bit,
-32-bit), so there is no implicit padding. Kinds: `ptr` (an operand of the same name; null = absent),
-`workspace` (a pointer into the plan's workspace), `status` (null, or the word a checked run sets),
-`scalar` / `iscalar` (a scalar operand: pointer and value, read by the generated `name()`),
-`i64 u64 f64 i32 u32 f32`; any of them with extents, as `i64[3][8]`.
+static_assert on its size, and the bytes Python packs. Fields are ordered by kind (tensor maps, pointers, 64-bit,
+32-bit), so there is no implicit padding. Kinds: `map` (a `TensorMap`, encoded for the pointer of each call; zeros =
+absent), `ptr` (an operand of the same name; null = absent), `workspace` (a pointer into the plan's workspace),
+`status` (null, or the word a checked run sets), `scalar` / `iscalar` (a scalar operand: pointer and value, read by the
+generated `name()`), `i64 u64 f64 i32 u32 f32`; any of them but `map` with extents, as `i64[3][8]`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .tensor_map import NBYTES as _MAP
+
 _LIMIT = 4096
 _KIND = re.compile(r"([a-z0-9]+)((?:\[\d+\])*)$")
 _C = {
+    "map": "TensorMap",
+    "status": "unsigned int*",
     "u64": "unsigned long long",
     "i64": "long long",
     "f64": "double",
@@ -26,8 +30,10 @@ _C = {
     "i32": "int",
     "f32": "float",
 }
+_SIZES = {"map": _MAP, "i32": 4, "u32": 4, "f32": 4}  # of all others 8
+_MAP_ALIGNMENT = 64
 _PACK = {"u64": "Q", "i64": "q", "f64": "d", "u32": "I", "i32": "i", "f32": "f"}
-_GROUPS = (("ptr", "workspace", "status"), ("i64", "u64"), ("f64",), ("i32", "u32"), ("f32",))
+_GROUPS = (("map",), ("ptr", "workspace", "status"), ("i64", "u64"), ("f64",), ("i32", "u32"), ("f32",))
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,10 @@ class Slot:
         for extent in self.extents:
             total *= extent
         return total
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * _SIZES.get(self.kind, 8)
 
 
 class Params:
@@ -67,13 +77,18 @@ class Params:
             for field, kind, extents in (f for f in flat if f[1] in group):
                 slot = Slot(field, kind, extents, offset)
                 self.slots[field] = slot
-                offset += slot.count * (4 if kind in ("i32", "u32", "f32") else 8)
+                offset += slot.nbytes
         if len(self.slots) != len(flat):
             raise TypeError(f"{name}: unknown kind or repeated field in {fields}")
-        self.size = max(8, -(-offset // 8) * 8)
+        self.maps = tuple(s for s in self.slots.values() if s.kind == "map")
+        if any(slot.extents for slot in self.maps):
+            raise TypeError(f"{name}: a map is a field of its own, not an array")
+        tail = _MAP_ALIGNMENT if self.maps else 8
+        self.size = max(8, -(-offset // tail) * tail)
         if self.size > _LIMIT:
             raise TypeError(f"{name} is {self.size} bytes; kernel parameters end at {_LIMIT}")
         self.pointers = tuple(s for s in self.slots.values() if s.kind in ("ptr", "workspace", "status"))
+        self.pointers_at = _MAP * len(self.maps)
         self.pointer_struct = struct.Struct(f"<{sum(s.count for s in self.pointers)}Q")
 
     def cpp(self) -> str:
@@ -81,12 +96,12 @@ class Params:
         lines = [f"struct {self.name} {{"]
         for slot in self.slots.values():
             dims = "".join(f"[{e}]" for e in slot.extents)
-            ctype = "unsigned int*" if slot.kind == "status" else _C.get(slot.kind, "void*")
+            ctype = _C.get(slot.kind, "void*")
             lines.append(f"  {ctype} {slot.name}{dims};")
         for name, is_int in self.scalars.items():
             ctype, load = ("i64", "load_scalar_i") if is_int else ("double", "load_scalar_f")
             lines.append(f"  __device__ {ctype} {name}() const {{ return {load}({name}_ptr, {name}_value); }}")
-        used = sum(s.count * (4 if s.kind in ("i32", "u32", "f32") else 8) for s in self.slots.values())
+        used = sum(slot.nbytes for slot in self.slots.values())
         if used < self.size:
             lines.append(f"  char padding_[{self.size - used}];")
         lines.append("};")

@@ -18,6 +18,7 @@ from .memo import memo
 from .preference import DEFAULT, PlanPreference
 from .sku import KernelSku, PrecisionGuarantee
 from .spec import Spec
+from .tuned import ordered
 from .variant import Geometry, Problem, Variant
 from .watch import watched
 
@@ -47,7 +48,7 @@ class Plan(Spec):
         self.preference = preference
         self.device = device
         self.kind = getattr(desc, "kind", None) if self.kinds else None
-        if self.pinned and self.kind not in self.kinds:
+        if self.pinned and self.kinds and self.kind not in self.kinds:
             known = " or ".join(kind.value for kind in self.kinds)
             raise InvalidProblemError(f"{type(self).__name__} is for kind {known}, got {shown(self.kind)}")
         self._refused = {v.name: refuse_row(type(self), v, desc, device, preference) for v in self.table()}
@@ -115,13 +116,16 @@ class Plan(Spec):
 
     # -- what it is ------------------------------------------------------------------------------------
 
-    def plan_layout(self, args: Args) -> tuple[Variant, Geometry, Mapping[str, Any]]:
-        """Validate and choose; raises."""
+    def plan_layout(self, args: Args, measuring: bool = False) -> tuple[Variant, Geometry, Mapping[str, Any]]:
+        """Validate and choose; raises. `measuring`: rows may be timed first, where `autotune` asks for it."""
         views = read_args(type(self), self.desc, self.device, args)
         if self._nothing_to_write(views):
             return self.rows[0], Geometry((), layout="empty"), views
-        variant, geometry = choose(self.rows, Problem(self.desc, self.device, views), self.preference)
+        variant, geometry = self._choose(Problem(self.desc, self.device, views), measuring)
         return variant, geometry, views
+
+    def _choose(self, problem: Problem, measuring: bool = False) -> tuple[Variant, Geometry]:
+        return choose(ordered(self, problem, measuring), problem, self.preference)
 
     def _nothing_to_write(self, views: Mapping[str, Any]) -> bool:
         for spec in arrays_of(self.args):
@@ -141,7 +145,7 @@ class Plan(Spec):
     @cached_property
     def sku(self) -> KernelSku:
         """The kernel that dense operands take."""
-        variant, geometry = choose(self.rows, self._dense, self.preference)
+        variant, geometry = self._choose(self._dense)
         return self._sku(variant, geometry.layout)
 
     @cached_property
@@ -162,7 +166,7 @@ class Plan(Spec):
             f"{self.op}{f'[{self.kind.value}]' if self.kind else ''}  {self.desc}"
             f"  on {self.device} ({self.device.name})"
         ]
-        taken = False
+        fitting = [v for v in ordered(self, problem) if not isinstance(fit(v, problem, self.preference), str)]
         for variant in self.table():
             why = self._refused[variant.name]
             if why is None:
@@ -170,9 +174,8 @@ class Plan(Spec):
                 if isinstance(found, str):
                     why = found
                 else:
-                    why = f"{'would do' if taken else 'taken'}  {found.layout}"
+                    why = f"{'taken' if variant is fitting[0] else 'would do'}  {found.layout}"
                     why += f", workspace {found.workspace} B" if found.workspace else ""
-                    taken = True
             lines.append(f"  {variant.name:<20} {variant.design.value:<6} {variant.backend.value:<8} {why}")
         return "\n".join(lines)
 

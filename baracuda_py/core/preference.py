@@ -28,13 +28,15 @@ class PlanPreference(Checked):
 
     max_workspace_bytes: rows needing more are refused. prefer_backend: only this backend ("bespoke", "cublas", …).
     max_arch: rows of newer designs are refused ("sm80", "sm_89", "9.0" …). deterministic: False lets a faster row
-    that is not run-to-run deterministic (atomics) be taken; True, the default, never does.
+    that is not run-to-run deterministic (atomics) be taken; True, the default, never does. batch_invariant: True takes
+    only rows whose bits for an item of the batch do not depend on what else is in it, nor on how much.
     """
 
     max_workspace_bytes: int | None = integer(None, minimum=0)
     prefer_backend: BackendKind | None = choice(BackendKind, None)
     max_arch: ArchSku | None = checked(_arch, None)
     deterministic: bool = flag(True)
+    batch_invariant: bool = flag(False)
 
 
 DEFAULT = PlanPreference()

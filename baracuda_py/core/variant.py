@@ -92,6 +92,8 @@ class Step:
     a `ptr[...]` field a slice (operand name, start, stop) of a list operand. A `ptr` field named after an
     operand needs nothing; another name takes the operand's name, or (operand name, byte offset); ("@workspace",
     byte offset) is a place in the workspace, "@null" no place. So does `s_ptr` of a scalar field s of another name.
+    A `map` field takes a TensorMap, or None for an operand that is absent. cluster: so many blocks, neighbours along
+    the grid's first axis, run at once and reach one another's shared memory (sm_90 and later).
     """
 
     kernel: str
@@ -100,6 +102,7 @@ class Step:
     axes: Mapping[str, Any] = field(default_factory=dict)
     block: int = 256
     smem: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,8 @@ class Variant:
     source: the kernel file under kernels/ (none for a library row). elements: those the row serves, or
     kind → those. kinds: those the row serves (None: all). guarantee: see `Guarantee`. fmad: let the compiler
     contract a*b+c (then the guarantee must not rest on bits being equal across load widths). prelude: (element, kind) →
-    C++ made at run time that stands between the kernel file and the kernel, for templates to name.
+    C++ made at run time that stands between the kernel file and the kernel, for templates to name. refuses: why the row
+    serves a descriptor in no layout at all, or None.
     """
 
     name: str
@@ -219,6 +223,7 @@ class Variant:
     kinds: tuple[Any, ...] | None = None
     fmad: bool = False
     prelude: Callable[[ElementKind, Any], str] | None = None
+    refuses: Callable[[Any], str | None] | None = None
 
     def elements_for(self, kind: Any) -> tuple[ElementKind, ...]:
         return self.elements(kind) if callable(self.elements) else self.elements
@@ -261,6 +266,7 @@ class Variant:
         lines = [
             "#include <baracuda/types.cuh>",
             "#include <baracuda/scalar.cuh>",
+            *(["#include <baracuda/tensor_map.cuh>"] if any(params.maps for params in structs.values()) else []),
             "namespace baracuda {",
             *(params.cpp() for params in structs.values()),
             "}  // namespace baracuda",

@@ -21,11 +21,13 @@ from typing import Any, NamedTuple, Protocol
 from ..core.device import Device, forked, forked_error, mark_used, refuse_forked
 from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
+from ..core.tensor_map import TensorMap
 from ..interop.torch_rules import memory as torch_memory
 from .capture import Captured, record
 from .compiler import compile_all
 from .cubin import Cubin
 from .source import Unit
+from .tma import clustered, encoder, map_filler
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -44,6 +46,8 @@ class Runtime(Protocol):
     def load(self, device: Device, wanted: Sequence[Wanted]) -> list[Any]: ...
     def launch(self, function: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
                params: int, extra: int) -> Any: ...  # fmt: skip
+    def clustered(self, cluster: int) -> Callable[..., Any]: ...
+    def encode(self, tensor_map: TensorMap, pointer: int) -> bytes: ...
     def current_stream(self) -> int: ...
     def current_device(self) -> int: ...
     def use_device(self, ordinal: int) -> None: ...
@@ -71,6 +75,8 @@ class Cuda:
         self._in_use: deque[tuple[Any, Any]] = deque()  # (event, what is in use until it), oldest first
         self._driver = driver
         self.launch = driver.cuLaunchKernel
+        self.clustered = partial(clustered, driver)
+        self.encode = encoder(driver)
         self.current_stream = _current_stream_getter(cupy)
         self.current_device = runtime.getDevice
         self.use_device = runtime.setDevice
@@ -261,20 +267,24 @@ class Launch:
     """One prepared kernel launch. Calling it with (flat, values, stream) packs pointers and scalars and launches.
 
     `flat` is the tuple of all pointers of a call; `picks` says which of them, plus how many bytes, each pointer
-    slot of the struct takes; `scalars` are (position in `values`, byte offset, whether an integer). Parameter
-    buffers come from a free list: a shared one would race between threads.
+    slot of the struct takes; `scalars` are (position in `values`, byte offset, whether an integer); `maps` are (byte
+    offset, position in `flat`, tensor map). Parameter buffers come from a free list: a shared one would race between
+    threads.
     """
 
     def __init__(
         self, runtime: Runtime, function: Any, grid: tuple[int, int, int], block: int, smem: int, params: Params,
         image: bytes | bytearray, picks: Sequence[tuple[int, int]], scalars: Sequence[tuple[int, int, bool]],
+        maps: Sequence[tuple[int, int, TensorMap]] = (), cluster: int = 1,
     ) -> None:  # fmt: skip
         packed = bytes(image)
         fill = _filler(params, picks, scalars)
+        if maps:
+            fill = map_filler(fill, runtime.encode, maps)
         free: deque[_Buffer] = deque()
         take, give = free.pop, free.append
         gx, gy, gz = grid
-        launch = runtime.launch
+        launch = runtime.launch if cluster == 1 else runtime.clustered(cluster)
 
         def call(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
             try:
@@ -325,23 +335,23 @@ Fill = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
 
 def _filler(params: Params, picks: Sequence[tuple[int, int]], scalars: Sequence[tuple[int, int, bool]]) -> Fill:
     """The straight-line packer for a launch's pointers and scalars."""
-    pack = params.pointer_struct.pack_into
+    pack, at = params.pointer_struct.pack_into, params.pointers_at
     order = [index for index, _ in picks]
     if any(shift for _, shift in picks):
 
         def fill(memory: Any, flat: tuple[int, ...], values: tuple[Any, ...]) -> None:
-            pack(memory, 0, *[flat[i] + s if flat[i] else 0 for i, s in picks])
+            pack(memory, at, *[flat[i] + s if flat[i] else 0 for i, s in picks])
 
     elif len(order) > 1:
         select = itemgetter(*order)
 
         def fill(memory: Any, flat: tuple[int, ...], values: tuple[Any, ...]) -> None:
-            pack(memory, 0, *select(flat))
+            pack(memory, at, *select(flat))
 
     else:
 
         def fill(memory: Any, flat: tuple[int, ...], values: tuple[Any, ...]) -> None:
-            pack(memory, 0, *[flat[i] for i in order])
+            pack(memory, at, *[flat[i] for i in order])
 
     if not scalars:
         return fill

@@ -21,7 +21,7 @@ def in_arrays(xp: Any, plan: type[Plan], desc: Any, given: Mapping[str, Any]) ->
     name = getattr(kind, "value", plan.op.partition(".")[2])
     function = getattr(xp, _NAMES.get(name, name), None)
     maker = _OPS.get(plan.op)
-    if maker is None or (function is None and plan.op != "gemm.dense_gemm"):
+    if maker is None or (function is None and plan.op != "gemm.gemm"):
         return None
     return maker(xp, function, desc, given)
 
@@ -50,5 +50,5 @@ def _product(xp: Any, function: Any, desc: Any, given: Mapping[str, Any]) -> Cal
 
 _OPS = {
     "elementwise.unary": _unary, "elementwise.binary": _binary, "reduce.reduce": _reduce, "scan.scan": _scan,
-    "gemm.dense_gemm": _product,
+    "gemm.gemm": _product,
 }  # fmt: skip

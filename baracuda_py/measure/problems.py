@@ -133,11 +133,12 @@ def ready(problem: Problem, device: Device, against: Sequence[str]) -> Case:
     return case
 
 
-def operands(problem: Problem, device: Device, seed: int) -> Arrays:
-    """Random operands of a call, and outputs for it."""
+def operands(problem: Problem, device: Device, seed: int, also: Sequence[str] | None = None) -> Arrays:
+    """Random operands of a call, and outputs for it: those that it needs and those of `also`."""
     plan, desc, one = problem.plan, problem.desc, problem.benchmark
-    every = [s.name for s in arrays_of(plan.args) if s.role == "out"] if plan.direction == "backward" else []
-    also = one.also if one is not None else (*every, "weight")  # a gradient that is not wanted costs nothing
+    if also is None:
+        every = [s.name for s in arrays_of(plan.args) if s.role == "out"] if plan.direction == "backward" else []
+        also = one.also if one is not None else (*every, "weight")  # a gradient that is not wanted costs nothing
     put = _onto(device)
     made: Arrays = {}
     if one is not None and one.make is not None:

@@ -22,7 +22,7 @@ from ..core.variant import Geometry, LibraryStep, Step, Variant
 from .draw import Draw, fill, make_case, zero_sized
 from .errors import check_wrong
 from .operands import Operands, operands
-from .recording import STREAM, Launched, Record, pointer_view, recording
+from .recording import STREAM, Launched, Record, encoded_map, pointer_view, recording
 
 CAPABILITIES = (8.0, 8.6, 8.9, 9.0, 10.0, 12.0)
 FAST = PlanPreference(deterministic=False)
@@ -58,7 +58,8 @@ def check_devices(plan: type[Plan], draw: Draw) -> None:
         raise AssertionError(f"{plan.__name__} accepts a device of compute capability 7.5")
     for variant in plan.variants:
         kinds = [draw.kind] if variant.kinds is None else variant.kinds
-        if draw.kind in kinds and draw.element in variant.elements_for(draw.kind):
+        refused = variant.refuses is not None and variant.refuses(desc)
+        if not refused and draw.kind in kinds and draw.element in variant.elements_for(draw.kind):
             reasons = [refuse_row(plan, variant, desc, fake_device(cc), FAST) for cc in CAPABILITIES]
             if all(reasons):
                 raise AssertionError(f"{plan.__name__}: no device takes row {variant.name}: {set(reasons)}")
@@ -150,8 +151,11 @@ def _pointers(ready: Operands) -> dict[str, list[int]]:
 def _wrong_launch(chosen: Plan, variant: Variant, step: Step, geometry: Geometry, launch: Launched) -> str | None:
     kernel = variant.kernel(step.kernel)
     threads = kernel.threads if isinstance(kernel.threads, int) else step.axes[kernel.threads]
-    if launch.grid != tuple(step.grid) or launch.block != (step.block, 1, 1) or launch.smem != step.smem:
-        return f"launched with grid {launch.grid}, block {launch.block}, smem {launch.smem}; the step says {step}"
+    launched = launch.grid, launch.block, launch.smem, launch.cluster
+    if launched != (tuple(step.grid), (step.block, 1, 1), step.smem, step.cluster):
+        return f"launched with grid, block, smem and cluster {launched}; the step says {step}"
+    if step.grid[0] % step.cluster or not 1 <= step.cluster <= 8:
+        return f"clusters of {step.cluster} blocks in a grid {step.grid}"
     if not all(0 < g <= limit for g, limit in zip(launch.grid, _GRID, strict=True)):
         return f"grid {launch.grid} is outside the limits {_GRID}"
     if not 0 < step.block <= min(threads, 1024):
@@ -179,7 +183,9 @@ def _wrong_fields(
     for name, slot in params.slots.items():
         given, got = step.params.get(name), fields[name]
         wanted: Any
-        if slot.kind == "workspace":
+        if slot.kind == "map":
+            wanted = encoded_map(given, pointers[given.operand][0]) if given else bytes(slot.nbytes)
+        elif slot.kind == "workspace":
             if not 0 <= int(given or 0) <= geometry.workspace or int(given or 0) % 16:
                 return f"{name}: workspace offset {given} (of {geometry.workspace} bytes)"
             wanted = workspace + int(given or 0)

@@ -18,12 +18,14 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..core.device import Device, forked
 from ..core.params import Params
+from ..core.tensor_map import NBYTES, TensorMap
 from ..jit.capture import Captured, graph_memory
 from ..jit.launch import Wanted, install_fake
 from ..jit.source import Unit
@@ -33,6 +35,22 @@ STREAM = 0x5EED  # what the recorder says the current stream is
 _SIZE = re.compile(r"static_assert\(sizeof\((\w+)\) == (\d+)")
 _TAKES = re.compile(r"(\w+)\(const __grid_constant__ (\w+) p\)")  # kernel, its parameter struct
 _FORMATS = {"i64": "q", "u64": "Q", "f64": "d", "i32": "i", "u32": "I", "f32": "f"}
+
+
+_MAP = struct.Struct("<QI4B5Q4Q5H")  # as grid.hpp of the emulator reads it
+_MAP_MARK = 0x7AB1E0A9
+
+
+def encoded_map(tensor_map: TensorMap, pointer: int) -> bytes:
+    """A tensor map at a pointer as 128 bytes of our own; what cannot be encoded raises, as the driver refuses it."""
+    if (why := tensor_map.refusal(pointer)) is not None:
+        raise AssertionError(f"{tensor_map} at {pointer:#x}: {why}")
+    rank = len(tensor_map.shape)
+    shape, box = (tuple(values) + (1,) * (5 - rank) for values in (tensor_map.shape, tensor_map.box))
+    strides = tensor_map.strides + (0,) * (5 - rank)
+    sizes = (rank, tensor_map.element.itemsize, tensor_map.swizzle, 0)
+    made = _MAP.pack(pointer + tensor_map.offset, _MAP_MARK, *sizes, *shape, *strides, *box)
+    return made.ljust(NBYTES, b"\0")
 
 
 @dataclass(frozen=True)
@@ -57,11 +75,15 @@ class Launched:
     stream: int
     image: bytes
     thread: int
+    cluster: int = 1
 
     def fields(self, params: Params) -> dict[str, Any]:
-        """The parameter struct, unpacked: a number per field, a flat tuple per array."""
+        """The parameter struct, unpacked: a number per field, a flat tuple per array, the bytes of a map."""
         result: dict[str, Any] = {}
         for slot in params.slots.values():
+            if slot.kind == "map":
+                result[slot.name] = self.image[slot.offset : slot.offset + slot.nbytes]
+                continue
             values = struct.unpack_from(f"<{slot.count}{_FORMATS.get(slot.kind, 'Q')}", self.image, slot.offset)
             result[slot.name] = values if slot.extents else values[0]
         return result
@@ -112,16 +134,24 @@ class Recorder:
         return function
 
     def launch(self, function: Function, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
-               params: int, extra: int) -> tuple[int]:  # fmt: skip
+               params: int, extra: int, cluster: int = 1) -> tuple[int]:  # fmt: skip
         """Read the struct behind `params` and keep it; refused in a forked child, as by the driver."""
         if forked(fake=True):
             return (3,)
         address = ctypes.c_void_p.from_address(params).value
         image = ctypes.string_at(address, function.size)  # type: ignore[arg-type]
         self.record.launches.append(
-            Launched(function, (gx, gy, gz), (bx, by, bz), smem, stream, image, threading.get_ident())
+            Launched(function, (gx, gy, gz), (bx, by, bz), smem, stream, image, threading.get_ident(), cluster)
         )
         return (0,)
+
+    def clustered(self, cluster: int) -> Callable[..., tuple[int]]:
+        """`launch` in clusters of so many blocks."""
+        return partial(self.launch, cluster=cluster)
+
+    def encode(self, tensor_map: TensorMap, pointer: int) -> bytes:
+        """What the emulator reads in place of what the driver would make of a map."""
+        return encoded_map(tensor_map, pointer)
 
     def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]:
         """A library needs a device: its steps do nothing here, so that the kernels beside them can be checked."""

@@ -111,11 +111,24 @@ def invoke(
         call = Call(arrays, scalars, dict(gradient.attributes), results, preference=preference)
         return registered(backward).call(call) if traced else record(backward, call)
     run = gradient.run(results, preference)
+    out = turned(gradient, results, arrays)
     if not grown:
-        return run(arrays, scalars)
+        return run(arrays, scalars, out=out)
     with torch.no_grad():
-        made = run(arrays, scalars)
+        made = run(arrays, scalars, out=out)
     return {n: Once.apply(backward.name, v, *grown) for n, v in made.items()}
+
+
+def turned(gradient: Gradient, results: frozenset[str], arrays: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Gradients of matrices that lie transposed in memory, to be written so: torch would turn those of leaves."""
+    found = {}
+    for name in gradient.own_inputs:
+        value, result = arrays.get(name), gradient.grads.get(name)
+        if result in results and value is not None and not isinstance(value, list) and value.dim() > 1:
+            flipped = value.transpose(-1, -2)
+            if not value.is_contiguous() and flipped.is_contiguous():
+                found[result] = torch.empty_like(flipped).transpose(-1, -2)
+    return found or None
 
 
 def no_way(name: str, output: str) -> UnsupportedError:

@@ -62,6 +62,7 @@ def route(
     seen = layouts.views(arrays, turned) if turned else arrays
     plan, given = function.chosen(seen, attributes)
     op = operation(plan)
+    numbers = dict(_own(op, numbers))
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in seen.items()}
     wanted = _wanted(op, seen, returns)
     call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
@@ -72,8 +73,9 @@ def route(
     recording = _is_recorded(op, name, call, held, out)
     if recording and not is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
-        job = job_of(op, call, function.reads, tuple(scalars), turned, layouts)
-        if entry is not None and out is stream is None and all(n is scalars[k] for k, n in numbers.items()):
+        job = job_of(op, call, function.reads, tuple(numbers), turned, layouts)
+        plain = len(numbers) == len(scalars) and all(n is scalars[k] for k, n in numbers.items())
+        if entry is not None and out is stream is None and plain:
             keep(entry.jobs, function.grown(**arrays, **scalars), job, _CAPACITY)
         return job.node(tuple(numbers.values()), [arrays.get(n) for n in function.reads])
     call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
@@ -89,6 +91,12 @@ def route(
 
 
 _CAPACITY = 64  # what of a call requires a gradient varies little
+
+
+def _own(op: Operation, scalars: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The numbers that the op has: an overload of a function may have fewer."""
+    known = op.schema.scalars
+    return scalars if len(known) == len(scalars) else {s.name: scalars[s.name] for s in known if s.name in scalars}
 
 
 def _has_tangent(tensor: Any) -> bool:

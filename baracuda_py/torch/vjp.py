@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 from ..core.errors import BaracudaError, UnsupportedError
@@ -27,6 +27,12 @@ class Read:
     input: bool  # whether it is the input of its own name, where there is no output
     required: bool
     layout: str
+    spared: Callable[[Collection[str]], bool] | None = None  # whether it is not needed, where these operands are given
+
+    def saves(self, call: Call) -> bool:
+        """Whether the forward's output is kept for it."""
+        given = {n for n, value in call.arrays.items() if value is not None}
+        return self.output is not None and not (self.spared and self.spared(given))
 
 
 @dataclasses.dataclass
@@ -54,10 +60,15 @@ class Gradient:
             return frozenset(s.name for s in self.forward.outputs)
         return frozenset(read.cotangent for read in self.reads if read.cotangent)
 
+    @cached_property
+    def own_inputs(self) -> tuple[str, ...]:
+        """The backward op's operands that are the forward's inputs themselves."""
+        return tuple(read.name for read in self.reads if read.input and not read.output and not read.cotangent)
+
     def kept_outputs(self, call: Call) -> tuple[str, ...]:
         """The forward's outputs that the backward op reads, as far as the call has what they need."""
         needs = {s.name: s.needs or "" for s in self.forward.outputs}
-        names = [read.output for read in self.reads if read.output]
+        names = [read.output for read in self.reads if read.output and read.saves(call)]
         return tuple(n for n in names if not needs[n] or call.arrays.get(needs[n]) is not None)
 
     def kept_inputs(self, call: Call) -> tuple[str, ...]:
@@ -155,7 +166,9 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
         cotangent = cotangents.get(name)
         if given:
             required = spec.required(twin)
-            reads.append(Read(name, cotangent, None if cotangent else output, name in own, required, spec.layout))
+            spared = None if spec.spared is None else partial(spec.spared, twin)
+            kept = None if cotangent else output
+            reads.append(Read(name, cotangent, kept, name in own, required, spec.layout, spared))
     return Gradient(forward, desc, op, link.served(backward, twin), tuple(reads), _attributes(op, twin))
 
 

@@ -63,6 +63,7 @@ def test_shared_memory_is_checked_against_the_device(cc: float, kilobytes: int) 
         (PlanPreference(max_arch=ArchSku.SM80), "old"),
         (PlanPreference(max_workspace_bytes=100), "lean"),
         (PlanPreference(prefer_backend=BackendKind.CUBLAS), "library"),
+        (PlanPreference(batch_invariant=True), "same"),
     ],
 )
 def test_preferences_choose(preference: PlanPreference, expected: str) -> None:
@@ -72,6 +73,7 @@ def test_preferences_choose(preference: PlanPreference, expected: str) -> None:
         row("lean", design=ArchSku.SM89),
         row("library", design=ArchSku.SM89, backend=BackendKind.CUBLAS),
         row("old", workspace=256),
+        row("same", design=ArchSku.SM89, guarantee=Guarantee(batch_invariant=True)),
     )
     assert taken(plan, fake_device(9.0), preference) == expected
 
@@ -82,6 +84,7 @@ def test_preferences_choose(preference: PlanPreference, expected: str) -> None:
         (PlanPreference(prefer_backend=BackendKind.CUBLAS), "backend cublas was asked for"),
         (PlanPreference(max_arch=ArchSku.SM80), "newer than max_arch"),
         (PlanPreference(), "not deterministic"),
+        (PlanPreference(batch_invariant=True, deterministic=False), "not batch-invariant"),
     ],
 )
 def test_a_preference_that_cannot_be_met_is_an_error(preference: PlanPreference, says: str) -> None:

@@ -269,7 +269,8 @@ def test_architectures_as_people_spell_them(given: Any, arch: Any) -> None:
     [
         ("max_arch", "sm75", "'any', 'sm80', 'sm89', 'sm90a'"), ("max_arch", "", "sm80"), ("max_arch", 8.0, "sm80"),
         ("max_arch", ["sm80"], "sm80"), ("deterministic", "no", "True or False"), ("deterministic", 0, "True or False"),
-        ("deterministic", None, "True or False"), ("prefer_backend", "BESPOKE", "bespoke"),
+        ("deterministic", None, "True or False"), ("batch_invariant", 1, "True or False"),
+        ("prefer_backend", "BESPOKE", "bespoke"),
         ("prefer_backend", "cudnn", "bespoke"), ("prefer_backend", 1, "bespoke"), ("max_workspace_bytes", -1, ">= 0"),
         ("max_workspace_bytes", 1e6, "integer"), ("max_workspace_bytes", True, "integer"),
         ("max_workspace_bytes", 2**70, "64 bits"),
@@ -358,7 +359,7 @@ HUGE = {
         "batch_size": 1, "num_heads": 1, "query_len": 4, "key_len": 8, "d_k": 8, "d_v": 8, "scale": 1.0,
     },
     bc.RMSNormPlan: {"batch_shape": (4,), "normalized_shape": (8,)}, bc.FillPlan: {"shape": (4,)},
-    bc.GlobalNormPlan: {"shapes": ((4,), (5,))}, bc.DenseGemmPlan: {"m": 4, "n": 4, "k": 4},
+    bc.GlobalNormPlan: {"shapes": ((4,), (5,))}, bc.GemmPlan: {"m": 4, "n": 4, "k": 4},
 }  # fmt: skip
 
 

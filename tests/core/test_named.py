@@ -81,7 +81,7 @@ def test_families_by_the_reference_s_names() -> None:
     known = {
         "norm.rms_norm": OpCategory.NORMALIZATION, "gated.gated_activation": OpCategory.GATED_ACTIVATION,
         "elementwise.unary": OpCategory.UNARY_ELEMENTWISE, "elementwise.binary": OpCategory.BINARY_ELEMENTWISE,
-        "attention.flash_sdpa": OpCategory.ATTENTION, "gemm.dense_gemm": OpCategory.GEMM,
+        "attention.flash_sdpa": OpCategory.ATTENTION, "gemm.gemm": OpCategory.GEMM,
         "softmax.softmax": OpCategory.SOFTMAX, "embedding.embedding": OpCategory.EMBEDDING,
         "loss.cross_entropy": OpCategory.LOSS, "random.sample": OpCategory.RANDOM,
         "optimizer.adam_step": OpCategory.OPTIMIZER,

@@ -28,7 +28,7 @@ def test_plain_functions_are_recorded_where_a_gradient_is_wanted() -> None:
 def test_what_has_no_gradient_is_refused_with_what_to_do() -> None:
     x = leaf(3, 3)
     for call, operand in (
-        (lambda: bc.matmul(x, x.detach()), "a"),
+        (lambda: bc.gemm(x.detach(), x.detach(), scale_a=leaf(3, dtype=torch.float32)), "scale_a"),
         (lambda: bc.affine(x.detach(), alpha=leaf()), "alpha"),
         (lambda: bc.global_norm([x.detach(), x]), r"tensors\[1\]"),
         (lambda: bc.scatter_amax(x, torch.zeros(3, 3, dtype=torch.int64), x.detach(), axis=0), "x"),

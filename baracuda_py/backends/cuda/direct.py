@@ -34,6 +34,7 @@ class Direct:
         plan = runner.plan
         self.package = package_name(kind)
         self.prepared: dict[Any, Any] = {}
+        runner.directs.add(self)
         wanted = [i for i, make in enumerate(makers) if make is not nothing]
         self.call = _generated(plan.args, self.package)(self, makers, plan.device.ordinal, wanted)
 

@@ -15,6 +15,7 @@ from ...core.dispatch import host_number
 from ...core.errors import NotPreparedError
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
+from ...core.tuned import on_tuning
 from ...core.variant import Geometry, LibraryStep, Step, Variant
 from ...interop.arrays import located, package_name, read_only
 from ...interop.torch_rules import may_be_lazy, of_a_graph
@@ -61,6 +62,7 @@ class Layouts:
         self.device = plan.device
         self.ordinal = plan.device.ordinal
         self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
+        self.directs: weakref.WeakSet[Any] = weakref.WeakSet()  # short paths, which know some of them, too
         self.first = next(o for o in arrays_of(plan.args) if not o.optional)
         self._lock = threading.Lock()
         mark_used(self.device.fake)
@@ -130,7 +132,7 @@ class Layouts:
         return held, self.plan.args(**given)
 
     def ready(self, args: Args) -> tuple[Prepared, Layout]:
-        variant, geometry, views = self.plan.plan_layout(args)
+        variant, geometry, views = self.plan.plan_layout(args, measuring=True)
         refuse_forked(self.device.fake)
         self.plan.announce(variant, geometry)
         flat_views: list[View | None] = []
@@ -187,9 +189,17 @@ class Layouts:
         image = kernel.params.template(
             {k: v for k, v in step.params.items() if k not in {s.name for s in kernel.params.pointers}}
         )
+        maps = [(slot.offset, starts[m.operand], m) for slot in kernel.params.maps if (m := step.params[slot.name])]
         return Launch(
-            self.runtime, next(functions), step.grid, step.block, step.smem, kernel.params, image, picks, scalars
-        )
+            self.runtime, next(functions), step.grid, step.block, step.smem, kernel.params, image, picks, scalars, maps,
+            step.cluster,
+        )  # fmt: skip
+
+    def forget(self) -> None:
+        """Drop what is prepared, so that it is chosen again."""
+        for known in (*self.layouts.values(), *(one.prepared for one in self.directs)):
+            known.clear()
+        vars(self.plan).pop("sku", None)
 
     def overlap(self, args: Args) -> None:
         """Spans met, or a null pointer: the full check, which allows identical in-place views and absent memory of
@@ -238,6 +248,14 @@ def _forget_parent() -> None:
         layouts._lock = threading.Lock()
 
 
+def _forget_choices() -> None:
+    """Before rows are measured: what several rows could do is chosen again."""
+    for layouts in list(_made):
+        if len(layouts.plan.rows) > 1:
+            layouts.forget()
+
+
+on_tuning(_forget_choices)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
 

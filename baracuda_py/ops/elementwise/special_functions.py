@@ -11,20 +11,20 @@ from ...core.keywords import entry, known_only, unexpected
 from ...core.outputs import each_of
 from ...interop.arrays import read
 from ..reduce.norm import sum_to_size
+from .binary_functions import mul
 from .binary_numbers import NUMBERS
+from .complex_pair import polar
 from .special_function import SpecialFunctionPlan
 from .special_function_backward import SpecialFunctionBackwardPlan
 from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
-from .ternary_functions import clamp
-from .unary import UnaryPlan
+from .ternary_functions import clamp, where
+from .unary import UnaryPlan, isnan  # type: ignore[attr-defined]
 from .unary_fields import fixed_for
 from .unary_kinds import UnaryKind
 
 K = SpecialFunctionKind
 _PLANS = {False: SpecialFunctionPlan, True: SpecialFunctionBackwardPlan}
 _made: dict[Any, Any] = {}
-_ORDER_FIRST = (K.GAMMAINC, K.GAMMAINCC, K.ZETA, K.EXPN)
-"""Kinds that are called with the parameter before the argument."""
 
 
 def _make(kind: K, backward: bool) -> Any:
@@ -35,18 +35,23 @@ def _make(kind: K, backward: bool) -> Any:
     return _made[kind, backward]
 
 
-def _call(kind: K, lead: tuple[Any, ...], a: Any, b: Any, more: dict[str, Any]) -> Any:
-    """f(a, b), or its gradients where `lead` is dy. A number for a becomes an array like b, NaN where b is."""
-    a, b = (real(name, value) if type(value) in NUMBERS else value for name, value in (("a", a), ("b", b)))
-    if type(a) in NUMBERS:
-        if type(b) in NUMBERS:
-            raise InvalidProblemError(
-                f"{kind.value}: one operand must be an array, got the numbers {shown(a)} and {shown(b)}"
-            )
-        a = clamp(b, a, a, stream=more.get("stream"))
-    if type(b) in NUMBERS:
-        return _make(kind, bool(lead))(*lead, a, b_number=b, **more)
-    return _make(kind, bool(lead))(*lead, a, b, **more)
+def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """f, or its gradients where `lead` is dy, of the operands in the order of the public function.
+
+    The second of the kernel's operands may stay a number; others become arrays like one that is, NaN where that is.
+    """
+    given = {name: real(name, x) if type(x) in NUMBERS else x for name, x in zip(kind.row.call, operands, strict=True)}
+    like = next((x for x in operands if type(x) not in NUMBERS), None)
+    if like is None:
+        numbers = " and ".join(map(shown, operands))
+        raise InvalidProblemError(f"{kind.value}: one operand must be an array, got the numbers {numbers}")
+    like = like.detach() if hasattr(like, "detach") else like  # a number has no gradient
+    for name, x in given.items():
+        if type(x) in NUMBERS and name != "b":
+            given[name] = clamp(like, x, x, stream=more.get("stream"))
+    if type(given["b"]) in NUMBERS:
+        given["b_number"] = given.pop("b")
+    return _make(kind, bool(lead))(*lead, **given, **more)
 
 
 def _own(call: Any, dy: Any, operands: dict[str, Any], out: Any, options: Any) -> tuple[Any, ...]:
@@ -66,13 +71,10 @@ def _own(call: Any, dy: Any, operands: dict[str, Any], out: Any, options: Any) -
 
 
 def _forward(kind: K) -> Any:
-    swapped = kind in _ORDER_FIRST
-
     def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
         if unknown:
             raise unexpected(known_only(call), unknown)
-        given = {"out": out, "stream": stream, "preference": preference}
-        return _call(kind, (), b, a, given) if swapped else _call(kind, (), a, b, given)
+        return _call(kind, (), (a, b), {"out": out, "stream": stream, "preference": preference})
 
     also = "".join(f", also called {name}" for name in kind.row.aliases)
     call.__name__ = call.__qualname__ = kind.value
@@ -89,31 +91,47 @@ _WHAT = {
     K.GAMMAINCC: "Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b",
     K.ZETA: "the sum of (q + k)^-s over k >= 0, s = a and q = b", K.EXPN: "E_n(x), n = a whole and x = b",
     K.POCH: "Γ(a + b) / Γ(a)", K.COMB: "a! / (b! (a - b)!)", K.REL_ENTR: "a log(a / b)",
+    K.IGAMMA_GRAD_A: "the derivative of P(a, x) by a, x = b",
+    K.RANDOM_GAMMA_GRAD: "the derivative by the parameter a of a gamma variate, whose value is b",
+    K.OWENS_T: "the integral of exp(-a² (1 + x²) / 2) / (2π (1 + x²)) from 0 to b",
+    K.BESSEL_JN: "the Bessel function J of whole order n = a at x = b",
     K.KL_DIV: "a log(a / b) - a + b", K.BOXCOX: "(a^b - 1) / b", K.BOXCOX1P: "((1 + a)^b - 1) / b",
 }  # fmt: skip
 
 
+def _gradients(
+    kind: K, dy: Any, operands: tuple[Any, ...], wanted: dict[str, bool], out: Any, options: dict[str, Any]
+) -> Any:
+    """The gradients by those of the public operands that have one and are arrays; of one alone, an array."""
+    order, two = kind.row.call, kind.row.gradient[1] is not None
+    places = [i for i, name in enumerate(order) if name == "a" or (name == "b" and two)]
+    flags = {f"return_d{order[i]}": wanted.get("ab"[i], True) and type(operands[i]) not in NUMBERS for i in places}
+    asked = [i for i in places if flags[f"return_d{order[i]}"]]
+    outs = dict(zip(asked, each_of(out, len(asked)), strict=True))
+    kernel = sorted(asked, key=lambda i: order[i])  # the order in which the plan gives them
+    held = {f"d{order[i]}": operands[i] for i in kernel}
+    more = {**options, **(flags if two else {})}
+    made = _own(
+        lambda direct: _call(kind, (dy,), operands, {**more, "out": direct}), dy, held, [outs[i] for i in kernel],
+        options,
+    )  # fmt: skip
+    found = dict(zip(kernel, made, strict=True))
+    return tuple(found[i] for i in asked) if len(asked) > 1 else found[asked[0]]
+
+
 def _backward(kind: K) -> Any:
-    swapped, alone = kind in _ORDER_FIRST, kind.row.gradient[1] is None
+    alone = kind.row.gradient[1] is None
 
     def call(
         dy: Any, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **wanted: Any
     ) -> Any:
-        flags = {} if alone else {f"return_{name}": wanted.pop(f"return_{name}", True) for name in ("da", "db")}
+        flags = {} if alone else {name: wanted.pop(f"return_d{name}", True) for name in "ab"}
         if wanted:
             raise unexpected(known_only(call), wanted)
-        options = {"stream": stream, "preference": preference}
-        a, b = (b, a) if swapped else (a, b)
-        held = {"da": a} if alone else {"da": a, "db": b}
-        flags = {n: flag and type(held[n[7:]]) not in NUMBERS for n, flag in flags.items()}
-        sought = {n: one for n, one in held.items() if flags.get(f"return_{n}", True)}
-        made = _own(
-            lambda direct: _call(kind, (dy,), a, b, {**options, **flags, "out": direct}), dy, sought, out, options
-        )
-        return made if len(made) > 1 else made[0]
+        return _gradients(kind, dy, (a, b), flags, out, {"stream": stream, "preference": preference})
 
     call.__name__ = call.__qualname__ = f"{kind.value}_backward"
-    what = f"The gradient by {'b' if swapped else 'a'}" if alone else "(da, db), that of an array alone,"
+    what = f"The gradient by {'ab'[kind.row.call.index('a')]}" if alone else "(da, db), that of an array alone,"
     call.__doc__ = f"{what} of y = {kind.value}(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."
     return entry(SpecialFunctionBackwardPlan, kind=kind)(call)
 
@@ -122,13 +140,10 @@ def _backward(kind: K) -> Any:
 def betainc(
     a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
 ) -> Any:
-    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); any may be a number, but all."""
     if unknown:
         raise unexpected(betainc, unknown)
-    given = {"out": out, "stream": stream, "preference": preference}
-    if type(a) in NUMBERS:
-        return _make(K.BETAINC, False)(x, c=b, b_number=float(a), **given)
-    return _make(K.BETAINC, False)(x, b=a, c=b, **given)
+    return _call(K.BETAINC, (), (a, b, x), {"out": out, "stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionBackwardPlan, kind=K.BETAINC)
@@ -136,13 +151,57 @@ def betainc_backward(
     dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
 ) -> Any:  # fmt: skip
-    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+    """The gradient by x of y = betainc(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
     if unknown:
         raise unexpected(betainc_backward, unknown)
-    options = {"stream": stream, "preference": preference}
-    first = {"b_number": float(a)} if type(a) in NUMBERS else {"b": a}
-    function = _make(K.BETAINC, True)
-    return _own(lambda direct: function(dy, x, c=b, **first, out=direct, **options), dy, {"da": x}, out, options)[0]
+    return _gradients(K.BETAINC, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
+
+
+@entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
+def sph_legendre_p(
+    n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p).
+
+    n and m are whole numbers, arrays or numbers; see `SpecialFunctionPlan`.
+    """
+    if unknown:
+        raise unexpected(sph_legendre_p, unknown)
+    return _call(K.SPH_LEGENDRE_P, (), (n, m, theta), {"out": out, "stream": stream, "preference": preference})
+
+
+@entry(SpecialFunctionBackwardPlan, kind=K.SPH_LEGENDRE_P)
+def sph_legendre_p_backward(
+    dy: Array, n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
+    if unknown:
+        raise unexpected(sph_legendre_p_backward, unknown)
+    return _gradients(K.SPH_LEGENDRE_P, dy, (n, m, theta), {}, out, {"stream": stream, "preference": preference})
+
+
+def _spread(x: Any, like: Any, stream: Any) -> Any:
+    """x in the shape that it has with `like`, which costs launches where that is another."""
+    if read(x, "x").shape == read(like, "like").shape:
+        return x
+    return where(isnan(like, stream=stream), x, x, stream=stream)
+
+
+@entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
+def sph_harm_y(
+    n: Array, m: Array, theta: Array, phi: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y).
+
+    sph_legendre_p(n, m, θ) exp(i m φ) of float32 or float64 arrays, in complex ones; m is an array or a number, n too.
+    Three launches, and more where m φ has not the shape of the whole.
+    """
+    if unknown:
+        raise unexpected(sph_harm_y, unknown)
+    size = sph_legendre_p(n, m, theta, stream=stream, preference=preference)
+    angle = mul(phi, m, stream=stream)
+    return polar(_spread(size, angle, stream), _spread(angle, size, stream), stream=stream)
 
 
 # A function for each row of two operands, under its name and its aliases, and for its gradient.

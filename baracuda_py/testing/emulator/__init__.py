@@ -5,9 +5,9 @@
         plan.run(args)                       # CuPy arrays over host memory: see `pointer_view`
 
 What goes on between threads is as on a GPU: barriers, shuffles, tensor-core products, shared memory with its bounds,
-copies behind the program, which land as late as they may. A seed picks the order of threads. What the assembler makes
-of PTX, and the order in which other threads see memory, are not emulated. It takes NVRTC and a C++ compiler (`CXX`,
-g++).
+clusters of blocks, copies behind the program, which land as late as they may. A seed picks the order of threads. What
+the assembler makes of PTX, and the order in which other threads see memory, are not emulated. It takes NVRTC and a C++
+compiler (`CXX`, g++).
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Emulator(Recorder):
         self.seed = 1
 
     def launch(self, function: Function, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem: int, stream: int,
-               params: int, extra: int) -> tuple[int]:  # fmt: skip
+               params: int, extra: int, cluster: int = 1) -> tuple[int]:  # fmt: skip
         """Run the kernel to its end."""
-        done = super().launch(function, gx, gy, gz, bx, by, bz, smem, stream, params, extra)
+        done = super().launch(function, gx, gy, gz, bx, by, bz, smem, stream, params, extra, cluster)
         launched = self.record.launches[-1]
         library = translated(function.unit, function.device.target, function.symbol)
-        run_kernel(library, function.symbol, launched.grid, launched.block, smem, launched.image, self.seed)
+        run_kernel(library, function.symbol, launched.grid, launched.block, smem, launched.image, self.seed, cluster)
         return done
 
     def allocate(self, nbytes: int, stream: int, package: str) -> Memory:
@@ -98,9 +98,10 @@ class Emulator(Recorder):
 
 
 def run_kernel(
-    library: ctypes.CDLL, symbol: str, grid: Sizes, block: Sizes, smem: int, params: bytes, seed: int
-) -> None:
-    """One launch, with `smem` bytes of dynamic shared memory; raises EmulationError."""
+    library: ctypes.CDLL, symbol: str, grid: Sizes, block: Sizes, smem: int, params: bytes, seed: int,
+    cluster: int = 1,
+) -> None:  # fmt: skip
+    """One launch, with `smem` bytes of dynamic shared memory, in clusters of so many blocks; raises EmulationError."""
     static, dynamic = (ctypes.c_uint32.in_dll(library, f"{symbol}__{name}").value for name in ("static", "dynamic"))
     if static + smem > _SHARED:
         raise EmulationError(f"{symbol}: {static + smem} bytes of shared memory, of {_SHARED}")
@@ -110,8 +111,9 @@ def run_kernel(
     run = _threads().simt_run
     with _ONE_GRID:
         failed = run(
-            getattr(library, symbol), sizes(*grid), sizes(*block), smem, image, _BLOCKS, seed, _YIELD_EVERY, text, _TEXT
-        )
+            getattr(library, symbol), sizes(*grid), sizes(*block), smem, image, cluster, _BLOCKS, seed, _YIELD_EVERY,
+            text, _TEXT,
+        )  # fmt: skip
     if failed:
         raise EmulationError(f"{symbol}, grid {grid}, block {block}: {text.value.decode()}")
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .words import UntranslatableError, bits, number, parts_of, plain, size_of, storage, variable, whole, yes
+from .together import Together
+from .words import UntranslatableError, bits, parts_of, plain, size_of, storage, variable, whole
 
 PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?")
 _INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)$", re.S)
 _OPERAND = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(])+")
-_ADDRESS = re.compile(r"\[\s*([^+\-\s]+)\s*(?:([+\-])\s*(-?\w+))?\s*\]")
 
 _TYPES = {"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "pred",
           *(f"{k}{n}" for k in "bus" for n in (8, 16, 32, 64))}  # fmt: skip
-_AXES = tuple(enumerate("xyz"))
-_REGISTERS = {f"%{name}.{axis}": f"{name}(t, {n})" for name in ("ctaid", "nctaid", "ntid") for n, axis in _AXES}
-_REGISTERS |= {f"%tid.{axis}": f"t.tid[{n}]" for n, axis in _AXES}
-_REGISTERS |= {"%laneid": "t.lane", "%warpid": "(t.number / 32)"}
-
 _NOTHING = {"fence", "membar", "griddepcontrol", "setmaxnreg", "prefetch", "discard"}
 _QUALIFIERS = {"rn", "approx", "full", "wrap", "sync", "aligned", "ftz"}  # that are no part of a function's name,
 _FLUSHES = {"ex2", "rcp"}  # but ftz of these
@@ -30,23 +25,18 @@ _WORDS = {"and": "and_", "or": "or_", "xor": "xor_", "not": "not_"}  # that C++ 
 _KINDS = {"shl": ("", "u32"), "shr": ("", "u32"), "bfi": ("", "", "u32", "u32")}  # of operands that differ
 _POLLS = {"acquire", "relaxed", "volatile"}
 _ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
-_BULK = {"bulk.global.shared::cta.bulk_group": False, "reduce.bulk.global.shared::cta.bulk_group.add.f32": True}
-_VOTES = {"red.or": "any", "red.and": "all", "red.popc": "count"}
 
 
-class Function:
+class Function(Together):
     """One function: `names` of what has an address, statements in order, declarations before them."""
 
     def __init__(self, name: str, names: dict[str, str], shared: list[str], dynamic: str) -> None:
+        super().__init__(names, dynamic)
         self.name = name
-        self.names = dict(names)
         self.shared = shared
-        self.dynamic = dynamic
         self.reserved = 0  # bytes of static shared memory
-        self.scopes: list[set[str]] = [set()]  # registers of braces
         self.top: list[str] = []
         self.result = ""
-        self.line = 0
 
     def kernel(self, params: str, body: Iterator[tuple[int, str]]) -> str:
         """A kernel, whose one parameter, a struct, is the thread's."""
@@ -132,40 +122,6 @@ class Function:
         self.reserved = -(-self.reserved // int(align)) * int(align)
         self.names[name] = str(self.reserved)
         self.reserved += size_of(of) * int(count or 1)
-
-    # ---- operands ----
-
-    def register(self, name: str) -> str:
-        """In an array of its kind, but for those of braces: over thousands of variables a compiler takes minutes."""
-        counted = re.fullmatch(r"%([a-z]+)(\d+)", name)
-        if counted and not any(name in scope for scope in self.scopes):
-            return f"_{counted[1]}[{counted[2]}]"
-        return plain(name)
-
-    def value(self, x: str) -> str:
-        """An operand's word."""
-        if x == self.dynamic:
-            return "@dynamic@"
-        if x in _REGISTERS or x in self.names:
-            return _REGISTERS.get(x) or self.names[x]
-        if x[0] == "!":
-            return f"!{self.register(x[1:])}"
-        return number(x) if x[0].isdigit() or x[0] == "-" else self.register(x)
-
-    def typed(self, kind: str, x: str) -> str:
-        """An operand as a number of a kind."""
-        return f"{kind}({self.value(x)})" if whole(kind) else f"as<{kind}>({self.value(x)})"
-
-    def address(self, x: str) -> str:
-        """What brackets say."""
-        base, sign, offset = _ADDRESS.fullmatch(x).groups()  # type: ignore[union-attr]
-        return f"({self.value(base)} {sign} {offset})" if sign else self.value(base)
-
-    def pointer(self, mods: list[str], x: str, size: int, writes: bool) -> str:
-        """A checked address."""
-        if any(m.split("::")[0] == "shared" for m in mods):
-            return f"shared_at(t, {self.line}, {self.address(x)}, {size}, {yes(writes)})"
-        return f"aligned(t, {self.line}, {self.address(x)}, {size})"
 
     # ---- instructions ----
 
@@ -285,105 +241,3 @@ class Function:
         if op == "cas":
             return f"atom_cas<{kind}>({at}, {words})"
         return f"atom<{kind}>({at}, Atom::{_WORDS.get(op, op)}, {words})"
-
-    # ---- what threads do together ----
-
-    def _shfl(self, mods: list[str], ops: list[str]) -> str:
-        d, _, p = ops[0].partition("|")
-        values = ", ".join(self.value(x) for x in ops[1:])
-        found = f", &{self.register(p)}" if p else ""
-        return f"{self.register(d)} = shfl(t, {self.line}, Shuffle::{mods[1]}, {values}{found});"
-
-    def _vote(self, mods: list[str], ops: list[str]) -> str:
-        return self._ballot(ops[0], mods[1], ops[1], ops[2])
-
-    def _match(self, mods: list[str], ops: list[str]) -> str:
-        return self._ballot(ops[0], {"any.sync.b32": "match"}[".".join(mods)], ops[1], ops[2])
-
-    def _elect(self, mods: list[str], ops: list[str]) -> str:
-        return self._ballot(ops[0].partition("|")[2], "elect", "1", ops[1])
-
-    def _ballot(self, to: str, how: str, x: str, mask: str) -> str:
-        return f"{self.register(to)} = vote(t, {self.line}, Vote::{how}, {self.value(x)}, {self.value(mask)});"
-
-    def _bar(self, mods: list[str], ops: list[str]) -> str:
-        values = [self.value(x) for x in ops]
-        if mods[0] == "warp":
-            return f"bar_warp(t, {self.line}, {values[0]});"
-        if mods[0] == "red":
-            how, count = _VOTES[".".join(mods[:2])], values[2] if len(ops) == 4 else "0"
-            call = f"barrier(t, {self.line}, {values[1]}, {count}, true, Reduce::{how}, {values[-1]})"
-            return f"{self.register(ops[0])} = {call};"
-        waits = {"sync": True, "arrive": False}[mods[0]]
-        return f"barrier(t, {self.line}, {values[0]}, {values[1] if len(ops) > 1 else '0'}, {yes(waits)});"
-
-    _barrier = _bar
-
-    def _ldmatrix(self, mods: list[str], ops: list[str]) -> str:
-        parts = parts_of(ops[0])
-        words = " ".join(f"{self.register(p)} = x[{n}];" for n, p in enumerate(parts))
-        call = f"ldmatrix(t, {self.line}, x, {len(parts)}, {yes('trans' in mods)}, {self.address(ops[1])});"
-        return f"{{ u32 x[4]; {call} {words} }}"
-
-    def _stmatrix(self, mods: list[str], ops: list[str]) -> str:
-        parts = parts_of(ops[1])
-        words = ", ".join(self.value(p) for p in parts)
-        call = f"stmatrix(t, {self.line}, x, {len(parts)}, {yes('trans' in mods)}, {self.address(ops[0])});"
-        return f"{{ const u32 x[] = {{{words}}}; {call} }}"
-
-    def _movmatrix(self, mods: list[str], ops: list[str]) -> str:
-        return f"{self.register(ops[0])} = movmatrix(t, {self.line}, {self.value(ops[1])});"
-
-    def _mma(self, mods: list[str], ops: list[str]) -> str:
-        if mods[2:6] != ["m16n8k16", "row", "col", "f32"]:
-            raise ValueError(mods)
-        d, a, b, c = (parts_of(x) for x in ops)
-        results = " ".join(f"{self.register(x)} = bits(x[{n}]);" for n, x in enumerate(d))
-        left, right = (", ".join(self.value(x) for x in of) for of in (a, b))
-        sums = ", ".join(self.typed("f32", x) for x in c)
-        given = f"const u32 a[] = {{{left}}}, b[] = {{{right}}}; const float c[] = {{{sums}}};"
-        return f"{{ float x[4]; {given} mma(t, {self.line}, Half::{mods[6]}, x, a, b, c); {results} }}"
-
-    def _wgmma(self, mods: list[str], ops: list[str]) -> str:
-        if mods[0] == "fence":
-            return ";"
-        if mods[0] in ("commit_group", "wait_group"):
-            return f"wgmma_{mods[0][:-6]}({', '.join(['t', str(self.line), *ops])});"
-        columns = re.fullmatch(r"m64n(\d+)k16", mods[3])[1]  # type: ignore[index]
-        if mods[4] != "f32" or mods[5] not in ("f16", "bf16") or ops[4:6] != ["1", "1"]:
-            raise ValueError(mods)
-        d, held = parts_of(ops[0]), ops[1][0] == "{"
-        across = [yes(x == "1") for x in ops[6:]]
-        left = f"const u32 a[] = {{{', '.join(self.value(x) for x in parts_of(ops[1]))}}}; " if held else ""
-        first = "a, 0, false" if held else f"nullptr, {self.value(ops[1])}, {across.pop(0)}"
-        rest = f"{self.value(ops[2])}, {across[0]}, {self.value(ops[3])}"
-        call = f"wgmma(t, {self.line}, Half::{mods[5]}, {columns}, x, {first}, {rest});"
-        results = " ".join(f"{self.register(x)} = x[{n}];" for n, x in enumerate(d))
-        return f"{{ u32 x[] = {{{', '.join(self.register(x) for x in d)}}}; {left}{call} {results} }}"
-
-    def _mbarrier(self, mods: list[str], ops: list[str]) -> str:
-        if mods[0] == "init":
-            return f"mbarrier_init(t, {self.line}, {self.address(ops[0])}, {self.value(ops[1])});"
-        if mods[0] == "arrive" and ops[0] == "_" and len(ops) == 2:
-            return f"mbarrier_arrive(t, {self.line}, {self.address(ops[1])});"
-        if mods[:2] in (["try_wait", "parity"], ["test_wait", "parity"]):
-            call = f"mbarrier_over(t, {self.line}, {self.address(ops[1])}, {self.value(ops[2])})"
-            return f"{self.register(ops[0])} = {call};"
-        raise ValueError(mods)
-
-    def _cp(self, mods: list[str], ops: list[str]) -> str:
-        what = ".".join(m for m in mods if m not in ("async", "L2::128B"))
-        places = ", ".join(self.address(x) for x in ops if x[0] == "[")
-        if what in ("cg.shared.global", "ca.shared.global"):
-            return f"cp_async(t, {self.line}, {places}, {ops[2]}, {self.value(ops[-1])});"
-        if what == "commit_group":
-            return "cp_async_commit(t);"
-        if what == "wait_group":
-            return f"cp_async_wait(t, {ops[0]});"
-        if what == "mbarrier.arrive.noinc.shared::cta.b64":
-            return f"cp_async_arrive(t, {self.line}, {places});"
-        if what == "bulk.commit_group":
-            return "bulk_commit(t);"
-        if what in ("bulk.wait_group", "bulk.wait_group.read"):
-            return f"bulk_wait(t, {ops[0]});"
-        return f"bulk(t, {self.line}, {places}, {self.value(ops[2])}, {yes(_BULK[what])});"

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cfenv>
 #include <cstdio>
-#include <memory>
 #include <string>
 
 namespace simt {
@@ -26,7 +25,7 @@ constexpr u32 patience = 100;  // rounds in which nothing happens before it is a
 
 struct Grid {
   void (*kernel)(Thread&);
-  u32 grid[3], block[3], smem;
+  u32 grid[3], block[3], smem, cluster;
   const char* param;
   u32 yield_every;  // a thread yields at one in so many accesses of shared memory; 0: never
   u64 random;
@@ -89,7 +88,7 @@ void start(Block& b, u64 number) {
   b.size = now.smem;
   b.read.assign(now.smem / 16 + 1, 0), b.written.assign(now.smem / 16 + 1, 0);
   b.left = now.block[0] * now.block[1] * now.block[2];
-  b.meetings.clear(), b.late.clear();
+  b.meetings.clear(), b.late.clear(), b.due.clear();
   for (auto& n : b.named) n = {};
   for (auto& p : b.products) p = {};
   for (u32 n = 0; n < b.left; ++n) {
@@ -140,6 +139,10 @@ void land(Fiber& f, const std::vector<Copy>& copies) {
 
 void finish(Fiber& f, const std::vector<Move>& moves) {
   for (const Move& m : moves) {
+    if (m.box.map != 0) {
+      store_box(f, m);
+      continue;
+    }
     const char* const from = shared_at(f, m.line, m.from, m.bytes, false);
     for (u32 n = m.from / 16; n < (m.from + m.bytes) / 16; ++n) published(f, m.line, n);
     char* const to = reinterpret_cast<char*>(m.to);
@@ -156,19 +159,22 @@ void finish(Fiber& f, const std::vector<Move>& moves) {
 void arrive_late(Block& b, size_t at) {
   const Late late = std::move(b.late[at]);
   b.late.erase(b.late.begin() + static_cast<long>(at));
+  if (late.box.map != 0) return land_box(late);
   land(*late.fiber, late.copies);
   mbarrier_arrive(*late.fiber, late.line, late.barrier);
 }
 
-std::string whereabouts(const std::vector<std::unique_ptr<Block>>& blocks) {
+std::string whereabouts(const std::vector<std::unique_ptr<Cluster>>& clusters) {
   std::vector<std::pair<u32, u32>> lines;
-  for (const auto& b : blocks) {
-    for (const Fiber* f : b->fibers) {
-      if (f->state == State::gone) continue;
-      const auto found = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == f->line; });
-      if (found == lines.end()) lines.push_back({f->line, 1});
-      else ++found->second;
-    }
+  std::vector<const Fiber*> fibers;
+  for (const auto& c : clusters) {
+    for (const auto& b : c->blocks) fibers.insert(fibers.end(), b->fibers.begin(), b->fibers.end());
+  }
+  for (const Fiber* f : fibers) {
+    if (f->state == State::gone) continue;
+    const auto found = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == f->line; });
+    if (found == lines.end()) lines.push_back({f->line, 1});
+    else ++found->second;
   }
   std::string text;
   for (const auto& [line, count] : lines) {
@@ -203,30 +209,56 @@ void round_of(Block& b, bool idle) {
   }
 }
 
+// The next blocks of the grid take the place of a cluster's.
+void begin(Cluster& c, u64& next) {
+  c.come = 0;
+  for (u32 rank = 0; rank < now.cluster; ++rank) {
+    Block& b = *c.blocks[rank];
+    b.cluster = &c, b.rank = rank;
+    start(b, next++);
+  }
+}
+
+// Whether all of its blocks have ended; then their threads are free for others.
+bool ended(Cluster& c) {
+  for (const auto& b : c.blocks) {
+    if (b->left != 0) return false;
+  }
+  for (auto& b : c.blocks) {
+    const auto boxes = std::any_of(b->late.begin(), b->late.end(), [](const Late& l) { return l.box.map != 0; });
+    if (boxes) error = "a block ended before a box that it had asked for was there";
+    spare.insert(spare.end(), b->fibers.begin(), b->fibers.end());
+    b->fibers.clear();
+  }
+  return true;
+}
+
 void run(u32 slots) {
   const u64 total = static_cast<u64>(now.grid[0]) * now.grid[1] * now.grid[2];
   u64 next = 0;
-  std::vector<std::unique_ptr<Block>> blocks;
-  for (; next < std::min<u64>(slots, total); ++next) {
-    blocks.push_back(std::make_unique<Block>());
-    start(*blocks.back(), next);
+  std::vector<std::unique_ptr<Cluster>> clusters;
+  if (now.cluster == 0 || now.grid[0] % now.cluster != 0) error = "a grid is whole clusters";
+  while (error.empty() && next < std::min<u64>(std::max(slots, now.cluster), total)) {
+    clusters.push_back(std::make_unique<Cluster>());
+    for (u32 n = 0; n < now.cluster; ++n) clusters.back()->blocks.push_back(std::make_unique<Block>());
+    begin(*clusters.back(), next);
   }
   u32 idle = 0;
-  while (!blocks.empty() && error.empty()) {
+  while (!clusters.empty() && error.empty()) {
     const u64 before = events;
-    for (size_t n = 0; n < blocks.size() && error.empty(); ++n) {
-      Block& b = *blocks[n];
-      round_of(b, idle != 0);
-      if (b.left != 0 || !error.empty()) continue;
-      spare.insert(spare.end(), b.fibers.begin(), b.fibers.end());
-      b.fibers.clear();
-      if (next < total) start(b, next++);
-      else blocks.erase(blocks.begin() + static_cast<long>(n--));
+    for (size_t n = 0; n < clusters.size() && error.empty(); ++n) {
+      Cluster& c = *clusters[n];
+      for (size_t k = 0; k < c.blocks.size() && error.empty(); ++k) round_of(*c.blocks[k], idle != 0);
+      if (!error.empty() || !ended(c)) continue;
+      if (next < total) begin(c, next);
+      else clusters.erase(clusters.begin() + static_cast<long>(n--));
     }
     idle = events == before ? idle + 1 : 0;
-    if (idle > patience && error.empty()) error = "all threads wait: " + whereabouts(blocks);
+    if (idle > patience && error.empty()) error = "all threads wait: " + whereabouts(clusters);
   }
-  for (auto& b : blocks) spare.insert(spare.end(), b->fibers.begin(), b->fibers.end());
+  for (auto& c : clusters) {
+    for (auto& b : c->blocks) spare.insert(spare.end(), b->fibers.begin(), b->fibers.end());
+  }
 }
 
 }  // namespace
@@ -256,6 +288,7 @@ void leave(Thread& t) {
     else ++n;
   }
   if (!b.named[0].waiting.empty() && b.named[0].come == b.left) release(b.named[0]);
+  cluster_release(*b.cluster);
   _longjmp(scheduler, 1);
 }
 
@@ -278,9 +311,20 @@ void meet(Thread& t, u32 line, u32 unit, u32 mask, void (*work)(Meeting&), long 
 u32 ctaid(Thread& t, int axis) { return t.block->id[axis]; }
 u32 nctaid(Thread&, int axis) { return now.grid[axis]; }
 u32 ntid(Thread&, int axis) { return now.block[axis]; }
+u32 cluster_rank(Thread& t) { return t.block->rank; }
+
+Block& block_at(Thread& t, u32 line, u64& address) {
+  const u64 rank = address >> rank_bits;
+  if (rank == 0) return *t.block;
+  if (rank > now.cluster) fail(t, line, "outside shared memory", address);
+  Block& b = *t.block->cluster->blocks[rank - 1];
+  if (b.left == 0) fail(t, line, "shared memory of a block that has ended", address);
+  address &= (1 << rank_bits) - 1;
+  return b;
+}
 
 char* shared_at(Thread& t, u32 line, u64 address, u32 size, bool writes) {
-  Block& b = *t.block;
+  Block& b = block_at(t, line, address);
   if (address + size > b.size) fail(t, line, "outside shared memory", address);
   if ((size & (size - 1)) == 0 && address % std::min(size, 16u)) fail(t, line, "misaligned in shared memory", address);
   if (writes) {
@@ -340,6 +384,14 @@ u64& mbarrier(Thread& t, u32 line, u32 address) {
   return word;
 }
 
+// Begins the next phase where neither arrivals nor bytes are missing.
+void turn(const Block& b, u32 address, u64& word) {
+  const auto due = b.due.find(address);
+  if ((word & 0xfffff) != 0 || (due != b.due.end() && due->second != 0)) return;
+  word = (word ^ 1ull << 40) + (word >> 20 & 0xfffff);
+  ++events;
+}
+
 }  // namespace
 
 u32 barrier(Thread& t, u32 line, u32 id, u32 count, bool waits, Reduce how, u32 value) {
@@ -360,12 +412,25 @@ u32 barrier(Thread& t, u32 line, u32 id, u32 count, bool waits, Reduce how, u32 
 void mbarrier_init(Thread& t, u32 line, u32 address, u32 count) {
   const u64 word = made | static_cast<u64>(count) << 20 | count;
   memcpy(shared_at(t, line, address, 8, true), &word, 8);
+  t.block->due.erase(address);
 }
 void mbarrier_arrive(Thread& t, u32 line, u32 address) {
   u64& word = mbarrier(t, line, address);
-  const u64 pending = (word & 0xfffff) - 1, count = word >> 20 & 0xfffff;
-  word = pending ? word - 1 : (word ^ 1ull << 40) - 1 + count;
-  ++events;
+  if ((word & 0xfffff) == 0) fail(t, line, "more arrivals than an mbarrier counts", address);
+  u64 there = address;
+  const Block& b = block_at(t, line, there);
+  --word, ++events;
+  turn(b, static_cast<u32>(there), word);
+}
+void mbarrier_expect(Thread& t, u32 line, u32 address, u32 bytes) {
+  mbarrier(t, line, address);
+  t.block->due[address] += bytes;
+  mbarrier_arrive(t, line, address);
+}
+void mbarrier_complete(Thread& t, u32 line, Block& b, u32 address, u32 bytes) {
+  u64& word = mbarrier(t, line, b.rank + 1 << rank_bits | address);
+  b.due[address] -= bytes, ++events;
+  turn(b, address, word);
 }
 bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity) {
   const bool over = (mbarrier(t, line, address) >> 40 & 1) != parity;
@@ -407,10 +472,10 @@ void bulk_wait(Thread& t, u32 pending) {
 
 // Runs a grid, `slots` blocks at a time, in an order that `seed` picks; 0, or 1 with what went wrong in `text`.
 extern "C" int simt_run(void (*kernel)(simt::Thread&), const unsigned* grid, const unsigned* block, unsigned smem,
-                        const void* param, unsigned slots, unsigned seed, unsigned yield_every, char* text,
+                        const void* param, unsigned cluster, unsigned slots, unsigned seed, unsigned yield_every, char* text,
                         unsigned length) {
   using namespace simt;
-  now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, static_cast<const char*>(param),
+  now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, cluster, static_cast<const char*>(param),
          yield_every, seed};
   error.clear();
   run(slots);

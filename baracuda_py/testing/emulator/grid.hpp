@@ -6,12 +6,18 @@
 
 #include <csetjmp>
 #include <deque>
+#include <map>
+#include <memory>
 #include <vector>
 
 namespace simt {
 
 constexpr u32 warp_size = 32, group_size = 128;
 
+struct Box {  // of an array, by the copy engine
+  u64 map;
+  Coordinates at;
+};
 struct Copy {
   u32 to;
   u64 from;
@@ -21,6 +27,7 @@ struct Move {
   u64 to;
   u32 from, bytes, line;
   bool adds;
+  Box box = {};
 };
 // What a thread has asked for behind the program: since its last commit, and in groups, which it waits for in turn.
 template <class T> struct Behind {
@@ -47,6 +54,7 @@ struct Fiber : Thread {
   void* given;          // there
   Behind<Copy> copies;
   Behind<Move> moves;
+  u32 phase;  // of the cluster's barrier when it arrived there
 };
 
 // Threads of a warp or a warpgroup (units of so many) that wait for one another at one instruction.
@@ -60,10 +68,12 @@ struct Named {
   u32 come = 0, yes = 0, result = 0;
   std::vector<Fiber*> waiting;
 };
-struct Late {  // an arrival at an mbarrier when copies are done
+struct Late {  // an arrival at an mbarrier when copies are done, or a box that has its bytes counted there
   Fiber* fiber;
   std::vector<Copy> copies;
   u32 barrier, line;
+  Box box = {};
+  u32 to = 0, blocks = 0;
 };
 
 // Products of a warpgroup in flight: the chunks of shared memory that each committed group reads, until every warp, each
@@ -75,8 +85,10 @@ struct Products {
   u32 committed[4] = {}, retired[4] = {};
 };
 
+struct Cluster;
 struct Block {
-  u32 id[3];
+  u32 id[3], rank;  // rank: in its cluster
+  Cluster* cluster;
   std::vector<Fiber*> fibers;
   std::vector<Meeting> meetings;
   Named named[16];
@@ -87,7 +99,22 @@ struct Block {
   std::vector<u8> written;  // since the last fence.proxy.async, each 16 bytes
   Products products[8];     // of each warpgroup
   std::vector<Late> late;
+  std::map<u32, s64> due;  // bytes still to come, by the address of their mbarrier
 };
+
+// Blocks that run at once. An address in shared memory of another than the thread's own has its rank + 1 in the bits
+// from rank_bits on.
+struct Cluster {
+  std::vector<std::unique_ptr<Block>> blocks;
+  u32 come = 0, phase = 0;
+};
+constexpr u32 rank_bits = 24;
+Block& block_at(Thread& t, u32 line, u64& address);  // and the address there
+void cluster_release(Cluster& c);                    // where all threads that are left have come to its barrier
+
+void mbarrier_complete(Thread& t, u32 line, Block& b, u32 address, u32 bytes);  // so many bytes have come
+void land_box(const Late& late);
+void store_box(Fiber& f, const Move& move);
 
 // All of the mask (of a warp, or of a warpgroup where `unit` says so) bring something; the last one works for all.
 void meet(Thread& t, u32 line, u32 unit, u32 mask, void (*work)(Meeting&), long how, const void* brought, void* given);

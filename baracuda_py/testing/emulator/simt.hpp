@@ -346,6 +346,7 @@ extern u64 events;  // whatever another thread could wait for
 u32 ctaid(Thread& t, int axis);
 u32 nctaid(Thread& t, int axis);
 u32 ntid(Thread& t, int axis);
+u32 cluster_rank(Thread& t);
 
 // ---- sums of several words ----
 
@@ -433,7 +434,7 @@ inline void bar_warp(Thread& t, u32 line, u32 mask) { vote(t, line, Vote::any, 0
 void ldmatrix(Thread& t, u32 line, u32* d, int count, bool trans, u32 address);
 void stmatrix(Thread& t, u32 line, const u32* a, int count, bool trans, u32 address);
 u32 movmatrix(Thread& t, u32 line, u32 a);
-enum class Half { f16, bf16 };
+enum class Half { f16, bf16, tf32, e4m3, e5m2 };  // those of 16 bits, and what warpgroups multiply besides
 void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], const float (&c)[4]);
 void wgmma(Thread& t, u32 line, Half type, int n, u32* d, const u32* a, u64 a_at, bool a_across, u64 b_at, bool b_across,
            bool adds);
@@ -445,6 +446,7 @@ u32 barrier(Thread& t, u32 line, u32 id, u32 count, bool waits, Reduce how = Red
 
 void mbarrier_init(Thread& t, u32 line, u32 address, u32 count);
 void mbarrier_arrive(Thread& t, u32 line, u32 address);
+void mbarrier_expect(Thread& t, u32 line, u32 address, u32 bytes);  // and arrive
 bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity);
 
 void cp_async(Thread& t, u32 line, u32 to, u64 from, u32 size, u32 read);
@@ -454,5 +456,15 @@ void cp_async_arrive(Thread& t, u32 line, u32 barrier);
 void bulk(Thread& t, u32 line, u64 to, u32 from, u32 bytes, bool adds);
 void bulk_commit(Thread& t);
 void bulk_wait(Thread& t, u32 pending);
+
+// Boxes of arrays, and clusters: tensor.cpp. blocks 0: the thread's own.
+struct Coordinates {
+  u32 at[5];
+};
+void tensor_load(Thread& t, u32 line, int rank, u64 map, Coordinates at, u32 to, u32 barrier, u32 blocks);
+void tensor_store(Thread& t, u32 line, int rank, u64 map, Coordinates at, u32 from);
+u32 mapa(Thread& t, u32 line, u32 address, u32 rank);
+void cluster_arrive(Thread& t, u32 line);
+void cluster_wait(Thread& t, u32 line);
 
 }  // namespace simt

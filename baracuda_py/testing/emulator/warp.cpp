@@ -177,13 +177,26 @@ void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const
 
 namespace {
 
-// Operands of 16 elements along k: a 128-byte swizzle, rows of 64 elements.
+constexpr u32 deep = 32;  // elements along k of a product, at most: those of 32 bytes
+u32 size_of(Half type) { return type == Half::tf32 ? 4 : type == Half::e4m3 || type == Half::e5m2 ? 1 : 2; }
+float element_at(Half type, const char* at) {
+  u32 word = 0;
+  memcpy(&word, at, size_of(type));
+  switch (type) {
+    case Half::tf32: return as<float>(word & 0xffffe000u);  // of 10 digits, the others are not read
+    case Half::e4m3: return as<e4m3>(word);
+    case Half::e5m2: return as<e5m2>(word);
+    default: return number(type, static_cast<u16>(word));
+  }
+}
+
+// Operands of 32 bytes along k: a 128-byte swizzle, rows of 128 bytes.
 struct Operand {
   u32 start, leading, stride;
   explicit Operand(u64 d) : start((d & 0x3fff) << 4), leading((d >> 16 & 0x3fff) << 4), stride((d >> 32 & 0x3fff) << 4) {}
-  u32 at(u32 row, u32 k, bool across) const {
+  u32 at(u32 row, u32 k, bool across, u32 size) const {
     const u32 linear = across ? start + row / 64 * leading + k / 8 * stride + k % 8 * 128 + row % 64 * 2
-                              : start + row / 8 * stride + row % 8 * 128 + k * 2;
+                              : start + row / 8 * stride + row % 8 * 128 + k * size;
     return linear ^ (linear >> 7 & 7) << 4;
   }
 };
@@ -197,19 +210,18 @@ struct Product {
   bool a_across, b_across, adds;
 };
 
-void gather(Meeting& m, Half type, u64 descriptor, bool across, u32 rows, float (*to)[16]) {
+void gather(Meeting& m, Half type, u64 descriptor, bool across, u32 rows, float (*to)[deep]) {
   Thread& t = *m.there[0];
   Block& b = *t.block;
   if (descriptor >> 62 != 1) fail(t, m.line, "an operand without the 128-byte swizzle", descriptor);
   const Operand x(descriptor);
   auto& chunks = b.products[t.number / group_size].open;
+  const u32 size = size_of(type);
   for (u32 row = 0; row < rows; ++row) {
-    for (u32 k = 0; k < 16; ++k) {
-      const u32 at = x.at(row, k, across);
-      if (at + 2 > b.size) fail(t, m.line, "an operand outside shared memory", at);
-      u16 word;
-      memcpy(&word, b.shared + at, 2);
-      to[row][k] = number(type, word);
+    for (u32 k = 0; k < 32 / size; ++k) {
+      const u32 at = x.at(row, k, across, size);
+      if (at + size > b.size) fail(t, m.line, "an operand outside shared memory", at);
+      to[row][k] = element_at(type, b.shared + at);
       if (!chunks.empty() && chunks.back() == at / 16) continue;
       published(t, m.line, at / 16);
       chunks.push_back(at / 16), ++b.read[at / 16];
@@ -219,19 +231,20 @@ void gather(Meeting& m, Half type, u64 descriptor, bool across, u32 rows, float 
 
 void multiply_group(Meeting& m) {
   const Product& p = brought<Product>(m, 0);
-  alignas(64) float a[64][16], b[256][16], turned[16][256];
+  alignas(64) float a[64][deep], b[256][deep], turned[deep][256];
+  const int depth = 32 / static_cast<int>(size_of(p.type));
   if (p.a) {
-    for (u32 n = 0; n < group_size; ++n) unpack<16>(p.type, a + n / 32 * 16, n % 32, brought<Product>(m, n).a);
+    for (u32 n = 0; n < group_size; ++n) unpack<deep>(p.type, a + n / 32 * 16, n % 32, brought<Product>(m, n).a);
   } else {
     gather(m, p.type, p.a_at, p.a_across, 64, a);
   }
   gather(m, p.type, p.b_at, p.b_across, p.n, b);
   for (int j = 0; j < p.n; ++j) {
-    for (int k = 0; k < 16; ++k) turned[k][j] = b[j][k];
+    for (int k = 0; k < depth; ++k) turned[k][j] = b[j][k];
   }
   for (u32 i = 0; i < 64; ++i) {
     alignas(64) float sums[256] = {};
-    for (int k = 0; k < 16; ++k) {
+    for (int k = 0; k < depth; ++k) {
       const float x = a[i][k];
       for (int j = 0; j < p.n; ++j) sums[j] += x * turned[k][j];
     }

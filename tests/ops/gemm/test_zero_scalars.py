@@ -11,7 +11,7 @@ import pytest
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.preference import PlanPreference
 from baracuda_py.core.sku import BackendKind
-from baracuda_py.ops.gemm.dense_gemm import DenseGemmDescriptor, DenseGemmPlan
+from baracuda_py.ops.gemm.gemm import GemmDescriptor, GemmPlan
 from baracuda_py.testing.places import call
 
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")
@@ -34,10 +34,10 @@ def test_zero_leaves_an_operand_out(place: str, name: str, preference: Any) -> N
     """a and b full of NaN under alpha = 0, c under beta = 0; what is left is the answer of clean operands."""
     kind = ElementKind.of(name)
     for alpha, beta, out in itertools.product((0.0, 0.5), (0.0, 2.0), dict.fromkeys((kind, kind.acc))):
-        desc = DenseGemmDescriptor(m=70, n=66, k=40, element=kind, out_element=out)
+        desc = GemmDescriptor(m=70, n=66, k=40, element=kind, out_element=out)
         clean, bad = _operands(kind, out, False), _operands(kind, out, True)
         given = {n: (bad if (beta if n == "c" else alpha) == 0 else clean)[n] for n in ("a", "b", "c")}
-        got = call(DenseGemmPlan, desc, ("y",), place, preference, alpha=alpha, beta=beta, **given)["y"]
+        got = call(GemmPlan, desc, ("y",), place, preference, alpha=alpha, beta=beta, **given)["y"]
         a, b, c = (clean[n].astype(np.float64) for n in ("a", "b", "c"))
         eps = max(float(out.limits.eps), 2.0**-20 if kind.acc is ElementKind.F32 else 2.0**-48)
         np.testing.assert_allclose(got.astype(np.float64), alpha * (a @ b) + beta * c, rtol=eps, atol=8 * eps)
@@ -46,10 +46,10 @@ def test_zero_leaves_an_operand_out(place: str, name: str, preference: Any) -> N
 @pytest.mark.parametrize("name", ELEMENTS)
 def test_other_scalars_let_them_through(place: str, name: str) -> None:
     kind = ElementKind.of(name)
-    desc = DenseGemmDescriptor(m=70, n=66, k=40, element=kind)
+    desc = GemmDescriptor(m=70, n=66, k=40, element=kind)
     bad = _operands(kind, kind, True)
     with np.errstate(invalid="ignore"):
-        got = call(DenseGemmPlan, desc, ("y",), place, alpha=0.5, beta=2.0, **bad)["y"].astype(np.float64)
+        got = call(GemmPlan, desc, ("y",), place, alpha=0.5, beta=2.0, **bad)["y"].astype(np.float64)
         a, b, c = (bad[n].astype(np.float64) for n in ("a", "b", "c"))
         np.testing.assert_array_equal(np.isfinite(got), np.isfinite(a @ b + c))
 
@@ -64,9 +64,9 @@ def test_zero_on_the_device_leaves_an_operand_out(name: str, out: str) -> None:
     kind = ElementKind.of(name)
     to = kind.acc if out == "acc" else kind
     bad, clean = _operands(kind, to, True), _operands(kind, to, False)
-    desc = DenseGemmDescriptor(m=70, n=66, k=40, element=kind, out_element=to)
+    desc = GemmDescriptor(m=70, n=66, k=40, element=kind, out_element=to)
     scalars = [cupy.asarray(value, kind.acc.dtype) for value in (0.0, 2.0)]
-    plan = DenseGemmPlan.select(desc, SIMT)
+    plan = GemmPlan.select(desc, SIMT)
     y = cupy.empty((70, 66), to.dtype)
     plan(a=cupy.asarray(bad["a"]), b=cupy.asarray(bad["b"]), c=cupy.asarray(clean["c"]), y=y,
          alpha=scalars[0], beta=scalars[1])  # fmt: skip

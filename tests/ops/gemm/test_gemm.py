@@ -9,23 +9,24 @@ import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import Problem
 from baracuda_py.core.element import ElementKind
+from baracuda_py.core.args import arrays_of
 from baracuda_py.core.tensor import View, dense_strides
 
 RNG = np.random.default_rng(0)
 H200 = fake_device(9.0)
 
 
-def row_for(desc: bc.DenseGemmDescriptor, **strides: tuple[int, ...]) -> str:
+def row_for(desc: bc.GemmDescriptor, **strides: tuple[int, ...]) -> str:
     """The row that operands with these strides take on a fake device."""
-    plan = bc.DenseGemmPlan.select(desc, device=H200)
+    plan = bc.GemmPlan.select(desc, device=H200)
     shapes = {"a": (desc.m, desc.k), "b": (desc.k, desc.n), "y": (desc.m, desc.n)}
     views = {n: View(0, s, strides.get(n, dense_strides(s)), ElementKind.F32) for n, s in shapes.items()}
-    problem = Problem(desc, H200, views | {"c": None})
+    problem = Problem(desc, H200, dict.fromkeys((o.name for o in arrays_of(bc.GemmArgs)), None) | views)
     return next(v.name for v in plan.rows if not isinstance(v.geometry(problem), str))
 
 
 def test_any_transposition_goes_to_cublas_and_any_other_stride_to_simt():
-    desc = bc.DenseGemmDescriptor(m=8, n=16, k=32, element="float32")
+    desc = bc.GemmDescriptor(m=8, n=16, k=32, element="float32")
     assert row_for(desc) == "cublas"
     assert row_for(desc, a=(1, 8), b=(1, 32), y=(1, 8)) == "cublas"
     assert row_for(desc, a=(64, 1)) == "cublas"  # a pitch
@@ -35,15 +36,17 @@ def test_any_transposition_goes_to_cublas_and_any_other_stride_to_simt():
 
 
 def test_tf32_is_taken_only_where_it_is_asked_for():
-    asked = bc.DenseGemmDescriptor(m=8, n=8, k=8, element="float32", math_precision="tf32")
+    asked = bc.GemmDescriptor(m=8, n=8, k=8, element="float32", math_precision="tf32")
     assert row_for(asked) == "cublas_tf32"
-    assert bc.DenseGemmPlan.select(asked, device=H200).sku.precision_guarantee.math_precision == "tf32"
+    assert bc.GemmPlan.select(asked, device=H200).sku.precision_guarantee.math_precision == "tf32"
+    strict = bc.GemmPlan.select(bc.GemmDescriptor(m=8, n=8, k=8, element="float32"), device=H200)
+    assert strict.precision_guarantee.math_precision == "float32"
     with pytest.raises(bc.InvalidProblemError, match="tf32"):
-        bc.DenseGemmDescriptor(m=8, n=8, k=8, element="bfloat16", math_precision="tf32")
+        bc.GemmDescriptor(m=8, n=8, k=8, element="bfloat16", math_precision="tf32")
 
 
 def test_an_empty_inner_extent_gives_beta_c():
-    desc = bc.DenseGemmDescriptor(m=2, n=3, k=0, element="float32")
+    desc = bc.GemmDescriptor(m=2, n=3, k=0, element="float32")
     assert row_for(desc) == "simt"
     c = RNG.standard_normal((2, 3)).astype(np.float32)
     assert np.array_equal(bc.matmul(np.ones((2, 0), np.float32), np.ones((0, 3), np.float32), c, beta=2.0), 2 * c)
@@ -94,3 +97,26 @@ def test_a_sixteen_bit_sum_in_place_is_rounded_once():
     half = 0.5 * np.spacing(np.abs(truth).astype(np.float16)).astype(np.float64)
     # 1e-4 is room for float32 sums of 256 products; a product rounded on its own would be off by up to 8e-3 more.
     assert np.all(np.abs(y.get().astype(np.float64) - truth) <= half + 1e-4)
+
+
+def test_cublas_gets_the_pointers_of_its_operands(monkeypatch):
+    """By name among all the operands that a product may have."""
+    seen = []
+
+    class Recorded:
+        def __init__(self, problem, device):
+            pass
+
+        def run(self, *args):
+            seen.append(args)
+
+    monkeypatch.setattr("baracuda_py.backends.cublas.prepare", Recorded)
+    desc = bc.GemmDescriptor(m=8, n=16, k=32, element="float32")
+    names = [operand.name for operand in arrays_of(bc.GemmArgs)]
+    shapes = {"a": (8, 32), "b": (32, 16), "c": (8, 16), "y": (8, 16)}
+    views = {name: View(0, s, dense_strides(s), ElementKind.F32) for name, s in shapes.items()}
+    views = {name: views.get(name) for name in names}
+    row = next(v for v in bc.GemmPlan.variants if v.name == "cublas")
+    (step,) = row.geometry(Problem(desc, H200, views)).steps
+    step.prepare(H200)(tuple(map(ord, "".join(name[-1] for name in names))), ((0, 0.5), (0, 2.0)), 7, 8, 9)
+    assert seen == [(*map(ord, "abcy"), 0.5, 2.0, 7, 8, 9)]

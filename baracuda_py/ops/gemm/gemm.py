@@ -1,0 +1,254 @@
+"""gemm: y = act(alpha · a b + beta · c + bias) + residual, batched, any strides (torch.matmul, BLAS GEMM).
+
+The table is read top-down: cuBLAS takes products without an epilogue in the layouts it can express (a row or a column
+stride of 1 in each matrix, one batch axis); kernels of our own take the rest, the last of them any strides. TF32 is
+used only where `math_precision="tf32"` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
+    Kernel, Plan, Problem, Scalar, Step, Variant, Vjp, choice, derived, element, extent, extents, functional, operand,
+    output, scalar,
+)  # fmt: skip
+from ...core.benchmark import Benchmark, EAGER, FLOPS
+from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
+from ...schedules import gemm_wgmma
+from ..elementwise.unary_kinds import UnaryKind
+from .library import library, refuses
+from .mma import HALVES, KERNEL, tensor_cores
+
+_TILE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmDescriptor(Descriptor):
+    """a is [*batch_shape, m, k], b [*batch_shape, k, n]; y and c are [*batch_shape, m, n] in `out_element`.
+
+    out_element: default `element`; float32 for 16-bit operands (gradients accumulated in full). math_precision:
+    "element" (16-bit products exact in float32; float32 strict) or "tf32", for float32 operands. activation: none,
+    relu, gelu, gelu_tanh or silu; with `up` it is that of the gate.
+    """
+
+    batch_shape: tuple[int, ...] = extents(())
+    m: int = extent()
+    n: int = extent()
+    k: int = extent()
+    activation: str = choice(ACTIVATIONS, "none")
+    math_precision: str = choice(("element", "tf32"), "element")
+    out_element: ElementKind = element(default=derived(lambda desc: desc.element))
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.out_element not in (self.element, self.element.acc):
+            raise InvalidProblemError(
+                f"out_element must be {self.element} or {self.element.acc}, got {self.out_element}"
+            )
+        if self.math_precision == "tf32" and self.element is not ElementKind.F32:
+            raise InvalidProblemError(f"math_precision='tf32' is for float32 operands, got {self.element}")
+
+
+@dataclass(slots=True, kw_only=True)
+class GemmArgs(Args):
+    """An operand with stride 0 on a batch axis is shared by the batch. `c` may be `y` itself: accumulation.
+
+    alpha, beta: numbers, or both 0-d device arrays (float32; float64 for float64). Without c, beta counts for nothing.
+    up, with up_bias: the weights of a second product, which the activated first one gates: the halves of a packed
+    projection are two views of it. bias and row_bias are added to every row and every column; scale_a and scale_b
+    multiply rows and columns of both products. pre and up_pre: what the products are before the activation, rounded.
+    """
+
+    a: Array = operand("*batch_shape m k")
+    b: Array = operand("*batch_shape k n")
+    c: Array | None = operand("*batch_shape m n", element="out_element", optional=True)
+    bias: Array | None = operand("n", optional=True)
+    up: Array | None = operand("*batch_shape k n", optional=True)
+    up_bias: Array | None = operand("n", optional=True)
+    row_bias: Array | None = operand("m", optional=True)
+    scale_a: Array | None = operand("m", element=ElementKind.F32, optional=True)
+    scale_b: Array | None = operand("n", element=ElementKind.F32, optional=True)
+    residual: Array | None = operand("*batch_shape m n", element="out_element", optional=True)
+    y: Array = output("*batch_shape m n", element="out_element", inplace=("c", "residual"))
+    pre: Array | None = output("*batch_shape m n", element="out_element", optional=True)
+    up_pre: Array | None = output("*batch_shape m n", element="out_element", optional=True, needs="up")
+    alpha: Scalar = scalar(1.0)
+    beta: Scalar = scalar(1.0)
+
+
+def activated(name: str, x: Any) -> Any:
+    """The activation by name, in the dtype of x."""
+    if name == "none":
+        return x
+    with np.errstate(all="ignore"):
+        return UnaryKind(name).row.formula(x)  # type: ignore[call-arg]
+
+
+def reference(
+    desc: GemmDescriptor, *, a: Any, b: Any, up: Any, c: Any, bias: Any, up_bias: Any, row_bias: Any, scale_a: Any,
+    scale_b: Any, residual: Any, alpha: Any, beta: Any, wanted: set[str],
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy matmul in the dtype the operands come in."""
+    del wanted
+
+    def product(right: Any, vector: Any) -> Any:
+        x = np.matmul(a, right) if alpha != 0.0 else np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
+        if alpha != 1.0:
+            x = x * x.dtype.type(alpha)
+        x = x if scale_a is None else x * scale_a[:, None]
+        return x if scale_b is None else x * scale_b
+
+    x = product(b, bias)
+    x = x if c is None or beta == 0.0 else x + x.dtype.type(beta) * c
+    x = x if row_bias is None else x + row_bias[:, None]
+    made = {"pre": x if bias is None else x + bias}
+    y = activated(desc.activation, made["pre"])
+    if up is not None:
+        factor = product(up, up_bias)
+        made["up_pre"] = factor if up_bias is None else factor + up_bias
+        y = y * made["up_pre"]
+    return made | {"y": y if residual is None else y + residual}
+
+
+PARAMS = gemm_params("GemmParams", a_cols_dense="i32", b_cols_dense="i32")
+
+
+def _instances(kind: ElementKind) -> Mapping[str, Any]:
+    return {"OUT": tuple(dict.fromkeys((kind, kind.acc))), "GATED": (False, True)}
+
+
+def _simt(p: Problem) -> Geometry | str:
+    desc = p.desc
+    blocks = batch_count(p) * -(-desc.m // _TILE) * -(-desc.n // _TILE)
+    if blocks >= 2**31:
+        return f"needs {blocks} blocks, a grid has 2**31 - 1"
+    values = gemm_values(p)
+    if isinstance(values, str):
+        return values
+    values |= {"a_cols_dense": p.a.strides[-1] == 1, "b_cols_dense": p.b.strides[-1] == 1}
+    axes = {"OUT": desc.out_element, "GATED": p.up is not None}
+    return Geometry((Step("gemm", (blocks, 1, 1), values, axes),), layout="contiguous" if dense(p) else "strided")
+
+
+# A float32 sum of k products strays by about sqrt(k) ulp of the sum of magnitudes; tensor cores truncate partial sums.
+_STRICT = Guarantee(Forward(128))
+
+
+def in_torch(torch: Any, desc: GemmDescriptor, **given: Any) -> Any:
+    """The formula, the products by torch.matmul."""
+    act = {
+        "none": lambda x: x, "relu": torch.relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu,
+        "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    }  # fmt: skip
+
+    def product(right: Any) -> Any:
+        x = torch.matmul(given["a"], right)
+        x = x if given["alpha"] == 1.0 else given["alpha"] * x
+        x = x if given["scale_a"] is None else x * given["scale_a"][:, None]
+        return x if given["scale_b"] is None else x * given["scale_b"]
+
+    x = product(given["b"])
+    x = x if given["c"] is None else x + given["beta"] * given["c"]
+    x = x if given["row_bias"] is None else x + given["row_bias"][:, None]
+    pre = x if given["bias"] is None else x + given["bias"]
+    made, y = {"pre": pre}, act[desc.activation](pre)
+    if given["up"] is not None:
+        factor = product(given["up"])
+        made["up_pre"] = factor if given["up_bias"] is None else factor + given["up_bias"]
+        y = y * made["up_pre"]
+    return made | {"y": y if given["residual"] is None else y + given["residual"]}
+
+
+class GemmPlan(Plan):
+    """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm).
+
+    a [*batch_shape, m, k], b [*batch_shape, k, n], c, residual and y [*batch_shape, m, n]; f16, bf16, f32, f64;
+    accumulation in float32 (float64 for float64). Bias, activation, gate and residual come before the one rounding, see
+    `GemmArgs`. k = 0 gives what beta · c and the biases give, or zeros. As in BLAS, alpha = 0 leaves a, b and up out:
+    NaN and infinities in them do not reach y; likewise beta = 0 and c. Of a zero that stands on the device only our own
+    rows promise that: cuBLAS multiplies by it.
+    """
+
+    op = "gemm.gemm"
+    descriptor = GemmDescriptor
+    args = GemmArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "cublas", library("element"), backend=BackendKind.CUBLAS, guarantee=_STRICT, refuses=refuses("element"),
+        ),
+        Variant(
+            "cublas_tf32", library("tf32"), elements=(ElementKind.F32,), backend=BackendKind.CUBLAS,
+            guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
+        ),
+        Variant(
+            "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
+            elements=gemm_wgmma.TF32, design=ArchSku.SM90A,
+            guarantee=Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True),
+            refuses=gemm_wgmma.refuses_strict,
+        ),
+        Variant(
+            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=(KERNEL,), elements=HALVES,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "simt", _simt, source="gemm/gemm.cu",
+            kernels=(Kernel("gemm", "gemm<{T}, {OUT}, {GATED}>", PARAMS, _instances, min_blocks=2),),
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    vjp = Vjp(
+        "GemmBackwardPlan",
+        grads={
+            "a": "da", "b": "db", "up": "dup", "c": "dc", "bias": "dbias", "up_bias": "dup_bias",
+            "row_bias": "drow_bias", "residual": "dresidual",
+        },
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = tuple(
+        Benchmark(f"{size}^3 bf16", m=size, n=size, k=size, element="bfloat16", work=FLOPS, target=None, peers=(EAGER,))
+        for size in (4096, 8192)
+    )
+
+    @staticmethod
+    def case(draw: Any) -> GemmDescriptor:
+        kind = draw.element
+        return GemmDescriptor(
+            batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(1, 7, 64, 130), n=draw.sizes(1, 5, 64, 129),
+            k=draw.sizes(0, 1, 16, 67, 256), activation=draw.choice(ACTIVATIONS), element=kind,
+            out_element=draw.choice((kind, kind.acc)),
+        )  # fmt: skip
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        if views["up"] is None and views["up_bias"] is not None:
+            raise InvalidProblemError("up_bias is given without up, the weights that it goes with")
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        if arrays["up"] is None:
+            arrays["up_bias"] = None
+
+    @classmethod
+    def flops(cls, desc: GemmDescriptor) -> int:
+        return 2 * int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.m * desc.n * desc.k
+
+
+class DenseGemmPlan(GemmPlan):
+    """`GemmPlan` by another name."""
+
+    pinned = True
+
+
+gemm = functional(GemmPlan)
+dense_gemm = gemm

@@ -1,0 +1,151 @@
+"""The cuBLAS rows of `GemmPlan`: layouts that cuBLAS can express, and no epilogue but beta · c."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+from ...backends import cublas
+from ...core import ElementKind, Geometry, InvalidProblemError, LibraryStep, Problem, View
+from ...core.device import Device
+from ...core.tensor import merge_axes
+from ...core.variant import aligned
+from ...schedules.gemm import batch_count, dense
+
+_WORKSPACE = 32 << 20  # what torch gives cuBLAS on Hopper; less keeps it from its split-k kernels
+# Where c is y and beta is exactly 1, cuBLAS rounds a 16-bit product before it adds (read on an H200). One ulp of
+# float32 above 1 keeps the sum in the epilogue, rounded once, at a cost of eps(float32) |c|.
+_ALMOST_ONE = 1.0 + 2.0**-23
+_ZERO = 256  # bytes for a scalar on the device, which leave the workspace aligned
+PLAIN = ("a", "b", "c", "y")  # the operands that cuBLAS knows
+
+
+def _batched(view: View, rank: int) -> View | None:
+    """The view with its batch axes merged into one."""
+    shape, (strides,) = merge_axes(view.shape[:rank], [view.strides[:rank]])
+    if len(shape) > 1:
+        return None
+    return View(view.ptr, (*shape, *view.shape[rank:]), (*strides, *view.strides[rank:]), view.element)
+
+
+def _alignment(view: View, ld: int, batch_stride: int) -> int:
+    """The power of two, at most 16 bytes, that every row of the matrix starts at a multiple of."""
+    spots = view.ptr | ld * view.element.itemsize | batch_stride * view.element.itemsize
+    return min(16, spots & -spots) if spots else 16
+
+
+def refuses(precision: str) -> Callable[[Any], str | None]:
+    """Why a row of one `math_precision` does not serve a descriptor."""
+
+    def reason(desc: Any) -> str | None:
+        if desc.math_precision != precision:
+            return f"math_precision {desc.math_precision!r} was asked for"
+        return f"cuBLAS has no activation {desc.activation}" if desc.activation != "none" else None
+
+    return reason
+
+
+def library(precision: str) -> Callable[[Problem], Geometry | str]:
+    """What cuBLAS does with a problem in a precision."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc = p.desc
+        if more := [name for name, view in p.views.items() if view is not None and name not in PLAIN]:
+            return f"cuBLAS has no {more[0]}"
+        if not p.device.fake and not cublas.available():
+            return cublas.unavailable_reason()
+        if 0 in (desc.m, desc.n, desc.k):
+            return "cuBLAS takes no empty extents"
+        rank = len(desc.batch_shape)
+        matrices: dict[str, cublas.Matrix | None] = {"c": None}
+        count, order = batch_count(p), None
+        for name, view in (("d", p.y), ("a", p.a), ("b", p.b), ("c", p.c)):
+            if view is None:
+                continue
+            merged = _batched(view, rank)
+            found = merged and cublas.describe(merged.shape, merged.strides, order if name == "c" else None)
+            if not found:
+                return f"cuBLAS cannot express {'y' if name == 'd' else name} with strides {view.strides}"
+            trans, ld, step = found
+            order = trans if name == "d" else order
+            matrices[name] = cublas.Matrix(str(view.element), trans, ld, step, _alignment(view, ld, step))
+        compute = "tf32" if precision == "tf32" else str(desc.element.acc)
+        problem = {
+            "m": desc.m, "n": desc.n, "k": desc.k, "batch": count, "compute": compute, "max_workspace": _WORKSPACE,
+        }  # fmt: skip
+        workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, desc.element.itemsize))) + _ZERO
+        places = [list(p.views).index(name) for name in PLAIN]
+        step = LibraryStep(_caller(problem | matrices, places))
+        return Geometry((step,), workspace, "contiguous" if dense(p) else "strided")
+
+    return geometry
+
+
+def _zeros(m: int, n: int, itemsize: int) -> tuple[int, int]:
+    """Bytes of a column of m zeros and of a row of n."""
+    return aligned(m * itemsize), aligned(n * itemsize)
+
+
+def _clear(at: int, stream: int) -> None:
+    """A scalar of 0 on the device."""
+    from cupy.cuda.runtime import memsetAsync
+
+    memsetAsync(at, 0, _ZERO, stream)
+
+
+def _without_product(problem: Mapping[str, Any], device: Device) -> Callable[..., None]:
+    """y = beta c, as a product of zeros: of alpha = 0 cuBLAS makes NaN where a or b has one, but for float32."""
+    from cupy.cuda.runtime import memsetAsync
+
+    m, n, element = problem["m"], problem["n"], problem["a"].element
+    column, row = _zeros(m, n, ElementKind.of(element).itemsize)
+    zeros: dict[str, Any] = {"a": cublas.Matrix(element, True, m), "b": cublas.Matrix(element, False, n)}
+    gemm = cublas.prepare(cublas.GemmProblem(**{**problem, **zeros, "k": 1, "max_workspace": 0}), device)
+
+    def call(c: int, y: int, beta: float, workspace: int, stream: int) -> None:
+        memsetAsync(workspace, 0, column + row, stream)
+        gemm.run(workspace, workspace + column, c, y, 0.0, beta, 0, 0, stream)
+
+    return call
+
+
+def _caller(problem: Mapping[str, Any], places: Sequence[int]) -> Callable[[Device], Callable[..., None]]:
+    """The prepared call of a problem: host and device scalars each have an algorithm of their own.
+
+    places: of the operands that cuBLAS knows among those of the plan.
+    """
+    beta_counts = problem["c"] is not None
+    halves = problem["d"].element in ("float16", "bfloat16")
+
+    def prepare(device: Device) -> Callable[..., None]:
+        gemms = {
+            mode: cublas.prepare(cublas.GemmProblem(**problem, device_scalars=mode), device) for mode in (False, True)
+        }
+        tag = 1.0 if problem["compute"] == "float64" else 0.0
+        without_product = cache(partial(_without_product, problem, device))
+
+        def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
+            a, b, c, y = (pointers[i] for i in places)
+            (alpha_at, alpha), (beta_at, beta) = scalars
+            if not beta_counts:  # without a c cuBLAS would scale y by it: it is a zero that stands where alpha does
+                if alpha_at:
+                    _clear(workspace, stream)
+                beta_at, beta = (workspace, alpha) if alpha_at else (0, 0.0)
+                workspace, nbytes = workspace + _ZERO, nbytes - _ZERO
+            if not alpha_at and not beta_at:
+                if c == y and halves and beta == 1.0:
+                    beta = _ALMOST_ONE
+                if alpha == 0.0:
+                    without_product()(c, y, beta, workspace, stream)
+                else:
+                    gemms[False].run(a, b, c, y, alpha, beta, workspace, nbytes, stream)
+                return
+            if not (alpha_at and beta_at) or (alpha, beta) != (tag, tag):
+                kind = "float64" if tag else "float32"
+                raise InvalidProblemError(f"alpha and beta must both be numbers or both be 0-d {kind} device arrays")
+            gemms[True].run(a, b, c, y, alpha_at, beta_at, workspace, nbytes, stream)
+
+        return call
+
+    return prepare

@@ -1,0 +1,184 @@
+"""Matrix products with an epilogue: what every design of `GemmPlan` reads of its operands (kernels/gemm/epilogue.cuh).
+
+Operands are matrices [*batch_shape, rows, columns] in any strides, and vectors. Batch axes are merged where all
+matrices step through them evenly; a block finds its item of the batch by dividing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..core.args import Args, arrays_of
+from ..core.device import Device
+from ..core.element import ElementKind
+from ..core.params import Params
+from ..core.tensor import AXES, View, merge_axes, pad
+from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, Variant
+from .products import Place
+
+MATRICES = ("a", "b", "up", "c", "residual", "y", "pre", "up_pre")
+VECTORS = ("bias", "up_bias", "row_bias", "scale_a", "scale_b")
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")  # in the order of kernels/gemm/epilogue.cuh
+
+
+def gemm_params(name: str, **more: str) -> Params:
+    """The struct that kernels with an epilogue read, and fields of a design's own."""
+    fields = dict.fromkeys((*MATRICES, *VECTORS), "ptr")
+    return Params(
+        name, **fields, alpha="scalar", beta="scalar", m="i64", n="i64", k="i64", batch_shape=f"i64[{AXES}]",
+        batch=f"i64[{len(MATRICES)}][{AXES}]", strides=f"i64[{len(MATRICES)}][2]", vectors=f"i64[{len(VECTORS)}]",
+        batch_rank="i32", activation="i32", wide="i32", **more,
+    )  # fmt: skip
+
+
+def matrices(p: Problem) -> list[View | None]:
+    """The views of `MATRICES`, None where an operand is absent."""
+    return [p.views[name] for name in MATRICES]
+
+
+def batch_count(p: Problem) -> int:
+    """How many products the batch has."""
+    return math.prod(p.desc.batch_shape)
+
+
+def gemm_values(p: Problem) -> dict[str, Any] | str:
+    """The values of `gemm_params`, or why the kernels do not take these strides."""
+    desc, views = p.desc, matrices(p)
+    rank = len(desc.batch_shape)
+    shape, batch = merge_axes(desc.batch_shape, [v.strides[:rank] if v else (0,) * rank for v in views])
+    if len(shape) > AXES:
+        return f"more than {AXES} batch axes remain after merging"
+    return {
+        "m": desc.m, "n": desc.n, "k": desc.k, "batch_shape": pad(shape), "batch": [pad(s) for s in batch],
+        "strides": [v.strides[rank:] if v else (0, 0) for v in views],
+        "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
+        "activation": ACTIVATIONS.index(desc.activation),
+        "wide": wide_rows(views),
+    }  # fmt: skip
+
+
+def wide_rows(views: Sequence[View | None]) -> int:
+    """A bit for each matrix of `MATRICES` whose rows can be read in accesses of 16 bytes."""
+    return sum(1 << n for n, v in enumerate(views) if v is not None and wide_view(v))
+
+
+def wide_view(view: View) -> bool:
+    """Whether columns are dense and every row starts 16-byte aligned."""
+    return view.strides[-1] == 1 and view.aligned(16)
+
+
+def transposed(view: View) -> View:
+    """The matrices of a batch transposed."""
+    swapped = [(*x[:-2], x[-1], x[-2]) for x in (view.shape, view.strides)]
+    return View(view.ptr, swapped[0], swapped[1], view.element)
+
+
+def dense(p: Problem) -> bool:
+    """Whether every operand is contiguous."""
+    return all(view.dense for view in p.flat())
+
+
+# ---- a product as a step of another plan ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Matrices [*batch_shape, rows, columns] of a product inside a plan: where they are, and their view."""
+
+    place: Place
+    view: View
+
+    @property
+    def t(self) -> Operand:
+        """The transposed matrices, over the same memory."""
+        *lead, rows, cols = self.view.shape
+        *steps, along_rows, along_cols = self.view.strides
+        turned = replace(self.view, shape=(*lead, cols, rows), strides=(*steps, along_cols, along_rows))
+        return Operand(self.place, turned)
+
+
+def product_kernels(row: Variant) -> tuple[Kernel, ...]:
+    """The kernels of a row of `GemmPlan` as another plan's: without a gate, into the element or the accumulator's."""
+
+    def axes(kernel: Kernel) -> Callable[[ElementKind], Mapping[str, Any]]:
+        def of(kind: ElementKind) -> Mapping[str, Any]:
+            own = dict(kernel.axes_for(kind))
+            return own | ({"GATED": (False,)} if "GATED" in own else {})
+
+        return of
+
+    return tuple(replace(k, axes=axes(k), source=k.source or row.source or "") for k in row.kernels)
+
+
+def product_steps(
+    p: Problem, args: type[Args], rows: Iterable[Variant], gemm: type[Args], desc: Any, operands: Mapping[str, Operand],
+    base: int,
+) -> tuple[tuple[Step | LibraryStep, ...], int, str] | str:  # fmt: skip
+    """The launches of alpha · a b by the first row of `GemmPlan` that takes it, bytes of workspace, the row's name.
+
+    p, args: the plan's own problem and operands, whose scalar `alpha` is meant. rows: those to ask, whose
+    `product_kernels` the plan's row has. gemm, desc: the operands and the descriptor of the product. operands: its a, b
+    and y. base: the first byte of workspace that is free.
+    """
+    names = [spec.name for spec in arrays_of(gemm)]
+    views = {name: operands[name].view if name in operands else None for name in names}
+    why = "no row"
+    for row in rows:
+        found = row.geometry(Problem(desc, p.device, views)) if row.serves(None, desc.element) else "another element"
+        if isinstance(found, str):
+            why = f"{row.name}: {found}"
+            continue
+        places = {name: operands[name].place for name in operands}
+        steps = [
+            _moved_call(step, names, [s.name for s in arrays_of(args)], places, base, found)
+            if isinstance(step, LibraryStep)
+            else _moved_step(step, row.kernel(step.kernel), places, base)
+            for step in found.steps
+        ]
+        return tuple(steps), found.workspace, row.name
+    return f"no product of {', '.join(f'{n} {o.view.shape} {o.view.strides}' for n, o in operands.items())}: {why}"
+
+
+def _moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: int) -> Step:
+    """A step of a product whose operands are at `places`, its workspace at byte `base`."""
+    params = dict(step.params)
+    for slot in kernel.params.pointers:
+        if slot.kind == "workspace":
+            params[slot.name] = int(params.get(slot.name) or 0) + base
+        elif slot.kind == "ptr" and not (slot.name.endswith("_ptr") and slot.name[:-4] in kernel.params.scalars):
+            given = params.get(slot.name, slot.name)
+            name, shift = given if isinstance(given, tuple) else (given, 0)
+            if name == "@workspace":
+                params[slot.name] = (name, shift + base)
+            elif name in places:
+                params[slot.name] = replace(places[name], offset=places[name].offset + shift).slot
+            else:
+                params[slot.name] = "@null"
+    return replace(step, params=params)
+
+
+def _moved_call(
+    step: LibraryStep, names: Sequence[str], own: Sequence[str], places: Mapping[str, Place], base: int, found: Geometry
+) -> LibraryStep:
+    """A library's call likewise; c is absent, so that beta is 0."""
+    index = {name: own.index(place.name) if place.name in own else None for name, place in places.items()}
+
+    def prepare(device: Device) -> Callable[..., None]:
+        run = step.prepare(device)
+
+        def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
+            def at(name: str) -> int:
+                if name not in places:
+                    return 0
+                i = index[name]
+                return (workspace if i is None else pointers[i]) + places[name].offset
+
+            moved = tuple([at(name) for name in names])
+            run(moved, (scalars[0], (0, 0.0)), workspace + base, found.workspace, stream)
+
+        return call
+
+    return LibraryStep(prepare)

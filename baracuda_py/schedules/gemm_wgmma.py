@@ -1,0 +1,205 @@
+"""Matrix products on sm_90a: the copy engine, clusters and the tensor cores of warpgroups (kernels/gemm/wgmma.cuh).
+
+A grid of one block a multiprocessor takes tiles of 128 x 256 (clusters of two blocks), 128 x 128 or 128 x 64, whichever
+needs least time for the problem. Where y is dense along its rows, or has few of them, the transposed problem is solved:
+yᵀ = bᵀ aᵀ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..core.element import ElementKind
+from ..core.tensor import View, merge_axes
+from ..core.tensor_map import TensorMap
+from ..core.variant import Geometry, Kernel, Problem, Step
+from .gemm import batch_count, dense, gemm_params, gemm_values
+
+PARAMS = gemm_params(
+    "GemmWgmmaParams", a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32", b_step="i32", up_step="i32",
+    rows="i32", cols="i32", band="i32", total="i32", plain="i32",
+)  # fmt: skip
+HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)  # elements of the two rows
+
+_ROWS, _LINE, _PANEL, _BLOCK = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
+_STAGES = {256: 4, 128: 6, 64: 8}  # by columns of a tile
+_PARTS = 2  # of 2048 bytes that each of eight warps stores by
+_BAND = 8  # rows of tiles that share what they read in the L2 cache
+_CLUSTERS = {256: 2, 128: 1, 64: 1}
+_SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
+_SKINNY = 64  # rows up to which they are the tile's columns
+_SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
+_BESIDE = ("c", "bias", "up", "row_bias", "scale_a", "scale_b", "residual", "pre")  # what more than alpha · a b may be
+_INT32 = 2**31
+
+
+_CALL = "gemm_wgmma<{T}, {OUT}, {COLUMNS}, {A_ACROSS}, {B_ACROSS}, {GATED}>"
+
+
+def _instances(columns: tuple[int, ...], gated: tuple[bool, ...]) -> Callable[[ElementKind], Mapping[str, Any]]:
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        out, across = ((kind,), (False,)) if kind in TF32 else ((kind, ElementKind.F32), (False, True))
+        return {"OUT": out, "COLUMNS": columns, "A_ACROSS": across, "B_ACROSS": across, "GATED": gated}
+
+    return axes
+
+
+KERNELS = (
+    Kernel("gemm_wgmma", _CALL, PARAMS, _instances((256, 128), (False, True)), threads=_BLOCK, min_blocks=1),
+    Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=_BLOCK, min_blocks=1),
+)
+
+
+def _shared_memory(columns: int) -> int:
+    """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
+    stage = (_ROWS + columns) * _LINE
+    return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048
+
+
+def refuses_strict(desc: Any) -> str | None:
+    """Why the row of TF32 does not serve a descriptor."""
+    return None if desc.math_precision == "tf32" else f"math_precision {desc.math_precision!r} was asked for"
+
+
+def geometry(p: Problem) -> Geometry | str:
+    """The launch, or why the row does not take these operands."""
+    names: dict[str, str] = {}
+    if _better_transposed(p):
+        p, names = _transposed(p), dict(_SWAPS)
+    desc, batch = p.desc, batch_count(p)
+    if not desc.m < _INT32 > desc.n or desc.k >= _INT32:
+        return "an extent passes 32 bits"
+    values = gemm_values(p)
+    if isinstance(values, str):
+        return values
+    columns = _columns(p, batch)
+    cluster = _CLUSTERS[columns]
+    share = columns // (2 if cluster == 2 or p.up is not None else 1)
+    width = columns if p.up is None else share
+    maps: dict[str, Any] = {}
+    across: dict[str, bool] = {}
+    sides = {"a": (p.a, _ROWS), "b": (_turned(p.b), share), "up": (None if p.up is None else _turned(p.up), share)}
+    for name, (view, rows) in sides.items():
+        found = _operand(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
+        if isinstance(found, str):
+            return found
+        maps[f"{name}_map"], across[name], maps[f"{name}_step"] = found
+    if p.up is not None and across["up"] != across["b"]:
+        return "b and up are dense along different axes"
+    stored = _stored(p) if not any(p.views[name] is not None for name in _BESIDE) else None
+    rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // width)
+    total = rows * cols * batch
+    if total >= _INT32:
+        return f"needs {total} tiles, which pass 32 bits"
+    values |= maps | {
+        "y_map": stored, "plain": stored is not None and desc.activation == "none", "rows": rows, "cols": cols,
+        "band": _BAND, "total": total, **names,
+    }  # fmt: skip
+    axes = {
+        "OUT": desc.out_element, "COLUMNS": columns, "A_ACROSS": across["a"], "B_ACROSS": across["b"],
+        "GATED": p.up is not None,
+    }  # fmt: skip
+    blocks = min(total, max(1, p.device.sms // cluster)) * cluster
+    kernel = KERNELS[columns == 64]
+    step = Step(kernel.name, (blocks, 1, 1), values, axes, _BLOCK, _shared_memory(columns), cluster)
+    return Geometry((step,), layout="contiguous" if dense(p) else "strided")
+
+
+def _better_transposed(p: Problem) -> bool:
+    """Whether few rows, or else the dense axis of y, are better the columns of tiles."""
+    rows, columns = p.desc.m <= _SKINNY, p.desc.n <= _SKINNY
+    dense_rows = bool(p.y.strides[-1] != 1 and p.y.strides[-2] == 1)
+    return p.up is None and (rows if rows != columns else dense_rows)
+
+
+def _transposed(p: Problem) -> Problem:
+    """The problem of yᵀ, with the views of matrices turned and those of vectors exchanged."""
+    views = {name: p.views[_SWAPS.get(name, name)] for name in p.views}
+    turned = {
+        n: v if v is None or n not in ("a", "b", "c", "residual", "y", "pre") else _turned(v) for n, v in views.items()
+    }
+    return Problem(replace(p.desc, m=p.desc.n, n=p.desc.m), p.device, turned)
+
+
+def _turned(view: View) -> View:
+    (*shape, m, n), (*strides, row, col) = view.shape, view.strides
+    return View(view.ptr, (*shape, n, m), (*strides, col, row), view.element)
+
+
+def _columns(p: Problem, batch: int) -> int:
+    """The width of tile with which the last multiprocessor is done first."""
+
+    def cost(columns: int) -> float:
+        cluster = _CLUSTERS[columns]
+        width = columns if p.up is None else columns // 2
+        tiles = -(-p.desc.m // (cluster * _ROWS)) * -(-p.desc.n // width) * batch
+        waves = math.ceil(tiles / max(1, p.device.sms // cluster))
+        return float(waves * columns * _SLOWER[columns])
+
+    return min((columns for columns in _STAGES if p.up is None or columns > 64), key=cost)
+
+
+def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | str:
+    """The map of an operand whose last axis is k, whether it is read across, and how a step of the batch moves it.
+
+    rows: of a box along k; across, boxes are 64 wide.
+    """
+    found = _batch(view)
+    if isinstance(found, str):
+        return f"{name} {found}"
+    item, count, apart = found
+    reason = f"{name} with strides {view.strides} is dense along no axis that can be read"
+    line = _LINE // view.element.itemsize
+    for across in (False, True) if view.element in HALVES else (False,):
+        extents = item.shape[::-1] if not across else item.shape
+        steps = item.strides[::-1] if not across else item.strides
+        if extents[0] > 1 and steps[0] != 1:
+            continue
+        box = (line, rows, 1) if not across else (_PANEL, line, 1)
+        made = _map(name, item, extents, steps, (count, apart), box)
+        if not isinstance(made, str):
+            return made, across, int(count > 1)
+        reason = made
+    return reason
+
+
+def _stored(p: Problem) -> TensorMap | None:
+    """The map that y is stored by, where its rows are dense and in 16-byte pieces."""
+    found = _batch(p.y)
+    if isinstance(found, str) or p.y.element is ElementKind.F32:
+        return None
+    item, count, apart = found
+    if count != batch_count(p):
+        return None
+    if item.shape[-1] > 1 and item.strides[-1] != 1:
+        return None
+    made = _map("y", item, item.shape[::-1], item.strides[::-1], (count, apart), (_PANEL, 16, 1))
+    return None if isinstance(made, str) else made
+
+
+def _batch(view: View) -> tuple[View, int, int] | str:
+    """The matrix of one item, how many different ones there are, and the step between them; 1 where all share one."""
+    *shape, m, n = view.shape
+    merged, (steps,) = merge_axes(tuple(shape), [view.strides[:-2]])
+    if len(merged) > 1:
+        return f"with strides {view.strides} has more than one batch axis"
+    count = merged[0] if merged and steps[0] != 0 else 1
+    return View(view.ptr, (m, n), view.strides[-2:], view.element), count, steps[0] if count > 1 else 0
+
+
+def _map(
+    name: str, view: View, extents: tuple[int, ...], steps: tuple[int, ...], batch: tuple[int, int],
+    box: tuple[int, int, int],
+) -> TensorMap | str:  # fmt: skip
+    """Extents and steps (in elements) innermost first."""
+    inner, outer = extents
+    size, whole = view.element.itemsize, 16 // view.element.itemsize
+    step = steps[1] if outer > 1 else -(-inner // whole) * whole
+    count, apart = batch if batch[0] > 1 else (1, whole * math.ceil(step * outer / whole))
+    made = TensorMap(name, view.element, (inner, outer, count), (step * size, apart * size), box)
+    if step < inner or apart <= 0:
+        return f"{name} with strides {view.strides} runs backwards or overlaps itself"
+    return made.refusal(view.ptr) or made

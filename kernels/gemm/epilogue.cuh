@@ -1,0 +1,142 @@
+#pragma once
+// epilogue   what a matrix product does between its sums and its outputs, the same in every design.
+//
+//   x = alpha scale_a[m] scale_b[n] Σ a b + beta c[m, n] + row_bias[m] + bias[n]       stored as `pre`
+//   y = act(x) + residual[m, n], or with a second product, whose x is stored as `up_pre`,
+//   y = act(x) (alpha scale_a[m] scale_b[n] Σ a up + up_bias[n]) + residual[m, n]
+//
+// All in the accumulator's type A, in this order, rounded once to U, the element of the outputs, of c and the residual;
+// `pre` and `up_pre` are rounded for themselves and act goes on from the numbers before. Vectors are in the element V of
+// the biases, scales in float. An absent operand is a null pointer. P has those pointers, batch_shape, batch, strides
+// (of c, residual, y, pre, up_pre: gemm_matrix), vectors (strides of bias, up_bias, row_bias, scale_a, scale_b), m, n,
+// activation, `wide`: a bit for each matrix whose rows start 16-byte aligned with columns of stride 1.
+#include <baracuda/index.cuh>
+#include <baracuda/scalar.cuh>
+#include <baracuda/vector.cuh>
+#include "gated/gates.cuh"
+
+namespace baracuda {
+
+// Places of the matrices in the parameters' arrays.
+namespace gemm_matrix {
+enum { a, b, up, c, residual, y, pre, up_pre };
+}
+namespace gemm_vector {
+enum { bias, up_bias, row_bias, scale_a, scale_b };
+}
+
+// Where the matrices of the batch's item `batch` begin, in elements.
+struct BatchOffsets {
+  i64 at[8];
+  template <class P> BARACUDA_D BatchOffsets(const P& p, i64 batch) {
+    offsets<i64, 8>(batch, p.batch_rank, p.batch_shape, p.batch, at);
+  }
+};
+
+// The activations of `Activation` on the page, in its order.
+template <class A> BARACUDA_D A activated(int which, A x) {
+  switch (which) {
+    case 1: return Relu<A>::value(x);
+    case 2: return Gelu<A>::value(x);
+    case 3: return GeluTanh<A>::value(x);
+    case 4: return Silu<A>::value(x);
+    default: return x;
+  }
+}
+template <class A> BARACUDA_D A activated(int which, A gate, A up) {
+  const Coefficients<A> none;
+  switch (which) {
+    case 1: return gated<Relu<A>, gradient::Relu<A>>(gate, up, none);
+    case 2: return gated<Gelu<A>, gradient::Gelu<A>>(gate, up, none);
+    case 3: return gated<GeluTanh<A>, gradient::GeluTanh<A>>(gate, up, none);
+    case 4: return gated<Silu<A>, gradient::Silu<A>>(gate, up, none);
+    default: return gate * up;
+  }
+}
+
+// GATED: there is a second product. U: the outputs' element, V: the biases'.
+template <class U, class V, class A, bool GATED, class P> struct Epilogue {
+  const P& p;
+  const A alpha, beta;
+  const BatchOffsets begin;
+
+  BARACUDA_D Epilogue(const P& p, const BatchOffsets& begin)
+      : p(p), alpha(static_cast<A>(p.alpha())), beta(p.c == nullptr ? A(0) : static_cast<A>(p.beta())), begin(begin) {}
+
+  // Whether a and b count: alpha 0 leaves them unread, so that a NaN there does not reach y.
+  BARACUDA_D bool multiplies() const { return alpha != A(0); }
+
+  // Finishes columns n … n + N - 1 of row m, of which those before `left` exist: `sum` and `up` are the sums of products.
+  template <int N> BARACUDA_D void row(i64 m, i64 n, i64 left, const Vec<A, N>& sum, const Vec<A, N>& up) const {
+    Vec<A, N> x = scaled(m, n, left, sum);
+    if (beta != A(0)) {
+      const auto c = get<N>(gemm_matrix::c, p.c, m, n, left);
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] = math::fma(beta, c[k], x[k]);
+    }
+    if (p.row_bias != nullptr) {
+      const A bias = to_acc(static_cast<const V*>(p.row_bias)[m * p.vectors[gemm_vector::row_bias]]);
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] += bias;
+    }
+    add(x, p.bias, gemm_vector::bias, n, left);
+    put(gemm_matrix::pre, p.pre, m, n, left, x);
+    if constexpr (GATED) {
+      Vec<A, N> factor = scaled(m, n, left, up);
+      add(factor, p.up_bias, gemm_vector::up_bias, n, left);
+      put(gemm_matrix::up_pre, p.up_pre, m, n, left, factor);
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] = activated(p.activation, x[k], factor[k]);
+    } else if (p.activation != 0) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] = activated(p.activation, x[k]);
+    }
+    if (p.residual != nullptr) {
+      const auto residual = get<N>(gemm_matrix::residual, p.residual, m, n, left);
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] += residual[k];
+    }
+    put(gemm_matrix::y, p.y, m, n, left, x);
+  }
+
+ private:
+  template <int N> BARACUDA_D Vec<A, N> scaled(i64 m, i64 n, i64 left, const Vec<A, N>& sum) const {
+    A factor = alpha;
+    if (p.scale_a != nullptr) {
+      factor *= static_cast<A>(static_cast<const float*>(p.scale_a)[m * p.vectors[gemm_vector::scale_a]]);
+    }
+    Vec<A, N> x;
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = sum[k] * factor;
+    if (p.scale_b != nullptr) {
+      const i64 step = p.vectors[gemm_vector::scale_b];
+      const auto by = load_strided<float, N>(static_cast<const float*>(p.scale_b) + n * step, step, left);
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] *= static_cast<A>(by[k]);
+    }
+    return x;
+  }
+  template <int N> BARACUDA_D void add(Vec<A, N>& x, const void* vector, int which, i64 n, i64 left) const {
+    if (vector == nullptr) return;
+    const i64 step = p.vectors[which];
+    const auto bias = to_acc(load_strided<V, N>(static_cast<const V*>(vector) + n * step, step, left));
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] += bias[k];
+  }
+  // The columns of a matrix; in one access of 16 bytes where they lie so (n is a multiple of N).
+  template <int N> BARACUDA_D Vec<A, N> get(int which, const void* matrix, i64 m, i64 n, i64 left) const {
+    const i64* const step = p.strides[which];
+    const U* const from = static_cast<const U*>(matrix) + begin.at[which] + m * step[0] + n * step[1];
+    return to_acc(p.wide >> which & 1 ? load_vec<U, N, true>(from, left) : load_strided<U, N>(from, step[1], left));
+  }
+  template <int N> BARACUDA_D void put(int which, void* matrix, i64 m, i64 n, i64 left, const Vec<A, N>& x) const {
+    if (matrix == nullptr) return;
+    const i64* const step = p.strides[which];
+    U* const to = static_cast<U*>(matrix) + begin.at[which] + m * step[0] + n * step[1];
+    const auto rounded = from_acc<U>(x);
+    if (p.wide >> which & 1) store_vec<U, N, true>(to, rounded, left);
+    else store_strided(to, step[1], rounded, left);
+  }
+};
+
+}  // namespace baracuda

@@ -1,0 +1,143 @@
+#pragma once
+// mma        the sums of a tile of a product by a block of four warps on tensor cores (mma.sync), and their way out.
+//
+// The tile is SIZE x SIZE, or with a second right matrix SIZE x 64 of both products; a warp has a quarter of it. Slices
+// of 32 of k go through a ring of stages in shared memory, and the fragments of the next 16 of k are read while those
+// before are multiplied. Each sum is one chain of m16n8k16 in the order of k, from zero; the end of k is filled up with
+// zeros. So its bits depend on k alone: not on SIZE, m, n, the batch or the strides.
+#include "gemm/slices.cuh"
+
+namespace baracuda {
+
+template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
+  // schedules/gemm.py has these numbers too.
+  static constexpr int threads = 128, depth = 32, rights = GATED ? 2 : 1, stages = SIZE == 128 ? 3 : 4;
+  static constexpr int rows = SIZE, cols = GATED ? 64 : SIZE, warp_rows = rows / 2, warp_cols = cols / 2;
+  static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
+  static constexpr int slab = 32, pitch = warp_cols + 8;  // rows that go out together, floats a row
+
+  using Left = Slices<T, A_K, rows, depth, threads>;
+  using Right = Slices<T, B_K, cols, depth, threads>;
+  static constexpr int stage = Left::size + rights * Right::size;  // elements
+
+  float sums[rights][MT][NT][4];
+
+  BARACUDA_D MmaTile() {
+#pragma unroll
+    for (int r = 0; r < rights; ++r)
+#pragma unroll
+      for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < NT; ++n) sums[r][m][n][0] = sums[r][m][n][1] = sums[r][m][n][2] = sums[r][m][n][3] = 0.0f;
+  }
+
+  // Adds the products of k from `begin` to `end`. On return nothing is in flight and the ring is free.
+  BARACUDA_D void add(T* ring, const Left& a, const Right (&b)[rights], i64 begin, i64 end) {
+    const int slices = static_cast<int>(div_up(end - begin, depth));
+    if (slices <= 0) return;
+    int filled = 0;  // the stage that is filled next
+    const auto fetch = [&](int slice) {
+      if (slice < slices) {
+        const i64 k = begin + static_cast<i64>(slice) * depth;
+        T* const to = ring + filled * stage;
+        a.copy(to, k, end - k);
+#pragma unroll
+        for (int r = 0; r < rights; ++r) b[r].copy(to + Left::size + r * Right::size, k, end - k);
+      }
+      cp_async_commit();
+      filled = filled + 1 == stages ? 0 : filled + 1;
+    };
+#pragma unroll
+    for (int n = 0; n < stages - 1; ++n) fetch(n);
+    cp_async_wait<stages - 2>();
+    __syncthreads();
+
+    const Fragments<T, true, A_K, rows, depth> left(ring, warp_row());
+    const Fragments<T, false, B_K, cols, depth> right(ring + Left::size, warp_col());
+    u32 fa[2][MT][4], fb[2][rights][NT / 2][4];
+    const auto read = [&](int to, int from, int k) {
+      const u32 offset = static_cast<u32>(from * stage * sizeof(T));
+#pragma unroll
+      for (int m = 0; m < MT; ++m) left.read(fa[to][m], 16 * m, k, offset);
+#pragma unroll
+      for (int r = 0; r < rights; ++r)
+#pragma unroll
+        for (int n = 0; n < NT / 2; ++n) {
+          right.read(fb[to][r][n], 16 * n, k, offset + static_cast<u32>(r * Right::size * sizeof(T)));
+        }
+    };
+    int now = 0;  // the stage that is read
+    read(0, now, 0);
+#pragma unroll 1
+    for (int slice = 0; slice < slices; ++slice) {
+#pragma unroll
+      for (int step = 0; step < depth / 16; ++step) {
+        const int next = (step + 1) % 2;
+        if (step + 1 < depth / 16) {
+          read(next, now, 16 * (step + 1));
+        } else {  // all warps are done with this slice's memory, and the next slice is there
+          cp_async_wait<stages - 2>();
+          __syncthreads();
+          now = now + 1 == stages ? 0 : now + 1;
+          if (slice + 1 < slices) read(next, now, 0);
+        }
+        if (step == 0) fetch(slice + stages - 1);
+#pragma unroll
+        for (int r = 0; r < rights; ++r)
+#pragma unroll
+          for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+              const u32(&pair)[4] = fb[step % 2][r][n / 2];
+              const u32 of[2] = {pair[n % 2 * 2], pair[n % 2 * 2 + 1]};
+              mma_m16n8k16<T>(sums[r][m][n], fa[step % 2][m], of);
+            }
+      }
+    }
+  }
+
+  // Calls sink(row, column, sums, sums of the second product) for every eight columns of the tile's rows, through the
+  // ring's memory. Each warp has its own part of it, and 32 rows go out at a time.
+  template <class Sink> BARACUDA_D void finish(T* ring, const Sink& sink) const {
+    constexpr int chunks = warp_cols / 8;
+    const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
+    float* const mine = reinterpret_cast<float*>(ring) + warp * (rights * slab * pitch);
+#pragma unroll 1
+    for (int start = 0; start < warp_rows; start += slab) {
+      __syncwarp();
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        if (16 * m / slab * slab != start) continue;
+#pragma unroll
+        for (int r = 0; r < rights; ++r) put(mine + (r * slab + 16 * m % slab) * pitch, sums[r][m]);
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int i = lane; i < slab * chunks; i += warp_size) {
+        const int row = i / chunks, col = i % chunks * 8;
+        const float* const at = mine + row * pitch + col;
+        const Vec<float, 8> sum = load<8>(at), up = GATED ? load<8>(at + slab * pitch) : sum;
+        sink(warp_row() + start + row, warp_col() + col, sum, up);
+      }
+    }
+  }
+
+ private:
+  static BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) / (2 * warp_size) * warp_rows; }
+  static BARACUDA_D int warp_col() { return static_cast<int>(threadIdx.x) / warp_size % 2 * warp_cols; }
+
+  // Sixteen rows of sums to shared memory.
+  static BARACUDA_D void put(float* to, const float (&x)[NT][4]) {
+    float* const own = to + lane_id() / 4 * pitch + lane_id() % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        Vec<float, 2> pair;
+        pair[0] = x[n][2 * half], pair[1] = x[n][2 * half + 1];
+        store(own + 8 * half * pitch + 8 * n, pair);
+      }
+  }
+};
+
+}  // namespace baracuda
