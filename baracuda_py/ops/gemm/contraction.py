@@ -96,7 +96,7 @@ class Options:
 
 def _of_any_backend(preference: Any) -> Any:
     if isinstance(preference, Routed):
-        return Routed(_of_any_backend(preference.preference), preference.swapped)
+        return Routed(_of_any_backend(preference.preference))
     if isinstance(preference, PlanPreference) and preference.prefer_backend is not None:
         return dataclasses.replace(preference, prefer_backend=None)
     return preference
