@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..interop.torch_rules import recorded
+from ..interop.torch_rules import requires_grad
 from . import registry
 from .execution import composition
 
@@ -30,7 +30,7 @@ def composed(
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            if any(map(recorded, args)) or any(map(recorded, given.values())):
+            if requires_grad(args) or (given and requires_grad(given.values())):
                 try:
                     bound = shown.bind(*args, **given)
                 except TypeError:
