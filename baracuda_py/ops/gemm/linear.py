@@ -53,6 +53,10 @@ def gated_linear(
             raise InvalidProblemError(
                 f"{name} must be [out, in], as both weights, got {shape}; the gate's is {shapes['gate_weight']}"
             )
+    columns = shapes["gate_weight"][:1]
+    for name, bias in (("gate_bias", gate_bias), ("up_bias", up_bias)):
+        if bias is not None and shape_of(bias, name) != columns:
+            raise InvalidProblemError(f"{name} must have shape {columns}, got {shape_of(bias, name)}")
     more = {"stream": stream, "preference": preference, "up_bias": up_bias}
     gate, up = transposed(gate_weight, "gate_weight"), transposed(up_weight, "up_weight")
     return _layer(x, gate, gate_bias, activation, residual, out, more, up)
@@ -88,15 +92,17 @@ def _layer(
     """
     plain = activation is None and up is None
     c = None
-    columns = shape_of(b, "weight")[1:] or (1,)
-    if plain and bias is not None and residual is None and (_by_library(x) or shape_of(bias, "bias") != columns):
+    columns = shape_of(b, "weight")[1:]
+    shape = (*shape_of(x, "x")[:-1], *columns)
+    vector = bias is not None and shape_of(bias, "bias") == (columns or (1,))
+    if plain and bias is not None and residual is None and (not vector or _by_library(x)):
         c, bias = bias, None
-    elif plain and bias is None:
+    elif plain and bias is None and residual is not None and shape_of(residual, "residual") == shape:
         c, residual = residual, None
     given = {name: value for name, value in more.items() if value is not None or name in ("stream", "preference")}
     given |= {} if bias is None else {"bias": bias}
     given |= {} if activation is None else {"activation": activation}
-    return product(x, b, c, out, given, up=up, residual=residual)
+    return product(x, b, c, out, given, up=up, residual=residual, names=("x", "weight", "bias"))
 
 
 def _by_library(x: Array) -> bool:
