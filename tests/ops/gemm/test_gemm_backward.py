@@ -196,17 +196,24 @@ def launched(wanted: tuple[str, ...], row: str = "simt", strides: Any = None, **
 
 
 def test_only_what_is_asked_for_is_launched() -> None:
-    assert launched(("da",)) == ["gemm"] and launched(("da", "db")) == ["gemm", "gemm"]
+    assert launched(("da",)) == ["simt_gemm"] and launched(("da", "db")) == ["simt_gemm", "simt_gemm"]
     assert launched(("dbias",)) == ["gradients", "bias"] and launched(("drow_bias",)) == ["row_bias"]
     assert launched(("dresidual",), activation="silu") == ["gradients"]
-    assert launched(("db", "dbias"), activation="silu") == ["gradients", "bias", "gemm"]
-    assert launched(("da", "db", "dup"), gated=True) == ["gradients", "gemm", "gemm", "add", "gemm", "gemm"]
-    assert launched(("dup",), gated=True) == ["gradients", "gemm"]
+    assert launched(("db", "dbias"), activation="silu") == ["gradients", "bias", "simt_gemm"]
+    assert launched(("da", "db", "dup"), gated=True) == [
+        "gradients",
+        "simt_gemm",
+        "simt_gemm",
+        "add",
+        "simt_gemm",
+        "simt_gemm",
+    ]
+    assert launched(("dup",), gated=True) == ["gradients", "simt_gemm"]
 
 
 def test_each_product_takes_the_library_where_its_strides_do() -> None:
     assert launched(("da", "db"), "cublas") == ["cublas", "cublas"]
-    assert launched(("da", "db"), "cublas", {"b": (32, 2)}) == ["gemm", "cublas"]
+    assert launched(("da", "db"), "cublas", {"b": (32, 2)}) == ["simt_gemm", "cublas"]
     assert launched(("da", "db", "dbias"), "cublas", activation="gelu") == ["gradients", "bias", "cublas", "cublas"]
     assert "takes none" in str(launched(("dbias",), "cublas"))
     assert launched(("da",), "cublas_tf32", math_precision="tf32") == ["cublas"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,20 @@ def test_only_what_is_needed_is_kept_and_made(monkeypatch: pytest.MonkeyPatch) -
     half = weight.bfloat16().requires_grad_()
     (grad,) = torch.autograd.grad(bc.linear(x.bfloat16(), half, activation="gelu").float().sum(), half)
     assert grad.is_contiguous() and grad.dtype is torch.bfloat16
+
+
+def test_a_c_that_broadcasts_on_a_gpu_has_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it is written out first, and where autograd looks on, not over the result."""
+    torch = pytest.importorskip("torch")
+    for one in (bc.matmul, bc.linear):
+        monkeypatch.setattr(sys.modules[one.__module__], "ordinal", lambda array: 0)
+    linear = torch.nn.functional.linear
+    compared(bc.linear, linear, array(2, 3, 4), array(5, 4), array(5))
+    compared(lambda c, a, b: bc.addmm(c, a, b), torch.addmm, array(5), array(3, 4), array(4, 5))
+    compared(lambda a, b, c: bc.matmul(a, b, c), lambda a, b, c: a @ b + c, array(2, 3, 4), array(2, 4, 5), array(3, 1))
+    with torch.no_grad():
+        x, weight, bias = (torch.from_numpy(array(*s)) for s in ((2, 3, 4), (5, 4), (5,)))
+        torch.testing.assert_close(bc.linear(x, weight, bias), linear(x, weight, bias))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
