@@ -211,6 +211,9 @@ from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
 from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
 from .ops.gemm.gemm import GemmPlan as GemmPlan
+from .ops.gemm.gemm_backward import GemmBackwardArgs as GemmBackwardArgs
+from .ops.gemm.gemm_backward import GemmBackwardDescriptor as GemmBackwardDescriptor
+from .ops.gemm.gemm_backward import GemmBackwardPlan as GemmBackwardPlan
 from .ops.gemm.gemv import GemvArgs as GemvArgs
 from .ops.gemm.gemv import GemvDensePlan as GemvDensePlan
 from .ops.gemm.gemv import GemvDescriptor as GemvDescriptor
@@ -234,6 +237,12 @@ from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
 from .ops.gemm.multi_gemm import MultiGemmArgs as MultiGemmArgs
 from .ops.gemm.multi_gemm import MultiGemmDescriptor as MultiGemmDescriptor
 from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
+from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
+from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
+from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as BlockDiagBackwardDescriptor
+from .ops.indexing.block_diag import BlockDiagBackwardPlan as BlockDiagBackwardPlan
+from .ops.indexing.block_diag import BlockDiagDescriptor as BlockDiagDescriptor
+from .ops.indexing.block_diag import BlockDiagPlan as BlockDiagPlan
 from .ops.indexing.gather import GatherArgs as GatherArgs
 from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
@@ -284,6 +293,13 @@ from .ops.pooling.pool import PoolPlan as PoolPlan
 from .ops.pooling.pool_backward import PoolBackwardArgs as PoolBackwardArgs
 from .ops.pooling.pool_backward import PoolBackwardDescriptor as PoolBackwardDescriptor
 from .ops.pooling.pool_backward import PoolBackwardPlan as PoolBackwardPlan
+from .ops.pooling.reduce_window import ReduceWindowArgs as ReduceWindowArgs
+from .ops.pooling.reduce_window import ReduceWindowDescriptor as ReduceWindowDescriptor
+from .ops.pooling.reduce_window import ReduceWindowKind as ReduceWindowKind
+from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
@@ -436,6 +452,8 @@ def add_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retur
     """(da, db) of y = add(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def add_scaled_backward(dy: Array, a: Array, b: Array, alpha: Scalar, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = add(a, b, alpha=alpha); of sub with its alpha turned. See `BinaryBackwardPlan`."""
+def addbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · the sum over i of a[i] @ b[i] (torch.addbmm): a [i, m, k], b [i, k, n], c is broadcast."""
 def addcdiv(a: Array, b: Array, c: Array, *, value: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a + value b / c (torch.addcdiv); b and c are arrays or numbers, value a number or a 0-d array."""
 def addcdiv_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -448,10 +466,16 @@ def addmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
 def addmv(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def addr(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a[i] b[j] of two vectors (torch.addr), c broadcast. One launch; beta = 0 leaves c out."""
 def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
+def airy_ai(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = airy_ai(x) element by element; see `UnaryPlan`."""
+def airy_ai_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy airy_ai'(x) element by element; see `UnaryBackwardPlan`."""
 def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
 def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -516,7 +540,7 @@ def asinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = asinh(x) element by element, also called arcsinh; see `UnaryPlan`."""
 def asinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy asinh'(x) element by element; see `UnaryBackwardPlan`."""
-def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
 def astype(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
@@ -561,6 +585,8 @@ def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int |
 axpby: Expression  # alpha * x + beta * y
 def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
 def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -591,16 +617,18 @@ def bessel_y1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy bessel_y1'(x) element by element; see `UnaryBackwardPlan`."""
 def beta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = beta(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
-def beta_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def beta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = beta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def betainc(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
-def betainc_backward(dy: Array, a: Array, b: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); any may be a number, but all."""
+def betainc_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by x of y = betainc(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
 def betaln(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = betaln(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
-def betaln_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def betaln_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = betaln(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def bilinear(a: Array, b: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, o] = the sum of a[…, i] weight[o, i, j] b[…, j] + bias[o] (torch.nn.functional.bilinear)."""
 def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
@@ -623,15 +651,19 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
+def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """dmatrices[i] = dy where matrix i stands in y."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = boxcox(a, b) with broadcasting: (a^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
 def boxcox1p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = boxcox1p(a, b) with broadcasting: ((1 + a)^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
-def boxcox1p_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def boxcox_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
@@ -657,6 +689,8 @@ def celu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ...,
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def celu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def chain_matmul(*matrices: Any, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The product of matrices in the order of fewest multiplications (torch.chain_matmul); of one, a copy of it."""
 def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -699,9 +733,9 @@ def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pref
     """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = copysign(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def corrcoef(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def corrcoef(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
-def corrcoef_backward(dy: Array, x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def corrcoef_backward(dy: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
 def cos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cos(x) element by element; see `UnaryPlan`."""
@@ -721,9 +755,9 @@ def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, e
     """(dx1, dx2) of `cosine_similarity`, which is computed again."""
 def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
-def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
-def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
 def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
@@ -787,6 +821,8 @@ def divmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefer
     """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
 def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
+def dot_general(a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of products of ((a's summed, b's summed), (a's batch, b's batch)) axes (jax.lax.dot_general)."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
 def dropout1d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -802,6 +838,10 @@ def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None
     """The differences of neighbours in x, of one axis, behind to_begin and before to_end (numpy.ediff1d)."""
 def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx[i] = dy of the difference before x[i] less that of the one behind it; what stood beside them as it is."""
+def einsum(equation: Any, *operands: Any, path: Any = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of products that an equation names, 'ij,jk->ik' (torch.einsum, numpy.einsum, jax.numpy.einsum)."""
+def einsum_path(equation: Any, *operands: Any) -> Any:
+    """The order in which `einsum` multiplies its operands, for its `path=` (numpy.einsum_path): places, step by step."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
 def elu(x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -870,7 +910,7 @@ def expm1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy expm1'(x) element by element; see `UnaryBackwardPlan`."""
 def expn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = expn(a, b) with broadcasting: E_n(x), n = a whole and x = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def expn_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def expn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
@@ -885,7 +925,7 @@ def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offs
 def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with every element set to `value`, in place; see `FillPlan`."""
+    """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
 def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -924,7 +964,7 @@ def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy frac'(x) element by element; see `UnaryBackwardPlan`."""
-def fresnel(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def fresnel(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(fresnel_s(x), fresnel_c(x)), the integrals of sin and cos of πt²/2 from 0 on (scipy.special.fresnel)."""
 def fresnel_c(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = fresnel_c(x) element by element; see `UnaryPlan`."""
@@ -946,12 +986,12 @@ def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy gamma'(x) element by element; see `UnaryBackwardPlan`."""
 def gammainc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def gammainc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by b of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def gammainc_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = gammainc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def gammaincc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def gammaincc_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by b of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def gammaincc_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = gammaincc(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def gammaln(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def gammasgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -960,6 +1000,8 @@ def gated_activation(gate: Array, up: Array = None, *, kind: GatedActivationKind
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def gated_activation_backward(dy: Array, gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gated_linear(x: Array, gate_weight: Array, up_weight: Array, gate_bias: Array | None = None, up_bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(x @ gate_weightᵀ + gate_bias) · (x @ up_weightᵀ + up_bias) + residual (Shazeer 2020): x [*, in]."""
 def gated_quantize(gate: Array, up: Array | None = None, *, kind: GatedActivationKind | str = 'swiglu', to_element: DType = 'float8_e4m3fn', order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`."""
 def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -988,15 +1030,19 @@ def gelu_tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy gelu_tanh'(x) element by element; see `UnaryBackwardPlan`."""
 def gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def gemm_backward(dy: Array, a: Array, b: Array, up: Array | None = None, pre: Array | None = None, up_pre: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dup: bool = True, return_dc: bool = True, return_dbias: bool = True, return_dup_bias: bool = True, return_drow_bias: bool = True, return_dresidual: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """da, db, dup, dc, dbias, dup_bias, drow_bias, dresidual of `GemmPlan`, of which each may be None and is then free."""
 def gemv(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual."""
+def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient)."""
 def gradient_backward(dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `gradient` along one axis; those of several add up."""
@@ -1090,6 +1136,8 @@ def i1e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eleme
     """dx = dy i1e'(x) element by element; see `UnaryBackwardPlan`."""
 def igamma(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def igamma_grad_a(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = igamma_grad_a(a, b) with broadcasting: the derivative of P(a, x) by a, x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1100,7 +1148,7 @@ def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., 
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
 def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
-def inner_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
@@ -1130,10 +1178,16 @@ def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = isreal(x) element by element; see `UnaryPlan`."""
 def isrealobj(x: Any) -> bool:
     """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
+def jn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = jn(a, b) with broadcasting: the Bessel function J of whole order n = a at x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def jn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = jn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
-def kl_div_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = kl_div(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
 def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
 def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1184,12 +1238,14 @@ def lgamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy lgamma'(x) element by element; see `UnaryBackwardPlan`."""
-def linear(x: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x @ weightᵀ + bias (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
+def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(x @ weightᵀ + bias) + residual (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
 def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
 def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
+def linear_swiglu(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out]."""
 def log(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log(x) element by element; see `UnaryPlan`."""
 def log10(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1281,6 +1337,10 @@ def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
+def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
+def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
 def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
 def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1350,6 +1410,8 @@ def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retur
     """(da, db) of y = mul(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def mulhi(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mulhi(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def multi_dot(matrices: Any, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The product of two matrices or more, in the order of fewest multiplications (torch.linalg.multi_dot)."""
 def multi_gemm(a: Sequence[Array], b: Sequence[Array], *, a_shapes: Sequence[Sequence[int]] = ..., b_shapes: Sequence[Sequence[int]] = ..., out_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides."""
 def multigammaln(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1434,6 +1496,12 @@ def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[i
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
 def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def owens_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = owens_t(a, b) with broadcasting: the integral of exp(-a² (1 + x²) / 2) / (2π (1 + x²)) from 0 to b; one of them may be a number. See `SpecialFunctionPlan`."""
+def owens_t_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db), that of an array alone, of y = owens_t(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1452,12 +1520,16 @@ def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = 
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
 def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
-def poch_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of polar; see `ComplexPairBackwardPlan`."""
+def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
+def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
 def polygamma(x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = polygamma(x) element by element; see `UnaryPlan`."""
 def polygamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1501,6 +1573,8 @@ def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
 def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
+def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1525,6 +1599,10 @@ def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Seque
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
 def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def reduce_window(x: Array, kind: str = 'sum', *, window_dimensions: Any, window_strides: Any = None, padding: int | Sequence[int | Sequence[int]] = 0, window_dilation: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window)."""
+def reduce_window_backward(dy: Array, indices: Array | None = None, *, kind: ReduceWindowKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[..., i] = sum over the windows that hold i of dy, for extremes of those whose saved index is i."""
 def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 def reglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -1533,7 +1611,7 @@ def reglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Seq
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def rel_entr(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rel_entr(a, b) with broadcasting: a log(a / b); one of them may be a number. See `SpecialFunctionPlan`."""
-def rel_entr_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def rel_entr_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = rel_entr(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def relu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = relu(x) element by element; see `UnaryPlan`."""
@@ -1629,7 +1707,7 @@ def scatter_prod(x: Array, index: Array, src: Array, *, shape: int | Sequence[in
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x with the tokens of src combined at positions along `axis` (torch.scatter_reduce); see `ScatterPlan`."""
-def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = 'sum', *, axis: int, include_self: bool = True, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = 'sum', *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need."""
 def scatter_sum(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
@@ -1671,7 +1749,7 @@ def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, strea
     """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def sici(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sici(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches."""
 def sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
@@ -1739,6 +1817,12 @@ def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = spence(x) element by element; see `UnaryPlan`."""
 def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy spence'(x) element by element; see `UnaryBackwardPlan`."""
+def sph_harm_y(n: Array, m: Array, theta: Array, phi: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y)."""
+def sph_legendre_p(n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p)."""
+def sph_legendre_p_backward(dy: Array, n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
 def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
 def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1812,6 +1896,8 @@ def tanhshrink(x: Array, *, shape: int | Sequence[int] = ..., element: DType = .
     """y = tanhshrink(x) element by element; see `UnaryPlan`."""
 def tanhshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy tanhshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
 def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = threshold(x) element by element; see `UnaryPlan`."""
 def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1850,6 +1936,8 @@ def vecdot(a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | 
     """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot, numpy.vecdot)."""
 def vecdot_backward(dy: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot)."""
+def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
 def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm)."""
 def view_as_complex(x: Any) -> Any:
@@ -1874,5 +1962,5 @@ def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = zeta(a, b) with broadcasting: the sum of (q + k)^-s over k >= 0, s = a and q = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def zeta_backward(dy: Array, a: Array, b: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def zeta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = zeta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""

@@ -12,6 +12,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import checkout  # noqa: F401
@@ -101,6 +102,7 @@ def torch_rows() -> dict[str, Callable[[], Any]]:
         "torch.nn.functional.layer_norm": lambda: torch.nn.functional.layer_norm(x, (256,), weight),
     }
     found["functional add on torch"] = lambda: bc.add(x, x)
+    found.update(recorded_rows(torch))
     try:
         import triton
         import triton.language as tl
@@ -112,6 +114,34 @@ def torch_rows() -> dict[str, Callable[[], Any]]:
         tl.store(b + tl.arange(0, BLOCK), tl.load(a + tl.arange(0, BLOCK)))
 
     found["Triton (3 args)"] = lambda: nothing[(1,)](x, y, 1, BLOCK=32)
+    return found
+
+
+def recorded_rows(torch: Any) -> dict[str, Callable[[], Any]]:
+    """Calls that autograd records, and their backward passes, beside torch's own; attention in both layouts."""
+    functions = torch.nn.functional
+    x = torch.randn(4, 256, device="cuda", requires_grad=True)
+    weight = torch.ones(256, device="cuda", requires_grad=True)
+    q = torch.randn(1, 2, 2, 64, device="cuda", dtype=torch.float16)
+    leaf = q.clone().requires_grad_()
+    calls: dict[str, tuple[Callable[[], Any], Any]] = {
+        "silu": (lambda: bc.silu(x), x),
+        "torch silu": (lambda: functions.silu(x), x),
+        "rms_norm": (lambda: bc.rms_norm(x, weight), (x, weight)),
+        "torch rms_norm": (lambda: functions.rms_norm(x, (256,), weight), (x, weight)),
+        "flash_sdpa bhsd": (lambda: bc.flash_sdpa(leaf, leaf, leaf), leaf),
+        "flash_sdpa bshd": (lambda: bc.flash_sdpa(leaf, leaf, leaf, layout="bshd"), leaf),
+        "torch sdpa": (lambda: functions.scaled_dot_product_attention(leaf, leaf, leaf), leaf),
+    }
+    found: dict[str, Callable[[], Any]] = {
+        "flash_sdpa bhsd": lambda: bc.flash_sdpa(q, q, q),
+        "flash_sdpa bshd": lambda: bc.flash_sdpa(q, q, q, layout="bshd"),
+        "torch sdpa": lambda: functions.scaled_dot_product_attention(q, q, q),
+    }
+    for name, (call, leaves) in calls.items():
+        y = call()
+        found[f"{name}, recorded"] = call
+        found[f"{name}, backward"] = partial(torch.autograd.grad, y, leaves, torch.ones_like(y), retain_graph=True)
     return found
 
 

@@ -51,6 +51,7 @@ HOST = {  # functions of the host that belong to an op
         "view_as_real",
     ],
     "ops.gated.gated_functions": ["halves"],
+    "ops.gemm.einsum": ["einsum_path"],
     "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],

@@ -15,7 +15,7 @@ broadcasts to it. `many="shapes"` makes the field a list of operands whose i-th 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -66,6 +66,7 @@ class Operand:
     integer: bool = False
     kinds: tuple[Any, ...] | None = None
     instead: str | None = None
+    spared: Callable[[Any, Collection[str]], bool] | None = None
     doc: str = ""
 
     def serves(self, desc: Any) -> bool:
@@ -119,16 +120,20 @@ def _declare(role: str, shape: str, *, optional: bool = False, **facts: Any) -> 
 
 def operand(shape: str = "", *, element: ElementRule = "element", optional: bool = False, broadcast: bool = False,
             many: str | None = None, layout: str = "any", values: Any = None, kinds: tuple[Any, ...] | None = None,
-            instead: str | None = None, doc: str = "") -> Any:  # fmt: skip
+            instead: str | None = None, spared: Callable[[Any, Collection[str]], bool] | None = None,
+            doc: str = "") -> Any:  # fmt: skip
     """An input. `kinds`: those of a table op that have it, and then need it; None is what the others take.
 
     `instead`: the descriptor's flag that says that a number of Args stands in its place, which is None then.
+
+    `spared(desc, given)`: whether a backward op does without this output of the forward, where `given` are those of the
+    forward's operands that are there; it is not made for the gradient then.
 
     `values` is for tests: (low, high) bounds integers (descriptor attributes by name; high is exclusive), `Everywhere`
     means the whole range, a function (rng, desc, shape) makes anything else; floats are standard normal by default.
     """
     return _declare("in", shape, element=element, optional=optional, broadcast=broadcast, many=many, layout=layout,
-                    values=values, kinds=kinds, instead=instead, doc=doc)  # fmt: skip
+                    values=values, kinds=kinds, instead=instead, spared=spared, doc=doc)  # fmt: skip
 
 
 def output(shape: str = "", *, element: ElementRule = "element", optional: bool = False, many: str | None = None,

@@ -17,6 +17,8 @@ from .memo import memo
 Makers: TypeAlias = "tuple[Callable[[], Any], ...]"
 """A maker for each declared output of a functional call; `nothing` for those that are not wanted."""
 
+Views: TypeAlias = "Callable[[Mapping[str, Any]], dict[str, Any]] | None"
+
 MISS: Any = object()
 """What a `Direct` answers where the call has to go through `run`."""
 
@@ -51,8 +53,11 @@ class Runner(Protocol):
     def bind(self, args: Args, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
         """A callable with everything fixed."""
 
-    def direct(self, makers: Makers, lead: Any) -> Direct | None:
-        """A short path for functional calls whose first array is like `lead`, where there is one."""
+    def direct(self, makers: Makers, lead: Any, views: Views = None) -> Direct | None:
+        """A short path for functional calls whose first array is like `lead`, where there is one.
+
+        views: where calls come with arrays of another layout, what makes the plan's operands of them.
+        """
 
 
 class Replay(Protocol):
@@ -86,6 +91,15 @@ BRIDGE = "baracuda_py.torch.routing:route"  # serves functional calls that torch
 def bridge() -> Callable[..., Any]:
     """What a functional call goes to that autograd or a trace of torch records."""
     return _named(BRIDGE)  # type: ignore[no-any-return]
+
+
+COMPOSITION = "baracuda_py.torch.composition:call"  # serves functions of several calls with a gradient of their own
+
+
+@memo()
+def composition() -> Callable[..., Any]:
+    """What calls a composed function of torch tensors that autograd or a trace records."""
+    return _named(COMPOSITION)  # type: ignore[no-any-return]
 
 
 STAGED = {  # package → "module:function", called with what a functional call on its stand-ins asks for

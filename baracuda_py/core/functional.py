@@ -55,6 +55,9 @@ class Entry:
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
     kinds: tuple[ElementKind, ...]  # of the declared outputs
     direct: Direct | None = None
+    listed: bool = False  # whether it returns one output, a list
+    jobs: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    """What `baracuda_py.torch` has prepared for calls that autograd records, by what of them requires a gradient."""
 
 
 def functional(
@@ -65,7 +68,8 @@ def functional(
 
     `overloads`: further plans, with what is fixed of theirs, whose operands have the same names; one serves a call
     where an operand has an element of its rows, at the same cost.
-    `layouts` gives it a `layout=`: its `names`, the first being the plan's own, and `call`, which serves the others.
+    `layouts` gives it a `layout=` (`ops.attention.layouts`): operands of another layout than the plan's own are views
+    to the plan, and as they are to the direct path.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
     `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
@@ -95,6 +99,7 @@ def functional(
     lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
     keys += f", ORDINAL({lead})" if inputs else ""
     keys += f", LAST({follows})" if follows else ""
+    keys += ", layout" if layouts else ""
     raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
@@ -107,10 +112,16 @@ def functional(
     handed_over = f"    if entry.package == 'jax': {listed} = HANDED(entry, ({listed}), {lead}, out, stream)"
     results = [s.name for s in wanted if s in served]
     result = ", ".join(results or [s.name for s in inputs if s.role == "inout"])
-    given = ", ".join([*(s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads), *scalars])
+    reads = [s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads]
+    grown = ", ".join([*map(_grown, inputs), *(f"getattr({n}, 'requires_grad', type({n}))" for n in scalars)])
     direct = [
+        "    if entry.jobs and out is None and stream is None:",
+        f"        job = entry.jobs.get(({grown},))",
+        "        if job is not None:",
+        f"            made = job.apply(({''.join(f'{n}, ' for n in scalars)}), {', '.join(reads)})",
+        "            if made is not MISS: return made",
         "    if entry.direct is not None and out is None and stream is None:",
-        f"        made = entry.direct.call({given})",
+        f"        made = entry.direct.call({', '.join([*reads, *scalars])})",
         "        if made is not MISS: return made",
     ]
     held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
@@ -120,18 +131,14 @@ def functional(
     staging = f"STAGE({gather}, {attributes}, {numbers}, {returns}, {_named(_OPTIONS)})"
     arriving = f"STAGED(({''.join(f'{s.name}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in scalars)}))"
     every = (*defaults, *scalars, *flags, *_EVERY)
-    facts = _named(every)
-    turned = (
-        f"    if type(layout) is not str or layout != {layouts.names[0]!r}: "
-        f"return LAYOUTS.call(SELF, layout, {gather}, {facts})"
-        if layouts
-        else ""
-    )
-    recorded = f"{gather}, {attributes}, {numbers}, {returns}, out, stream, preference"
+    turned = ", layout" if layouts else ""
+    if layouts:
+        facts = _named(every)
+        staging = f"{staging} if layout == {layouts.names[0]!r} else LAYOUTS.staged(SELF, layout, {gather}, {facts})"
+    recorded = f"{gather}, {attributes}, {numbers}, {returns}, out, stream, preference{turned}"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         "    if unknown: raise UNEXPECTED(SELF, unknown)",
-        *([turned] if layouts else []),
         *([] if inputs else [f"    if {arriving}: return {staging}"]),
         "    try:",
         "        try:",
@@ -143,7 +150,7 @@ def functional(
         f"            symbol = TRACED({name!r}, {gather}, {attributes})",
         "            if symbol is not None: return symbol",
         f"            if {arriving}: return {staging}",
-        f"            entry = NEW(key, {gather}, {attributes}, {returns}, preference)",
+        f"            entry = NEW(key, {gather}, {attributes}, {returns}, preference{turned})",
         *([f"        if entry.package == 'jax' and {arriving}: return {staging}"] if scalars else []),
         *_indented(direct),
         *_indented(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
@@ -152,11 +159,11 @@ def functional(
         *_indented([handed_over] if outs and inputs else []),
         f"        return {result}" if len(results) <= 1 else f"        return RESULT(({result}), entry)",
         "    except RECORDED as error: said = error",
-        f"    return ROUTE(SELF, said, {recorded})",
+        f"    return ROUTE(SELF, said, entry, {recorded})",
         f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
         "    if unknown: raise UNEXPECTED(SELF, unknown)",
-        *([turned] if layouts else []),
-        f"    return ROUTE(SELF, None, {recorded})",
+        f"    return ROUTE(SELF, None, None, {recorded})",
+        f"def grown({', '.join([*(s.name for s in inputs), *scalars])}): return ({grown},)",
     ]
     # In a forked child entries of CUDA plans would make outputs first, which fails in CuPy; a new one is refused by us.
     cache: dict[Any, Entry] = records()
@@ -171,14 +178,17 @@ def functional(
         serving, given = chosen(arrays, attributes)
         return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
-    def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any) -> Entry:
+    def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any, layout: Any = None) -> Entry:
         if isinstance(preference, Routed):
             raise RecordedError(f"{name}: a call of baracuda_py.torch")
+        turned = layouts.turned(layout) if layouts else ()
+        arrays = layouts.views(arrays, turned) if turned else arrays
         serving, given = chosen(arrays, attributes)
-        entry = _entry(serving, arrays, given, returns, preference, follows)
+        entry = entry_of(serving, arrays, given, returns, preference, follows, turned, layouts)
         names = {s.name for s in (*arrays_of(serving.args), *scalars_of(serving.args))}
         if not {*held, *scalars} <= names:  # an overload may have fewer scalars
-            entry.args, entry.direct = lambda **g: serving.args(**{n: g[n] for n in names & g.keys()}), None
+            args, entry.direct = entry.args, None
+            entry.args = lambda **g: args(**{n: g[n] for n in names & g.keys()})
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
@@ -194,7 +204,8 @@ def functional(
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    function.chosen, function.routed = chosen, names["routed"]
+    function.chosen, function.routed, function.grown = chosen, names["routed"], names["grown"]
+    function.layouts, function.reads = layouts, tuple(reads)
     if follows:
         FOLLOWS[plan] = follows
     shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
@@ -205,23 +216,17 @@ def functional(
 
 
 class Routed:
-    """A preference that sends a call to `baracuda_py.torch`; unhashable, so that no entry is found for it.
-
-    swapped: the outputs whose axes 1 and 2 are exchanged in memory (see `ops.attention.layouts`).
-    """
+    """A preference that sends a call to `baracuda_py.torch`; unhashable, so that no entry is found for it."""
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, preference: Any = None, swapped: tuple[str, ...] = ()) -> None:
-        self.preference: Any = preference
-        self.swapped = swapped
-        if isinstance(preference, Routed):
-            self.preference, self.swapped = preference.preference, (*preference.swapped, *swapped)
+    def __init__(self, preference: Any = None) -> None:
+        self.preference: Any = preference.preference if isinstance(preference, Routed) else preference
 
 
-def _route(function: Any, error: RecordedError | None, *call: Any) -> Any:
+def _route(function: Any, error: RecordedError | None, entry: Entry | None, *call: Any) -> Any:
     """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
-    return bridge()(function, error, *call)
+    return bridge()(function, error, entry, *call)
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
@@ -280,6 +285,13 @@ def _key(spec: Operand) -> str:
     return f"(None if {n} is None else ({one}))" if spec.optional else one
 
 
+def _grown(spec: Operand) -> str:
+    """What tells whether an operand of torch requires a gradient."""
+    n = spec.name
+    one = f"tuple([a.requires_grad for a in {n}])" if spec.many else f"{n}.requires_grad"
+    return f"None if {n} is None else {one}" if spec.optional else one
+
+
 def _types_of(fields: Sequence[dataclasses.Field[Any]]) -> Iterator[str]:
     """What tells attributes from others that are equal, as 1, 1.0 and True are, within tuples too."""
     for f in fields:
@@ -293,10 +305,11 @@ def _types(value: Any) -> Any:
     return tuple([_types(item) for item in value]) if type(value) is tuple else type(value)
 
 
-def _entry(
+def entry_of(
     plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool],
-    preference: Any, follows: str,
+    preference: Any, follows: str = "", turned: Sequence[str] = (), layouts: Any = None,
 ) -> Entry:  # fmt: skip
+    """The entry of calls like this one. `turned` are operands that `arrays` has views of, as `layouts` makes them."""
     desc, outputs = asked_for(plan, arrays, given, returns)
     lead = next(
         (a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None
@@ -310,12 +323,16 @@ def _entry(
         if shapes is None:
             makers.append(nothing)
         else:
+            shapes = tuple(map(layouts.shape, shapes)) if spec.name in turned else shapes
             many = [maker(lead, shape, kind, device, last) for shape in shapes]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
-    direct = chosen.runner.direct(tuple(makers), lead) if makers else None
+    views = partial(layouts.views, turned=turned) if turned else None
+    direct = chosen.runner.direct(tuple(makers), lead, views) if makers else None
     kinds = tuple(output.element for output in outputs)
-    return Entry(chosen, plan.args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct)
+    listed = [bool(output.spec.many) for output in outputs if output.shapes is not None] == [True]
+    args: Callable[..., Any] = plan.args if views is None else lambda **given: plan.args(**views(given))
+    return Entry(chosen, args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct, listed)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:
@@ -343,6 +360,8 @@ def _given(entry: Entry, out: Any) -> list[Any]:
         given = {name: out[name] for name in entry.names if name in out}
     else:
         values = list(out) if isinstance(out, (list, tuple)) else [out]
+        if entry.listed and not (len(values) == 1 and isinstance(values[0], (list, tuple))):
+            values = [values]
         if len(values) != len(entry.names):
             raise InvalidProblemError(
                 f"out= must give {len(entry.names)} arrays ({', '.join(entry.names)}), got {len(values)}"

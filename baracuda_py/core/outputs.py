@@ -13,6 +13,7 @@ import numpy as np
 from ..interop import jax_arrays, torch_rules
 from ..interop.arrays import package_name, read
 from ..jit.launch import on_stream
+from .checked import shown
 from .dispatch import dense_view
 from .element import ElementKind
 from .errors import InvalidProblemError
@@ -50,6 +51,17 @@ def ordinal(array: Any) -> int:
         }
         getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
     return getter(array)
+
+
+def each_of(out: Any, count: int) -> tuple[Any, ...]:
+    """The arrays that `out=` gives for `count` results, None for each where it gives none."""
+    if out is None:
+        return (None,) * count
+    if count == 1 and not isinstance(out, (list, tuple)):
+        return (out,)
+    if not isinstance(out, (list, tuple)) or len(out) != count:
+        raise InvalidProblemError(f"out= must give {count} arrays, got {shown(out)}")
+    return tuple(out)
 
 
 def make_all(makers: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -1,9 +1,13 @@
-"""Views of a caller's arrays, in their own package: axes put in, axes broadcast. Nothing is copied but by JAX."""
+"""Views of a caller's arrays, in their own package: axes put in, taken out, broadcast, exchanged, merged; diagonals.
+
+Nothing is copied but by JAX.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,7 @@ import numpy as np
 from ..interop.arrays import package_name, read
 from .element import ElementKind
 from .errors import InvalidProblemError
-from .tensor import TensorRef
+from .tensor import TensorRef, View, dense_strides, merge_axes
 
 
 def shape_of(x: Any, name: str) -> tuple[int, ...]:
@@ -55,6 +59,111 @@ def transposed(x: Any, name: str) -> Any:
         return _ref(x, (*shape[:-2], shape[-1], shape[-2]), (*lead, n, m))
     package = _known(x, name)
     return x.transpose(-1, -2) if package == "torch" else x.swapaxes(-1, -2)
+
+
+def rows_of(x: Any, name: str) -> Any:
+    """x as a matrix of its last axis, or None where its rows are no even steps apart and that needs a copy."""
+    found = read(x, name)
+    *lead, cols = found.shape
+    merged, (steps,) = merge_axes(tuple(lead), [found.strides[:-1]])
+    if len(merged) > 1:
+        return None
+    rows = math.prod(lead)
+    if isinstance(x, TensorRef):
+        return _ref(x, (rows, cols), (steps[0] if steps else cols, found.strides[-1]))
+    _known(x, name)
+    return x.reshape(rows, cols)
+
+
+def halves(x: Any, name: str) -> tuple[Any, Any]:
+    """The halves of x along its first axis."""
+    shape = shape_of(x, name)
+    if not shape or shape[0] % 2:
+        raise InvalidProblemError(f"{name} must have two halves along its first axis, got shape {shape}")
+    half = shape[0] // 2
+    if isinstance(x, TensorRef):
+        strides, size = _strides(x), ElementKind.of(x.element).itemsize
+        second = TensorRef.of_checked(
+            x.ptr + half * strides[0] * size, (half, *shape[1:]), strides, ElementKind.of(x.element), x.device
+        )
+        return _ref(x, (half, *shape[1:]), strides), second
+    if _known(x, name) == "torch":
+        first, second = x.unflatten(0, (2, half)).unbind()  # autograd puts the two gradients together at once
+        return first, second
+    return x[:half], x[half:]
+
+
+def permuted(x: Any, order: Sequence[int], name: str) -> Any:
+    """x with its axes in another order; x itself where that is its own."""
+    if list(order) == list(range(len(order))):
+        return x
+    if isinstance(x, TensorRef):
+        strides = _strides(x)
+        return _ref(x, tuple([x.shape[axis] for axis in order]), tuple([strides[axis] for axis in order]))
+    return x.permute(*order) if _known(x, name) == "torch" else x.transpose(tuple(order))
+
+
+def without_axes(x: Any, axes: Collection[int], name: str) -> Any:
+    """x without some axes, all of extent 1."""
+    if not axes:
+        return x
+    kept = [axis for axis in range(len(shape_of(x, name))) if axis not in axes]
+    if isinstance(x, TensorRef):
+        strides = _strides(x)
+        return _ref(x, tuple([x.shape[axis] for axis in kept]), tuple([strides[axis] for axis in kept]))
+    _known(x, name)
+    index = (slice(None) if axis in kept else 0 for axis in range(len(kept) + len(axes)))
+    place = (*index, ...)  # with the dots NumPy gives an array even where no axis is left
+    return x[place]
+
+
+def diagonal(x: Any, first: int, second: int, name: str) -> Any:
+    """x[…, i, …, i, …] of two axes as long, i in the place of the first of them."""
+    view = read(x, name)
+    shape = [n for axis, n in enumerate(view.shape) if axis != second]
+    package = "" if isinstance(x, TensorRef) else _known(x, name)
+    if package in ("torch", "jax"):
+        taken = x.diagonal(0, first, second)  # which is last
+        order = [axis for axis in range(len(shape) - 1) if axis < first]
+        return permuted(taken, [*order, len(shape) - 1, *range(len(order), len(shape) - 1)], name)
+    strides = list(view.strides)
+    strides[first] += strides[second]
+    return _restrided(x, tuple(shape), tuple(strides[:second] + strides[second + 1 :]))
+
+
+def reshaped(x: Any, shape: Sequence[int], name: str) -> Any:
+    """x as a view of another shape, its elements in the same order; None where no strides say so."""
+    package = "" if isinstance(x, TensorRef) else _known(x, name)
+    if package == "jax":
+        return x.reshape(tuple(shape))
+    if package == "torch":
+        try:
+            return x.view(tuple(shape))
+        except RuntimeError:
+            return None
+    view = read(x, name)
+    if 0 in view.shape:
+        return _restrided(x, tuple(shape), dense_strides(shape))
+    made = View(0, view.shape, view.strides, view.element).reshaped(tuple(shape))
+    return None if made is None else _restrided(x, made.shape, made.strides)
+
+
+def constant(x: Any) -> Any:
+    """x as nothing that is differentiated."""
+    package = package_name(type(x))
+    if package == "torch":
+        return x.detach()
+    return sys.modules["jax"].lax.stop_gradient(x) if package == "jax" else x
+
+
+def _restrided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The memory of a NumPy or CuPy array, or a TensorRef, with strides in elements."""
+    if isinstance(x, TensorRef):
+        return _ref(x, shape, strides)
+    steps = tuple([stride * x.itemsize for stride in strides])
+    if isinstance(x, np.ndarray):
+        return np.lib.stride_tricks.as_strided(x, shape, steps)
+    return type(x)(shape, x.dtype, x.data, steps)
 
 
 def _strides(x: TensorRef) -> tuple[int, ...]:

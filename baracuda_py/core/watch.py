@@ -16,7 +16,7 @@ from ..interop.arrays import read
 from . import config, dump
 from .args import Args, arrays_of, scalars_of
 from .checked import shown
-from .execution import Makers, Runner
+from .execution import Makers, Runner, Views
 from .memo import memo
 from .tensor import dense_strides
 
@@ -56,7 +56,7 @@ class Watched:
         """As the plan's own runner does."""
         self._inner.prepare(args)
 
-    def direct(self, makers: Makers, lead: Any) -> None:
+    def direct(self, makers: Makers, lead: Any, views: Views = None) -> None:
         """None: every call goes through `run`."""
 
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:

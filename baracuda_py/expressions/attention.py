@@ -15,9 +15,11 @@ from ..core.errors import InvalidProblemError
 from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
-from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa, swapped_forward
-from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, flash_sdpa_backward, swapped_backward
-from ..ops.attention.layouts import asked, is_swapped
+from ..ops.attention.dense.flash_sdpa import TURNED as FORWARD
+from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa
+from ..ops.attention.dense.flash_sdpa_backward import TURNED as BACKWARD
+from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, flash_sdpa_backward
+from ..ops.attention.layouts import asked
 from .calls import number_role
 from .parse import RESERVED
 from .score_plan import ScoredSdpaPlan, scored_backward_plan_of, scored_plan_of
@@ -94,9 +96,7 @@ class FormulaAttention:
         tables, numbers, facts = self._split(given)
         facts |= {**numbers, "return_lse": return_lse}
         function, operands = self._function(numbers, False), (q, k, v, *tables, mask, slopes, sinks)
-        if not is_swapped(layout):
-            return function(*operands, **facts, out=out, stream=stream, preference=preference)
-        return swapped_forward(function, operands, facts, out, stream, preference)
+        return function(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
     def backward(
         self, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None,
@@ -112,9 +112,7 @@ class FormulaAttention:
         operands = (q, k, v, y, lse, dy, *tables, mask, slopes, sinks)
         flags = asked({"dq": return_dq, "dk": return_dk, "dv": return_dv})
         facts |= {**numbers, **{f"return_{name}": flag for name, flag in flags.items()}}
-        if not is_swapped(layout):
-            return function(*operands, **facts, out=out, stream=stream, preference=preference)
-        return swapped_backward(function, operands, facts, {}, out, stream, preference)
+        return function(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
     def vjp(
         self, dy: Any, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
@@ -157,7 +155,8 @@ class FormulaAttention:
         function = self._functions.get((roles, backward))
         if function is None:
             plan = (scored_backward_plan_of if backward else scored_plan_of)(self.formula, roles)
-            made = functional(plan, "flash_sdpa_backward" if backward else "flash_sdpa")
+            name, layouts = ("flash_sdpa_backward", BACKWARD) if backward else ("flash_sdpa", FORWARD)
+            made = functional(plan, name, layouts=layouts)
             function = keep(self._functions, (roles, backward), made, 64)
         return function
 

@@ -26,6 +26,10 @@ _GRADIENTS = {  # of functions of two arrays: what the gradient is of
 }  # fmt: skip
 _DY = "dy = rng.standard_normal(3, dtype=np.float32)\n"
 
+_STACKS = f"""{_RNG}a = rng.standard_normal((2, 3, 4), dtype=np.float32)
+b = rng.standard_normal((2, 4, 5), dtype=np.float32)
+"""
+
 TABLE: dict[str, str] = {
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
@@ -72,8 +76,22 @@ dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, 
     "lerp": f"{_AB}y = bc.lerp(a, b, 0.25)",
     "grouped_mm": f"{_GROUPS}y = bc.grouped_mm(a, b, np.array([2, 2, 7]))",
     "ragged_dot": f"{_GROUPS}y = bc.ragged_dot(a, b, np.array([2, 0, 5]))",
+    "addbmm": f"{_STACKS}y = bc.addbmm(np.zeros(5, dtype=np.float32), a, b)",
     "addmm": f"{_AB}y = bc.addmm(b, a, np.eye(4, dtype=np.float32), beta=0.5)",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
+    "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
+    "linear_swiglu": f"{_ROWS}y = bc.linear_swiglu(x1, np.concatenate([x2, x2]))",
+    "addr": f"{_AB}y = bc.addr(a, np.ones(3, dtype=np.float32), b, beta=0.5)",
+    "bilinear": f"{_ROWS}weight = rng.standard_normal((5, 4, 4), dtype=np.float32)\ny = bc.bilinear(x1, x2, weight)",
+    "block_diag": f"{_AB}y = bc.block_diag(a, b, a)",
+    "chain_matmul": f"{_AB}y = bc.chain_matmul(a.T, a, a.T)",
+    "dot_general": f"{_STACKS}y = bc.dot_general(a, b, (((2,), (1,)), ((0,), (0,))))",
+    "einsum": f'{_STACKS}y = bc.einsum("bij,bjk->bki", a, b)',
+    "matrix_power": f"{_AB}y = bc.matrix_power(a @ a.T, 5)",
+    "matvec": f"{_AB}y = bc.matvec(a, b)",
+    "multi_dot": f"{_AB}y = bc.multi_dot([a.T, a, b])",
+    "tensordot": f"{_STACKS}y = bc.tensordot(a, b, ([0, 2], [0, 1]))",
+    "vecmat": f"{_AB}y = bc.vecmat(b, a.T)",
     "matmul": f"{_AB}y = bc.matmul(a, b)",
     "matmul_tc": f"{_AB}a, b = (bc.cast(x, 'float16') for x in (a, b))\ny = bc.matmul_tc(a, b)",
     "matmul_tc_async": f"{_AB}a, b = (bc.cast(x, 'float16') for x in (a, b))\ny = bc.matmul_tc_async(a, b)",

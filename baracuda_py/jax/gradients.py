@@ -124,7 +124,9 @@ class Link:
     def _reads(self) -> list[Operand]:
         """The inputs of the backward op for this descriptor."""
         assert self.plan is not None
-        return [spec for spec in arrays_of(self.plan.args) if spec.reads and spec.serves(self.desc)]
+        given = [name for name, _ in self.problem.inputs]
+        specs = [spec for spec in arrays_of(self.plan.args) if spec.reads and spec.serves(self.desc)]
+        return [spec for spec in specs if not (spec.spared and spec.spared(self.desc, given))]
 
     def _source(self, spec: Operand) -> tuple[str, str] | None:
         """Where an input of the backward op comes from: ("cotangent" | "output" | "input", name there)."""

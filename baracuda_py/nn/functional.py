@@ -9,6 +9,7 @@ another form there than here is written below.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -35,10 +36,15 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_") or name not in EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     function = _bc(name)
-    if isinstance(function, type) or not hasattr(function, "plan"):
+    if isinstance(function, type) or not hasattr(function, "plan") or _variadic(function):
         return function
     made = globals()[name] = spelled(name, function)
     return made
+
+
+def _variadic(function: Callable[..., Any]) -> bool:
+    """Whether it takes any number of operands: they have no names that PyTorch could have others for."""
+    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
 
 
 def __dir__() -> list[str]:

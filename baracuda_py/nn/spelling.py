@@ -55,6 +55,13 @@ addcmul addcdiv: input:a tensor1:b tensor2:c value
 addmm: input:c mat1:a mat2:b
 baddbmm: input:c batch1:a batch2:b
 addmv: input:c mat:a vec:b
+addbmm: input:c batch1:a batch2:b
+addr: input:c vec1:a vec2:b
+outer ger: input:a vec2:b
+kron: input:a other:b
+tensordot: a b dims:axes
+matrix_power: input:a n
+bilinear: input1:a input2:b weight bias
 mm bmm: input:a mat2:b
 mv: input:a vec:b
 dot: input:a tensor:b
@@ -87,7 +94,8 @@ def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     order = ORDERS.get(name) or _default(shown)
     pairs = [word.partition(":")[::2] for word in order]
     ours = {word: named or _ours(word, shown) for word, named in pairs}
-    lead = ours[next(word for word, _ in pairs if word in ("input", "x1", "condition") or ours[word] in ("x", "a"))]
+    led = (word for word, _ in pairs if word in ("input", "x1", "condition") or ours[word] in ("x", "a"))
+    lead = ours[next(led, pairs[0][0])]
 
     def call(*args: Any, inplace: bool = False, dtype: Any = None, **given: Any) -> Any:
         if len(args) > len(pairs):

@@ -7,12 +7,17 @@ matrices step through them evenly; a block finds its item of the batch by dividi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..core.args import Args, arrays_of, scalars_of
+from ..core.device import Device
+from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Problem
+from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, Variant
+from .products import Place
 
 MATRICES = ("a", "b", "up", "c", "residual", "y", "pre", "up_pre")
 VECTORS = ("bias", "up_bias", "row_bias", "scale_a", "scale_b")
@@ -48,26 +53,26 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
         return f"more than {AXES} batch axes remain after merging"
     return {
         "m": desc.m, "n": desc.n, "k": desc.k, "batch_shape": pad(shape), "batch": [pad(s) for s in batch],
-        "strides": [v.strides[rank:] if v else (0, 0) for v in views],
+        "strides": [steps_of(v) if v else (0, 0) for v in views],
         "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
         "activation": ACTIVATIONS.index(desc.activation),
         "wide": wide_rows(views),
     }  # fmt: skip
 
 
+def steps_of(view: View) -> tuple[int, ...]:
+    """The strides of a matrix, 0 along an extent of 1: threads past its end must have aligned addresses as well."""
+    return tuple(0 if n == 1 else stride for n, stride in zip(view.shape[-2:], view.strides[-2:], strict=True))
+
+
 def wide_rows(views: Sequence[View | None]) -> int:
     """A bit for each matrix of `MATRICES` whose rows can be read in accesses of 16 bytes."""
-    return sum(1 << n for n, v in enumerate(views) if v is not None and wide(v))
+    return sum(1 << n for n, v in enumerate(views) if v is not None and wide_view(v))
 
 
-def wide(view: View) -> bool:
+def wide_view(view: View) -> bool:
     """Whether columns are dense and every row starts 16-byte aligned."""
-    return view.strides[-1] == 1 and row_aligned(view)
-
-
-def row_aligned(view: View) -> bool:
-    """Whether every row of a matrix starts 16-byte aligned."""
-    return view.aligned(16)
+    return view.strides[-1] == 1 and view.aligned(16)
 
 
 def transposed(view: View) -> View:
@@ -79,3 +84,113 @@ def transposed(view: View) -> View:
 def dense(p: Problem) -> bool:
     """Whether every operand is contiguous."""
     return all(view.dense for view in p.flat())
+
+
+# ---- a product as a step of another plan ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Matrices [*batch_shape, rows, columns] of a product inside a plan: where they are, and their view."""
+
+    place: Place
+    view: View
+
+    @property
+    def t(self) -> Operand:
+        """The transposed matrices, over the same memory."""
+        *lead, rows, cols = self.view.shape
+        *steps, along_rows, along_cols = self.view.strides
+        turned = replace(self.view, shape=(*lead, cols, rows), strides=(*steps, along_cols, along_rows))
+        return Operand(self.place, turned)
+
+
+def product_kernels(row: Variant) -> tuple[Kernel, ...]:
+    """The kernels of a row of `GemmPlan` as another plan's, by names of their own: those without a gate."""
+
+    def axes(kernel: Kernel) -> Callable[[ElementKind], Mapping[str, Any]]:
+        def of(kind: ElementKind) -> Mapping[str, Any]:
+            own = dict(kernel.axes_for(kind))
+            return own | ({"GATED": (False,)} if "GATED" in own else {})
+
+        return of
+
+    return tuple(
+        replace(k, name=_own(row, k.name), axes=axes(k), source=k.source or row.source or "") for k in row.kernels
+    )
+
+
+def _own(row: Variant, kernel: str) -> str:
+    return f"{row.name}_{kernel}"
+
+
+def product_steps(
+    p: Problem, args: type[Args], rows: Iterable[Variant], gemm: type[Args], desc: Any, operands: Mapping[str, Operand],
+    base: int,
+) -> tuple[tuple[Step | LibraryStep, ...], int, str] | str:  # fmt: skip
+    """The launches of alpha · a b by the first row of `GemmPlan` that takes it, bytes of workspace, the row's name.
+
+    p, args: the plan's own problem and operands, whose scalar `alpha` is meant. rows: those to ask, whose
+    `product_kernels` the plan's row has. gemm, desc: the operands and the descriptor of the product. operands: its a, b
+    and y. base: the first byte of workspace that is free.
+    """
+    names = [spec.name for spec in arrays_of(gemm)]
+    views = {name: operands[name].view if name in operands else None for name in names}
+    why = "no row"
+    for row in rows:
+        found = row.geometry(Problem(desc, p.device, views)) if row.serves(None, desc.element) else "another element"
+        if isinstance(found, str):
+            why = f"{row.name}: {found}"
+            continue
+        places = {name: operands[name].place for name in operands}
+        steps = [
+            _moved_call(step, names, args, places, base, found)
+            if isinstance(step, LibraryStep)
+            else replace(_moved_step(step, row.kernel(step.kernel), places, base), kernel=_own(row, step.kernel))
+            for step in found.steps
+        ]
+        return tuple(steps), found.workspace, row.name
+    return f"no product of {', '.join(f'{n} {o.view.shape} {o.view.strides}' for n, o in operands.items())}: {why}"
+
+
+def _moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: int) -> Step:
+    """A step of a product whose operands are at `places`, its workspace at byte `base`."""
+    params = dict(step.params)
+    for slot in kernel.params.pointers:
+        if slot.kind == "workspace":
+            params[slot.name] = int(params.get(slot.name) or 0) + base
+        elif slot.kind == "ptr" and not (slot.name.endswith("_ptr") and slot.name[:-4] in kernel.params.scalars):
+            given = params.get(slot.name, slot.name)
+            name, shift = given if isinstance(given, tuple) else (given, 0)
+            if name == "@workspace":
+                params[slot.name] = (name, shift + base)
+            elif name in places:
+                params[slot.name] = replace(places[name], offset=places[name].offset + shift).slot
+            else:
+                params[slot.name] = "@null"
+    return replace(step, params=params)
+
+
+def _moved_call(
+    step: LibraryStep, names: Sequence[str], args: type[Args], places: Mapping[str, Place], base: int, found: Geometry
+) -> LibraryStep:
+    """A library's call likewise; c is absent, so that beta is 0."""
+    own, alpha = [s.name for s in arrays_of(args)], [s.name for s in scalars_of(args)].index("alpha")
+    index = {name: own.index(place.name) if place.name in own else None for name, place in places.items()}
+
+    def prepare(device: Device) -> Callable[..., None]:
+        run = step.prepare(device)
+
+        def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
+            def at(name: str) -> int:
+                if name not in places:
+                    return 0
+                i = index[name]
+                return (workspace if i is None else pointers[i]) + places[name].offset
+
+            moved = tuple([at(name) for name in names])
+            run(moved, (scalars[alpha], (0, 0.0)), workspace + base, found.workspace, stream)
+
+        return call
+
+    return LibraryStep(prepare)

@@ -22,9 +22,9 @@ PARAMS = gemm_params(
     "GemmWgmmaParams", a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32", b_step="i32", up_step="i32",
     rows="i32", cols="i32", band="i32", total="i32", plain="i32",
 )  # fmt: skip
-ELEMENTS = (ElementKind.F16, ElementKind.BF16)
+HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)  # elements of the two rows
 
-_ROWS, _DEPTH, _PANEL, _BLOCK = 128, 64, 64, 384
+_ROWS, _LINE, _PANEL, _BLOCK = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
 _STAGES = {256: 4, 128: 6, 64: 8}  # by columns of a tile
 _PARTS = 2  # of 2048 bytes that each of eight warps stores by
 _BAND = 8  # rows of tiles that share what they read in the L2 cache
@@ -41,8 +41,8 @@ _CALL = "gemm_wgmma<{T}, {OUT}, {COLUMNS}, {A_ACROSS}, {B_ACROSS}, {GATED}>"
 
 def _instances(columns: tuple[int, ...], gated: tuple[bool, ...]) -> Callable[[ElementKind], Mapping[str, Any]]:
     def axes(kind: ElementKind) -> Mapping[str, Any]:
-        out, flags = (kind, ElementKind.F32), (False, True)
-        return {"OUT": out, "COLUMNS": columns, "A_ACROSS": flags, "B_ACROSS": flags, "GATED": gated}
+        out, across = ((kind,), (False,)) if kind in TF32 else ((kind, ElementKind.F32), (False, True))
+        return {"OUT": out, "COLUMNS": columns, "A_ACROSS": across, "B_ACROSS": across, "GATED": gated}
 
     return axes
 
@@ -55,8 +55,13 @@ KERNELS = (
 
 def _shared_memory(columns: int) -> int:
     """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
-    stage = (_ROWS + columns) * 2 * _DEPTH
+    stage = (_ROWS + columns) * _LINE
     return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048
+
+
+def refuses_strict(desc: Any) -> str | None:
+    """Why the row of TF32 does not serve a descriptor."""
+    return None if desc.math_precision == "tf32" else f"math_precision {desc.math_precision!r} was asked for"
 
 
 def geometry(p: Problem) -> Geometry | str:
@@ -146,13 +151,14 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
     if isinstance(found, str):
         return f"{name} {found}"
     item, count, apart = found
-    reason = f"{name} with strides {view.strides} has no dense axis"
-    for across in (False, True):
+    reason = f"{name} with strides {view.strides} is dense along no axis that can be read"
+    line = _LINE // view.element.itemsize
+    for across in (False, True) if view.element in HALVES else (False,):
         extents = item.shape[::-1] if not across else item.shape
         steps = item.strides[::-1] if not across else item.strides
         if extents[0] > 1 and steps[0] != 1:
             continue
-        box = (_PANEL, rows, 1) if not across else (_PANEL, _DEPTH, 1)
+        box = (line, rows, 1) if not across else (_PANEL, line, 1)
         made = _map(name, item, extents, steps, (count, apart), box)
         if not isinstance(made, str):
             return made, across, int(count > 1)

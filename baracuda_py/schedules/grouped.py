@@ -13,7 +13,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, transposed, wide_rows
+from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, steps_of, transposed, wide_rows
 
 THREADS = 256
 TILE = 64  # of the kernels without tensor cores
@@ -67,7 +67,7 @@ def rows_values(
     a, b = views["a"], views["b"]
     listed = [views.get(name) for name in MATRICES]
     values = {
-        "n": b.shape[-1], "k": b.shape[-2], "strides": [v.strides[-2:] if v else (0, 0) for v in listed],
+        "n": b.shape[-1], "k": b.shape[-2], "strides": [steps_of(v) if v else (0, 0) for v in listed],
         "vectors": [v.strides[-1] if v else 0 for v in (views.get(name) for name in VECTORS)],
         "group_strides": [views[n].strides[0] if n in views else 0 for n in ("b", "up", "bias", "up_bias")],
         "activation": ACTIVATIONS.index(getattr(p.desc, "activation", "none")), "wide": wide_rows(listed),
@@ -92,7 +92,7 @@ def product_values(
     """Parameters of y[g] = a[:, r] b[r], and the views of a, b and y; `operands` and `turn` as in `rows_values`."""
     a, b, y = (transposed(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
     values = {
-        "m": y.shape[-2], "n": y.shape[-1], "strides": [v.strides[-2:] for v in (a, b, y)],
+        "m": y.shape[-2], "n": y.shape[-1], "strides": [steps_of(v) for v in (a, b, y)],
         "group_stride": y.strides[0], "a_cols_dense": a.strides[-1] == 1, "b_cols_dense": b.strides[-1] == 1,
         "wide": 0, **bound_values(p, b.shape[0]), **operands,
     }  # fmt: skip

@@ -87,6 +87,8 @@ class Windows:
 
     def _columns(self, axis: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         extent, windows = self.in_extent[axis], np.arange(self.out_extent[axis])
+        if not extent or not windows.size:
+            return
         if self.adaptive:
             start = windows * extent // self.out_extent[axis]
             count, step = -(-(windows + 1) * extent // self.out_extent[axis]) - start, 1

@@ -58,7 +58,8 @@ def check_devices(plan: type[Plan], draw: Draw) -> None:
         raise AssertionError(f"{plan.__name__} accepts a device of compute capability 7.5")
     for variant in plan.variants:
         kinds = [draw.kind] if variant.kinds is None else variant.kinds
-        if draw.kind in kinds and draw.element in variant.elements_for(draw.kind):
+        refused = variant.refuses is not None and variant.refuses(desc)
+        if not refused and draw.kind in kinds and draw.element in variant.elements_for(draw.kind):
             reasons = [refuse_row(plan, variant, desc, fake_device(cc), FAST) for cc in CAPABILITIES]
             if all(reasons):
                 raise AssertionError(f"{plan.__name__}: no device takes row {variant.name}: {set(reasons)}")

@@ -20,14 +20,18 @@ from baracuda_py import adaptive_max_pool3d as adaptive_max_pool3d
 from baracuda_py import add as add
 from baracuda_py import add_backward as add_backward
 from baracuda_py import add_scaled_backward as add_scaled_backward
+from baracuda_py import addbmm as addbmm
 from baracuda_py import addcdiv as addcdiv
 from baracuda_py import addcdiv_backward as addcdiv_backward
 from baracuda_py import addcmul as addcmul
 from baracuda_py import addcmul_backward as addcmul_backward
 from baracuda_py import addmm as addmm
 from baracuda_py import addmv as addmv
+from baracuda_py import addr as addr
 from baracuda_py import adjoint as adjoint
 from baracuda_py import affine as affine
+from baracuda_py import airy_ai as airy_ai
+from baracuda_py import airy_ai_backward as airy_ai_backward
 from baracuda_py import alibi as alibi
 from baracuda_py import alibi_backward as alibi_backward
 from baracuda_py import all as all
@@ -80,6 +84,7 @@ from baracuda_py import avg_pool2d as avg_pool2d
 from baracuda_py import avg_pool3d as avg_pool3d
 from baracuda_py import axpby as axpby
 from baracuda_py import baddbmm as baddbmm
+from baracuda_py import batch_matmul as batch_matmul
 from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
@@ -100,6 +105,7 @@ from baracuda_py import betainc as betainc
 from baracuda_py import betainc_backward as betainc_backward
 from baracuda_py import betaln as betaln
 from baracuda_py import betaln_backward as betaln_backward
+from baracuda_py import bilinear as bilinear
 from baracuda_py import bilinear_glu as bilinear_glu
 from baracuda_py import bilinear_glu_backward as bilinear_glu_backward
 from baracuda_py import bitwise_and as bitwise_and
@@ -110,6 +116,8 @@ from baracuda_py import bitwise_not as bitwise_not
 from baracuda_py import bitwise_or as bitwise_or
 from baracuda_py import bitwise_right_shift as bitwise_right_shift
 from baracuda_py import bitwise_xor as bitwise_xor
+from baracuda_py import block_diag as block_diag
+from baracuda_py import block_diag_backward as block_diag_backward
 from baracuda_py import bmm as bmm
 from baracuda_py import boxcox as boxcox
 from baracuda_py import boxcox1p as boxcox1p
@@ -127,6 +135,7 @@ from baracuda_py import celu as celu
 from baracuda_py import celu_backward as celu_backward
 from baracuda_py import celu_glu as celu_glu
 from baracuda_py import celu_glu_backward as celu_glu_backward
+from baracuda_py import chain_matmul as chain_matmul
 from baracuda_py import chebyshev_polynomial_t as chebyshev_polynomial_t
 from baracuda_py import chebyshev_polynomial_u as chebyshev_polynomial_u
 from baracuda_py import chebyshev_polynomial_v as chebyshev_polynomial_v
@@ -192,6 +201,7 @@ from baracuda_py import div_backward as div_backward
 from baracuda_py import divide as divide
 from baracuda_py import divmod as divmod
 from baracuda_py import dot as dot
+from baracuda_py import dot_general as dot_general
 from baracuda_py import dropout as dropout
 from baracuda_py import dropout1d as dropout1d
 from baracuda_py import dropout2d as dropout2d
@@ -200,6 +210,7 @@ from baracuda_py import dropout_backward as dropout_backward
 from baracuda_py import dynamic_tanh as dynamic_tanh
 from baracuda_py import ediff1d as ediff1d
 from baracuda_py import ediff1d_backward as ediff1d_backward
+from baracuda_py import einsum as einsum
 from baracuda_py import elu as elu
 from baracuda_py import elu_backward as elu_backward
 from baracuda_py import elu_glu as elu_glu
@@ -277,6 +288,7 @@ from baracuda_py import gammaln as gammaln
 from baracuda_py import gammasgn as gammasgn
 from baracuda_py import gated_activation as gated_activation
 from baracuda_py import gated_activation_backward as gated_activation_backward
+from baracuda_py import gated_linear as gated_linear
 from baracuda_py import gated_quantize as gated_quantize
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
@@ -291,7 +303,9 @@ from baracuda_py import gelu_backward as gelu_backward
 from baracuda_py import gelu_tanh as gelu_tanh
 from baracuda_py import gelu_tanh_backward as gelu_tanh_backward
 from baracuda_py import gemm as gemm
+from baracuda_py import gemm_backward as gemm_backward
 from baracuda_py import gemv as gemv
+from baracuda_py import ger as ger
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
 from baracuda_py import glu_backward as glu_backward
@@ -340,6 +354,7 @@ from baracuda_py import i1_backward as i1_backward
 from baracuda_py import i1e as i1e
 from baracuda_py import i1e_backward as i1e_backward
 from baracuda_py import igamma as igamma
+from baracuda_py import igamma_grad_a as igamma_grad_a
 from baracuda_py import igammac as igammac
 from baracuda_py import imag as imag
 from baracuda_py import imag_backward as imag_backward
@@ -358,8 +373,11 @@ from baracuda_py import isnan as isnan
 from baracuda_py import isneginf as isneginf
 from baracuda_py import isposinf as isposinf
 from baracuda_py import isreal as isreal
+from baracuda_py import jn as jn
+from baracuda_py import jn_backward as jn_backward
 from baracuda_py import kl_div as kl_div
 from baracuda_py import kl_div_backward as kl_div_backward
+from baracuda_py import kron as kron
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import l0_norm as l0_norm
 from baracuda_py import l1_norm as l1_norm
@@ -388,6 +406,7 @@ from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward
+from baracuda_py import linear_swiglu as linear_swiglu
 from baracuda_py import log as log
 from baracuda_py import log10 as log10
 from baracuda_py import log10_backward as log10_backward
@@ -434,6 +453,8 @@ from baracuda_py import matmul_tc as matmul_tc
 from baracuda_py import matmul_tc_async as matmul_tc_async
 from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
 from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
+from baracuda_py import matrix_power as matrix_power
+from baracuda_py import matvec as matvec
 from baracuda_py import max as max
 from baracuda_py import max_norm as max_norm
 from baracuda_py import max_norm_backward as max_norm_backward
@@ -469,6 +490,7 @@ from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backwa
 from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
+from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multi_gemm as multi_gemm
 from baracuda_py import multigammaln as multigammaln
 from baracuda_py import multigammaln_backward as multigammaln_backward
@@ -511,6 +533,9 @@ from baracuda_py import norm_except_dim as norm_except_dim
 from baracuda_py import normalize as normalize
 from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
+from baracuda_py import outer as outer
+from baracuda_py import owens_t as owens_t
+from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
 from baracuda_py import paged_kv_append as paged_kv_append
@@ -523,6 +548,8 @@ from baracuda_py import poch as poch
 from baracuda_py import poch_backward as poch_backward
 from baracuda_py import polar as polar
 from baracuda_py import polar_backward as polar_backward
+from baracuda_py import poly_norm as poly_norm
+from baracuda_py import poly_norm_backward as poly_norm_backward
 from baracuda_py import polygamma as polygamma
 from baracuda_py import polygamma_backward as polygamma_backward
 from baracuda_py import pool_backward as pool_backward
@@ -545,6 +572,7 @@ from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
 from baracuda_py import radians as radians
 from baracuda_py import ragged_dot as ragged_dot
+from baracuda_py import random_gamma_grad as random_gamma_grad
 from baracuda_py import real as real
 from baracuda_py import real_backward as real_backward
 from baracuda_py import reciprocal as reciprocal
@@ -556,6 +584,8 @@ from baracuda_py import reduce_or as reduce_or
 from baracuda_py import reduce_precision as reduce_precision
 from baracuda_py import reduce_prod as reduce_prod
 from baracuda_py import reduce_sum as reduce_sum
+from baracuda_py import reduce_window as reduce_window
+from baracuda_py import reduce_window_backward as reduce_window_backward
 from baracuda_py import reduce_xor as reduce_xor
 from baracuda_py import reglu as reglu
 from baracuda_py import reglu_backward as reglu_backward
@@ -661,6 +691,9 @@ from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
 from baracuda_py import spence as spence
 from baracuda_py import spence_backward as spence_backward
+from baracuda_py import sph_harm_y as sph_harm_y
+from baracuda_py import sph_legendre_p as sph_legendre_p
+from baracuda_py import sph_legendre_p_backward as sph_legendre_p_backward
 from baracuda_py import spherical_bessel_j0 as spherical_bessel_j0
 from baracuda_py import spherical_bessel_j0_backward as spherical_bessel_j0_backward
 from baracuda_py import sqrt as sqrt
@@ -698,6 +731,7 @@ from baracuda_py import tanh_glu as tanh_glu
 from baracuda_py import tanh_glu_backward as tanh_glu_backward
 from baracuda_py import tanhshrink as tanhshrink
 from baracuda_py import tanhshrink_backward as tanhshrink_backward
+from baracuda_py import tensordot as tensordot
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
 from baracuda_py import trace as trace
@@ -717,6 +751,7 @@ from baracuda_py import vdot as vdot
 from baracuda_py import vdot_backward as vdot_backward
 from baracuda_py import vecdot as vecdot
 from baracuda_py import vecdot_backward as vecdot_backward
+from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
 from baracuda_py import where as where
 from baracuda_py import where_backward as where_backward

@@ -8,6 +8,7 @@ A page may say `autocast`; otherwise the family does, and kinds of a table that 
 from __future__ import annotations
 
 import inspect
+from itertools import zip_longest
 from typing import Any
 
 from ..core.args import arrays_of
@@ -35,8 +36,9 @@ def rule_of(plan: Any, kind: Any = None) -> str:
 
 @memo()
 def _parameters(function: Any) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The names of a function's parameters, and those whose operands have an element of their own."""
-    names = tuple(inspect.signature(function).parameters)
+    """The names of a function's positional parameters, and those whose operands have an element of their own."""
+    shown = inspect.signature(function).parameters.values()
+    names = tuple(p.name for p in shown if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL))
     plan = function.plan
     specs = arrays_of(plan.args) if isinstance(plan, type) else ()  # type: ignore[attr-defined]
     return names, frozenset(s.name for s in specs if s.element not in ("element", "first"))
@@ -48,8 +50,8 @@ def cast_operands(
     """A call's arguments with its float tensors in the dtype that the op's rule asks for."""
     rule = rule_of(function.plan, getattr(function, "fixed", {}).get("kind"))
     names, own = _parameters(function)
-    named = {**dict(zip(names, args, strict=False)), **given}
-    grouped = [t for n, v in named.items() if n not in own and n != "out" for t in _floats(v)]
+    named = [*zip_longest(names[: len(args)], args, fillvalue=names[-1]), *given.items()]
+    grouped = [t for n, v in named if n not in own and n != "out" for t in _floats(v)]
     if not rule or not grouped or not torch.is_autocast_enabled(grouped[0].device.type):
         return args, given
     if rule == "lower":
@@ -58,8 +60,8 @@ def cast_operands(
         goal = torch.float32
     else:
         return args, given
-    held = {n: v if n in own or n == "out" else _cast(v, goal) for n, v in named.items()}
-    return tuple(held[n] for n, _ in zip(names, args, strict=False)), {n: held[n] for n in given}
+    held = [v if n in own or n == "out" else _cast(v, goal) for n, v in named]
+    return tuple(held[: len(args)]), dict(zip(given, held[len(args) :], strict=True))
 
 
 def _eligible(value: Any) -> bool:

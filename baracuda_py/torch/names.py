@@ -13,9 +13,7 @@ from .compiling import opaque
 from .schema import settled
 from .untyped import torch
 
-_grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
-_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
-_autocast = torch._C._is_any_autocast_enabled
+_modes, _autocast = torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
 
 
 def mirrored(name: str) -> Any:
@@ -32,7 +30,7 @@ def _wrapped(name: str, function: Any) -> Any:
     def call(*args: Any, **given: Any) -> Any:
         if _autocast():
             args, given = cast_operands(function, args, given)
-        if _modes() or (_grad() and _grown(args, given)):
+        if _modes():  # which see ops, not what these do to memory
             args = tuple([settled(value) for value in args])
             given = {key: settled(value) for key, value in given.items()}
             given["preference"] = Routed(given.get("preference"))
@@ -44,18 +42,3 @@ def _wrapped(name: str, function: Any) -> Any:
     call.plan = function.plan  # type: ignore[attr-defined]
     opaque(call)
     return call
-
-
-def _grown(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
-    """Whether any tensor of a call requires a gradient."""
-    for value in args:
-        kind = type(value)
-        if kind is _Tensor or kind is _Parameter:
-            if value.requires_grad:
-                return True
-        elif kind is list or kind is tuple:
-            if _grown(tuple(value), {}):
-                return True
-        elif getattr(value, "requires_grad", False):
-            return True
-    return bool(given) and _grown(tuple(given.values()), {})

@@ -1,7 +1,7 @@
-"""What autograd records of a call: a node of its graph for plain tensors, and the gradient of each torch op.
+"""What a trace and autograd record of a torch op: its stand-ins and its gradient.
 
-Both save what the backward op reads and call it for the gradients that are asked for. A node of its own costs a
-fraction of what torch.library adds to an op, which is for traces.
+What the backward op reads is saved, and it is called for the gradients that are asked for. Plain tensors have a node of
+their own (`node`), which costs a fraction of what torch.library adds to an op.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 from ..core.errors import UnsupportedError
 from ..interop.torch_rules import intercepts, recorded
-from .operation import LIBRARY, LOCK, NAMESPACE, Operation, swapped_outputs
+from .node import record
+from .operation import LIBRARY, LOCK, NAMESPACE, Operation
+from .prepared import undifferentiable
 from .schema import Call
 from .stand_ins import described, stand_ins
 from .untyped import torch
@@ -27,11 +29,6 @@ def is_traced(tensors: Iterable[Any]) -> bool:
     if torch._C._len_torch_dispatch_stack():
         return True
     return any(t.is_meta or (type(t) not in _PLAIN and intercepts(type(t))) for t in tensors)
-
-
-def undifferentiable(tensors: Iterable[Any]) -> list[Any]:
-    """Those whose dtype has no gradient."""
-    return [t for t in tensors if isinstance(t, torch.Tensor) and not (t.is_floating_point() or t.is_complex())]
 
 
 Layout = tuple[tuple[str, "int | None"], ...]  # operands in order, and how many tensors a list of them has
@@ -73,18 +70,28 @@ def gradients(
     preference: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The gradients for the inputs `wanted` from what is kept in `ctx`; none where no cotangent arrived."""
-    arrived = [name for name, value in cotangents.items() if value is not None]
-    if not wanted or not arrived:
-        return {}
-    if gradient.backward is None:
+    if gradient.backward is None and any(value is not None for value in cotangents.values()):
         lists = {s.name for s in gradient.forward.inputs if s.many}
         made = {n: [make() for make in ctx.zeros[n]] for n in wanted}
         return {n: value if n in lists else value[0] for n, value in made.items()}
+    if gradient.backward is None:
+        return {}
+    flat = iter(ctx.saved_tensors)
+    inputs, outputs = unflattened(ctx.inputs, flat), unflattened(ctx.outputs, flat)
+    return pulled(gradient, inputs, outputs, cotangents, wanted, numbers, preference)
+
+
+def pulled(
+    gradient: Gradient, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Mapping[str, Any],
+    wanted: frozenset[str], numbers: Mapping[str, Any], preference: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The same by the backward op, from the inputs and outputs that were kept."""
+    arrived = [name for name, value in cotangents.items() if value is not None]
+    if not wanted or not arrived:
+        return {}
     for name in arrived:
         if name not in gradient.through:
             raise no_way(gradient.forward.name, name)
-    flat = iter(ctx.saved_tensors)
-    inputs, outputs = unflattened(ctx.inputs, flat), unflattened(ctx.outputs, flat)
     found = invoke(gradient, gradient.operands(inputs, outputs, cotangents), wanted, numbers, preference)
     return {name: found.get(gradient.grads[name]) for name in wanted}
 
@@ -104,11 +111,19 @@ def invoke(
         call = Call(arrays, scalars, dict(gradient.attributes), results, preference=preference)
         return registered(backward).call(call) if traced else record(backward, call)
     run = gradient.run(results, preference)
+    out = turned(gradient, results, arrays)
     if not grown:
-        return run(arrays, scalars)
+        return run(arrays, scalars, out=out)
     with torch.no_grad():
-        made = run(arrays, scalars)
+        made = run(arrays, scalars, out=out)
     return {n: Once.apply(backward.name, v, *grown) for n, v in made.items()}
+
+
+def turned(gradient: Gradient, results: frozenset[str], arrays: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The results that are written transposed: see `Gradient.flipped`."""
+    names = {result: name for name, result in gradient.grads.items()}
+    found = [n for n in gradient.flipped(arrays) if n in results]
+    return {n: torch.empty_like(arrays[names[n]].transpose(-1, -2)).transpose(-1, -2) for n in found} or None
 
 
 def no_way(name: str, output: str) -> UnsupportedError:
@@ -163,85 +178,6 @@ def traced(op: Operation, call: Call, recording: bool) -> dict[str, Any]:
         if made[name].is_floating_point() or made[name].is_complex():
             made[name] = End.apply(op.name, name, made[name], *grown)
     return made
-
-
-# -- a node of autograd's graph --------------------------------------------------------------------------------------
-
-
-class Job:
-    """What a node does with tensors of one kind: `call` is one such call; neither its tensors nor numbers are kept."""
-
-    def __init__(self, op: Operation, call: Call, desc: Any, gradient: Gradient) -> None:
-        self.op, self.desc, self.gradient = op, desc, gradient
-        self.layout, _ = flattened(call.arrays)
-        self.names = tuple(s.name for s in op.outputs if s.name in call.wanted)  # of the outputs returned
-        self.outputs = gradient.kept_outputs(call) if gradient.backward else ()
-        self.inputs = gradient.kept_inputs(call) if gradient.backward else ()
-        self.rest = dataclasses.replace(call, arrays={}, scalars={})
-        self.run = op.prepared(call.attributes, call.wanted.union(self.outputs), call.preference)
-
-    def apply(self, flat: Iterable[Any], scalars: Mapping[str, Any]) -> Any:
-        """The outputs, as a functional entry returns them, in autograd's graph."""
-        return Node.apply(self, scalars, *flat)
-
-    def made(self, arrays: dict[str, Any], scalars: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs, and what the backward op reads beside them."""
-        if not self.rest.swapped:
-            return self.run(arrays, scalars)
-        call = dataclasses.replace(self.rest, arrays=arrays)
-        return self.run(arrays, scalars, out=swapped_outputs(self.op, call, self.desc))
-
-
-class Node(torch.autograd.Function):  # type: ignore[misc]
-    """One call in autograd's graph."""
-
-    @staticmethod
-    def forward(ctx: Any, job: Job, scalars: Mapping[str, Any], *flat: Any) -> Any:
-        """The outputs; what the backward op reads is kept."""
-        arrays = unflattened(job.layout, flat)
-        made = job.made(arrays, scalars)
-        ctx.job, ctx.scalars = job, scalars
-        ctx.set_materialize_grads(False)
-        results = tuple([made[n] for n in job.names])
-        if job.gradient.backward is None:
-            ctx.zeros = zeros_of(arrays)
-        else:
-            ctx.inputs, inputs = flattened({n: arrays[n] for n in job.inputs})
-            ctx.outputs, outputs = flattened({n: made[n] for n in job.outputs})
-            ctx.save_for_backward(*inputs, *outputs)
-        if apart := undifferentiable(results):
-            ctx.mark_non_differentiable(*apart)
-        return results if len(results) > 1 else results[0]
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Any) -> Any:
-        """The gradients of those tensors that need one."""
-        job: Job = ctx.job
-        needs = unflattened(job.layout, ctx.needs_input_grad[2:])
-        wanted = frozenset(n for n, need in needs.items() if need is True or (need and any(need)))
-        arrived = dict(zip(job.names, cotangents, strict=True))
-        found = gradients(ctx, job.gradient, arrived, wanted, ctx.scalars, job.rest.preference)
-        grads: list[Any] = [None, None]
-        for name, count in job.layout:
-            value = found.get(name)
-            grads.extend([value] if count is None else value or [None] * count)
-        return tuple(grads)
-
-
-def job_of(op: Operation, call: Call) -> Job:
-    """What a node does with a call on plain tensors."""
-    desc = op.descriptor(call)
-    gradient = gradient_of(op, desc)
-    if gradient is None:
-        raise no_gradient(op.name, next(n for n, value in call.arrays.items() if value is not None))
-    return Job(op, call, desc, gradient)
-
-
-def record(op: Operation, call: Call) -> dict[str, Any]:
-    """A call on plain tensors as a node; the outputs by name."""
-    job = job_of(op, call)
-    made = job.apply(flattened(call.arrays)[1], call.scalars)
-    return dict(zip(job.names, made if len(job.names) > 1 else (made,), strict=True))
 
 
 # -- the gradient of a torch op --------------------------------------------------------------------------------------

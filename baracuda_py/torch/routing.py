@@ -6,6 +6,7 @@ a gradient through one node of autograd's graph, which costs less.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,13 +14,14 @@ from ..core import registry
 from ..core.args import arrays_of
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
-from ..core.functional import Routed
+from ..core.functional import Entry, Routed
 from ..core.intake import stream_pointer
 from ..core.memo import keep
 from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, transformed
+from .node import job_of
 from .operation import Operation, operation
-from .recording import Job, flattened, is_traced, job_of, registered, traced
+from .recording import is_traced, registered, traced
 from .schema import Call, settled
 from .stand_ins import described
 from .untyped import torch
@@ -39,78 +41,62 @@ def _tensors(values: Mapping[str, Any]) -> Tensors:
 
 
 def route(
-    function: Any, error: RecordedError | None, arrays: Mapping[str, Any], attributes: Mapping[str, Any],
-    scalars: Mapping[str, Any], returns: Mapping[str, Any], out: Any, stream: Any, preference: Any,
+    function: Any, error: RecordedError | None, entry: Entry | None, arrays: Mapping[str, Any],
+    attributes: Mapping[str, Any], scalars: Mapping[str, Any], returns: Mapping[str, Any], out: Any, stream: Any,
+    preference: Any, layout: Any = None,
 ) -> Any:  # fmt: skip
-    """The result of a call that `error` refused, if it was tried, recorded; raises where it cannot be."""
-    key = _key(function, arrays, attributes, scalars, returns, preference) if out is stream is None else None
-    if key is not None and (job := _jobs.get(key)) is not None:
-        return job.apply(flattened(arrays)[1], scalars)
-    name = function.__name__
-    numbers = {n: settled(value) for n, value in scalars.items()}
+    """The result of a call that `error` refused, if it was tried, recorded; raises where it cannot be.
+
+    What a node does with calls of `entry` that require the same gradients is kept there.
+    """
+    name, layouts = function.__name__, function.layouts
+    every = {n: settled(value) for n, value in scalars.items()}
     operands = _tensors(arrays)
-    held = operands + [(n, value) for n, value in numbers.items() if isinstance(value, torch.Tensor)]
+    held = operands + [(n, value) for n, value in every.items() if isinstance(value, torch.Tensor)]
     for where, value in held:
         if not isinstance(value, torch.Tensor):
             raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
         if transformed(value) or _has_tangent(value):
             located(value, where)
             raise error or RecordedError(f"{where}: the torch tensor has more to it than its memory")
-    plan, given = function.chosen(arrays, attributes)
+    turned = layouts.turned(layout) if layouts else ()
+    seen = layouts.views(arrays, turned) if turned else arrays
+    plan, given = function.chosen(seen, attributes)
     op = operation(plan)
-    routed = preference if isinstance(preference, Routed) else Routed(preference)
-    lists = {n: list(value) if isinstance(value, tuple) else value for n, value in arrays.items()}
-    call = Call(lists, numbers, given, _wanted(op, arrays, returns), routed.swapped, routed.preference)
+    numbers = dict(_own(op, every))
+    lists = {n: list(value) if isinstance(value, tuple) else value for n, value in seen.items()}
+    wanted = _wanted(op, seen, returns)
+    call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
     outputs = _named(op, call, out)
     for where, value in _tensors(outputs or {}):
         if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
             located(value, where)  # raises
     recording = _is_recorded(op, name, call, held, out)
+    if recording and not is_traced([value for _, value in held]):
+        _check_stream(name, stream, held)
+        job = job_of(op, call, function.reads, tuple(every), turned, layouts)
+        if entry is not None and out is stream is None and all(n is scalars[k] for k, n in every.items()):
+            keep(entry.jobs, function.grown(**arrays, **scalars), job, _CAPACITY)
+        return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])
+    call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
+    views = layouts.views(outputs, turned) if turned and outputs else outputs
     if is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
-        made = _filled(op, traced(op, call, recording), outputs)
-    elif recording:
-        _check_stream(name, stream, held)
-        job = job_of(op, call)
-        if key is not None:
-            keep(_jobs, key, job, _CAPACITY)
-        return job.apply(flattened(arrays)[1], numbers)
+        made = _filled(op, traced(op, call, recording), views)
     else:
         with torch.no_grad():
-            made = op.run(call, outputs, stream)
-    return _results(op, call, made)
+            made = op.run(call, views, stream)
+    made = {**layouts.views(made, turned), **(outputs or {})} if turned else made
+    return _results(op, call, made, arrays)
 
 
-_CAPACITY = 4096
-_jobs: dict[Any, Job] = {}  # of calls that autograd records, by all that tells them apart
+_CAPACITY = 64  # what of a call requires a gradient varies little
 
 
-def _key(
-    function: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Any], scalars: Mapping[str, Any],
-    returns: Mapping[str, Any], preference: Any,
-) -> Any:  # fmt: skip
-    """What finds a job again; None where a call may be another's: traced, transformed, of values without a hash."""
-    if torch._C._len_torch_dispatch_stack() or torch.autograd.forward_ad._current_level >= 0:
-        return None
-    if torch._C._functorch.maybe_current_level() is not None:
-        return None
-    values, flags = tuple(attributes.values()), tuple(returns.values())
-    if isinstance(preference, Routed):
-        preference = (preference.preference, preference.swapped)
-    try:
-        tensors = tuple([
-            None if a is None else (a.shape, a.dtype, a.requires_grad, type(a))
-            if not isinstance(a, (list, tuple)) else tuple([(t.shape, t.dtype, t.requires_grad, type(t)) for t in a])
-            for a in arrays.values()
-        ])  # fmt: skip
-        key = (
-            function, torch.is_grad_enabled(), tensors, values, tuple(map(type, values)), flags,
-            tuple(map(type, flags)), tuple(map(type, scalars.values())), preference,
-        )  # fmt: skip
-        hash(key)
-    except Exception:
-        return None
-    return key
+def _own(op: Operation, scalars: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that the op has: an overload of a function may have others, which are as by default then."""
+    defaults = {f.name: f.default for f in dataclasses.fields(op.plan.args)}
+    return {s.name: scalars.get(s.name, defaults[s.name]) for s in op.schema.scalars}
 
 
 def _has_tangent(tensor: Any) -> bool:
@@ -143,12 +129,12 @@ def _is_recorded(op: Operation, name: str, call: Call, held: Tensors, out: Any) 
     desc = described(op, call).desc
     if not any(spec.elements(desc)[0].is_inexact for spec in op.outputs if spec.name in call.wanted):
         return False  # of comparisons and indices there is nothing to differentiate
-    if out is not None:
-        raise UnsupportedError(f"{name}: out= takes no part in autograd; leave it out, or call under torch.no_grad()")
     found = gradient_of(op, desc)
     for where in grown:
         if found is None or where.partition("[")[0] not in found.grads:
             raise no_gradient(name, where)
+    if out is not None:
+        raise UnsupportedError(f"{name}: out= takes no part in autograd; leave it out, or call under torch.no_grad()")
     return True
 
 
@@ -191,11 +177,11 @@ def _filled(op: Operation, made: dict[str, Any], out: Mapping[str, Any] | None) 
     return made
 
 
-def _results(op: Operation, call: Call, made: Mapping[str, Any]) -> Any:
+def _results(op: Operation, call: Call, made: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
     """What a functional entry returns: the outputs wanted, else what was updated in place."""
     values = [made[s.name] for s in op.outputs if s.name in call.wanted]
     if not op.outputs:
-        values = [call.arrays[s.name] for s in arrays_of(op.plan.args) if s.role == "inout"]
+        values = [arrays[s.name] for s in arrays_of(op.plan.args) if s.role == "inout"]
     return values[0] if len(values) == 1 else tuple(values)
 
 

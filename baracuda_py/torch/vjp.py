@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 from ..core.errors import BaracudaError, UnsupportedError
@@ -27,6 +27,12 @@ class Read:
     input: bool  # whether it is the input of its own name, where there is no output
     required: bool
     layout: str
+    spared: Callable[[Collection[str]], bool] | None = None  # whether it is not needed, where these operands are given
+
+    def saves(self, call: Call) -> bool:
+        """Whether the forward's output is kept for it."""
+        given = {n for n, value in call.arrays.items() if value is not None}
+        return self.output is not None and not (self.spared and self.spared(given))
 
 
 @dataclasses.dataclass
@@ -54,10 +60,15 @@ class Gradient:
             return frozenset(s.name for s in self.forward.outputs)
         return frozenset(read.cotangent for read in self.reads if read.cotangent)
 
+    @cached_property
+    def own_inputs(self) -> tuple[str, ...]:
+        """The backward op's operands that are the forward's inputs themselves."""
+        return tuple(read.name for read in self.reads if read.input and not read.output and not read.cotangent)
+
     def kept_outputs(self, call: Call) -> tuple[str, ...]:
         """The forward's outputs that the backward op reads, as far as the call has what they need."""
         needs = {s.name: s.needs or "" for s in self.forward.outputs}
-        names = [read.output for read in self.reads if read.output]
+        names = [read.output for read in self.reads if read.output and read.saves(call)]
         return tuple(n for n in names if not needs[n] or call.arrays.get(needs[n]) is not None)
 
     def kept_inputs(self, call: Call) -> tuple[str, ...]:
@@ -87,7 +98,7 @@ class Gradient:
                     raise UnsupportedError(
                         f"{self.forward.name}: its gradient needs {read.output}; call with return_{read.output}=True"
                     )
-            arrays[read.name] = value if value is None or read.layout == "any" else _laid(value, read.layout)
+            arrays[read.name] = value if value is None or read.layout == "any" else laid(value, read.layout)
         return arrays
 
     def results(self, wanted: Iterable[str], arrays: Mapping[str, Any]) -> frozenset[str]:
@@ -99,6 +110,20 @@ class Gradient:
             for s in self.backward.outputs
             if not s.optional or (s.name in asked and (s.needs is None or arrays.get(s.needs) is not None))
         )
+
+    def flipped(self, arrays: Mapping[str, Any]) -> tuple[str, ...]:
+        """The results that are gradients of matrices that lie transposed in memory, and that are written so.
+
+        torch would turn those of leaves. `arrays` are of the backward op, or of the forward.
+        """
+        found = []
+        for name in self.own_inputs:
+            value = arrays.get(name)
+            if name not in self.grads or value is None or isinstance(value, list) or value.is_contiguous():
+                continue
+            if value.dim() > 1 and value.transpose(-1, -2).is_contiguous():
+                found.append(self.grads[name])
+        return tuple(found)
 
     def run(self, results: frozenset[str], preference: Any) -> Callable[..., dict[str, Any]]:
         """The backward op on memory, for the outputs `results`."""
@@ -116,7 +141,7 @@ class Gradient:
         return torch.zeros(self.shapes.get(name) or spec.shape(self.desc), dtype=dtype, device=arrived.device)
 
 
-def _laid(value: Any, layout: str) -> Any:
+def laid(value: Any, layout: str) -> Any:
     """A kept tensor or cotangent as the backward op takes it: autograd hands over views of any strides."""
     inner = layout == "inner" and (not value.dim() or value.stride(-1) == 1 or value.shape[-1] <= 1)
     return value if inner else value.contiguous()
@@ -155,7 +180,9 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
         cotangent = cotangents.get(name)
         if given:
             required = spec.required(twin)
-            reads.append(Read(name, cotangent, None if cotangent else output, name in own, required, spec.layout))
+            spared = None if spec.spared is None else partial(spec.spared, twin)
+            kept = None if cotangent else output
+            reads.append(Read(name, cotangent, kept, name in own, required, spec.layout, spared))
     return Gradient(forward, desc, op, link.served(backward, twin), tuple(reads), _attributes(op, twin))
 
 

@@ -2,5 +2,8 @@
 // special_functors   the functions of two and three numbers that compute in double: F<T>::value(a, b, c).
 #include "elementwise/combinatorics.cuh"
 #include "elementwise/divergence.cuh"
+#include "elementwise/gamma_parameter.cuh"
 #include "elementwise/incomplete.cuh"
+#include "elementwise/orders.cuh"
 #include "elementwise/orthogonal.cuh"
+#include "elementwise/owens.cuh"

@@ -37,6 +37,7 @@ BARACUDA_SPECIAL double gamma_slope(double dy, double x, double a) {
   if (a == 0.0 || math::isinf(a) || math::isinf(x)) return 0.0 * dy;
   return times_quotient(dy, gamma_density(a, x) * a, x);
 }
+BARACUDA_D double by_parameter(double dy, double x, double a) { return dy * gammainc_by_parameter(x, a); }
 BARACUDA_SPECIAL double betainc_slope(double dy, double x, double a, double b) {
   if (!(a > 0.0 && b > 0.0 && x >= 0.0 && x <= 1.0) || math::isinf(a) || math::isinf(b)) return numeric<double>::nan();
   if (x == 0.0) return at_end(dy, a, dy * b);
@@ -112,8 +113,11 @@ BARACUDA_PARTIALS(RelEntr, rel_entr_by_p(dy, a, b), rel_entr_by_q(dy, a, b))
 BARACUDA_PARTIALS(KlDiv, kl_div_by_p(dy, a, b), kl_div_by_q(dy, a, b))
 BARACUDA_PARTIALS(Boxcox, boxcox_by_x(dy, a, b), boxcox_by_factor(dy, a, b))
 BARACUDA_PARTIALS(Boxcox1p, boxcox1p_by_x(dy, a, b), boxcox1p_by_factor(dy, a, b))
-BARACUDA_PARTIAL_BY_A(Gammainc, gamma_slope(dy, a, b))
-BARACUDA_PARTIAL_BY_A(Gammaincc, gamma_slope(-dy, a, b))
+BARACUDA_PARTIALS(Gammainc, gamma_slope(dy, a, b), by_parameter(dy, a, b))
+BARACUDA_PARTIALS(Gammaincc, gamma_slope(-dy, a, b), by_parameter(-dy, a, b))
+BARACUDA_PARTIALS(OwensT, owens_by_h(dy, a, b), owens_by_a(dy, a, b))
+BARACUDA_PARTIAL_BY_A(BesselJn, jn_slope(dy, a, b))
+BARACUDA_PARTIAL_BY_A(SphLegendreP, sph_legendre_slope(dy, a, b, c))
 BARACUDA_PARTIAL_BY_A(Betainc, betainc_slope(dy, a, b, c))
 
 #undef BARACUDA_PARTIALS

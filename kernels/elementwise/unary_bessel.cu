@@ -1,3 +1,4 @@
-// unary_bessel   y = f(x), f one functor of elementwise/bessel.cuh; schedule map.
+// unary_bessel   y = f(x), f one functor of elementwise/bessel.cuh or airy.cuh; schedule map.
+#include "elementwise/airy.cuh"
 #include "elementwise/bessel.cuh"
 #include "elementwise/unary.cu"

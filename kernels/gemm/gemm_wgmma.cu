@@ -1,4 +1,4 @@
-// gemm_wgmma alpha · a b and its epilogue (gemm/epilogue.cuh) for 16-bit elements on sm_90a: gemm/wgmma.cuh.
+// gemm_wgmma alpha · a b and its epilogue (gemm/epilogue.cuh) on sm_90a: gemm/wgmma.cuh.
 //
 // alpha 0 leaves a and b unread.
 #include "gemm/wgmma.cuh"

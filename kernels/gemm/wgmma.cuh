@@ -1,10 +1,10 @@
 #pragma once
-// wgmma      matrix products of 16-bit elements on sm_90a: tiles of 128 x COLUMNS by the tensor cores of a warpgroup.
+// wgmma      matrix products on sm_90a, of 16-bit elements or floats as TF32: tiles of 128 x COLUMNS by the tensor cores.
 //
 // The grid stays (a block a multiprocessor) and takes tiles in turn. One thread of a block has the copy engine fill a
-// ring of stages, 64 of k each; two warpgroups multiply, 64 rows each, and finish their tile (gemm/epilogue.cuh). In
+// ring of stages, 128 bytes of k each; two warpgroups multiply, 64 rows each, and finish their tile (gemm/epilogue.cuh). In
 // clusters of two blocks, whose tiles lie one below the other, each loads half of the columns' operand for both. Each
-// sum is one chain in the order of k, 16 at a time: its bits depend on k alone.
+// sum is one chain in the order of k, 32 bytes at a time: its bits depend on k alone.
 //
 // An operand is read along k or ACROSS, whichever its dense axis is. Zeros come in from outside the matrices. With a
 // second product (GATED) the columns of a tile are COLUMNS / 2 of each. P is as the epilogue wants it, with maps a_map,
@@ -18,7 +18,7 @@
 
 namespace baracuda::gemm {
 
-constexpr int tile_rows = 128, tile_depth = 64, groups = 2, block_threads = (groups + 1) * 128;
+constexpr int tile_rows = 128, groups = 2, block_threads = (groups + 1) * 128;
 constexpr int panel_bytes = 64 * 64 * 2;  // of an operand across
 constexpr int part_bytes = 16 * 64 * 2;   // of what a warp stores at once
 
@@ -66,6 +66,8 @@ template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATE
 struct Product {
   static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, SHARES = CLUSTER == 2 || GATED ? 2 : 1;
   static constexpr int SHARE = COLUMNS / SHARES, WIDTH = GATED ? SHARE : COLUMNS;  // columns in one load, and of y
+  static constexpr int DEPTH = 128 / static_cast<int>(sizeof(T));                  // of k in a stage
+  static_assert(sizeof(T) == 2 || !(A_ACROSS || B_ACROSS), "only 16-bit operands may be read across");
   using Ring = Memory<COLUMNS, CLUSTER, STAGES, PARTS>;
   const P& p;
   const Ring memory;
@@ -74,7 +76,7 @@ struct Product {
 
   BARACUDA_D Product(const P& p, unsigned char* shared, bool multiplies)
       : p(p), memory(shared), rank(CLUSTER == 1 ? 0 : cluster_rank()),
-        slices(multiplies ? static_cast<int>(div_up(p.k, tile_depth)) : 0) {}
+        slices(multiplies ? static_cast<int>(div_up(p.k, DEPTH)) : 0) {}
 
   BARACUDA_D int row_of(const Tile& tile) const { return (tile.m * CLUSTER + static_cast<int>(rank)) * tile_rows; }
   template <class F> BARACUDA_D void for_tiles(F f) const {
@@ -117,7 +119,7 @@ struct Product {
     for_tiles([&](const Tile& tile) {
       for (int s = 0; s < slices; ++s, at.advance()) {
         const u32 stage = at.index();
-        const int n = tile.n * WIDTH, k = s * tile_depth;
+        const int n = tile.n * WIDTH, k = s * DEPTH;
         memory.empty[stage].wait(at.empty_parity());
         arrive_expecting(memory.full[stage], Ring::stage_bytes);
         load_a(stage, row_of(tile), k, tile.item * p.a_step);
@@ -154,9 +156,11 @@ struct Product {
       memory.full[stage].wait(at.full_parity());
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < tile_depth / 16; ++k) {
-        wgmma<T, A_ACROSS, B_ACROSS>(d, a + stage * step + k * (A_ACROSS ? across : along),
-                                     b + stage * step + k * (B_ACROSS ? across : along), k == 0 ? s != 0 : 1);
+      for (int k = 0; k < 128 / 32; ++k) {
+        const u64 left = a + stage * step + k * (A_ACROSS ? across : along);
+        const u64 right = b + stage * step + k * (B_ACROSS ? across : along);
+        if constexpr (sizeof(T) == 2) wgmma<T, A_ACROSS, B_ACROSS>(d, left, right, k == 0 ? s != 0 : 1);
+        else wgmma_along<T>(d, left, right, k == 0 ? s != 0 : 1);
       }
       wgmma_commit();
       if (s != 0) {
@@ -258,7 +262,7 @@ struct Product {
       float d[COLUMNS / 8][4];
       multiply(d, at, group);
       const int m = row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of this warp
-      if constexpr (is_same<T, U> && !GATED) {
+      if constexpr (is_same<T, U> && sizeof(T) == 2 && !GATED) {
         if (p.plain) return store(d, alpha, tile, m, group);
       }
       finish(d, tile, m, group);

@@ -1,7 +1,8 @@
-// pool       y = max, mean or p-norm of the elements of every window. Schedule window.
+// pool       y = max, min, sum, product, mean or p-norm of the elements of every window. Schedule window.
 //
 // max    the first of the largest, in row-major order; a NaN beats all before it, so that of several the last one wins, as
 //        in PyTorch. Without an element: the lowest value, and place -1.
+// min    likewise. sum, prod   in row-major order, integers in 64 bits that wrap.
 // avg    the sum, in row-major order from 0, divided once.
 // lp     m (sum (|x| / m)^p)^(1/p), m the largest |x|: no power overflows or vanishes for the size of x alone.
 #include <baracuda/math.cuh>
@@ -9,7 +10,7 @@
 
 namespace baracuda {
 
-template <class T> struct MaxPool {
+template <class T, bool LEAST> struct ExtremePool {
   using element = T;
   using A = conditional<is_integer<T>, T, acc_t<T>>;
   static constexpr int passes = 1;
@@ -17,11 +18,13 @@ template <class T> struct MaxPool {
     A value;
     I place;
   };
-  BARACUDA_D explicit MaxPool(const PoolParams&) {}
-  template <class S> BARACUDA_D void begin(S& s) const { s.value = numeric<A>::bottom(), s.place = -1; }
+  BARACUDA_D explicit ExtremePool(const PoolParams&) {}
+  template <class S> BARACUDA_D void begin(S& s) const {
+    s.value = LEAST ? numeric<A>::top() : numeric<A>::bottom(), s.place = -1;
+  }
   template <int PASS, class S, class I> BARACUDA_D void add(S& s, T x, I place) const {
     const A v = cast<A>(x);
-    if (s.place < 0 || v > s.value || v != v) s.value = v, s.place = place;
+    if (s.place < 0 || (LEAST ? v < s.value : v > s.value) || v != v) s.value = v, s.place = place;
   }
   template <int N, class O, int M, class S, class W>
   BARACUDA_D void put(const PoolParams& p, const O (&offset)[M], const S (&s)[N], const W&) const {
@@ -38,6 +41,42 @@ template <class T> struct MaxPool {
     else put_neighbours(p, 2, static_cast<i32*>(p.indices) + offset[2], short_places);
   }
 };
+template <class T> using MaxPool = ExtremePool<T, false>;
+template <class T> using MinPool = ExtremePool<T, true>;
+
+// Signed overflow is not defined, so integers add and multiply as unsigned ones.
+template <class T, bool PRODUCT> struct FoldPool {
+  using element = T;
+  using A = conditional<is_integer<T>, u64, acc_t<T>>;
+  static constexpr int passes = 1;
+  template <class I> struct State {
+    A value;
+  };
+  BARACUDA_D explicit FoldPool(const PoolParams&) {}
+  template <class S> BARACUDA_D void begin(S& s) const { s.value = A(PRODUCT ? 1 : 0); }
+  template <int PASS, class S, class I> BARACUDA_D void add(S& s, T x, I) const {
+    const A v = wide(x);
+    s.value = PRODUCT ? s.value * v : s.value + v;
+  }
+  template <int N, class O, int M, class S, class W>
+  BARACUDA_D void put(const PoolParams& p, const O (&offset)[M], const S (&s)[N], const W&) const {
+    Vec<T, N> y;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if constexpr (is_integer<T>) y[k] = static_cast<T>(s[k].value);
+      else y[k] = from_acc<T>(s[k].value);
+    }
+    put_neighbours(p, 1, static_cast<T*>(p.y) + offset[1], y);
+  }
+
+ private:
+  static BARACUDA_D A wide(T x) {
+    if constexpr (is_integer<T>) return static_cast<A>(x);
+    else return to_acc(x);
+  }
+};
+template <class T> using SumPool = FoldPool<T, false>;
+template <class T> using ProdPool = FoldPool<T, true>;
 
 template <class T> struct AvgPool {
   using element = T;

@@ -1,6 +1,6 @@
 // pool_backward   dx[n, i] = sum of what the windows that hold position i hand back, in row-major order of the windows
 //
-// max    dy where the window's saved place is i.   avg   dy / count, the forward's.
+// max    dy where the window's saved place is i, of min too.   avg   dy / count, the forward's, 1 for sum.
 // lp     dy sign(x) (|x| / y)^(p - 1); 0 where x or y is 0.
 #include <baracuda/math.cuh>
 #include <baracuda/window.cuh>
@@ -50,6 +50,9 @@ template <class T> struct AvgPoolSlope {
     return to_acc(part.dy[m]) / part.count;
   }
 };
+
+template <class T> using MinPoolSlope = MaxPoolSlope<T>;
+template <class T> using SumPoolSlope = AvgPoolSlope<T>;  // of a divisor of 1
 
 template <class T> struct LpPoolSlope {
   using element = T;

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import baracuda_py as bc
+from baracuda_py.core import ElementKind
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -54,7 +55,7 @@ def _of_norm(function: str, *shapes: tuple[int, ...], **facts: Any) -> Call:
     return [made(*np.shape(y), seed=7), *operands, y], facts
 
 
-_MATRIX = (4, 6)
+_MATRIX, _BF16 = (4, 6), ElementKind.BF16.dtype
 
 
 def made_index(rows: int, tokens: int) -> np.ndarray:
@@ -62,9 +63,45 @@ def made_index(rows: int, tokens: int) -> np.ndarray:
     return np.arange(rows * tokens, dtype=np.int32).reshape(rows, tokens) % 4
 
 
+_GATES = (
+    "bilinear_glu", "celu_glu", "elu_glu", "geglu", "geglu_tanh", "glu", "hardshrink_glu", "hardsigmoid_glu",
+    "hardswish_glu", "hardtanh_glu", "leaky_relu_glu", "log_sigmoid_glu", "mish_glu", "reglu", "relu2_glu", "relu6_glu",
+    "selu_glu", "softplus_glu", "softshrink_glu", "softsign_glu", "swiglu", "swiglu_oai", "tanh_glu",
+)  # fmt: skip
+
+
+def _part(seed: int = 0) -> np.ndarray:
+    """Numbers between 0.1 and 0.9."""
+    return (np.random.default_rng(seed).random((4, 6)) * 0.8 + 0.1).astype(np.float32)
+
+
 GIVEN: dict[str, Callable[[], Call]] = {
+    "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
+    "jn": lambda: ([2, _part()], {}),
+    **dict.fromkeys(
+        ("matmul_tc", "matmul_tc_async"), lambda: ([made(4, 6, dtype=np.float16), made(6, 5, dtype=np.float16)], {})
+    ),
+    **dict.fromkeys(
+        ("matmul_tc_bf16", "matmul_tc_bf16_async"), lambda: ([made(4, 6, dtype=_BF16), made(6, 5, dtype=_BF16)], {})
+    ),
+    "poly_norm": lambda: ([made(4, 6), made(3), made(1)], {}),
+    "poly_norm_backward": lambda: ([made(4, 6, seed=1), made(4, 6), made(3)], {}),
+    "reduce_window": lambda: ([made(4, 6)], {"window_dimensions": (2, 2)}),
+    "sph_harm_y": lambda: ([3, 2, _part(), _part(1)], {}),
+    "sph_legendre_p": lambda: ([3, 2, _part()], {}),
+    "sph_legendre_p_backward": lambda: ([made(4, 6), 3, 2, _part()], {}),
+    **dict.fromkeys((f"{name}_backward" for name in _GATES), lambda: ([made(4, 3), made(4, 6)], {})),
+    **{
+        f"adaptive_{kind}_pool{rank}d": lambda rank=rank: ([made(1, 2, *[6] * rank)], {"output_size": 3})
+        for kind in ("avg", "max")
+        for rank in (1, 2, 3)
+    },
+    "gated_activation": lambda: ([made(4, 6)], {"kind": "swiglu"}),
+    "gated_activation_backward": lambda: ([made(4, 3), made(4, 6)], {"kind": "swiglu"}),
     **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
     "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
+    "gated_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(5, 6, seed=2), made(5), made(5, seed=3)], {}),
+    "linear_swiglu": lambda: ([made(4, 6), made(10, 6, seed=1), made(10)], {}),
     "baddbmm": lambda: ([made(2, 4, 5), made(2, 4, 6), made(2, 6, 5)], {}),
     "scatter_reduce": lambda: ([made(3, 4), made_index(3, 2), made(3, 2, seed=1), "mean"], {"axis": 1}),
     "scatter_reduce_backward": lambda: (
@@ -74,6 +111,19 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
     "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
     "cov_backward": lambda: ([made(4, 4), made(4, 6)], {}),
+    "addbmm": lambda: ([made(4, 5), made(2, 4, 6), made(2, 6, 5)], {"alpha": 0.5}),
+    "addr": lambda: ([made(4, 5), made(4), made(5)], {"beta": 2.0}),
+    "bilinear": lambda: ([made(4, 3), made(4, 6), made(5, 3, 6), made(5)], {}),
+    "block_diag": lambda: ([made(2, 3), made(4), made(1, 2)], {}),
+    "block_diag_backward": lambda: ([made(3, 5)], {"shapes": ((2, 3), (1, 2))}),
+    "chain_matmul": lambda: ([made(4, 6), made(6, 3), made(3, 5)], {}),
+    "dot_general": lambda: ([made(2, 4, 6), made(2, 6, 5), (((2,), (1,)), ((0,), (0,)))], {}),
+    "einsum": lambda: (["bij,bjk,k->bi", made(2, 4, 6), made(2, 6, 5), made(5)], {}),
+    "matrix_power": lambda: ([made(4, 4), 3], {}),
+    "matvec": lambda: ([made(2, 4, 6), made(6)], {}),
+    "multi_dot": lambda: ([[made(4, 6), made(6, 3), made(3)]], {}),
+    "tensordot": lambda: ([made(4, 6), made(6, 5), 1], {}),
+    "vecmat": lambda: ([made(2, 4), made(4, 6)], {}),
     "inner_backward": lambda: ([made(4, 3), made(4, 6), made(3, 6)], {}),
     "integer_pow": lambda: ([made(4, 6), 3], {}),
     "integer_pow_backward": lambda: ([made(4, 6), made(4, 6, seed=1), 3], {}),
@@ -91,6 +141,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "cosine_similarity_backward": lambda: ([made(4, seed=2), made(4, 6), made(4, 6, seed=1)], {}),
     "dist_backward": lambda: _of_norm("dist", _MATRIX, _MATRIX),
     "dynamic_tanh": lambda: ([made(4, 6), made(6), made(6), 0.5], {}),
+    "adjoint": lambda: ([made(4, 6) + 1j * made(4, 6, seed=1)], {}),
+    "expn": lambda: ([2, np.abs(made(4, 6)) + 0.1], {}),
     "fill": lambda: ([made(3, 4), 2.5], {}),
     "flash_decoding": lambda: ([made(2, 4, 16), *[made(2, 2, 8, 16)] * 2, np.array([5, 8], np.int32)], {}),
     "flash_sdpa_backward": _flash_backward,

@@ -20,7 +20,6 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.backends.cuda import direct, hotpath, intake
 from baracuda_py.core import Descriptor, ElementKind, element, extents
-from baracuda_py.core.device import fake_device
 from baracuda_py.interop.torch_rules import may_be_lazy
 from baracuda_py.testing import recording
 
@@ -28,20 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 from frame_toys import AxpyArgs, AxpyDescriptor, AxpyPlan, UpdateArgs, UpdateDescriptor, UpdatePlan
 
 torch = pytest.importorskip("torch")
-H = fake_device(9.0)
-CURRENT = 0x70C4  # what torch's current stream is said to be
-
-
-class Tensor(torch.Tensor):  # type: ignore[misc,name-defined]
-    """A torch tensor that says it is on cuda:0."""
-
-    __torch_function__ = torch._C._disabled_torch_function_impl
-
-    def get_device(self) -> int:
-        return 0
-
-
-Tensor.__module__ = "torch"
+from recorded_torch import CURRENT, H, Tensor, on_gpu  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -49,10 +35,6 @@ def streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """torch without a GPU has no current stream."""
     if request.node.get_closest_marker("gpu") is None:
         monkeypatch.setattr(intake, "raw_stream_getter", lambda: lambda ordinal: CURRENT)
-
-
-def on_gpu(tensor: Any) -> Any:
-    return tensor.as_subclass(Tensor)
 
 
 def fresh(dtype: Any = torch.float32, n: int = 8) -> Any:
@@ -339,7 +321,7 @@ def test_the_direct_path_misses_what_must_be_refused() -> None:
             assert stream == CURRENT
             count[0] += 1
 
-        lazy = True
+        lazy, workspace = True, 0
 
     class Anything(dict):  # type: ignore[type-arg]
         def get(self, key: Any, default: Any = None) -> Any:

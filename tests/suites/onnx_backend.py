@@ -113,6 +113,18 @@ def _gemm(n: Node) -> Any:
     return bc.matmul(a, b, n[2], alpha=n.get("alpha", 1.0), beta=n.get("beta", 1.0))
 
 
+@onnx_op("Einsum")
+def _einsum(n: Node) -> Any:
+    return bc.einsum(n.get("equation"), *n.inputs)
+
+
+@onnx_op("MatMulInteger")
+def _matmul_integer(n: Node) -> Any:
+    a, b, *zeros = (bc.cast(x, "int32") for x in n.inputs)
+    a = bc.sub(a, zeros[0].reshape(-1, 1)) if zeros else a  # of all, or of each row; of b, of each column
+    return bc.matmul(a, bc.sub(b, zeros[1]) if len(zeros) > 1 else b)
+
+
 @onnx_op("Gather")
 def _gather(n: Node) -> Any:
     need(n.get("axis", 0) == 0 and n[0].ndim > 1, "embedding looks up rows")

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core import config
 from ...core.args import Args, Operand, arrays_of, scalars_of
-from ...core.execution import MISS, Makers, nothing
+from ...core.execution import MISS, Makers, Views, nothing
 from ...core.memo import keep, memo
 from ...core.plan import Plan
 from ...interop.arrays import package_name
@@ -22,10 +22,15 @@ from .prepared import Layouts
 
 
 class Direct:
-    """The direct path of one functional entry: launches by the inputs' strides."""
+    """The direct path of one functional entry: launches by the inputs' strides.
 
-    def __init__(self, runner: Layouts, makers: Makers, kind: type) -> None:
+    A launch takes pointers, which a view shares with its array: arrays of another layout than the plan's (`views` makes
+    its operands of them) are launched as they are.
+    """
+
+    def __init__(self, runner: Layouts, makers: Makers, kind: type, views: Views = None) -> None:
         self.runner = runner
+        self.views = views
         plan = runner.plan
         self.package = package_name(kind)
         self.prepared: dict[Any, Any] = {}
@@ -42,15 +47,17 @@ class Direct:
         return plain and fast and not plan.device.fake and not config.get("BARACUDA_CHECK")
 
     def learn(self, arrays: Mapping[str, Any]) -> None:
-        """After a run through `plan.run`: remember its launch where it needs nothing more than pointers."""
+        """After a run through `plan.run`: remember its launch."""
         specs = arrays_of(self.runner.plan.args)
-        full, alignment = layout_key(self.runner.plan.args, self.package, arrays)
+        cls, seen = self.runner.plan.args, arrays if self.views is None else self.views(arrays)
+        full, alignment = layout_key(cls, self.package, seen)
         layout = self.runner.layouts[self.package].get(full)
         prepared = None if layout is None or any(alignment) else layout.by_alignment.get(())
-        if prepared is None or prepared.workspace:
+        if prepared is None:
             return
+        own = full if self.views is None else layout_key(cls, self.package, arrays)[0]
         reads = [i for i, spec in enumerate(specs) if spec.reads]
-        strides = tuple(full[3 * i + 1] for i in reads)  # (shape, strides, dtype) of each in turn
+        strides = tuple(own[3 * i + 1] for i in reads)  # (shape, strides, dtype) of each in turn
         keep(self.prepared, strides, prepared, LAYOUTS)
 
 
@@ -79,7 +86,8 @@ def source(cls: type[Args], package: str) -> str:
     null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
     others = [not_plain(s) for s in scalars]
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
-    flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * (len(scalars) + 3))
+    flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * len(scalars))
+    values = f"({''.join(f'{s.name}, ' for s in scalars)})"
     current = "CURRENT(ordinal)" if torch else "stream()"
     results = ", ".join(s.name for s in outputs)
     several = (
@@ -91,7 +99,7 @@ def source(cls: type[Args], package: str) -> str:
         "def build(direct, makers, ordinal, wanted):",
         f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
         "    find = direct.prepared.get; runtime = direct.runner.runtime; stream = runtime.current_stream",
-        "    several = direct.runner.several; device = runtime.current_device",
+        "    several = direct.runner.several; device = runtime.current_device; workspace = direct.runner.workspace",
         "    one = wanted[0] if len(wanted) == 1 else None",
         f"    def call({', '.join([s.name for s in inputs] + [s.name for s in scalars])}):",
         f"        prepared = find(({key},))",
@@ -102,7 +110,11 @@ def source(cls: type[Args], package: str) -> str:
         "        except Exception: return MISS",  # no memory of its own
         f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *others])}: return MISS",
         *(f"        {line}" for line in made),
-        f"        prepared.call(({flat}), ({''.join(f'{s.name}, ' for s in scalars)}), {current})",
+        f"        at = {current}",
+        "        if prepared.workspace:",
+        f"            memory = workspace(None, prepared.workspace, at, {package!r})",
+        f"            prepared.call(({flat}, memory.ptr, 0, 0), {values}, at)",
+        f"        else: prepared.call(({flat}, 0, 0, 0), {values}, at)",
         *(several or [f"        return {results}"]),
         "    return call",
     ]

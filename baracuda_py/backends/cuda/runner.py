@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from ...core import config
 from ...core.args import Args
 from ...core.errors import BaracudaError, InvalidProblemError, NotPreparedError
-from ...core.execution import Makers
+from ...core.execution import Makers, Views
 from ...core.intake import count_written, stream_pointer
 from ...core.memo import keep
 from ...core.plan import Plan
@@ -108,9 +108,9 @@ class CudaRunner(Layouts):
         make: Callable[[], Callable[[], None]] = partial(bound, self, args, workspace, stream)
         return self.there(make) if self.several else make()
 
-    def direct(self, makers: Makers, lead: Any) -> Direct | None:
+    def direct(self, makers: Makers, lead: Any, views: Views = None) -> Direct | None:
         """The functional layer's short path, where the plan and its arrays have one."""
-        return Direct(self, makers, type(lead)) if Direct.serves(self.plan, lead) else None
+        return Direct(self, makers, type(lead), views) if Direct.serves(self.plan, lead) else None
 
     def remember(self, package: str, key: Any, alignment: tuple[int, ...], args: Args) -> None:
         """Prepare a layout under the key that generated code finds it by."""

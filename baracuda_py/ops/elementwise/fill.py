@@ -97,7 +97,7 @@ _fill = functional(FillPlan, "fill")
 
 @entry(FillPlan)
 def fill(x: Array, value: Scalar, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
-    """x with every element set to `value`, in place; see `FillPlan`."""
+    """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
     if unknown:
         raise unexpected(fill, unknown)
     if isinstance(value, (complex, np.complexfloating)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
-from ...core.variant import Step
+from ...core.variant import Step, Where, where
 from ...schedules.map import THREADS, chunked, lay_out, map_kernels, map_params
 from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
 
@@ -42,7 +42,7 @@ def drawn(operand: int) -> Any:
 class SpecialFunctionArgs(Args):
     """Any strides; y may be an operand itself where that has y's shape.
 
-    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc`.
+    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc` and `sph_legendre_p`.
     """
 
     a: Array = operand("*shape", broadcast=True, values=drawn(0))
@@ -68,9 +68,11 @@ def reference(desc: SpecialFunctionDescriptor, *, a: Any, b: Any, c: Any, b_numb
 PARAMS = Params("SpecialFunctionParams", y="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar", **map_params(4))
 
 
-def kernels_of(template: str, params: Params) -> tuple[Kernel, ...]:
+def kernels_of(template: str, params: Params, spills: bool | Where = False) -> tuple[Kernel, ...]:
     """Arithmetic bounds these kernels, so one that visits elements one by one, in any layout, serves all problems."""
-    return map_kernels(template, params, widths_of=lambda element: (1,))[1:]
+    return tuple(
+        replace(one, spills=spills) for one in map_kernels(template, params, widths_of=lambda element: (1,))[1:]
+    )
 
 
 _EACH = 4  # elements of a thread, as `Strided` of one element in map.cuh
@@ -102,6 +104,9 @@ def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, c: Any, b_number: Any) ->
     return y if y is NotImplemented else torch.broadcast_to(y, desc.shape)
 
 
+_SPILLS = where(kind=SpecialFunctionKind.OWENS_T, element=ElementKind.F32)
+
+
 class SpecialFunctionPlan(Plan):
     """y = f(a, b) for the kinds of `SpecialFunctionKind` (torch.special, jax.scipy.special), the operands broadcast.
 
@@ -110,7 +115,9 @@ class SpecialFunctionPlan(Plan):
     is a whole order from 0 on. comb is 0 for b < 0 and b > a. rel_entr and kl_div are infinite where an operand is
     negative. boxcox is log(a) for b = 0. Polynomials: b is the degree, cut to a whole number; below 0 y is 0, beyond
     65536 NaN; where a polynomial overflows among its zeros it is NaN, beyond them an infinity. Terms of incomplete
-    functions grow with the root of their parameters.
+    functions grow with the root of their parameters. igamma_grad_a, random_gamma_grad: as gammainc. owens_t: any a and
+    b. jn: b is a whole order of at most 65536. sph_legendre_p: a is an angle, b a degree from 0 to 65536, c an order,
+    0 for |c| > b.
     """
 
     op = "elementwise.special_function"
@@ -119,11 +126,11 @@ class SpecialFunctionPlan(Plan):
     args = SpecialFunctionArgs
     reference = staticmethod(reference)
     vjp = Vjp("SpecialFunctionBackwardPlan", grads={"a": "da", "b": "db"}, kinds=DIFFERENTIABLE)
-    value_policy = "a degree beyond 65536 gives NaN"
+    value_policy = "a degree or an order beyond 65536 gives NaN"
     variants = (
         Variant(
             "map", _geometry, source="elementwise/special_function.cu",
-            kernels=kernels_of("special_function<{KIND}, {T}, {LAYOUT}>", PARAMS),
+            kernels=kernels_of("special_function<{KIND}, {T}, {LAYOUT}>", PARAMS, _SPILLS),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.kinds import TableKind
-from .specials import combinatorics, divergence, incomplete, orthogonal
+from .specials import combinatorics, divergence, incomplete, orders, orthogonal, owens, parameter
 from .specials.row import Special
 
 
@@ -23,6 +23,11 @@ class SpecialFunctionKind(TableKind):
     GAMMAINC = "gammainc", incomplete.GAMMAINC
     GAMMAINCC = "gammaincc", incomplete.GAMMAINCC
     BETAINC = "betainc", incomplete.BETAINC
+    IGAMMA_GRAD_A = "igamma_grad_a", incomplete.IGAMMA_GRAD_A
+    RANDOM_GAMMA_GRAD = "random_gamma_grad", parameter.RANDOM_GAMMA_GRAD
+    OWENS_T = "owens_t", owens.OWENS_T
+    BESSEL_JN = "jn", orders.BESSEL_JN
+    SPH_LEGENDRE_P = "sph_legendre_p", orders.SPH_LEGENDRE_P
     CHEBYSHEV_POLYNOMIAL_T = "chebyshev_polynomial_t", orthogonal.CHEBYSHEV_T
     CHEBYSHEV_POLYNOMIAL_U = "chebyshev_polynomial_u", orthogonal.CHEBYSHEV_U
     CHEBYSHEV_POLYNOMIAL_V = "chebyshev_polynomial_v", orthogonal.CHEBYSHEV_V

@@ -8,22 +8,23 @@ from ...core import Array, functional
 from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
+from ...core.outputs import each_of
 from ...interop.arrays import read
-from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]
+from ..reduce.norm import sum_to_size
+from .binary_functions import mul
 from .binary_numbers import NUMBERS
+from .complex_pair import polar
 from .special_function import SpecialFunctionPlan
 from .special_function_backward import SpecialFunctionBackwardPlan
 from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
-from .ternary_functions import clamp
-from .unary import UnaryPlan
+from .ternary_functions import clamp, where
+from .unary import UnaryPlan, isnan  # type: ignore[attr-defined]
 from .unary_fields import fixed_for
 from .unary_kinds import UnaryKind
 
 K = SpecialFunctionKind
 _PLANS = {False: SpecialFunctionPlan, True: SpecialFunctionBackwardPlan}
 _made: dict[Any, Any] = {}
-_ORDER_FIRST = (K.GAMMAINC, K.GAMMAINCC, K.ZETA, K.EXPN)
-"""Kinds that are called with the parameter before the argument."""
 
 
 def _make(kind: K, backward: bool) -> Any:
@@ -34,36 +35,46 @@ def _make(kind: K, backward: bool) -> Any:
     return _made[kind, backward]
 
 
-def _call(kind: K, lead: tuple[Any, ...], a: Any, b: Any, more: dict[str, Any]) -> Any:
-    """f(a, b), or its gradients where `lead` is dy. A number for a becomes an array like b, NaN where b is."""
-    a, b = (real(name, value) if type(value) in NUMBERS else value for name, value in (("a", a), ("b", b)))
-    if type(a) in NUMBERS:
-        if type(b) in NUMBERS:
-            raise InvalidProblemError(
-                f"{kind.value}: one operand must be an array, got the numbers {shown(a)} and {shown(b)}"
-            )
-        a = clamp(b, a, a, stream=more.get("stream"))
-    if type(b) in NUMBERS:
-        return _make(kind, bool(lead))(*lead, a, b_number=b, **more)
-    return _make(kind, bool(lead))(*lead, a, b, **more)
+def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """f, or its gradients where `lead` is dy, of the operands in the order of the public function.
+
+    The second of the kernel's operands may stay a number; others become arrays like one that is, NaN where that is.
+    """
+    given = {name: real(name, x) if type(x) in NUMBERS else x for name, x in zip(kind.row.call, operands, strict=True)}
+    like = next((x for x in operands if type(x) not in NUMBERS), None)
+    if like is None:
+        numbers = " and ".join(map(shown, operands))
+        raise InvalidProblemError(f"{kind.value}: one operand must be an array, got the numbers {numbers}")
+    like = like.detach() if hasattr(like, "detach") else like  # a number has no gradient
+    for name, x in given.items():
+        if type(x) in NUMBERS and name != "b":
+            given[name] = clamp(like, x, x, stream=more.get("stream"))
+    if type(given["b"]) in NUMBERS:
+        given["b_number"] = given.pop("b")
+    return _make(kind, bool(lead))(*lead, **given, **more)
 
 
-def _summed(gradient: Any, like: Any, stream: Any) -> Any:
-    """A gradient of y's shape, summed over the axes along which its operand was broadcast: a launch more."""
-    shape, own = read(gradient, "gradient").shape, read(like, "operand").shape
-    lead = len(shape) - len(own)
-    away = tuple(i for i, n in enumerate(shape) if i < lead or (own[i - lead] == 1 and n != 1))
-    return sum_of(gradient, axis=away, keepdims=True, stream=stream).reshape(own) if away else gradient
+def _own(call: Any, dy: Any, operands: dict[str, Any], out: Any, options: Any) -> tuple[Any, ...]:
+    """The gradients of `operands`, by name, that `call` makes in y's shape, in the operands' own: a launch more each.
+
+    Those of y's shape are written where `out` says at once.
+    """
+    outs, whole = each_of(out, len(operands)), read(dy, "dy").shape
+    shapes = [read(one, name[1:]).shape for name, one in operands.items()]
+    direct = {n: o for n, o, s in zip(operands, outs, shapes, strict=True) if o is not None and s == whole}
+    made = call(direct or None)
+    made = made if isinstance(made, tuple) else (made,)
+    return tuple(
+        g if shape == whole else sum_to_size(g, shape, out=one, **options)
+        for g, shape, one in zip(made, shapes, outs, strict=True)
+    )
 
 
 def _forward(kind: K) -> Any:
-    swapped = kind in _ORDER_FIRST
-
     def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
         if unknown:
             raise unexpected(known_only(call), unknown)
-        given = {"out": out, "stream": stream, "preference": preference}
-        return _call(kind, (), b, a, given) if swapped else _call(kind, (), a, b, given)
+        return _call(kind, (), (a, b), {"out": out, "stream": stream, "preference": preference})
 
     also = "".join(f", also called {name}" for name in kind.row.aliases)
     call.__name__ = call.__qualname__ = kind.value
@@ -80,29 +91,47 @@ _WHAT = {
     K.GAMMAINCC: "Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b",
     K.ZETA: "the sum of (q + k)^-s over k >= 0, s = a and q = b", K.EXPN: "E_n(x), n = a whole and x = b",
     K.POCH: "Γ(a + b) / Γ(a)", K.COMB: "a! / (b! (a - b)!)", K.REL_ENTR: "a log(a / b)",
+    K.IGAMMA_GRAD_A: "the derivative of P(a, x) by a, x = b",
+    K.RANDOM_GAMMA_GRAD: "the derivative by the parameter a of a gamma variate, whose value is b",
+    K.OWENS_T: "the integral of exp(-a² (1 + x²) / 2) / (2π (1 + x²)) from 0 to b",
+    K.BESSEL_JN: "the Bessel function J of whole order n = a at x = b",
     K.KL_DIV: "a log(a / b) - a + b", K.BOXCOX: "(a^b - 1) / b", K.BOXCOX1P: "((1 + a)^b - 1) / b",
 }  # fmt: skip
 
 
-def _backward(kind: K) -> Any:
-    swapped, alone = kind in _ORDER_FIRST, kind.row.gradient[1] is None
+def _gradients(
+    kind: K, dy: Any, operands: tuple[Any, ...], wanted: dict[str, bool], out: Any, options: dict[str, Any]
+) -> Any:
+    """The gradients by those of the public operands that have one and are arrays; of one alone, an array."""
+    order, two = kind.row.call, kind.row.gradient[1] is not None
+    places = [i for i, name in enumerate(order) if name == "a" or (name == "b" and two)]
+    flags = {f"return_d{order[i]}": wanted.get("abc"[i], True) and type(operands[i]) not in NUMBERS for i in places}
+    asked = [i for i in places if flags[f"return_d{order[i]}"]]
+    outs = dict(zip(asked, each_of(out, len(asked)), strict=True))
+    kernel = sorted(asked, key=lambda i: order[i])  # the order in which the plan gives them
+    held = {f"d{order[i]}": operands[i] for i in kernel}
+    more = {**options, **(flags if two else {})}
+    made = _own(
+        lambda direct: _call(kind, (dy,), operands, {**more, "out": direct}), dy, held, [outs[i] for i in kernel],
+        options,
+    )  # fmt: skip
+    found = dict(zip(kernel, made, strict=True))
+    return tuple(found[i] for i in asked) if len(asked) > 1 else found[asked[0]]
 
-    def call(dy: Any, a: Any, b: Any, *, stream: Any = None, preference: Any = None, **wanted: Any) -> Any:
-        flags = {} if alone else {f"return_{name}": wanted.pop(f"return_{name}", True) for name in ("da", "db")}
+
+def _backward(kind: K) -> Any:
+    alone = kind.row.gradient[1] is None
+
+    def call(
+        dy: Any, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **wanted: Any
+    ) -> Any:
+        flags = {} if alone else {name: wanted.pop(f"return_d{name}", True) for name in "ab"}
         if wanted:
             raise unexpected(known_only(call), wanted)
-        given = {"stream": stream, "preference": preference, **flags}
-        a, b = (b, a) if swapped else (a, b)
-        for name, one in (("da", a), ("db", b)):
-            if type(one) in NUMBERS and flags:
-                given[f"return_{name}"] = False
-        made = _call(kind, (dy,), a, b, given)
-        if isinstance(made, tuple):
-            return tuple(_summed(one, like, stream) for one, like in zip(made, (a, b), strict=True))
-        return _summed(made, a if given.get("return_da", True) else b, stream)
+        return _gradients(kind, dy, (a, b), flags, out, {"stream": stream, "preference": preference})
 
     call.__name__ = call.__qualname__ = f"{kind.value}_backward"
-    what = f"The gradient by {'b' if swapped else 'a'}" if alone else "(da, db), that of an array alone,"
+    what = f"The gradient by {'ab'[kind.row.call.index('a')]}" if alone else "(da, db), that of an array alone,"
     call.__doc__ = f"{what} of y = {kind.value}(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."
     return entry(SpecialFunctionBackwardPlan, kind=kind)(call)
 
@@ -111,25 +140,69 @@ def _backward(kind: K) -> Any:
 def betainc(
     a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
 ) -> Any:
-    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); a may be a number."""
+    """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); any may be a number, but all."""
     if unknown:
         raise unexpected(betainc, unknown)
-    given = {"out": out, "stream": stream, "preference": preference}
-    if type(a) in NUMBERS:
-        return _make(K.BETAINC, False)(x, c=b, b_number=float(a), **given)
-    return _make(K.BETAINC, False)(x, b=a, c=b, **given)
+    return _call(K.BETAINC, (), (a, b, x), {"out": out, "stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionBackwardPlan, kind=K.BETAINC)
 def betainc_backward(
-    dy: Array, a: Array, b: Array, x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
-    """The gradient by x of y = betainc(a, b, x), in x's shape; a may be a number. See `SpecialFunctionBackwardPlan`."""
+    dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The gradient by x of y = betainc(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
     if unknown:
         raise unexpected(betainc_backward, unknown)
-    given = {"stream": stream, "preference": preference}
-    first = {"b_number": float(a)} if type(a) in NUMBERS else {"b": a}
-    return _summed(_make(K.BETAINC, True)(dy, x, c=b, **first, **given), x, stream)
+    return _gradients(K.BETAINC, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
+
+
+@entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
+def sph_legendre_p(
+    n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p).
+
+    n and m are whole numbers, arrays or numbers; see `SpecialFunctionPlan`.
+    """
+    if unknown:
+        raise unexpected(sph_legendre_p, unknown)
+    return _call(K.SPH_LEGENDRE_P, (), (n, m, theta), {"out": out, "stream": stream, "preference": preference})
+
+
+@entry(SpecialFunctionBackwardPlan, kind=K.SPH_LEGENDRE_P)
+def sph_legendre_p_backward(
+    dy: Array, n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
+    if unknown:
+        raise unexpected(sph_legendre_p_backward, unknown)
+    return _gradients(K.SPH_LEGENDRE_P, dy, (n, m, theta), {}, out, {"stream": stream, "preference": preference})
+
+
+def _spread(x: Any, like: Any, stream: Any) -> Any:
+    """x in the shape that it has with `like`, which costs launches where that is another."""
+    if read(x, "x").shape == read(like, "like").shape:
+        return x
+    return where(isnan(like, stream=stream), x, x, stream=stream)
+
+
+@entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
+def sph_harm_y(
+    n: Array, m: Array, theta: Array, phi: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y).
+
+    sph_legendre_p(n, m, θ) exp(i m φ) of float32 or float64 arrays, in complex ones; m is an array or a number, n too.
+    Three launches, and more where m φ has not the shape of the whole.
+    """
+    if unknown:
+        raise unexpected(sph_harm_y, unknown)
+    size = sph_legendre_p(n, m, theta, stream=stream, preference=preference)
+    angle = mul(phi, m, stream=stream)
+    return polar(_spread(size, angle, stream), _spread(angle, size, stream), out=out, stream=stream)
 
 
 # A function for each row of two operands, under its name and its aliases, and for its gradient.
@@ -143,10 +216,11 @@ globals().update({f"{kind.value}_backward": _backward(kind) for kind in _TWO if 
 def _both(name: str, first: UnaryKind, second: UnaryKind, doc: str) -> Any:
     made = tuple(functional(UnaryPlan, kind.value, **fixed_for(kind)) for kind in (first, second))
 
-    def call(x: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    def call(x: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
         if unknown:
             raise unexpected(known_only(call), unknown)
-        return tuple(function(x, stream=stream, preference=preference) for function in made)
+        outs = each_of(out, 2)
+        return tuple(f(x, out=one, stream=stream, preference=preference) for f, one in zip(made, outs, strict=True))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = doc

@@ -12,7 +12,7 @@ from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...schedules.map import MIN_BLOCKS, map_kernels
 from .functions import (
-    activations, arithmetic, bessel, bits, cylinder, exponential, factorial, gamma, integrals, normal, piecewise,
+    activations, airy, arithmetic, bessel, bits, cylinder, exponential, factorial, gamma, integrals, normal, piecewise,
     predicates, rounding, trigonometric,
 )  # fmt: skip
 from .functions.row import EVERY, POINTS, Function
@@ -77,6 +77,7 @@ class UnaryKind(TableKind):
     MODIFIED_BESSEL_K1 = "modified_bessel_k1", cylinder.MODIFIED_BESSEL_K1
     SCALED_MODIFIED_BESSEL_K0 = "scaled_modified_bessel_k0", cylinder.SCALED_MODIFIED_BESSEL_K0
     SCALED_MODIFIED_BESSEL_K1 = "scaled_modified_bessel_k1", cylinder.SCALED_MODIFIED_BESSEL_K1
+    AIRY_AI = "airy_ai", airy.AIRY_AI
     GAMMA = "gamma", factorial.GAMMA
     GAMMASGN = "gammasgn", factorial.GAMMASGN
     FACTORIAL = "factorial", factorial.FACTORIAL

@@ -15,12 +15,12 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
-    Kernel, Plan, Problem, Scalar, Step, Variant, choice, derived, element, extent, extents, functional, operand,
+    Kernel, Plan, Problem, Scalar, Step, Variant, Vjp, choice, derived, element, extent, extents, functional, operand,
     output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
-from ...schedules.gemm_wgmma import ELEMENTS as WGMMA_ELEMENTS, KERNELS as WGMMA_KERNELS, geometry as wgmma
+from ...schedules import gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
 from .mma import HALVES, KERNELS as MMA_KERNELS, SPLIT_KERNELS, split_k, tensor_cores
@@ -90,15 +90,28 @@ def activated(name: str, x: Any) -> Any:
         return UnaryKind(name).row.formula(x)  # type: ignore[call-arg]
 
 
+def rows_apart(a: Any, b: Any) -> Any:
+    """a @ b of matrices in any batch, each row of a by a call of its own: BLAS orders sums by the shape of a call."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    right = np.broadcast_to(b, (*shape[:-2], *b.shape[-2:]))
+    y = np.empty(shape, a.dtype)
+    for at in np.ndindex(shape[:-1]):
+        y[at] = np.matmul(a[at].copy(), right[at[:-1]])
+    return y
+
+
 def reference(
     desc: GemmDescriptor, *, a: Any, b: Any, up: Any, c: Any, bias: Any, up_bias: Any, row_bias: Any, scale_a: Any,
-    scale_b: Any, residual: Any, alpha: Any, beta: Any, wanted: set[str],
+    scale_b: Any, residual: Any, alpha: Any, beta: Any, wanted: set[str], apart: bool = False,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy matmul in the dtype the operands come in."""
     del wanted
 
     def product(right: Any, vector: Any) -> Any:
-        x = np.matmul(a, right) if alpha != 0.0 else np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
+        if alpha == 0.0:
+            x = np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
+        else:
+            x = rows_apart(a, right) if apart else np.matmul(a, right)
         if alpha != 1.0:
             x = x * x.dtype.type(alpha)
         x = x if scale_a is None else x * scale_a[:, None]
@@ -179,6 +192,7 @@ class GemmPlan(Plan):
     descriptor = GemmDescriptor
     args = GemmArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "cublas", library("element"), backend=BackendKind.CUBLAS, guarantee=_STRICT, refuses=refuses("element"),
@@ -188,8 +202,14 @@ class GemmPlan(Plan):
             guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
         ),
         Variant(
-            "wgmma", wgmma, source="gemm/gemm_wgmma.cu", kernels=WGMMA_KERNELS, elements=WGMMA_ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+            "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
+            elements=gemm_wgmma.TF32, design=ArchSku.SM90A,
+            guarantee=Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True),
+            refuses=gemm_wgmma.refuses_strict,
         ),
         Variant(
             "mma_split", split_k, source="gemm/gemm_mma.cu", kernels=SPLIT_KERNELS, elements=HALVES,
@@ -204,6 +224,13 @@ class GemmPlan(Plan):
             kernels=(Kernel("gemm", "gemm<{T}, {OUT}, {GATED}>", PARAMS, _instances, min_blocks=2),),
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
+    )  # fmt: skip
+    vjp = Vjp(
+        "GemmBackwardPlan",
+        grads={
+            "a": "da", "b": "db", "up": "dup", "c": "dc", "bias": "dbias", "up_bias": "dup_bias",
+            "row_bias": "drow_bias", "residual": "dresidual",
+        },
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = tuple(

@@ -16,7 +16,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
-from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values, transposed, wide
+from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values, transposed, wide_view
 from .gemm import GemmArgs, GemmPlan, in_torch, reference
 
 ROWS = 16
@@ -54,9 +54,9 @@ PARAMS = gemm_params("GemvParams", right="i32")
 def _right(p: Problem) -> int:
     """How the right matrices are read."""
     views = [view for view in (p.b, p.up) if view is not None]
-    if all(wide(transposed(view)) for view in views):
+    if all(wide_view(transposed(view)) for view in views):
         return _ALONG_K
-    return _ALONG_N if all(wide(view) for view in views) else _NARROW
+    return _ALONG_N if all(wide_view(view) for view in views) else _NARROW
 
 
 def _launch(p: Problem, kernel: str, rows: int, columns: int, right: int, axes: Mapping[str, Any]) -> Geometry | str:
@@ -114,6 +114,7 @@ class GemvPlan(Plan):
     descriptor = GemvDescriptor
     args = GemvArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "tensor_cores", _tensor_cores, source="gemm/gemv_mma.cu", elements=HALVES,

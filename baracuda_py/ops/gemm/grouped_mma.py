@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...core import Kernel, Problem, Step, View, where
 from ...core.variant import Where
-from ...schedules.gemm import MATRICES, row_aligned, transposed
+from ...schedules.gemm import MATRICES, transposed
 from ...schedules.grouped import ROWS, SUMMED, most_tiles, product_values, rows_values
 from .mma import HALVES, k_first, piece_length, ring_bytes
 
@@ -43,7 +43,7 @@ def _majors(a: View, b: View) -> tuple[bool, bool] | str:
 
 def _aligned(a: View, b: View, a_k: bool, b_k: bool) -> tuple[bool, bool]:
     """Whether what runs along memory in a and b starts 16-byte aligned."""
-    return row_aligned(a if a_k else transposed(a)), row_aligned(transposed(b) if b_k else b)
+    return (a if a_k else transposed(a)).aligned(16), (transposed(b) if b_k else b).aligned(16)
 
 
 def rows_mma_step(
@@ -85,7 +85,7 @@ def product_mma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, .
     blocks = p.desc.groups * -(-y.shape[-2] // 128) * -(-y.shape[-1] // 128)
     if blocks >= 2**31:
         return f"needs {blocks} blocks, a grid has 2**31 - 1"
-    wide = (*_aligned(a, b, *majors), y.strides[-1] == 1 and row_aligned(y))
+    wide = (*_aligned(a, b, *majors), y.strides[-1] == 1 and y.aligned(16))
     values |= {"wide": sum(1 << n for n, yes in enumerate(wide) if yes)}
     axes = {"A_K": majors[0], "B_K": majors[1]}
     return Step("grouped_product_mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(128, False))

@@ -17,6 +17,7 @@ _WORKSPACE = 32 << 20  # what torch gives cuBLAS on Hopper; less keeps it from i
 # Where c is y and beta is exactly 1, cuBLAS rounds a 16-bit product before it adds (read on an H200). One ulp of
 # float32 above 1 keeps the sum in the epilogue, rounded once, at a cost of eps(float32) |c|.
 _ALMOST_ONE = 1.0 + 2.0**-23
+_ZERO = 256  # bytes for a scalar on the device, which leave the workspace aligned
 PLAIN = ("a", "b", "c", "y")  # the operands that cuBLAS knows
 
 
@@ -73,7 +74,7 @@ def library(precision: str) -> Callable[[Problem], Geometry | str]:
         problem = {
             "m": desc.m, "n": desc.n, "k": desc.k, "batch": count, "compute": compute, "max_workspace": _WORKSPACE,
         }  # fmt: skip
-        workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, desc.element.itemsize)))
+        workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, desc.element.itemsize))) + _ZERO
         places = [list(p.views).index(name) for name in PLAIN]
         call = LibraryStep(_caller(problem | matrices, places))
         return Geometry((call,), workspace, "contiguous" if dense(p) else "strided")
@@ -84,6 +85,13 @@ def library(precision: str) -> Callable[[Problem], Geometry | str]:
 def _zeros(m: int, n: int, itemsize: int) -> tuple[int, int]:
     """Bytes of a column of m zeros and of a row of n."""
     return aligned(m * itemsize), aligned(n * itemsize)
+
+
+def _clear(at: int, stream: int) -> None:
+    """A scalar of 0 on the device."""
+    from cupy.cuda.runtime import memsetAsync
+
+    memsetAsync(at, 0, _ZERO, stream)
 
 
 def _without_product(problem: Mapping[str, Any], device: Device) -> Callable[..., None]:
@@ -105,7 +113,7 @@ def _without_product(problem: Mapping[str, Any], device: Device) -> Callable[...
 def _caller(problem: Mapping[str, Any], places: Sequence[int]) -> Callable[[Device], Callable[..., None]]:
     """The prepared call of a problem: host and device scalars each have an algorithm of their own.
 
-    places: where the pointers of `PLAIN` are among those of all operands.
+    places: of the operands that cuBLAS knows among those of the plan.
     """
     beta_counts = problem["c"] is not None
     halves = problem["d"].element in ("float16", "bfloat16")
@@ -118,12 +126,16 @@ def _caller(problem: Mapping[str, Any], places: Sequence[int]) -> Callable[[Devi
         without_product = cache(partial(_without_product, problem, device))
 
         def call(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
-            a, b, c, y = (pointers[place] for place in places)
+            a, b, c, y = (pointers[i] for i in places)
             (alpha_at, alpha), (beta_at, beta) = scalars
+            if not beta_counts:  # without a c cuBLAS would scale y by it: it is a zero that stands where alpha does
+                if alpha_at:
+                    _clear(workspace, stream)
+                beta_at, beta = (workspace, alpha) if alpha_at else (0, 0.0)
+                workspace, nbytes = workspace + _ZERO, nbytes - _ZERO
             if not alpha_at and not beta_at:
                 if c == y and halves and beta == 1.0:
                     beta = _ALMOST_ONE
-                beta = beta if beta_counts else 0.0
                 if alpha == 0.0:
                     without_product()(c, y, beta, workspace, stream)
                 else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Problem, Step, View
 from ...core.variant import aligned
-from ...schedules.gemm import MATRICES, batch_count, dense, gemm_params, gemm_values, row_aligned, transposed
+from ...schedules.gemm import MATRICES, batch_count, dense, gemm_params, gemm_values, transposed
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 SIZES = (128, 64)  # of tiles; kernels/gemm/mma.cuh has these numbers too
@@ -93,7 +93,7 @@ def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | st
     if isinstance(values, str):
         return values
     # Rows of an operand in memory run along its axis of stride 1.
-    wide = {name: row_aligned(p.views[name] if first == (name == "a") else transposed(p.views[name]))
+    wide = {name: (p.views[name] if first == (name == "a") else transposed(p.views[name])).aligned(16)
             for name, first in majors.items()}  # fmt: skip
     for name, yes in wide.items():
         bit = 1 << MATRICES.index(name)

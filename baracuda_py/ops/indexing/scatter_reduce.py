@@ -7,8 +7,10 @@ from typing import Any
 
 from ...core import Array
 from ...core.checked import shown
+from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
 from .gather import gather
@@ -28,6 +30,7 @@ def _named(reduce: Any) -> str:
     return str(reduce)
 
 
+@composed("scatter_reduce_backward", "x", "src", result=True)
 @entry(ScatterPlan)
 def scatter_reduce(
     x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Any = None,
@@ -88,6 +91,10 @@ class _Tokens:
         return scatter_add(of_elements, self.index, of_tokens, **self.along)
 
 
+def _sum(t: _Tokens, dy: Any, y: Any) -> tuple[Any, Any]:
+    return t.own(dy), t.at(dy)
+
+
 def _mean(t: _Tokens, dy: Any, y: Any) -> tuple[Any, Any]:
     share = t.made("E(A(g) / maximum(n, 1))", g=dy, n=t.total(*t.both("A(isnan(v)) * 0 + 1")))
     return t.own(share), t.at(share)
@@ -115,22 +122,22 @@ def _product(t: _Tokens, dy: Any, y: Any) -> tuple[Any, Any]:
 @entry(ScatterBackwardPlan)
 def scatter_reduce_backward(
     dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = "sum", *, axis: int,
-    include_self: bool = True, stream: Any = None, preference: Any = None, **unknown: Any,
+    include_self: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need.
 
     An extreme's dy is divided evenly among all that are it, x included where it has a part (torch shares with it in any
     case), NaN among the NaN; of a product a factor of 0 gets the product of the others. A token of no element has the
     gradient 0. Up to ten launches of elements or tokens, and an array for each: composed of `gather`, `scatter_add` and
-    formulas, in the accumulator.
+    formulas, in the accumulator. What out= gives takes a launch more, which copies.
     """
     if unknown:
         raise unexpected(scatter_reduce_backward, unknown)
     tokens = _Tokens(x, index, src, axis, include_self, {"stream": stream, "preference": preference})
     kind = _named(reduce)
-    if kind == "sum":
-        return tokens.own(dy), tokens.at(dy)
     if kind in ("amax", "amin") and y is None:
         raise InvalidProblemError(f"y, the result of the forward, must be given for {kind}, got None")
-    made = {"mean": _mean, "prod": _product, "amax": _extreme, "amin": _extreme}[kind]
-    return made(tokens, dy, y)
+    made = {"sum": _sum, "mean": _mean, "prod": _product, "amax": _extreme, "amin": _extreme}[kind]
+    found = zip(made(tokens, dy, y), each_of(out, 2), strict=True)
+    dx, dsrc = (one if target is None else _formula("g")(g=one, out=target, **tokens.options) for one, target in found)
+    return dx, dsrc

@@ -167,7 +167,7 @@ def divisors(desc: PoolDescriptor) -> Any:
     return desc.windows.sizes(desc.count_include_pad)
 
 
-def pool_values(desc: PoolDescriptor, indices: Any) -> dict[str, Any]:
+def pool_values(desc: Any, indices: Any) -> dict[str, Any]:
     """Constant parameters of the kernels, forward and backward."""
     return {
         "divisor": desc.divisor_override or 0, "norm_type": desc.norm_type or 0.0,

@@ -16,7 +16,8 @@ from ...core import (
 from ...core.element import INDICES
 from ...core.errors import UnsupportedError
 from ...schedules.map import widths
-from ...schedules.window import THREADS, lay_out, points_geometry, window_params
+from ...core.tensor import View
+from ...schedules.window import THREADS, Windows, lay_out, points_geometry, window_params
 from .pool import (
     POOL_FIELDS, PoolDescriptor, PoolKind, channels_last, check_indices, divisors, overhang, planes, pool_benchmarks,
     pool_case, pool_values, torch_avg, torch_serves, torch_window,
@@ -76,15 +77,29 @@ def reference(desc: PoolBackwardDescriptor, *, dy: Any, x: Any, y: Any, indices:
     return {"dx": dx.reshape(desc.shape)}
 
 
+def known_places(windows: Windows, indices: Any) -> str | None:
+    """What is wrong with saved places that no forward makes."""
+    if not np.size(indices):
+        return None
+    saved = np.asarray(indices).reshape(-1, *windows.out_extent)
+    known = (saved == -1) & (windows.sizes(False) == 0)
+    for place, exists in windows.places():
+        known |= exists & (saved == place)
+    return None if known.all() else "an index must name a place of its window, as the forward saved it"
+
+
 PARAMS = Params(
     "PoolBackwardParams", dx="ptr", x="ptr", dy="ptr", indices="ptr", y="ptr", **POOL_FIELDS, **window_params(5)
 )
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    desc: PoolBackwardDescriptor = p.desc
-    views, spatial, windows = (p.dx, p.x, p.dy, p.indices, p.y), desc.spatial_rank, desc.windows
-    values = pool_values(desc, p.indices)
+    return backward_geometry(p.desc, (p.dx, p.x, p.dy, p.indices, p.y), pool_values(p.desc, p.indices))
+
+
+def backward_geometry(desc: Any, views: tuple[View | None, ...], values: Mapping[str, Any]) -> Geometry | str:
+    """The launch for dx, x, dy, indices and y, and what the kernels' other parameters are."""
+    spatial, windows = desc.spatial_rank, desc.windows
     vec, across, kernel = 16 // desc.element.itemsize, True, "across"
     found = lay_out(views, spatial, 0)
     if isinstance(found, str):
@@ -110,7 +125,7 @@ def _kernel(name: str, across: str, some: slice) -> Kernel:
     return Kernel(name, _TEMPLATE.format(across), PARAMS, axes, threads=THREADS, min_blocks=2)
 
 
-_KERNELS = (_kernel("across", "true", slice(2)), _kernel("along", "false", slice(1)))
+KERNELS = (_kernel("across", "true", slice(2)), _kernel("along", "false", slice(1)))
 
 
 def in_torch(torch: Any, desc: PoolBackwardDescriptor, *, dy: Any, x: Any, y: Any, indices: Any) -> Any:
@@ -170,7 +185,7 @@ class PoolBackwardPlan(Plan):
     value_policy = "an index that names no place of its window hands nothing back"
     variants = (
         Variant(
-            "window", _geometry, source="pooling/pool_backward.cu", kernels=_KERNELS,
+            "window", _geometry, source="pooling/pool_backward.cu", kernels=KERNELS,
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
@@ -187,13 +202,7 @@ class PoolBackwardPlan(Plan):
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        if desc.kind is not PoolKind.MAX:
-            return None
-        saved = np.asarray(arrays["indices"]).reshape(-1, *desc.windows.out_extent)
-        known = (saved == -1) & (desc.windows.sizes(False) == 0)
-        for place, exists in desc.windows.places():
-            known |= exists & (saved == place)
-        return None if known.all() else "an index must name a place of its window, as the forward saved it"
+        return known_places(desc.windows, arrays["indices"]) if desc.kind is PoolKind.MAX else None
 
 
 pool_backward = functional(PoolBackwardPlan, follows="dy")

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import whole
+from ...core.composed import composed
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
@@ -106,21 +107,28 @@ class _Deviations:
             return self.apart
         return _formula("x * w")(x=self.apart, w=self.weights, **self.options)
 
-    def covariances(self) -> Any:
-        """Of all pairs of rows, in the deviations' element."""
+    def covariances(self, out: Any = None) -> Any:
+        """Of all pairs of rows, in the deviations' element; out: where x's element is that one."""
         sums = matmul(self.weighted(), self.apart.T, **self.options)
-        return _formula("c / n")(c=sums, **self.by, **self.options)
+        return _formula("c / n")(c=sums, **self.by, out=self.place(out), **self.options)
 
-    def handed_back(self, slopes: Any, own: Any = 0.0) -> Any:
+    def place(self, out: Any) -> Any:
+        """`out=` as a matrix that is written at once; None where what is written is rounded first."""
+        return None if out is None or self.element in HALVES else _square(out, "out")
+
+    def handed_back(self, slopes: Any, own: Any, out: Any) -> Any:
         """(slopes - own on the diagonal) times the weighted deviations, over the count, in x's shape and element."""
         rows = self.weighted()
         made = matmul(slopes, rows, **self.options)
-        dx = _formula("(d - o * x) / n")(d=made, x=rows, o=own, **self.by, **self.options)
-        return self.rounded(dx).reshape(self.shape)
+        dx = _formula("(d - o * x) / n")(d=made, x=rows, o=own, **self.by, out=self.place(out), **self.options)
+        return self.rounded(dx, self.shape, out)
 
-    def rounded(self, y: Any) -> Any:
-        """y in x's element."""
-        return y if read(y, "y").element is self.element else _formula(f"{self.element}(y)")(y, **self.options)
+    def rounded(self, y: Any, shape: Any, out: Any) -> Any:
+        """y in x's element and a shape, which is `out` if that is given."""
+        if read(y, "y").element is not self.element:
+            target = None if out is None else _square(out, "out")
+            y = _formula(f"{self.element}(y)")(y, out=target, **self.options)
+        return y.reshape(shape) if out is None else out
 
     def square(self, y: Any) -> Any:
         """A gradient or result as a matrix in the deviations' element."""
@@ -129,9 +137,9 @@ class _Deviations:
             raise InvalidProblemError(f"dy must have the shape of y, got {tuple(read(wide, 'dy').shape)}")
         return _square(wide, "dy")
 
-    def result(self, y: Any) -> Any:
+    def result(self, y: Any, out: Any) -> Any:
         """y in x's element; of one variable that was a vector a number."""
-        return self.rounded(y).reshape(() if len(self.shape) == 1 else y.shape)
+        return self.rounded(y, () if len(self.shape) == 1 else y.shape, out)
 
 
 def _diagonal(c: Any) -> Any:
@@ -142,10 +150,11 @@ def _with_transpose(g: Any, options: Any) -> Any:
     return _formula("g + h")(g=g, h=_square(g, "dy", turned=True), **options)
 
 
+@composed("cov_backward", "x")
 @entry(ReducePlan)
 def cov(
-    x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov).
 
@@ -157,27 +166,28 @@ def cov(
         raise unexpected(cov, unknown)
     options = {"stream": stream, "preference": preference}
     found = _Deviations(x, correction, fweights, aweights, options)
-    return found.result(found.covariances())
+    return found.result(found.covariances(out), out)
 
 
 @entry(ReduceBackwardPlan)
 def cov_backward(
     dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
     if unknown:
         raise unexpected(cov_backward, unknown)
     options = {"stream": stream, "preference": preference}
     found = _Deviations(x, correction, fweights, aweights, options)
-    return found.handed_back(_with_transpose(found.square(dy), options))
+    return found.handed_back(_with_transpose(found.square(dy), options), 0.0, out)
 
 
 _CORRELATION = "c / sqrt(v) / sqrt(w)"
 
 
+@composed("corrcoef_backward", "x")
 @entry(ReducePlan)
-def corrcoef(x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def corrcoef(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef).
 
     x is as in `cov`; of one variable y is 1, and NaN where nothing varies. Five launches.
@@ -188,11 +198,14 @@ def corrcoef(x: Array, *, stream: Any = None, preference: Any = None, **unknown:
     found = _Deviations(x, 1, None, None, options)
     c = found.covariances()
     v = _diagonal(c)
-    return found.result(_formula(f"clip({_CORRELATION}, -1, 1)")(c=c, v=v[:, None], w=v, **options))
+    y = _formula(f"clip({_CORRELATION}, -1, 1)")(c=c, v=v[:, None], w=v, out=found.place(out), **options)
+    return found.result(y, out)
 
 
 @entry(ReduceBackwardPlan)
-def corrcoef_backward(dy: Array, x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def corrcoef_backward(
+    dy: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
     """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
     if unknown:
         raise unexpected(corrcoef_backward, unknown)
@@ -203,4 +216,4 @@ def corrcoef_backward(dy: Array, x: Array, *, stream: Any = None, preference: An
     h = _with_transpose(found.square(dy), options)
     own = _reduced(f"h * ({_CORRELATION}) / v", 1, True)(h=h, c=c, v=v[:, None], w=v, **options)
     slopes = _formula("h / sqrt(v) / sqrt(w)")(h=h, v=v[:, None], w=v, **options)
-    return found.handed_back(slopes, own)
+    return found.handed_back(slopes, own, out)

@@ -7,6 +7,7 @@ from typing import Any
 from ...core import Array
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...interop.arrays import read
 from .vecdot import VecdotBackwardPlan, VecdotPlan, vecdot, vecdot_backward
@@ -92,11 +93,14 @@ def inner(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference
 
 @entry(VecdotBackwardPlan)
 def inner_backward(
-    dy: Array, a: Array, b: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
+    dy: Array, a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
 ) -> tuple[Any, Any]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
     if unknown:
         raise unexpected(inner_backward, unknown)
     options = {"return_da": True, "return_db": True, "stream": stream, "preference": preference}
+    first, second = each_of(out, 2)
+    given = {"da": None if first is None else _against_all(first, b), "db": second}
+    options["out"] = {n: one for n, one in given.items() if one is not None} or None
     da, db = vecdot_backward(dy, _against_all(a, b), b, conjugate=False, **options)
-    return da.reshape(_shapes(a, b)[0]), db
+    return da.reshape(_shapes(a, b)[0]) if first is None else first, db

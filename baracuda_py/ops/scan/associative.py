@@ -8,6 +8,7 @@ from typing import Any
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, near, unexpected
+from ...core.outputs import each_of
 from .linear_scan import linear_scan
 from .scan import ScanPlan, cumprod, cumsum, logcumsumexp
 from .scan_extreme import cummax, cummin
@@ -35,8 +36,8 @@ def _operator(fn: Any) -> str:
 
 @entry(ScanPlan)
 def associative_scan(
-    fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name.
 
@@ -49,10 +50,11 @@ def associative_scan(
     name = _operator(fn)
     options = {"axis": axis, "reverse": reverse, "stream": stream, "preference": preference}
     if name in _SCANS:
-        return _SCANS[name](elems, **options)
+        return _SCANS[name](elems, **options, out=out)
     if name in _EXTREMES:
-        return _EXTREMES[name](elems, **options)[0]
+        return _EXTREMES[name](elems, **options, out=None if out is None else {"y": out})[0]
     if not isinstance(elems, (tuple, list)) or len(elems) != 2:
         raise InvalidProblemError("elems of the linear operator must be (a, b), the parts of maps h → a h + b")
     a, b = elems
-    return cumprod(a, **options), linear_scan(a, b, **options)
+    products, sums = each_of(out, 2)
+    return cumprod(a, **options, out=products), linear_scan(a, b, **options, out=sums)

@@ -17,6 +17,7 @@ from ...core.benchmark import Benchmark
 from ...core.element import HALVES, cast
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step
 from ...interop.arrays import read
@@ -251,8 +252,8 @@ def _distances(spacing: Sequence[Any], count: int) -> list[dict[str, Any]]:
 
 @entry(FiniteGradientPlan)
 def gradient(
-    x: Array, *spacing: Any, axis: Any = None, edge_order: int = 1, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    x: Array, *spacing: Any, axis: Any = None, edge_order: int = 1, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient).
 
@@ -264,8 +265,8 @@ def gradient(
     options = {"edge_order": edge_order, "stream": stream, "preference": preference}
     along = _axes(x, axis)
     found = tuple(
-        _slopes(x, **distance, axis=one, **options)
-        for one, distance in zip(along, _distances(spacing, len(along)), strict=True)
+        _slopes(x, **distance, axis=one, out=y, **options)
+        for one, distance, y in zip(along, _distances(spacing, len(along)), each_of(out, len(along)), strict=True)
     )
     return found[0] if len(found) == 1 else found
 

@@ -10,13 +10,15 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
 
+FUSED = ("relu", "gelu", "gelu_tanh", "silu")  # those that the product's epilogue has
 ACTIVATIONS = ("relu", "relu_squared", "gelu", "gelu_tanh", "quick_gelu", "silu", "mish", "sigmoid", "tanh")
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
     """torch.nn.Linear followed by an activation: y = act(x Wᵀ + bias).
 
-    The product is torch's (cuBLAS); the activation is one launch, and its gradient another.
+    Relu, gelu, gelu_tanh and silu are applied where the product is made, in one launch (`bc.linear`). Without an
+    activation, and before others, which are a launch of their own, the product is torch's.
     """
 
     def __init__(
@@ -31,6 +33,8 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """[…, in_features] to […, out_features]."""
+        if self.activation in FUSED:
+            return bct.linear(x, self.weight, self.bias, activation=self.activation)
         y = super().forward(x)
         return y if self.activation is None else getattr(bct, self.activation)(y)
 
@@ -42,7 +46,8 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 class SwiGLU(torch.nn.Module):  # type: ignore[misc]
     """The gated MLP of Llama (Shazeer 2020): y = (silu(x W1ᵀ) · x W3ᵀ) W2ᵀ, with W1 and W3 in one weight.
 
-    `gate_up.weight` is [2 · hidden_features, in_features], the gate's rows first; its output is read in place.
+    `gate_up.weight` is [2 · hidden_features, in_features], the gate's rows first; both of its products and what joins
+    them are one launch (`bc.linear_swiglu`).
     """
 
     def __init__(self, in_features: int, hidden_features: int, bias: bool = False, **given: Any) -> None:
@@ -52,4 +57,4 @@ class SwiGLU(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """[…, in_features] to the same shape."""
-        return self.down(bct.swiglu(self.gate_up(x)))
+        return self.down(bct.linear_swiglu(x, self.gate_up.weight, self.gate_up.bias))

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from mpmath import mp
 from test_unary_kinds import at
 
 import baracuda_py as bc
@@ -55,6 +56,71 @@ def of(place, name, *operands):
 )  # fmt: skip
 def test_known_values(name, a, b, y, place):
     np.testing.assert_allclose(of(place, name, a, b), y, rtol=2e-13 if name == "beta" else 2e-14, atol=1e-300)
+
+
+def test_owens_t(place):
+    h, a = [0, 1, -1, 2, 30, 0, 1, 0.5, INF, NAN], [1, 1, -1, 0.5, 0.5, INF, INF, 3, 1, 1]
+    wanted = [
+        0.125, 0.06674188216570097, -0.06674188216570097, 0.00862507798552151, 2.4533569635741833e-198, 0.25,
+        0.07932762696572853, 0.15108404307601841, 0, NAN,
+    ]  # fmt: skip
+    np.testing.assert_allclose(of(place, "owens_t", h, a), wanted, rtol=4e-15)
+
+
+def test_bessel_functions_of_whole_orders(place):
+    x = [0, 0, 1, 10, 10, -10, 1, 50, 1e-3, 1e6, INF, 1, NAN]
+    n = [0, 3, 2, 3, -3, 3, 20, 45, 4, 7, 2, 0.5, 1]
+    wanted = [
+        1, 0, 0.11490348493190048, 0.058379379305186815, -0.058379379305186815, -0.058379379305186815,
+        3.873503008524658e-25, 0.13228035222445818, 2.6041665364583361e-15, 0.0007259604115723550, 0, NAN, NAN,
+    ]  # fmt: skip
+    np.testing.assert_allclose(of(place, "jn", x, n), wanted, rtol=4e-14)
+    x, n = np.linspace(0.5, 90, 50), 17.0
+    below, here, above = (of(place, "jn", x, n + k) for k in (-1, 0, 1))
+    np.testing.assert_allclose(below + above, 2 * n / x * here, rtol=1e-11, atol=1e-14)
+
+
+def test_spherical_legendre_functions(place):
+    theta, n, m = np.meshgrid([0.3, 1.5, 2.9], [0.0, 1, 5, 40], [0.0, 1, -1, 4, -7])
+    got = of(place, "sph_legendre_p", theta, n, m)
+    sine, cosine, quarter = np.sin(theta), np.cos(theta), 1 / math.sqrt(4 * math.pi)
+    np.testing.assert_allclose(got[n == 0], np.where(m[n == 0] == 0, quarter, 0))
+    for order, sign in ((0, None), (1, -1), (-1, 1)):
+        chosen = (n == 1) & (m == order)
+        wanted = math.sqrt(3) * cosine if sign is None else sign * math.sqrt(1.5) * sine
+        np.testing.assert_allclose(got[chosen], quarter * wanted[chosen], rtol=1e-14)
+    np.testing.assert_array_equal(got[np.abs(m) > n], 0)
+    order = np.arange(-40.0, 41)
+    total = (of(place, "sph_legendre_p", np.full(81, 1.1), np.full(81, 40.0), order) ** 2).sum()
+    np.testing.assert_allclose(total, 81 / (4 * math.pi), rtol=1e-13)  # Unsöld's theorem
+    np.testing.assert_array_equal(of(place, "sph_legendre_p", [1, 1, 1, INF], [-1, 1.5, 65537, 1], [0, 0, 0, 0]), NAN)
+
+
+def test_derivatives_by_the_parameter_of_gamma(place):
+    a = [1, 1, 0.5, 2, 1e-3, 100, 100, 1e4, 1, 0, -1, 2, 2]
+    x = [1, 0.1, 3, 0.5, 1e-3, 90, 130, 1e4, 0, 1, 1, INF, NAN]
+    wanted = [float(v) for v in _slopes()] + [0, -0.21938393439552029, NAN, 0, NAN]
+    np.testing.assert_allclose(of(place, "igamma_grad_a", x, a), wanted, rtol=1e-13)
+    a, x = np.array([0.3, 1.0, 7.5, 300.0, 5.0]), np.array([0.2, 2.5, 7.0, 350.0, 0.01])
+    slope, density = of(place, "igamma_grad_a", x, a), np.exp((a - 1) * np.log(x) - x - np.vectorize(math.lgamma)(a))
+    np.testing.assert_allclose(of(place, "random_gamma_grad", x, a), -slope / density, rtol=1e-12)
+
+
+def _slopes():
+    """dP/da by mpmath, for the first parameters and arguments above."""
+    with mp.workdps(40):
+        for a, x in zip((1, 1, 0.5, 2, 1e-3, 100, 100, 1e4), (1, 0.1, 3, 0.5, 1e-3, 90, 130, 1e4), strict=True):
+            yield mp.diff(lambda t, x=x: mp.gammainc(t, 0, x, regularized=True), mp.mpf(a), h=mp.mpf(10) ** -12)
+
+
+def test_spherical_harmonics():
+    theta, phi = np.array([0.3, 1.1, 2.9]), np.array([0.2, 3.0, 5.5])
+    wanted = 0.25 * math.sqrt(7.5 / math.pi) * np.sin(theta) ** 2 * np.exp(2j * phi)
+    np.testing.assert_allclose(bc.sph_harm_y(2, 2, theta, phi), wanted, rtol=1e-14)
+    np.testing.assert_allclose(bc.sph_harm_y(2, -2, theta, phi), np.conj(wanted), rtol=1e-14)
+    both = bc.sph_harm_y(2, 2, theta[:, None], phi)
+    assert both.shape == (3, 3)
+    np.testing.assert_allclose(np.diagonal(both), wanted, rtol=1e-14)
 
 
 def test_incomplete_beta(place):
@@ -132,9 +198,12 @@ def test_gradients_are_summed_to_their_operands():
     np.testing.assert_allclose(da, wanted, rtol=1e-7)
     assert db.shape == b.shape
     np.testing.assert_allclose(bc.beta_backward(dy, 2.0, np.broadcast_to(b, (2, 3))).shape, (2, 3))
-    np.testing.assert_allclose(
-        bc.gammainc_backward(dy, a, b), (dy * b ** (a - 1) * np.exp(-b) / np.vectorize(math.gamma)(a)).sum(0)[None]
-    )
+    da, db = bc.gammainc_backward(dy, a, b)
+    np.testing.assert_allclose(db, (dy * b ** (a - 1) * np.exp(-b) / np.vectorize(math.gamma)(a)).sum(0)[None])
+    wanted = ((bc.gammainc(a + h, b) - bc.gammainc(a - h, b)) / (2 * h) * dy).sum(1, keepdims=True)
+    np.testing.assert_allclose(da, wanted, rtol=1e-7)
+    np.testing.assert_array_equal(bc.gammainc_backward(dy, a, b, return_da=False), db)
+    np.testing.assert_array_equal(bc.gammainc_backward(dy, 2.0, b), bc.gammainc_backward(dy, a * 0 + 2, b)[1])
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SpecialFunctionKind if kind not in DIFFERENTIABLE])
@@ -144,7 +213,7 @@ def test_what_has_no_gradient_is_refused(kind):
 
 
 def test_a_gradient_by_a_parameter_is_refused():
-    desc = SpecialFunctionBackwardPlan.descriptor(kind="gammainc", shape=(2,), element="float64")
+    desc = SpecialFunctionBackwardPlan.descriptor(kind="zeta", shape=(2,), element="float64")
     plan = SpecialFunctionBackwardPlan.select(desc, device="cpu")
     x = np.ones(2)
     with pytest.raises(bc.InvalidProblemError, match="db"):

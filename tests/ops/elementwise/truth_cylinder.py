@@ -107,7 +107,21 @@ def _k1e_slope(x: Any) -> Any:
     return _gap(x) - _ke(x, 1) / x if x else -mp.inf
 
 
+@functools.cache
+def _airy(x: Any, slope: int) -> Any:
+    """Ai or its derivative, NaN where numbers of double lie more than a wave apart."""
+    if x != x or (x < -1e10 and (slope or not mp.isinf(x))):
+        return mp.nan
+    return mp.mpf(0) if mp.isinf(x) or x > 300 else mp.airyai(x, derivative=slope)
+
+
+def _airy_envelope(x: Any, slope: int) -> Any:
+    own = _airy(x, slope)
+    return own if own != own or not -1e11 < x < -1 else mp.sqrt(own**2 + mp.airybi(x, derivative=slope) ** 2)
+
+
 FORWARD: dict[str, Callable[..., Any]] = {
+    "airy_ai": lambda x: _airy(x, 0),
     "bessel_j0": lambda x: _j(x, 0), "bessel_j1": lambda x: _j(x, 1), "bessel_y0": lambda x: _y(x, 0),
     "bessel_y1": lambda x: _y(x, 1), "modified_bessel_k0": _decayed(lambda x: _ke(x, 0)),
     "modified_bessel_k1": _decayed(lambda x: _ke(x, 1)), "scaled_modified_bessel_k0": lambda x: _ke(x, 0),
@@ -120,6 +134,7 @@ SLOPE: dict[str, Callable[..., Any]] = {
     "scaled_modified_bessel_k1": _k1e_slope,
 }
 SCALE: dict[str, Callable[..., Any]] = {
+    "airy_ai": lambda x: _airy_envelope(x, 0),
     "bessel_j0": _envelope(0, False), "bessel_j1": _envelope(1, False), "bessel_y0": _envelope(0, True),
     "bessel_y1": _envelope(1, True),
 }  # fmt: skip
@@ -142,6 +157,7 @@ def _second(f: Callable[..., Any], x: Any, limit: Any) -> tuple[Any, Any]:
 
 
 TERMS: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "airy_ai": lambda x: waving(_airy(x, 1), _airy_envelope(x, 1)),
     "bessel_j0": lambda x: waving(-_j(x, 1), _envelope(1, False)(x)),
     "bessel_j1": lambda x: _second(_j, x, mp.mpf(1) / 2),
     "bessel_y0": lambda x: waving(-_y(x, 1), _envelope(1, True)(x)) if x > 0 else (-_y(x, 1), mp.mpf(0)),

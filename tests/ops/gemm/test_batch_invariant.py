@@ -114,3 +114,19 @@ def test_every_batch_size_on_a_gpu(a_rows: bool, b_rows: bool, name: str, gated:
     for count in (1, 2, 7, 64, 100, 1000, 4097):
         first = int(rng.integers(0, m - count))
         assert bool((product(left[first : first + count]) == whole[first : first + count]).all()), (first, count)
+
+
+@pytest.mark.parametrize("element", ["float32", "float64"])
+def test_rows_of_the_numpy_backend(element: str) -> None:
+    rng, kind = np.random.default_rng(1), ElementKind.of(element)
+    a, b = operand(rng, 67, 300, True, kind), operand(rng, 300, 40, False, kind)
+    plan = bc.GemmPlan.select(bc.GemmDescriptor(m=67, n=40, k=300, element=kind), INVARIANT, device="cpu")
+    assert plan.sku.variant == "numpy_apart" and plan.precision_guarantee.batch_invariant
+    usual = bc.GemmPlan.select(plan.desc, device="cpu")
+    assert usual.sku.variant == "numpy" and not usual.precision_guarantee.batch_invariant
+    whole = bc.matmul(a, b, preference=INVARIANT)
+    np.testing.assert_allclose(whole, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+    for first, last in ((0, 1), (66, 67), (3, 5), (11, 60)):
+        assert bc.matmul(a[first:last], b, preference=INVARIANT).tobytes() == whole[first:last].tobytes()
+    groups = bc.grouped_gemm(a, np.stack([b, b]), np.array([20, 67]), preference=INVARIANT)
+    assert groups.tobytes() == whole.tobytes()

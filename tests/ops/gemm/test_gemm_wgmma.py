@@ -40,7 +40,7 @@ def problem(desc: bc.GemmDescriptor, *present: str, seed: int = 0, **placed: Pla
 def plan_for(desc: bc.GemmDescriptor, device: Any = None) -> Any:
     """The plan with no row but ours."""
     chosen = bc.GemmPlan(desc, PlanPreference(), device or emulated_device(9.0, FEW))
-    chosen.rows = tuple(row for row in chosen.rows if row.name == "wgmma")
+    chosen.rows = tuple(row for row in chosen.rows if row.name.startswith("wgmma"))
     return chosen
 
 
@@ -107,6 +107,18 @@ def test_few_rows_are_the_columns_of_tiles(m: int, n: int) -> None:
 
 
 @pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("m", "n", "k"), [(456, 488, 68), (120, 100, 36), (9, 200, 132), (130, 60, 0)])
+@pytest.mark.parametrize("present", [(), ("bias", "up", "residual", "pre")])
+def test_floats_as_tf32(m: int, n: int, k: int, present: tuple[str, ...]) -> None:
+    desc = bc.GemmDescriptor(m=m, n=n, k=k, activation="relu", math_precision="tf32", element="float32")
+    along = {name: turned() for name in ("b", "up")}
+    emulate(plan_for(desc), problem(desc, *present, **along))
+    if k:
+        verdict = plan_for(desc, fake_device(9.0)).can_implement(problem(desc, *present).args(pointer_view))
+        assert not verdict and "dense along no axis that can be read" in str(verdict.reason)
+
+
+@pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("shared", ["", "a", "b", "both"])
 def test_batches(shared: str) -> None:
     desc = bc.GemmDescriptor(batch_shape=(2, 3), m=72, n=48, k=80, element="bfloat16")
@@ -141,7 +153,7 @@ def test_rows_have_the_bits_they_have_alone() -> None:
     [
         ({"a": Placement("offset", offset=1)}, "does not start at a multiple of 16"),
         ({"a": Placement("padded", pads=(0, 1))}, "not all multiples of 16"),
-        ({"b": Placement("step", steps=(1, 2))}, "no dense axis"),
+        ({"b": Placement("step", steps=(1, 2))}, "dense along no axis"),
         ({"a": Placement("negative", flips=(True, False))}, "runs backwards"),
     ],
 )

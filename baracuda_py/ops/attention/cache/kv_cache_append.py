@@ -181,4 +181,4 @@ class KvCacheAppendPlan(Plan):
         return 2 * rows * (desc.d_k + desc.d_v) * desc.element.itemsize + 8 * desc.batch_size
 
 
-kv_cache_append = functional(KvCacheAppendPlan, layouts=Layouts(inputs=("k_new", "v_new", "k_cache", "v_cache")))
+kv_cache_append = functional(KvCacheAppendPlan, layouts=Layouts(("k_new", "v_new", "k_cache", "v_cache")))

@@ -248,4 +248,4 @@ class PagedKvAppendPlan(Plan):
         return 2 * desc.num_tokens * desc.num_heads * (desc.d_k + desc.d_v) * desc.element.itemsize
 
 
-paged_kv_append = functional(PagedKvAppendPlan, layouts=Layouts(PAGE_LAYOUTS, inputs=("k_cache", "v_cache")))
+paged_kv_append = functional(PagedKvAppendPlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))

@@ -214,5 +214,5 @@ class RopeKvAppendPlan(Plan):
 
 
 rope_kv_append = functional(
-    RopeKvAppendPlan, layouts=Layouts(inputs=("q", "k_new", "v_new", "k_cache", "v_cache", *TABLES), outputs={"y": "q"})
+    RopeKvAppendPlan, layouts=Layouts(("q", "k_new", "v_new", "k_cache", "v_cache", *TABLES, "y"))
 )

@@ -18,7 +18,7 @@ from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ....schedules.attention.spills import DECODING
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
-from ..layouts import is_swapped, swap
+from ..layouts import Layouts
 from ....core.benchmark import Benchmark
 from ..in_torch import attention
 
@@ -178,7 +178,7 @@ class FlashDecodingPlan(Plan):
         return 2 * desc.batch_size * desc.num_heads * desc.max_cache_len * (desc.d_k + desc.d_v)
 
 
-_call = functional(FlashDecodingPlan)
+_call = functional(FlashDecodingPlan, layouts=Layouts(("k", "v")))
 
 
 @entry(FlashDecodingPlan)
@@ -195,9 +195,7 @@ def flash_decoding(
     """
     if unknown:
         raise unexpected(flash_decoding, unknown)
-    if is_swapped(layout):
-        k, v = swap(k), swap(v)
     return _call(
         q, k, v, lengths, scale=scale, return_lse=return_lse, return_weights=return_weights,
-        return_mean_weights=return_mean_weights, out=out, stream=stream, preference=preference,
+        return_mean_weights=return_mean_weights, layout=layout, out=out, stream=stream, preference=preference,
     )  # fmt: skip

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, registry, scalar
-from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW, WIDER
-from ..layouts import is_swapped, shape_of, swap, swapped_call
+from ..layouts import Layouts
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
 from ....core.benchmark import Benchmark, EAGER, FLOPS
 from ..in_torch import attention, terms
@@ -147,7 +146,8 @@ def terms_case(draw: Any, long: tuple[int, ...] = ()) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_call = functional(FlashSdpaPlan)
+TURNED = Layouts(("q", "k", "v", "y"))  # by `layout=`
+_call = functional(FlashSdpaPlan, layouts=TURNED)
 
 
 @entry(FlashSdpaPlan)
@@ -185,9 +185,7 @@ def flash_sdpa(
         )  # fmt: skip
     if unknown:
         raise unexpected(flash_sdpa, unknown)
-    if not is_swapped(layout):
-        return _call(q, k, v, mask, slopes, sinks, **facts, out=out, stream=stream, preference=preference)
-    return swapped_forward(_call, (q, k, v, mask, slopes, sinks), facts, out, stream, preference)
+    return _call(q, k, v, mask, slopes, sinks, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
 
 def formulas(score: Any, mask: Any) -> tuple[Any, Any]:
@@ -195,13 +193,3 @@ def formulas(score: Any, mask: Any) -> tuple[Any, Any]:
     is_formula = type(mask) is str or callable(mask)
     made = registry.public("attention")(score, mask if is_formula else None)
     return made, None if is_formula else mask
-
-
-def swapped_forward(
-    function: Any, operands: Sequence[Any], facts: Mapping[str, Any], out: Any, stream: Any, preference: Any
-) -> Any:
-    """A plan's function with q, k and v, the first of the operands, as [batch, sequence, heads, d]."""
-    q, k, v, *rest = operands
-    names = ("y", "lse") if truth("return_lse", facts["return_lse"]) else ("y",)
-    shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
-    return swapped_call(function, [swap(q), swap(k), swap(v), *rest], facts, names, shapes, out, stream, preference)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....core import Args, Array, Plan, Scalar, functional, operand, output, scalar
-from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
 from ....core.keywords import entry, unexpected
@@ -18,7 +17,7 @@ from ....schedules.attention.dense.backward import DENSE, ROWS
 from ....schedules.attention.dense.backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case, formulas, terms_case
 from .flash_sdpa import reference as forward
-from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
+from ..layouts import Layouts, asked
 from ..score_terms import (
     batches, biases, distance, finite, give_forward, grouped, kept, replayed, restored, scores, shared,
 )  # fmt: skip
@@ -159,7 +158,8 @@ class FlashSdpaBackwardPlan(Plan):
         return 2 * desc.batch_size * desc.num_heads * desc.pairs * (3 * desc.d_k + 2 * desc.d_v)
 
 
-_call = functional(FlashSdpaBackwardPlan)
+TURNED = Layouts(("q", "k", "v", "y", "dy", "dq", "dk", "dv"))  # by `layout=`
+_call = functional(FlashSdpaBackwardPlan, layouts=TURNED)
 
 
 @entry(FlashSdpaBackwardPlan)
@@ -199,21 +199,4 @@ def flash_sdpa_backward(
             what = f"no {name[1:]} is given" if x is None else f"a mask of {read(x).element} has no gradient"
             raise InvalidProblemError(f"{name} is wanted but {what}")
     operands = (q, k, v, y, lse, dy, mask, slopes, sinks)
-    if not is_swapped(layout):
-        return _call(*operands, **facts, out=out, stream=stream, preference=preference)
-    return swapped_backward(_call, operands, facts, others, out, stream, preference)
-
-
-def swapped_backward(
-    function: Any, operands: Sequence[Any], facts: Mapping[str, Any], others: Mapping[str, bool], out: Any, stream: Any,
-    preference: Any,
-) -> Any:  # fmt: skip
-    """A plan's function with q, k, v, y, dy as [batch, sequence, heads, d]; others: results besides dq, dk and dv."""
-    q, k, v, y, lse, dy, *rest = operands
-    swapped = {"dq": q, "dk": k, "dv": v}
-    shapes = {
-        name: shape_of(x, name[1:]) for name, x in swapped.items() if truth(f"return_{name}", facts[f"return_{name}"])
-    }
-    names = (*shapes, *(name for name, flag in others.items() if flag))
-    moved = [swap(q), swap(k), swap(v), swap(y), lse, swap(dy), *rest]
-    return swapped_call(function, moved, facts, names, shapes, out, stream, preference)
+    return _call(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)

@@ -7,7 +7,7 @@ any lengths, d_k ≠ d_v, any strides with d dense. y is of the operands' elemen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....core import ElementKind, TensorRef
@@ -16,7 +16,16 @@ from ....core.keywords import entry, unexpected
 from ....interop.arrays import read
 from ....schedules.attention.dense.forward import HALVES
 from .flash_sdpa import FlashSdpaPlan, flash_sdpa
-from ..layouts import named_outputs
+
+
+def _given(out: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """What `out=` gives, by name; `names` are the outputs asked for, in order."""
+    if out is None or isinstance(out, Mapping):
+        return dict(out or {})
+    values = out if isinstance(out, (list, tuple)) else (out,)
+    if len(values) != len(names):
+        raise InvalidProblemError(f"out= must give {len(names)} arrays, got {len(values)}")
+    return dict(zip(names, values, strict=True))
 
 
 def _lifted(array: Any, rank: int, name: str) -> Any:
@@ -46,7 +55,7 @@ def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bo
         if len(shape) != 2:
             return flash_sdpa(q, k, v, out=out, **facts)
         names = ("y", "lse") if stats else ("y",)
-        given = named_outputs(out, names)
+        given = _given(out, names)
         views = {n: _lifted(a, 2 if n == "y" else 1, n) for n, a in given.items()}
         operands = [_lifted(a, 2, n) for n, a in (("q", q), ("k", k), ("v", v))]
         made = flash_sdpa(*operands, out=views or None, **facts)

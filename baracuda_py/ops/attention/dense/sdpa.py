@@ -29,7 +29,7 @@ from ....schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Heads, 
 from ....schedules.row_groups import LONG, group_kernels, group_of, launch
 from ....schedules.attention.score_terms import dropout
 from .flash_sdpa import attention_case
-from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
+from ..layouts import Layouts
 from ..score_terms import AttentionDescriptor, batches, grouped, kept, restored, visible, weighted
 from ....core.benchmark import EAGER, Benchmark
 from ..in_torch import attention, terms
@@ -338,7 +338,7 @@ def sdpa_case(draw: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_call = functional(SdpaPlan)
+_call = functional(SdpaPlan, layouts=Layouts(("q", "k", "v", "y")))
 
 
 @entry(SdpaPlan)
@@ -364,9 +364,4 @@ def sdpa(
         "dropout_p": dropout_p, "scores_stage": scores_stage, "seed": seed, "offset": offset,
         **{f"return_{name}": flag for name, flag in flags.items()},
     }  # fmt: skip
-    if not is_swapped(layout):
-        return _call(q, k, v, mask, **facts, out=out, stream=stream, preference=preference)
-    flags = asked(flags)
-    names = ("y", *(name for name, flag in flags.items() if flag))
-    shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
-    return swapped_call(_call, [swap(q), swap(k), swap(v), mask], facts, names, shapes, out, stream, preference)
+    return _call(q, k, v, mask, **facts, layout=layout, out=out, stream=stream, preference=preference)

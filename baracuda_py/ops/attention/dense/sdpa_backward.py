@@ -17,7 +17,7 @@ from ....core.errors import InvalidProblemError
 from ....core.keywords import entry, unexpected
 from ....core.tensor import View
 from ....schedules.products import NOWHERE, Heads, Products, refuse_library
-from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
+from ..layouts import Layouts
 from .sdpa import SdpaDescriptor, factors, mend, products_of, row_kernels, row_step, rows_of, sdpa_benchmarks, sdpa_case
 from .sdpa import reference as forward
 from ..score_terms import batches, grouped, weighted
@@ -214,7 +214,7 @@ class SdpaBackwardPlan(Plan):
         return 4 * desc.batch_size * desc.num_heads * desc.query_len * desc.key_len * (desc.d_k + desc.d_v)
 
 
-_call = functional(SdpaBackwardPlan)
+_call = functional(SdpaBackwardPlan, layouts=Layouts(("q", "k", "v", "dy", "dq", "dk", "dv")))
 
 
 @entry(SdpaBackwardPlan)
@@ -238,10 +238,4 @@ def sdpa_backward(
         "mask_shape": tuple(mask_shape) if isinstance(mask_shape, list) else mask_shape, "mask_element": mask_element,
         **{f"return_{name}": flag for name, flag in flags.items()},
     }  # fmt: skip
-    if not is_swapped(layout):
-        return _call(q, k, v, attn, dy, **facts, out=out, stream=stream, preference=preference)
-    flags = asked(flags)
-    names = tuple(name for name, flag in flags.items() if flag)
-    shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
-    operands = [swap(q), swap(k), swap(v), attn, swap(dy)]
-    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
+    return _call(q, k, v, attn, dy, **facts, layout=layout, out=out, stream=stream, preference=preference)

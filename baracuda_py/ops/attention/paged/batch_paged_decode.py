@@ -24,7 +24,7 @@ from ....schedules.attention.dense.forward import WIDER
 from ....schedules.attention.spills import PAGED_DECODING
 from ..decoding.flash_decoding import attend
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
-from ..layouts import PAGE_LAYOUTS, is_swapped, swap
+from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import (
     CACHE, INDEX, READ_TABLES, cache_len, cells_of, check_lengths, random_ints, settle_cells, table_fields,
     table_params,
@@ -213,7 +213,7 @@ def draw_case(draw: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_call = functional(BatchPagedDecodePlan)
+_call = functional(BatchPagedDecodePlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))
 
 
 @entry(BatchPagedDecodePlan)
@@ -233,10 +233,8 @@ def batch_paged_decode(
     """
     if unknown:
         raise unexpected(batch_paged_decode, unknown)
-    if is_swapped(layout, PAGE_LAYOUTS):
-        k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
         q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
         max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, return_lse=return_lse, out=out,
-        stream=stream, preference=preference,
+        layout=layout, stream=stream, preference=preference,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from .batch_paged_decode import (
     FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, in_torch,
     paged_benchmarks, reference, refuse, values,
 )  # fmt: skip
-from ..layouts import PAGE_LAYOUTS, is_swapped, swap
+from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import CACHE
 
 
@@ -105,7 +105,7 @@ class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
         return BatchPagedDecodeFp8Descriptor(**draw_case(draw), element=draw.element, aux_element=draw.choice(FP8))
 
 
-_call = functional(BatchPagedDecodeFp8Plan)
+_call = functional(BatchPagedDecodeFp8Plan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))
 
 
 @entry(BatchPagedDecodeFp8Plan)
@@ -125,10 +125,9 @@ def batch_paged_decode_fp8(
     """
     if unknown:
         raise unexpected(batch_paged_decode_fp8, unknown)
-    if is_swapped(layout, PAGE_LAYOUTS):
-        k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
         q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, k_head_scale, v_head_scale,
         aux_element=cache_element, k_scale=k_scale, v_scale=v_scale, scale=scale, max_cache_len=max_cache_len,
-        window_left=window_left, softcap=softcap, return_lse=return_lse, out=out, stream=stream, preference=preference,
+        window_left=window_left, softcap=softcap, return_lse=return_lse, layout=layout, out=out, stream=stream,
+        preference=preference,
     )  # fmt: skip

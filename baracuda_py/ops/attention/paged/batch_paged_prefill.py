@@ -19,7 +19,7 @@ from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import paged_form
 from ..dense.flash_sdpa import reference as dense
-from ..layouts import PAGE_LAYOUTS, is_swapped, swap
+from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import (
     CACHE, INDEX, READ_TABLES, cache_len, cells_of, check_lengths, random_ints, settle_cells, table_fields,
     table_params,
@@ -195,7 +195,7 @@ class BatchPagedPrefillPlan(Plan):
         return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
-_call = functional(BatchPagedPrefillPlan)
+_call = functional(BatchPagedPrefillPlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))
 
 
 @entry(BatchPagedPrefillPlan)
@@ -218,11 +218,9 @@ def batch_paged_prefill(
     """
     if unknown:
         raise unexpected(batch_paged_prefill, unknown)
-    if is_swapped(layout, PAGE_LAYOUTS):
-        k_cache, v_cache = swap(k_cache), swap(v_cache)
     return _call(
         q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
         is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left, window_right=window_right,
         max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len, return_lse=return_lse, out=out, stream=stream,
-        preference=preference,
+        layout=layout, preference=preference,
     )  # fmt: skip

@@ -296,6 +296,4 @@ class RopePlan(Plan):
         return 3 * desc.batch_size * desc.num_heads * desc.seq_len * desc.rotary
 
 
-rope = functional(
-    RopePlan, layouts=Layouts(inputs=("x", "x2", *TABLES), outputs={"y": "x", "y2": "x2"}), returns=("y2",)
-)
+rope = functional(RopePlan, layouts=Layouts(("x", "x2", *TABLES, "y", "y2")), returns=("y2",))

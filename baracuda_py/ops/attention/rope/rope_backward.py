@@ -78,6 +78,4 @@ class RopeBackwardPlan(Plan):
         return 3 * desc.batch_size * desc.num_heads * desc.seq_len * desc.rotary
 
 
-rope_backward = functional(
-    RopeBackwardPlan, layouts=Layouts(inputs=("dy", "dy2", *TABLES), outputs={"dx": "dy", "dx2": "dy2"})
-)
+rope_backward = functional(RopeBackwardPlan, layouts=Layouts(("dy", "dy2", *TABLES, "dx", "dx2")))

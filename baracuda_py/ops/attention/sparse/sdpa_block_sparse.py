@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....core import Args, Array, ElementKind, Plan, Vjp, extent, functional, operand, output
-from ....core.checked import truth
 from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.sparse.forward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa import attention_case
 from ..dense.flash_sdpa import reference as attention
-from ..layouts import is_swapped, shape_of, swap, swapped_call
+from ..layouts import Layouts
 from ..score_terms import AttentionDescriptor
 from ....core.benchmark import Benchmark, EAGER, FLOPS
 from ..in_torch import attention as attend
@@ -150,7 +149,7 @@ def block_sparse_case(draw: Any) -> dict[str, Any]:
     return attention_case(draw) | {"query_block": draw.sizes(*sizes), "key_block": draw.sizes(*sizes)}
 
 
-_call = functional(SdpaBlockSparsePlan)
+_call = functional(SdpaBlockSparsePlan, layouts=Layouts(("q", "k", "v", "y")))
 
 
 @entry(SdpaBlockSparsePlan)
@@ -172,9 +171,4 @@ def sdpa_block_sparse(
         "query_block": query_block, "key_block": key_block, "scale": scale, "is_causal": is_causal,
         "causal_alignment": causal_alignment, "return_lse": return_lse,
     }  # fmt: skip
-    if not is_swapped(layout):
-        return _call(q, k, v, pattern, **facts, out=out, stream=stream, preference=preference)
-    names = ("y", "lse") if truth("return_lse", return_lse) else ("y",)
-    shapes = {"y": (*shape_of(q, "q")[:3], shape_of(v, "v")[3])}
-    operands = [swap(q), swap(k), swap(v), pattern]
-    return swapped_call(_call, operands, facts, names, shapes, out, stream, preference)
+    return _call(q, k, v, pattern, **facts, layout=layout, out=out, stream=stream, preference=preference)

@@ -12,7 +12,7 @@ from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.sparse.backward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa_backward import reference as gradients
-from ..layouts import asked, is_swapped, shape_of, swap, swapped_call
+from ..layouts import Layouts
 from ..score_terms import finite, give_forward
 from .sdpa_block_sparse import (
     PATTERN, SdpaBlockSparseDescriptor, block_sparse_benchmarks, block_sparse_case, random_pattern, seen,
@@ -86,7 +86,7 @@ class SdpaBlockSparseBackwardPlan(Plan):
         return 2 * desc.batch_size * desc.num_heads * desc.pairs * (3 * desc.d_k + 2 * desc.d_v)
 
 
-_call = functional(SdpaBlockSparseBackwardPlan)
+_call = functional(SdpaBlockSparseBackwardPlan, layouts=Layouts(("q", "k", "v", "y", "dy", "dq", "dk", "dv")))
 
 
 @entry(SdpaBlockSparseBackwardPlan)
@@ -109,9 +109,4 @@ def sdpa_block_sparse_backward(
         "causal_alignment": causal_alignment,
     }  # fmt: skip
     facts |= {f"return_{name}": flag for name, flag in flags.items()}
-    if not is_swapped(layout):
-        return _call(q, k, v, pattern, y, lse, dy, **facts, out=out, stream=stream, preference=preference)
-    flags = asked(flags)
-    shapes = {name: shape_of(x, name[1:]) for name, x in (("dq", q), ("dk", k), ("dv", v)) if flags[name]}
-    operands = [swap(q), swap(k), swap(v), pattern, swap(y), lse, swap(dy)]
-    return swapped_call(_call, operands, facts, tuple(shapes), shapes, out, stream, preference)
+    return _call(q, k, v, pattern, y, lse, dy, **facts, layout=layout, out=out, stream=stream, preference=preference)

@@ -119,7 +119,7 @@ def _y1_slope(dy: Any, x: Any) -> Any:
 # ---- K, in long double ----------------------------------------------------------------------------------------------
 
 
-def _integral(x: Any, weight: Callable[[Any], Any]) -> Any:
+def integral_of_k(x: Any, weight: Callable[[Any], Any]) -> Any:
     """∫ exp(-x (cosh t - 1)) weight(cosh t - 1) dt from 0 on, for x >= 1: the trapezoidal rule has all digits."""
     first = 2 * np.sinh(x.dtype.type(0.1) / np.sqrt(x)) ** 2  # the step's cosh - 1
     before, rise, total = first, np.zeros_like(x), np.zeros_like(x)
@@ -138,7 +138,7 @@ def _series(x: Any, order: int) -> Any:
 def _k(x: Any, order: int) -> Any:
     """exp(x) K(x); NaN below 0, an infinity at 0."""
     near, far = np.clip(x, 0, 1), np.maximum(x, 1)
-    found = np.where(x < 1, np.exp(near) * _series(near, order), _integral(far, lambda r: r + 1 if order else 1))
+    found = np.where(x < 1, np.exp(near) * _series(near, order), integral_of_k(far, lambda r: r + 1 if order else 1))
     return np.where(x < 0, np.nan, np.where(x == 0, np.inf, found))
 
 
@@ -175,13 +175,13 @@ def _k0e_slope(dy: Any, x: Any) -> Any:
     """dy exp(x) (K0(x) - K1(x))."""
     far = np.maximum(x, 1)
     near = _falling(dy, x, _minus_k1(dy, x) + dy * _k(np.where(x > 0, x, 1), 0))
-    return np.where(x < 1, near, -dy * _integral(far, lambda r: r))
+    return np.where(x < 1, near, -dy * integral_of_k(far, lambda r: r))
 
 
 def _k1e_slope(dy: Any, x: Any) -> Any:
     """dy exp(x) (K1(x) - K0(x) - K1(x) / x)."""
     far = np.maximum(x, 1)
-    beyond = dy * (_integral(far, lambda r: r) - _k(far, 1) / far)
+    beyond = dy * (integral_of_k(far, lambda r: r) - _k(far, 1) / far)
     near = _falling(dy, x, _minus_k2(dy, x) + dy * _k(np.where(x > _TINY, x, 1), 1) * (x > _TINY))
     return np.where(x < 1, near, beyond)
 

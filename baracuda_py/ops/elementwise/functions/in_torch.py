@@ -96,3 +96,27 @@ def betainc(torch: Any, x: Any, a: Any, b: Any) -> Any:
         return torch.exp(a * part(s) + b * part(-s)) * (end - low) * scale
 
     return unit_integral(torch, integrand, x, 800)
+
+
+def gammainc(torch: Any, x: Any, a: Any, upper: bool) -> Any:
+    """P(a, x) or Q(a, x) as the integral over the logarithm of x, which torch differentiates by a too."""
+    x, a = (v[..., None] for v in torch.broadcast_tensors(x, a))
+    end = torch.log(x)
+    start = torch.log(a.detach() + 40 * torch.sqrt(a.detach()) + 80) if upper else end.detach() - 45 / a.detach() - 8
+
+    def integrand(u: Any) -> Any:
+        s = start + (end - start) * u
+        return torch.exp(a * s - torch.exp(s) - torch.lgamma(a)) * (end - start)
+
+    return unit_integral(torch, integrand, x, 800) * (-1 if upper else 1)
+
+
+def igamma_grad_a(torch: Any, x: Any, a: Any) -> Any:
+    """The derivative of P(a, x) by a."""
+    x, a = torch.broadcast_tensors(x, a)
+    found = []
+    for upper in (False, True):  # the one of P and Q that is small has its digits
+        with torch.enable_grad():
+            leaf = a.detach().clone().requires_grad_()
+            found += torch.autograd.grad(gammainc(torch, x.detach(), leaf, upper).sum(), leaf)
+    return torch.where(x > a, -found[1], found[0])

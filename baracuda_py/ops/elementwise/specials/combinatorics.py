@@ -204,10 +204,10 @@ COMB = Special(
 ZETA = Special(
     "Zeta", widely(_zeta), (between(0.1, 30), between(1.1, 20)),
     (partial("ab", lambda dy, q, s: -dy * (s * _zeta(q, s + 1))), None), ulp=64, slope=64,
-    torch=lambda torch, q, s: torch.special.zeta(s, q),
+    torch=lambda torch, q, s: torch.special.zeta(s, q), call="ba",
 )  # fmt: skip
 EXPN = Special(
     "Expn", widely(expn), (between(0.01, 30), between(0, 9, whole=True)),
     (partial("ab", _expn_slope), None), ulp=128, slope=128,
-    torch=in_torch.expn,
+    torch=in_torch.expn, call="ba",
 )  # fmt: skip

@@ -13,6 +13,7 @@ from ..special import erfc
 from ..unary_formulas import pi
 from .combinatorics import lgamma, log_beta, stirling
 from .divergence import log_gap
+from .parameter import by_parameter
 from .row import Special, between, evenly, partial, widely
 
 # The series in η of the coefficients of Temme's expansion, within 1e-21 for |η| < 1/2 and a >= 2000.
@@ -225,16 +226,23 @@ def _betainc_slope(dy: Any, x: Any, a: Any, b: Any) -> Any:
 
 
 _ARGUMENTS = between(0.1, 40), between(0.2, 18)
-GAMMAINC = Special(
-    "Gammainc", widely(_gamma(False)), _ARGUMENTS, (_gamma_slope(1), None), ulp=1024, slope=1024,
-    torch=lambda torch, x, a: torch.special.gammainc(a, x), aliases=("igamma",),
-)  # fmt: skip
-GAMMAINCC = Special(
-    "Gammaincc", widely(_gamma(True)), _ARGUMENTS, (_gamma_slope(-1), None), ulp=1024, slope=1024,
-    torch=lambda torch, x, a: torch.special.gammaincc(a, x), aliases=("igammac",),
-)  # fmt: skip
+_BY_A = by_parameter(_density)
+
+
+def _of_gamma(cpp: str, upper: bool, **more: Any) -> Special:
+    sign = -1 if upper else 1
+    by_a = partial("ab", lambda dy, x, a: sign * dy * _BY_A(x, a))
+    return Special(
+        cpp, widely(_gamma(upper)), _ARGUMENTS, (_gamma_slope(sign), by_a), ulp=1024, slope=1024, call="ba",
+        torch=lambda torch, x, a: in_torch.gammainc(torch, x, a, upper), **more,
+    )  # fmt: skip
+
+
+GAMMAINC = _of_gamma("Gammainc", False, aliases=("igamma",))
+GAMMAINCC = _of_gamma("Gammaincc", True, aliases=("igammac",))
+IGAMMA_GRAD_A = Special("IgammaGradA", widely(_BY_A), _ARGUMENTS, ulp=1024, torch=in_torch.igamma_grad_a, call="ba")
 BETAINC = Special(
     "Betainc", widely(_betainc), (evenly(0.02, 0.98), between(0.5, 40), between(0.5, 40)),
     (partial("abc", _betainc_slope), None), ulp=1024, slope=1024,
-    torch=in_torch.betainc,
+    torch=in_torch.betainc, call="bca",
 )  # fmt: skip

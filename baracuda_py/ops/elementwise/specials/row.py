@@ -39,7 +39,8 @@ class Special:
     partial::<cpp> has of<i>(dy, a, b, c). drawn: for each operand, where tests take it from: there are as many as f
     has. gradient: by a and by b, None for one that f has no gradient by. ulp: the error of float64, None where no
     bound relative to the result holds. slope: likewise of the gradients. torch: torch's function of (a, b[, c]), its
-    name dotted from `torch` where it takes them in this order. aliases: further names.
+    name dotted from `torch` where it takes them in this order. aliases: further names. call: the operands as the public
+    function takes them. times: without a bound, how often the error of the formula in the element itself.
     """
 
     cpp: str
@@ -50,14 +51,21 @@ class Special:
     slope: float | None = None
     torch: str | Callable[..., Any] | None = None
     aliases: tuple[str, ...] = ()
+    call: str = "ab"
+    times: float = 2
 
     def error(self, element: ElementKind) -> ErrorBound:
         """The error bound of f."""
-        return _bound(self.ulp, element)
+        return self._bound(self.ulp, element)
 
     def slope_error(self, element: ElementKind) -> ErrorBound:
         """The error bound of the gradients."""
-        return _bound(self.slope, element)
+        return self._bound(self.slope, element)
+
+    def _bound(self, ulp: float | None, element: ElementKind) -> ErrorBound:
+        if ulp is None:
+            return Relative(self.times, max(1.5, self.times / 2))
+        return Ulp(0.51) if element in HALVES else Ulp(1) if element is ElementKind.F32 else Ulp(ulp)
 
     def in_torch(self, torch: Any, *operands: Any) -> Any:
         """f in torch, or NotImplemented."""
@@ -66,12 +74,6 @@ class Special:
         if callable(self.torch):
             return self.torch(torch, *operands)
         return functools.reduce(getattr, self.torch.split("."), torch)(*operands)
-
-
-def _bound(ulp: float | None, element: ElementKind) -> ErrorBound:
-    if ulp is None:
-        return Relative(2)
-    return Ulp(0.51) if element in HALVES else Ulp(1) if element is ElementKind.F32 else Ulp(ulp)
 
 
 def widely(formula: Formula) -> Formula:

@@ -1,0 +1,164 @@
+"""No function returns a tensor that is cut from autograd's graph: it records what it does, or refuses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py._exports import EXPORTS
+from baracuda_py.core import ElementKind
+
+torch = pytest.importorskip("torch")
+from bridged import flat, problems, served, tensor  # noqa: E402
+from hand_written import GIVEN, operands_of  # noqa: E402
+
+import baracuda_py.torch as bt  # noqa: E402
+from baracuda_py.core.args import scalars_of  # noqa: E402
+
+NAMES = [n for n in EXPORTS if not isinstance(f := getattr(bc, n), type) and callable(f) and hasattr(f, "plan")]
+FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16, ElementKind.C64, *ElementKind)
+APART = {  # operands whose values are not in the result, or not in each of several
+    "astype": [1], "cast": [1], "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
+}  # fmt: skip
+
+
+def tensors(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return tensor(value)
+    return [tensors(one) for one in value] if isinstance(value, list) else value
+
+
+def of_the_page(name: str) -> tuple[list[Any], dict[str, Any]] | None:
+    """A call of a generated function with operands that its page draws."""
+    function: Any = getattr(bc, name)
+    kind = function.fixed.get("kind", next(iter(function.plan.kinds or [None])))
+    taken = inspect.signature(function).parameters
+    for element in [e for e in FLOATS if e in served(function.plan, kind)]:
+        for problem in problems(function.plan, kind, element):
+            call, fixed = problem.call, function.fixed
+            facts = {n: v for n, v in call.attributes.items() if n in taken}
+            if any(getattr(problem.desc, n, v) != v for n, v in fixed.items()):
+                continue
+            held = {n: v for n, v in {**call.arrays, **call.scalars}.items() if n in taken and v is not None}
+            try:
+                function(**held, **facts)
+            except Exception:
+                continue
+            return [], {**held, **facts}
+    return None
+
+
+def call_of(name: str) -> tuple[list[Any], dict[str, Any]]:
+    function: Any = getattr(bc, name)
+    if name not in GIVEN and hasattr(function, "routed") and (found := of_the_page(name)):
+        return found
+    operands, facts = operands_of(name)
+    return [tensors(one) for one in operands], {n: tensors(value) for n, value in facts.items()}
+
+
+def takes_floats(function: Any) -> bool:
+    kind = function.fixed.get("kind")
+    kinds = function.plan.kinds or [None] if kind is None else [kind]
+    return any(e.is_inexact for one in kinds for e in served(function.plan, one))
+
+
+def results(made: Any) -> Iterator[Any]:
+    for one in flat(made):
+        if isinstance(one, torch.Tensor) and (one.is_floating_point() or one.is_complex()):
+            yield one
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_recorded_or_refused(name: str) -> None:
+    """For each operand alone, in the first call and in those that are prepared by it."""
+    operands, facts = call_of(name)
+    leaves = list(results([*operands, *facts.values()]))
+    assert leaves or not takes_floats(getattr(bc, name)), "give it floats in GIVEN"
+    for i, leaf in enumerate(leaves):
+        for one in leaves:
+            one.requires_grad_(one is leaf)
+        for function in (getattr(bc, name), getattr(bt, name)):
+            for _ in range(2):
+                try:
+                    made = function(*operands, **facts)
+                except bc.UnsupportedError as error:
+                    assert "requires grad" in str(error), error
+                    continue
+                cut = [one for one in results(made) if not one.requires_grad]
+                assert not cut or i in APART.get(name, ()), f"operand {i}"
+
+
+SCALARS = [n for n in NAMES if isinstance(p := getattr(bc, n).plan, type) and scalars_of(p.args)]
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_a_number_that_requires_a_gradient_is_refused_after_one_that_does_not(name: str) -> None:
+    """A 0-d tensor in place of a number, in calls that a prepared one would be taken for."""
+    operands, facts = call_of(name)
+    for leaf in results([*operands, *facts.values()]):
+        leaf.requires_grad_()
+    function, taken = getattr(bc, name), inspect.signature(getattr(bc, name)).parameters
+    for spec in scalars_of(function.plan.args):
+        if spec.integer or spec.name not in taken:
+            continue
+        held = {n: v for n, v in facts.items() if n != spec.name}
+        number = torch.tensor(2.0, dtype=next(results([*operands, *held.values()])).dtype)
+        try:
+            for _ in range(2):
+                made = function(*operands, **held, **{spec.name: number})
+        except (bc.BaracudaError, TypeError):
+            continue  # it takes no gradient, or no tensor, at all
+        if not list(results(made)):
+            continue
+        with pytest.raises(bc.UnsupportedError, match=rf"{spec.name}: .*requires grad"):
+            function(*operands, **held, **{spec.name: number.clone().requires_grad_()})
+
+
+BEYOND = {"zeta": 1.0}  # where the others are less than 1
+
+
+def doubled(value: Any, shift: float) -> Any:
+    """In float64, and within (0.1, 0.9), where most functions are defined and smooth."""
+    if isinstance(value, torch.Tensor):
+        whole = value.to(torch.complex128) if value.is_complex() else value
+        return value.double().sigmoid() * 0.8 + 0.1 + shift if value.is_floating_point() else whole
+    return [doubled(one, shift) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not hasattr(getattr(bc, n), "routed")])
+def test_gradients_of_functions_written_by_hand_are_right(name: str) -> None:
+    """Against differences in float64, of all operands that have a gradient at once, and twice the same."""
+    given, taken = call_of(name)
+    shift = BEYOND.get(name, 0.0)
+    operands, facts = [doubled(one, shift) for one in given], {n: doubled(value, shift) for n, value in taken.items()}
+    leaves = []
+    for i, leaf in enumerate(results([*operands, *facts.values()])):
+        leaf.requires_grad_()
+        try:
+            differentiable = any(one.requires_grad for one in results(getattr(bt, name)(*operands, **facts)))
+        except (bc.UnsupportedError, bc.InvalidProblemError):  # no gradient, or no float64
+            differentiable = False
+        leaf.requires_grad_(False)
+        leaves += [leaf] if differentiable and i not in APART.get(name, ()) else []
+    if not leaves:
+        return
+    for leaf in leaves:
+        leaf.requires_grad_()
+
+    def outputs(*values: Any) -> tuple[Any, ...]:
+        held = {id(leaf): value for leaf, value in zip(leaves, values, strict=True)}
+
+        def put(value: Any) -> Any:
+            return [put(one) for one in value] if isinstance(value, list) else held.get(id(value), value)
+
+        made = getattr(bt, name)(*map(put, operands), **{n: put(value) for n, value in facts.items()})
+        found = tuple(one for one in results(made) if one.requires_grad)
+        return found[:1] if name.endswith("_with_stats") else found  # no gradient comes through the lse
+
+    for _ in range(2):
+        assert torch.autograd.gradcheck(outputs, tuple(leaves), fast_mode=True, atol=1e-4, rtol=1e-3)

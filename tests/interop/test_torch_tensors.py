@@ -1,0 +1,119 @@
+"""Kinds of tensors: views, memory formats, subclasses, transformations, lazy bits, meta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+
+torch = pytest.importorskip("torch")
+from torch_leaves import leaf, same_gradients  # noqa: E402
+
+import baracuda_py.torch as bt  # noqa: E402
+
+F = torch.nn.functional
+
+
+def test_views_expanded_and_0d() -> None:
+    base = leaf(6, 8)
+    same_gradients(lambda a: bt.silu(a.T[::2]), lambda a: F.silu(a.T[::2]), base)
+    same_gradients(lambda a: bt.silu(a.expand(3, 6, 8)), lambda a: F.silu(a.expand(3, 6, 8)), base)
+    same_gradients(lambda a: bt.silu(a), lambda a: F.silu(a), leaf())
+    y = bt.softmax(base)
+    (g,) = torch.autograd.grad(y.sum(), base)  # an expanded cotangent
+    assert torch.allclose(g, torch.zeros_like(g), atol=1e-12)
+    q = leaf(1, 2, 3, 4)
+    way = torch.ones(()).double().expand(1, 2, 3, 4)
+    (g,) = torch.autograd.grad(bt.flash_sdpa(q, q, q), q, way)
+    (want,) = torch.autograd.grad(F.scaled_dot_product_attention(q, q, q), q, way)
+    assert torch.allclose(g, want)
+
+
+def test_channels_last_stays_so() -> None:
+    x = torch.randn(2, 3, 6, 6, dtype=torch.float64).to(memory_format=torch.channels_last).requires_grad_()
+    y = bt.max_pool2d(x, kernel_size=2)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    same_gradients(lambda a: bt.max_pool2d(a, kernel_size=2), lambda a: F.max_pool2d(a, 2), x)
+
+
+def test_inference_mode() -> None:
+    x = leaf(3)
+    with torch.inference_mode():
+        y = bt.exp(x)
+        assert y.is_inference() and not y.requires_grad
+    inside = bt.exp(y)  # made by inference, read outside
+    assert not inside.requires_grad and torch.allclose(inside, x.detach().exp().exp())
+
+
+class Wrapper(torch.Tensor):
+    """A tensor whose operations are intercepted."""
+
+    @staticmethod
+    def __new__(cls, held: Any) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+def test_subclasses() -> None:
+    x = torch.randn(3)
+    assert torch.allclose(bt.exp(torch.nn.Parameter(x)), x.exp())
+    assert torch.allclose(bt.exp(x.as_subclass(Plain)), x.exp())
+    assert bt.exp(x.as_subclass(Plain).requires_grad_()).requires_grad
+    for function in (bt.exp, bc.exp):
+        with pytest.raises(
+            bc.UnsupportedError, match="x: a Wrapper is a torch tensor whose operations are intercepted"
+        ):
+            function(Wrapper(x))
+
+
+@pytest.mark.parametrize("function", [bt.exp, bc.exp], ids=["torch", "plain"])
+def test_transformations_are_refused(function: Any) -> None:
+    x = torch.ones(3)
+    for act in (
+        lambda: torch.func.vmap(function)(x),
+        lambda: torch.func.grad(lambda t: function(t).sum())(x),
+        lambda: torch.func.jvp(function, (x,), (x,)),
+    ):
+        with pytest.raises(bc.UnsupportedError, match=r"x: .*transformation .*call outside"):
+            act()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        with pytest.raises(bc.UnsupportedError, match=r"x: .*tangent"):
+            function(dual)
+        with pytest.raises(bc.UnsupportedError, match=r"x: .*detach"):
+            function(dual.requires_grad_())
+
+
+def test_lazy_bits_are_refused_and_lazy_cotangents_taken() -> None:
+    z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
+    with pytest.raises(bc.InvalidProblemError, match="resolve_conj"):
+        bt.exp(z.conj())
+    way = torch.randn(3, dtype=torch.complex128)
+    (g,) = torch.autograd.grad(bt.exp(z), z, way.conj())
+    assert torch.allclose(g, torch.autograd.grad(z.exp(), z, way.conj())[0])
+
+
+def test_other_packages_beside_tensors() -> None:
+    with pytest.raises(bc.InvalidProblemError, match="weight must be a torch tensor"):
+        bt.rms_norm(leaf(2, 3), np.ones(3))
+    assert isinstance(bt.exp(np.ones(3)), np.ndarray)
+
+
+def test_meta_tensors() -> None:
+    x = torch.empty(2, 8, device="meta", requires_grad=True)
+    y, rstd = bt.rms_norm(x, return_rstd=True)
+    assert y.is_meta and y.requires_grad and rstd.shape == (2,)
+    y.sum().backward()
+    assert x.grad.is_meta and x.grad.shape == (2, 8)
+    with pytest.raises(bc.InvalidProblemError, match="must have shape"):
+        bt.rms_norm(x, torch.empty(7, device="meta"))
