@@ -129,6 +129,7 @@ class GemvPlan(Plan):
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
     )  # fmt: skip
+    vjp = GemmPlan.vjp
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(f"[{m}, 4096] x [4096, {n}] bf16", m=m, n=n, k=4096, element="bfloat16", target=None, peers=())

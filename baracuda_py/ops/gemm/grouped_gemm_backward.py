@@ -13,6 +13,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, PRODUCT, SUMS, launches, product_step, rows_step, sums_step
+from .gemm import rows_apart
 from .grouped_gemm import even_offsets
 from .grouped_mma import ELEMENTS, PRODUCT_MMA, ROWS_MMA, product_mma_step, rows_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices
@@ -39,12 +40,12 @@ class GroupedGemmBackwardArgs(Args):
 
 
 def reference(
-    desc: GroupedGemmBackwardDescriptor, *, dy: Any, a: Any, b: Any, offsets: Any, wanted: set[str]
+    desc: GroupedGemmBackwardDescriptor, *, dy: Any, a: Any, b: Any, offsets: Any, wanted: set[str], apart: bool = False
 ) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in, group by group."""
     made = {"da": np.zeros_like(a), "db": np.zeros_like(b), "dbias": np.zeros((desc.groups, desc.n), dy.dtype)}
     for group, rows in enumerate(slices(desc, offsets)):
-        made["da"][rows] = dy[rows] @ b[group].T
+        made["da"][rows] = rows_apart(dy[rows], b[group].T) if apart else dy[rows] @ b[group].T
         made["db"][group] = a[rows].T @ dy[rows]
         made["dbias"][group] = dy[rows].sum(0)
     return {name: made[name] for name in wanted}
@@ -82,6 +83,7 @@ class GroupedGemmBackwardPlan(Grouped, Plan):
     descriptor = GroupedGemmBackwardDescriptor
     args = GroupedGemmBackwardArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_gemm.cu", kernels=(ROWS_MMA, PRODUCT_MMA, SUMS),

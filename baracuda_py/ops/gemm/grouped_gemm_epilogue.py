@@ -31,6 +31,12 @@ class GroupedGemmEpilogueDescriptor(GroupedDescriptor):
     k: int = extent()
     activation: str = choice(ACTIVATIONS, "none")
 
+    def of_group(self, rows: slice) -> gemm.GemmDescriptor:
+        """The product of a group."""
+        return gemm.GemmDescriptor(
+            m=rows.stop - rows.start, n=self.n, k=self.k, activation=self.activation, element=self.element
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class GroupedGemmEpilogueArgs(Args):
@@ -62,7 +68,7 @@ def _of_group(given: Mapping[str, Any], group: int, rows: slice) -> dict[str, An
 
 def reference(
     desc: GroupedGemmEpilogueDescriptor, *, a: Any, b: Any, offsets: Any, bias: Any, up: Any, up_bias: Any,
-    scale_a: Any, residual: Any, wanted: set[str],
+    scale_a: Any, residual: Any, wanted: set[str], apart: bool = False,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype a comes in: `gemm` of each group."""
     given = {
@@ -70,7 +76,8 @@ def reference(
     }  # fmt: skip
     made = {name: np.zeros((desc.total, desc.n), a.dtype) for name in ("y", "pre", "up_pre")}
     for group, rows in enumerate(slices(desc, offsets)):
-        found = gemm.reference(desc, **_of_group(given, group, rows), wanted=wanted)  # type: ignore[arg-type]
+        own = desc.of_group(rows)
+        found = gemm.reference(own, **_of_group(given, group, rows), wanted=wanted, apart=apart)
         for name, value in found.items():
             made[name][rows] = value
     return {name: made[name] for name in wanted}
@@ -111,6 +118,7 @@ class GroupedGemmEpiloguePlan(Grouped, Plan):
     descriptor = GroupedGemmEpilogueDescriptor
     args = GroupedGemmEpilogueArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(EPILOGUE_MMA,), elements=ELEMENTS,

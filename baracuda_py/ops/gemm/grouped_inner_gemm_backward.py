@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, launches, rows_step
+from .gemm import rows_apart
 from .grouped_gemm import even_offsets
 from .grouped_mma import ELEMENTS, TURNED_MMA, rows_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices
@@ -39,13 +40,21 @@ class GroupedInnerGemmBackwardArgs(Args):
 
 
 def reference(
-    desc: GroupedInnerGemmBackwardDescriptor, *, dy: Any, a: Any, b: Any, offsets: Any, wanted: set[str]
+    desc: GroupedInnerGemmBackwardDescriptor,
+    *,
+    dy: Any,
+    a: Any,
+    b: Any,
+    offsets: Any,
+    wanted: set[str],
+    apart: bool = False,
 ) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in, group by group."""
+    product = rows_apart if apart else np.matmul
     made = {"da": np.zeros_like(a), "db": np.zeros_like(b)}
     for group, rows in enumerate(slices(desc, offsets)):
-        made["da"][:, rows] = dy[group] @ b[rows].T
-        made["db"][rows] = a[:, rows].T @ dy[group]
+        made["da"][:, rows] = product(b[rows], dy[group].T).T
+        made["db"][rows] = product(a[:, rows].T, dy[group])
     return {name: made[name] for name in wanted}
 
 
@@ -78,6 +87,7 @@ class GroupedInnerGemmBackwardPlan(Grouped, Plan):
     descriptor = GroupedInnerGemmBackwardDescriptor
     args = GroupedInnerGemmBackwardArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(TURNED_MMA,), elements=ELEMENTS,
