@@ -147,8 +147,9 @@ def unfolded(desc: ReduceWindowDescriptor, x: Any, fill: Any) -> Any:
     first = x.dim() - desc.spatial_rank
     wide = [n + sum(pair) for n, pair in zip(x.shape[first:], desc.padding, strict=True)]
     padded = x.new_full((*x.shape[:first], *wide), fill)
-    inside = [slice(pair[0], pair[0] + n) for n, pair in zip(x.shape[first:], desc.padding, strict=True)]
-    padded[tuple([..., *inside])] = x
+    sides = zip(x.shape[first:], desc.padding, strict=True)
+    inside = (..., *(slice(pair[0], pair[0] + n) for n, pair in sides))
+    padded[inside] = x
     for axis, (k, s, d) in enumerate(zip(desc.kernel_size, desc.stride, desc.dilation, strict=True)):
         padded = padded.unfold(first + axis, (k - 1) * d + 1, s)[..., ::d]
     return padded.flatten(-desc.spatial_rank)
@@ -271,8 +272,9 @@ def reduce_window(
     """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window).
 
     window_dimensions, window_strides (1 by default) and window_dilation (1) have an integer for each axis of x; padding
-    is (before, after) for each axis, an integer, or "VALID" (none), "SAME" or "SAME_LOWER"; it changes nothing. At most three axes
-    may have windows of more than one place; where these are not the last, y is a view with its axes in x's order.
+    is (before, after) for each axis, an integer, or "VALID" (none), "SAME" or "SAME_LOWER"; it changes nothing. At most
+    three axes may have windows of more than one place; where these are not the last, y is a view with its axes in x's
+    order.
     """
     if unknown:
         raise unexpected(reduce_window, unknown)
