@@ -33,14 +33,8 @@ BARACUDA_D double parameter_integral(double a, double x) {
   const double log = log_over_mean(a, x), gap = math::abs(a - x), far = 42.0;  // w is exp(-far) at the end
   const bool below = log < 0.0;
   if (!below && x <= 2.0) {
-    double f = 0.0, g = 0.0, term = 1.0;
-#pragma unroll 1
-    for (int k = 1; k < 32; ++k) {
-      term *= -x / k;
-      const double share = term / (a + k);
-      f += share;
-      g = math::fma(share, k / (a + k), g);
-    }
+    const double f = exponential_sum(-x, 32, [a](double term, int k) { return term / (a + k); });
+    const double g = exponential_sum(-x, 32, [a](double term, int k) { return term / (a + k) * (k / (a + k)); });
     const double start = math::log(x) - psi(a + 1.0);
     return -math::fma(start, math::fma(a, f, 1.0), g) * math::exp(x);
   }
