@@ -94,7 +94,9 @@ def _gradients(kind: K, dy: Any, operands: tuple[Any, ...], wanted: dict[str, bo
     """The gradients by those of the public operands that have one and are arrays; of one alone, an array."""
     order, two = kind.row.call, kind.row.gradient[1] is not None
     places = [i for i, name in enumerate(order) if name == "a" or (name == "b" and two)]
-    flags = {f"return_d{order[i]}": wanted.get("ab"[i], True) and type(operands[i]) not in NUMBERS for i in places}
+    flags = {f"return_d{order[i]}": wanted.get("abc"[i], True) and type(operands[i]) not in NUMBERS for i in places}
+    if not any(flags.values()):
+        raise InvalidProblemError(f"{kind.value}: no gradient is asked for of an operand that has one and is an array")
     made = _call(kind, (dy,), operands, {**more, **(flags if two else {})})
     found = dict(zip(sorted(order[i] for i in places), made, strict=True)) if isinstance(made, tuple) else {}
     stream = more["stream"]

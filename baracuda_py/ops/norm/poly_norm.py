@@ -74,8 +74,8 @@ _SLOPE = (
 
 @entry(RMSNormPlan)
 def poly_norm(
-    x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-6, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-6, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps).
 
@@ -88,7 +88,7 @@ def poly_norm(
     options = {"stream": stream, "preference": preference}
     view = _checked(x, weight, eps)
     given = {**_roots(x, view, eps, options), **_parts(weight), "d": 0.0 if bias is None else bias}
-    return _formula(f"{view.element}({_VALUE})")(x=x, **given, **options)
+    return _formula(f"{view.element}({_VALUE})")(x=x, **given, out=out, **options)
 
 
 @entry(RMSNormBackwardPlan)

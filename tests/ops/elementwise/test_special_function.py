@@ -113,6 +113,19 @@ def _slopes():
             yield mp.diff(lambda t, x=x: mp.gammainc(t, 0, x, regularized=True), mp.mpf(a), h=mp.mpf(10) ** -12)
 
 
+def test_gradients_of_three_operands_and_of_numbers():
+    x, one = np.array([0.25, 0.5]), np.ones(2)
+    np.testing.assert_allclose(bc.betainc_backward(one, 2.0, 1.0, x), 2 * x, rtol=1e-14)
+    np.testing.assert_allclose(
+        bc.sph_legendre_p_backward(one, 1, 0, x), -math.sqrt(0.75 / math.pi) * np.sin(x), rtol=1e-14
+    )
+    np.testing.assert_allclose(bc.jn_backward(one, 1, x), (bc.jn(0, x) - bc.jn(2, x)) / 2, rtol=1e-14)
+    with pytest.raises(bc.InvalidProblemError, match="is an array"):
+        bc.zeta_backward(one, x + 1, 2.0)
+    with pytest.raises(bc.InvalidProblemError, match="is an array"):
+        bc.beta_backward(one, x, x, return_da=False, return_db=False)
+
+
 def test_spherical_harmonics():
     theta, phi = np.array([0.3, 1.1, 2.9]), np.array([0.2, 3.0, 5.5])
     wanted = 0.25 * math.sqrt(7.5 / math.pi) * np.sin(theta) ** 2 * np.exp(2j * phi)
