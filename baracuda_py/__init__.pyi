@@ -1426,7 +1426,7 @@ def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, p
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of polar; see `ComplexPairBackwardPlan`."""
-def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
 def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""

@@ -46,6 +46,7 @@ BARACUDA_D double gamma_density(double a, double x) {
     const double d = (x - a) / a;
     return math::exp(math::fma(-a, log_gap(d, x / a), -stirling(a))) / (math::sqrt(2.0 * pi) * math::sqrt(a));
   }
+  if (x > 2000.0) return 0.0;  // where x^a may leave the range
   const double h = math::exp(-0.5 * x);
   return math::pow(x, a) * h / ::tgamma(a + 1.0) * h;
 }

@@ -101,6 +101,8 @@ def test_derivatives_by_the_parameter_of_gamma(place):
     x = [1, 0.1, 3, 0.5, 1e-3, 90, 130, 1e4, 0, 1, 1, INF, NAN]
     wanted = [float(v) for v in _slopes()] + [0, -0.21938393439552029, NAN, 0, NAN]
     np.testing.assert_allclose(of(place, "igamma_grad_a", x, a), wanted, rtol=1e-13)
+    np.testing.assert_array_equal(of(place, "gammaincc", [1e200, 2000.5], [2, 9.9]), 0)
+    np.testing.assert_array_equal(of(place, "igamma_grad_a", [1e200, 2.0, 1e-300], [2, 1.7e308, 1e300]), 0)
     a, x = np.array([0.3, 1.0, 7.5, 300.0, 5.0]), np.array([0.2, 2.5, 7.0, 350.0, 0.01])
     slope, density = of(place, "igamma_grad_a", x, a), np.exp((a - 1) * np.log(x) - x - np.vectorize(math.lgamma)(a))
     np.testing.assert_allclose(of(place, "random_gamma_grad", x, a), -slope / density, rtol=1e-12)
