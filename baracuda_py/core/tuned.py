@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 
 from ..jit import lock, storage
 from ..jit.cache import default_cache
+from ..jit.nvrtc import load
 from .dispatch import fit
 from .tensor import View
 from .variant import Problem, Variant
@@ -123,15 +125,12 @@ def _layout(view: Any) -> str:
 @cache
 def _versions(fake: bool) -> tuple[str, ...]:
     """The driver, the compiler and this package."""
-    from .. import __version__
-
+    version = sys.modules[__name__.partition(".")[0]].__version__
     if fake:
-        return "no driver", "", __version__
+        return "no driver", "", version
     from cupy.cuda.runtime import driverGetVersion
 
-    from ..jit.nvrtc import load
-
-    return f"driver {driverGetVersion()}", "nvrtc {}.{}".format(*load().version), __version__
+    return f"driver {driverGetVersion()}", "nvrtc {}.{}".format(*load().version), version
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------

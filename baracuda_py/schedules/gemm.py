@@ -53,11 +53,16 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
         return f"more than {AXES} batch axes remain after merging"
     return {
         "m": desc.m, "n": desc.n, "k": desc.k, "batch_shape": pad(shape), "batch": [pad(s) for s in batch],
-        "strides": [v.strides[rank:] if v else (0, 0) for v in views],
+        "strides": [_steps(v) if v else (0, 0) for v in views],
         "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
         "activation": ACTIVATIONS.index(desc.activation),
         "wide": wide_rows(views),
     }  # fmt: skip
+
+
+def _steps(view: View) -> tuple[int, ...]:
+    """The strides of a matrix, 0 along an extent of 1: threads past its end must have aligned addresses as well."""
+    return tuple(0 if n == 1 else stride for n, stride in zip(view.shape[-2:], view.strides[-2:], strict=True))
 
 
 def wide_rows(views: Sequence[View | None]) -> int:

@@ -6,6 +6,7 @@ a gradient through one node of autograd's graph, which costs less.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,7 +63,7 @@ def route(
     seen = layouts.views(arrays, turned) if turned else arrays
     plan, given = function.chosen(seen, attributes)
     op = operation(plan)
-    numbers = dict(_own(op, every))
+    numbers = _own(op, every)
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in seen.items()}
     wanted = _wanted(op, seen, returns)
     call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
@@ -92,10 +93,10 @@ def route(
 _CAPACITY = 64  # what of a call requires a gradient varies little
 
 
-def _own(op: Operation, scalars: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The numbers that the op has: an overload of a function may have fewer."""
-    known = op.schema.scalars
-    return scalars if len(known) == len(scalars) else {s.name: scalars[s.name] for s in known if s.name in scalars}
+def _own(op: Operation, scalars: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that the op has: an overload of a function may have others, which are as by default then."""
+    defaults = {f.name: f.default for f in dataclasses.fields(op.plan.args)}
+    return {s.name: scalars.get(s.name, defaults[s.name]) for s in op.schema.scalars}
 
 
 def _has_tangent(tensor: Any) -> bool:

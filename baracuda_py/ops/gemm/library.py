@@ -76,8 +76,8 @@ def library(precision: str) -> Callable[[Problem], Geometry | str]:
         }  # fmt: skip
         workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, desc.element.itemsize))) + _ZERO
         places = [list(p.views).index(name) for name in PLAIN]
-        step = LibraryStep(_caller(problem | matrices, places))
-        return Geometry((step,), workspace, "contiguous" if dense(p) else "strided")
+        call = LibraryStep(_caller(problem | matrices, places))
+        return Geometry((call,), workspace, "contiguous" if dense(p) else "strided")
 
     return geometry
 

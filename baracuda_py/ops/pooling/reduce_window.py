@@ -147,8 +147,8 @@ def unfolded(desc: ReduceWindowDescriptor, x: Any, fill: Any) -> Any:
     first = x.dim() - desc.spatial_rank
     wide = [n + sum(pair) for n, pair in zip(x.shape[first:], desc.padding, strict=True)]
     padded = x.new_full((*x.shape[:first], *wide), fill)
-    inside = [slice(pair[0], pair[0] + n) for n, pair in zip(x.shape[first:], desc.padding, strict=True)]
-    padded[(..., *inside)] = x
+    inside = (..., *(slice(pair[0], pair[0] + n) for n, pair in zip(x.shape[first:], desc.padding, strict=True)))
+    padded[inside] = x
     for axis, (k, s, d) in enumerate(zip(desc.kernel_size, desc.stride, desc.dilation, strict=True)):
         padded = padded.unfold(first + axis, (k - 1) * d + 1, s)[..., ::d]
     return padded.flatten(-desc.spatial_rank)
