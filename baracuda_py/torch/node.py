@@ -60,11 +60,12 @@ class Job:
     def _order(self, reads: Sequence[str], numbers: Sequence[str], call: Call) -> None:
         """Where the plan's operands and numbers are among those given: `plain` if they are just these."""
         self.moved = [reads.index(n) if n in reads else None for n in self.forward.inputs]
-        self.said = [numbers.index(n) for n in self.forward.numbers]
+        self.said = [numbers.index(n) if n in numbers else None for n in self.forward.numbers]
+        values = [call.scalars.get(n) for n in self.forward.numbers]
+        self.unsaid = [value if i is None else None for i, value in zip(self.said, values, strict=True)]
         self.ordered = self.moved == list(range(len(reads)))
         self.plain = self.ordered and not self.lists and self.said == list(range(len(numbers)))
-        values = [call.scalars.get(n) for n in self.forward.numbers]
-        self.tensors = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]  # among the numbers
+        self.tensors = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
 
     def _keep(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Which of the flat operands and of the results are saved, and where each is then."""
@@ -94,7 +95,8 @@ class Job:
     def node(self, numbers: Sequence[Any], reads: Sequence[Any]) -> Any:
         """The outputs, in autograd's graph."""
         given = reads if self.ordered else [None if i is None else reads[i] for i in self.moved]
-        return _apply(self, tuple([numbers[i] for i in self.said]), *spread(given))
+        said = [rest if i is None else numbers[i] for i, rest in zip(self.said, self.unsaid, strict=True)]
+        return _apply(self, tuple(said), *spread(given))
 
     def pull(self, ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
         """The gradients of the flat operands that need one."""
