@@ -63,7 +63,7 @@ def route(
     seen = layouts.views(arrays, turned) if turned else arrays
     plan, given = function.chosen(seen, attributes)
     op = operation(plan)
-    numbers = dict(_own(op, every))
+    numbers = _own(op, every)
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in seen.items()}
     wanted = _wanted(op, seen, returns)
     call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
