@@ -85,7 +85,8 @@ class Launches:
 
     def _pass(self, g: Operand | None, h: Operand | None) -> str | None:
         p, desc = self.p, self.desc
-        views = [{"g": g and g.view, "h": h and h.view}.get(name, p.views.get(name)) for name in _MATRICES]
+        held = {"g": None if g is None else g.view, "h": None if h is None else h.view}
+        views: list[View | None] = [held[name] if name in held else p.views[name] for name in _MATRICES]
         rank = len(self._lead)
         shape, strides = merge_axes(self._lead, [v.strides[:rank] if v else (0,) * rank for v in views])
         if len(shape) > AXES:

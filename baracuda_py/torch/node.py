@@ -101,10 +101,12 @@ class Job:
                 numbers[i] = value
             saved = saved[:kept]
         if not _grad() and not _watched():
-            key: Any = needs, tuple([c is None for c in cotangents]), self._last(saved, cotangents)
+            flipped = self.gradient.flipped({n: saved[at.start] for n, at in self.saved.items()})
+            flipped = () if self.turned else flipped
+            key: Any = needs, tuple([c is None for c in cotangents]), self._last(saved, cotangents), flipped
             back = self.backs.get(key)
             if back is None and key not in self.backs:
-                back = self.backs[key] = Back.of(self, needs, saved, cotangents)
+                back = self.backs[key] = Back.of(self, needs, saved, cotangents, flipped)
             if back is not None:
                 try:
                     return back(saved, cotangents, numbers)
@@ -153,7 +155,9 @@ class Back:
         self.prepared, self.sources, self.numbers, self.results = prepared, sources, numbers, results
 
     @staticmethod
-    def of(job: Job, needs: Any, saved: Sequence[Any], cotangents: Sequence[Any]) -> Back | None:
+    def of(
+        job: Job, needs: Any, saved: Sequence[Any], cotangents: Sequence[Any], flipped: Sequence[str]
+    ) -> Back | None:
         """That of tensors like these; None where it cannot be told from them alone."""
         gradient, pool = job.gradient, (*saved, *cotangents)
         backward, wanted = gradient.backward, job.wanted(needs)
@@ -177,7 +181,9 @@ class Back:
         results = gradient.results(wanted, arrays)
         if any(t.is_conj() or t.is_neg() for t in arrays.values()):
             arrays = {n: t.resolve_conj().resolve_neg() for n, t in arrays.items()}
-        prepared = Prepared(backward, arrays, gradient.attributes, results, job.preference, turned, job.layouts)
+        prepared = Prepared(
+            backward, arrays, gradient.attributes, results, job.preference, turned, job.layouts, flipped
+        )
         if not set(prepared.numbers) <= set(job.forward.numbers):
             return None
         at = {n: i for i, n in enumerate(prepared.names)}

@@ -50,9 +50,9 @@ def route(
     What a node does with calls of `entry` that require the same gradients is kept there.
     """
     name, layouts = function.__name__, function.layouts
-    numbers = {n: settled(value) for n, value in scalars.items()}
+    every = {n: settled(value) for n, value in scalars.items()}
     operands = _tensors(arrays)
-    held = operands + [(n, value) for n, value in numbers.items() if isinstance(value, torch.Tensor)]
+    held = operands + [(n, value) for n, value in every.items() if isinstance(value, torch.Tensor)]
     for where, value in held:
         if not isinstance(value, torch.Tensor):
             raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
@@ -63,7 +63,7 @@ def route(
     seen = layouts.views(arrays, turned) if turned else arrays
     plan, given = function.chosen(seen, attributes)
     op = operation(plan)
-    numbers = _own(op, numbers)
+    numbers = dict(_own(op, every))
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in seen.items()}
     wanted = _wanted(op, seen, returns)
     call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
@@ -74,11 +74,10 @@ def route(
     recording = _is_recorded(op, name, call, held, out)
     if recording and not is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
-        job = job_of(op, call, function.reads, tuple(numbers), turned, layouts)
-        plain = numbers.keys() == scalars.keys() and all(n is scalars[k] for k, n in numbers.items())
-        if entry is not None and out is stream is None and plain:
+        job = job_of(op, call, function.reads, tuple(every), turned, layouts)
+        if entry is not None and out is stream is None and all(n is scalars[k] for k, n in every.items()):
             keep(entry.jobs, function.grown(**arrays, **scalars), job, _CAPACITY)
-        return job.node(tuple(numbers.values()), [arrays.get(n) for n in function.reads])
+        return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])
     call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
     views = layouts.views(outputs, turned) if turned and outputs else outputs
     if is_traced([value for _, value in held]):

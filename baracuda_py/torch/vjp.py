@@ -111,6 +111,20 @@ class Gradient:
             if not s.optional or (s.name in asked and (s.needs is None or arrays.get(s.needs) is not None))
         )
 
+    def flipped(self, arrays: Mapping[str, Any]) -> tuple[str, ...]:
+        """The results that are gradients of matrices that lie transposed in memory, and that are written so.
+
+        torch would turn those of leaves. `arrays` are of the backward op, or of the forward.
+        """
+        found = []
+        for name in self.own_inputs:
+            value = arrays.get(name)
+            if name not in self.grads or value is None or isinstance(value, list) or value.is_contiguous():
+                continue
+            if value.dim() > 1 and value.transpose(-1, -2).is_contiguous():
+                found.append(self.grads[name])
+        return tuple(found)
+
     def run(self, results: frozenset[str], preference: Any) -> Callable[..., dict[str, Any]]:
         """The backward op on memory, for the outputs `results`."""
         assert self.backward is not None
