@@ -46,6 +46,7 @@ from .core.tensor import TensorRef as TensorRef
 from .expressions.attention import FormulaAttention as FormulaAttention
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
+from .expressions.product import FormulaProduct as FormulaProduct
 from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
 from .ops.attention.cache.kv_cache_append import KvCacheAppendArgs as KvCacheAppendArgs
@@ -1545,6 +1546,8 @@ def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
 def prod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of prod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
+    """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
 def psi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = digamma(x) element by element, also called psi; see `UnaryPlan`."""
 def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -1,4 +1,4 @@
-// gemm_mma   alpha · a b and its epilogue (gemm/epilogue.cuh) on tensor cores, of f16 or bf16 with sums in float.
+// gemm_mma   alpha · a b and its epilogue E (gemm/epilogue.cuh) on tensor cores, of f16 or bf16 with sums in float.
 //
 // A_K, B_K: whether k, else the other axis, has stride 1 in a and b. A block computes a tile (gemm/mma.cuh, which says
 // what fixes the order of sums); tiles are taken in the order of gemm/raster.cuh.
@@ -9,7 +9,9 @@
 
 namespace baracuda {
 
-template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE> BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
+template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE,
+          class E = Epilogue<U, T, float, GATED, GemmMmaParams>>
+BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
   using Tile = MmaTile<T, A_K, B_K, GATED, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const Raster at(blockIdx.x, div_up(p.m, Tile::rows), div_up(p.n, Tile::cols));
@@ -34,7 +36,7 @@ template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE> BARACUDA_D
     }
   }
   const BatchOffsets begin(p, static_cast<i64>(forgotten(static_cast<u64>(at.batch))));
-  const Epilogue<U, T, float, GATED, GemmMmaParams> epilogue(p, begin);
+  const E epilogue(p, begin);
   tile.finish(ring, [&](int row, int col, const auto& sum, const auto& up) {
     if (m0 + row < p.m && n0 + col < p.n) epilogue.row(m0 + row, n0 + col, p.n - n0 - col, sum, up);
   });
