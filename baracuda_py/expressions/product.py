@@ -20,13 +20,12 @@ from ..ops.gemm.matmul import matmul
 from ..ops.reduce.norm import sum_to_size
 from .calls import Call
 from .elementwise import Expression
-from .errors import ExpressionError
 from .formula import Formula
 from .nodes import ordered
 from .parse import parse
 from .product_plan import ProductPlan, product_plan_of
 from .product_shape import PRODUCT
-from .shape import ARRAY, Roles
+from .shape import Roles
 from .trace import trace
 
 _KNOWN = 256
@@ -44,11 +43,11 @@ def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduc
         y = f(a, b, bias=bias, gate=gate)
         da, db, dbias, dgate = f.vjp(dy, a, b, bias=bias, gate=gate)
 
-    `bc.matmul(a, b, epilogue="silu(x + bias) * gate", bias=bias, gate=gate)` is the same in one call. In the formula x is
-    alpha · a @ b as it was summed, in float32 (float64 of float64). Every other name is an array, which broadcasts to the
-    result [*batch, m, n] (a vector [n] is one of columns, [m, 1] one of rows), or a number, a Python one or a 0-d array;
-    what a call gives decides. Arrays may have any element and any strides. The result is rounded once, to the element of
-    a and b or to `out_element`. `defaults` are numbers that are taken where a name is not given.
+    `bc.matmul(a, b, epilogue="silu(x + bias) * gate", bias=bias, gate=gate)` is the same in one call. In the formula x
+    is alpha · a @ b as it was summed, in float32 (float64 of float64). Every other name is an array, which broadcasts to
+    the result [*batch, m, n] (a vector [n] has a value for each column, [m, 1] one for each row), or a number, a Python
+    one or a 0-d array; what a call gives decides. Arrays may have any element and any strides. The result is rounded
+    once, to the element of a and b or to `out_element`. `defaults` are numbers that are taken where a name is not given.
 
     A formula is a text or a Python function of symbols with these names, `lambda x, bias: bc.silu(x + bias)`, which is
     called once. One without meaning raises `ExpressionError`, which points at the characters.
@@ -68,10 +67,7 @@ _by_tree: dict[Formula, FormulaProduct] = {}
 
 def product_formula(given: Any) -> Formula:
     """The formula of a text, of a function, or of an expression; x is its first input."""
-    if isinstance(given, Expression):
-        found = given.formula
-    else:
-        found = trace(given) if callable(given) else parse(given)
+    found = given.formula if isinstance(given, Expression) else trace(given) if callable(given) else parse(given)
     if len(found.outputs) != 1:
         raise found.wrong(f"a product's formula is one value, this one has {len(found.outputs)}")
     used = {node.value: node for node in ordered(found.roots) if node.form == "input"}
@@ -129,8 +125,8 @@ class FormulaProduct(Call):
         reaches it is rounded once to the element of a and b before the products that make da and db. Of an operand that
         was broadcast the gradient is summed to its shape.
         """
-        roles, arrays, numbers = self._given(a, given)
-        _, shape = _shapes(a, b)
+        _, arrays, numbers = self._given(a, given)
+        _shapes(a, b)  # raises where they do not go together
         names = self._wanted(wrt, arrays)
         where = {"stream": stream, "preference": preference}
         kind = read(a, "a").element
@@ -168,7 +164,8 @@ class FormulaProduct(Call):
             raise InvalidProblemError(f"wrt names some of {', '.join(floats)}, got none of them")
         for name in names:
             if name not in ("a", "b", *self.inputs):
-                raise InvalidProblemError(f"wrt names {shown(name)}; a, b and {', '.join(self.inputs)} are the operands")
+                operands = ", ".join(("a", "b", *self.inputs))
+                raise InvalidProblemError(f"wrt names {shown(name)}; the operands are {operands}")
             if name not in floats:
                 what = "an array of integers" if name in arrays else "a number; give it as an array of shape (1,)"
                 raise InvalidProblemError(f"{name} has no gradient, as it is {what}")
@@ -226,12 +223,10 @@ def _as_rows(a: Any, out: Any, arrays: Mapping[str, Any], shape: tuple[int, ...]
 
 def _factor(left: Any, right: Any, shape: tuple[int, ...], kind: Any, alpha: Any, where: Mapping[str, Any]) -> Any:
     """The gradient alpha · left @ right of a factor of this shape, summed over the batch that shares it."""
-    lead = broadcast_shape({"left": shape_of(left, "left")[:-2], "right": shape_of(right, "right")[:-2]}, ("left", "right"))
+    leads = {"left": shape_of(left, "left")[:-2], "right": shape_of(right, "right")[:-2]}
+    lead = broadcast_shape(leads, tuple(leads))
     if (*lead, *shape[-2:]) == shape:
         return matmul(left, right, alpha=alpha, **where)
     each = matmul(left, right, alpha=alpha, out_element=kind.acc, **where)
     summed = sum_to_size(each, shape, **where)
     return summed if kind.acc is kind else cast(summed, kind, **where)
-
-
-__all__ = ["ARRAY", "ExpressionError", "FormulaProduct", "product"]

@@ -8,7 +8,17 @@ from functools import partial
 from typing import Any
 
 from ..core import (
-    Array, Guarantee, InvalidProblemError, Relative, derived, element, extent, extents, operand, output, scalar,
+    Array,
+    Guarantee,
+    InvalidProblemError,
+    Relative,
+    derived,
+    element,
+    extent,
+    extents,
+    operand,
+    output,
+    scalar,
 )  # fmt: skip
 from ..core.args import arrays_of
 from ..core.element import ElementKind
@@ -33,6 +43,11 @@ class ProductDescriptor(MadeDescriptor):
     """As `GemmDescriptor`; an array of the formula has `<name>_element` (by default that of a and b)."""
 
     made_for: ProductShape
+    batch_shape: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    out_element: ElementKind
 
     def validate(self) -> None:
         if self.out_element not in (self.element, self.element.acc):

@@ -59,12 +59,10 @@ class ProductShape:
         made = program_of(self.formula, elements, self.numbers, [acc])
         ((index, _),) = made.outputs
         if not (found := result_of(made.steps[index])).is_float:
-            raise self.formula.wrong(f"a product's formula gives floats, got {found}; write float32(…)", *self._root)
+            raise self.formula.wrong(
+                f"a product's formula gives floats, got {found}; write float32(…)", self.formula.roots[0]
+            )
         return made
-
-    @property
-    def _root(self) -> list[Any]:
-        return self.formula.roots
 
     def ulps(self, kind: Signature) -> float:
         """The largest error of a function that it calls."""
@@ -73,8 +71,10 @@ class ProductShape:
     def code(self, kind: Signature) -> str:
         """The text behind kernels/gemm/formula_epilogue.cuh: `ProductFormula`."""
         program = self.program(kind)
-        elements = list(enumerate(program.inputs))[1:]
-        reads = [f"const auto x{i} = columns.template get<{e.ctype}, N>(columns.p.o{i - 1}, {i - 1});" for i, e in elements]
+        reads = [
+            f"const auto x{i + 1} = columns.template get<{element.ctype}, N>(columns.p.o{i}, {i});"
+            for i, element in enumerate(program.inputs[1:])
+        ]
         ((index, _),) = program.outputs
         passed = ", ".join([*(f"x{i}[k]" for i in range(len(program.inputs))), "y[k]"])
         return f"""#include "gemm/formula_epilogue.cuh"

@@ -79,7 +79,7 @@ def _row(row: Variant, of: Embedded) -> Variant:
             return values
         unused = dict.fromkeys((name for name, view in views.items() if view is None), "@null")
         copied = {"plain": False, "y_map": None} if "plain" in step.params else {}  # else y would bypass the formula
-        params = {**unused, **step.params, **values, **copied}
+        params = {**step.params, **unused, **values, **copied}
         return replace(found, steps=(replace(step, params=params),), layout="contiguous" if dense(p) else "strided")
 
     return replace(

@@ -66,7 +66,7 @@ def _with_formula(
 ) -> Any:
     """The product by the function of a formula, which has no c and one precision."""
     if c is not None or not (isinstance(beta, (int, float)) and beta == 1):
-        raise InvalidProblemError('c and beta are parts of the formula beside epilogue=: epilogue="x + beta_c * r"')
+        raise InvalidProblemError('c and beta are written into the formula of epilogue=, as in "x + 0.5 * r" with r=c')
     if math_precision != "element":
         raise InvalidProblemError(f"math_precision must be 'element' beside epilogue=, got {shown(math_precision)}")
     words = {} if element is None else {"element": element}
