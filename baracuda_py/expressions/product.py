@@ -44,10 +44,11 @@ def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduc
         da, db, dbias, dgate = f.vjp(dy, a, b, bias=bias, gate=gate)
 
     `bc.matmul(a, b, epilogue="silu(x + bias) * gate", bias=bias, gate=gate)` is the same in one call. In the formula x
-    is alpha · a @ b as it was summed, in float32 (float64 of float64). Every other name is an array, which broadcasts to
-    the result [*batch, m, n] (a vector [n] has a value for each column, [m, 1] one for each row), or a number, a Python
-    one or a 0-d array; what a call gives decides. Arrays may have any element and any strides. The result is rounded
-    once, to the element of a and b or to `out_element`. `defaults` are numbers that are taken where a name is not given.
+    is alpha · a @ b as it was summed, in float32 (float64 of float64). Every other name is an array, which broadcasts
+    to the result [*batch, m, n] (a vector [n] has a value for each column, [m, 1] one for each row), or a number, a
+    Python one or a 0-d array; what a call gives decides. Arrays may have any element and any strides. The result is
+    rounded once, to the element of a and b or to `out_element`. `defaults` are numbers that are taken where a name is
+    not given.
 
     A formula is a text or a Python function of symbols with these names, `lambda x, bias: bc.silu(x + bias)`, which is
     called once. One without meaning raises `ExpressionError`, which points at the characters.

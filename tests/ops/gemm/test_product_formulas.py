@@ -238,7 +238,8 @@ def test_a_formula_of_built_ins_has_the_bits_of_the_built_in(
 def test_every_row_reads_operands_by_their_strides(row: str, name: str, turned: bool) -> None:
     """A vector, a column, a batch of numbers, a shifted matrix and a transposed one, over partial tiles."""
     kind, (g, m, n, k) = ElementKind.of(name), (2, 70, 139, 24)
-    a, b = (RNG.standard_normal(s).astype(kind.dtype) for s in ((g, m, k), (g, k, n)))
+    a, b = (RNG.standard_normal(s).astype(kind.dtype) for s in ((g, m, k), (g, n, k)))
+    b = np.swapaxes(b, 1, 2)
     given = {
         "v": RNG.standard_normal(n).astype(kind.dtype), "h": RNG.standard_normal((m, 1)).astype(np.float32),
         "e": RNG.standard_normal((g, 1, 1)).astype(kind.dtype), "w": RNG.standard_normal((m, n + 1))[:, 1:] > 0,
@@ -274,7 +275,7 @@ def test_kernels_write_over_an_operand(row: str, name: str) -> None:
 CHECKED = {
     "gate": ("silu(x + bias) * gate * s", {"s": float}),
     "plain": ("gelu(x)", {}),
-    "choice": ("where(x > r, x, low)", {"low": int}),
+    "choice": ("where(x > r, x, cut)", {"cut": int}),
 }
 
 
