@@ -272,7 +272,7 @@ def test_kernels_write_over_an_operand(row: str, name: str) -> None:
     assert on_row(plan, row, desc, {}, a=a, b=b, r=r, y=r).tobytes() == want.tobytes()
 
 
-CHECKED = {
+CHECKED: dict[str, tuple[str, dict[str, Any]]] = {
     "gate": ("silu(x + bias) * gate * s", {"s": float}),
     "plain": ("gelu(x)", {}),
     "choice": ("where(x > r, x, cut)", {"cut": int}),
