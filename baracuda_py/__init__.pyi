@@ -1514,9 +1514,9 @@ def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, p
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of polar; see `ComplexPairBackwardPlan`."""
-def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
-def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
 def polygamma(x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = polygamma(x) element by element; see `UnaryPlan`."""
@@ -1805,7 +1805,7 @@ def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = spence(x) element by element; see `UnaryPlan`."""
 def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy spence'(x) element by element; see `UnaryBackwardPlan`."""
-def sph_harm_y(n: Array, m: Array, theta: Array, phi: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sph_harm_y(n: Array, m: Array, theta: Array, phi: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y)."""
 def sph_legendre_p(n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,7 @@ class Decoder:
 
     def __init__(self, preset: Preset, xp: Any, seed: int = 0) -> None:
         self.preset, self.xp = preset, xp
+        self.products: bc.PlanPreference | None = None  # what decoding asks of its matrix products
         rng = np.random.default_rng(seed)
         p = preset
 
@@ -240,17 +242,17 @@ class Decoder:
 
     def infer(self, tokens: Any, shape: tuple[int, int], attend: Attend) -> Any:
         """Logits [tokens, vocab]; `attend` gets q, k, v of [shape[0], heads, shape[1], head_dim] before rope."""
-        p, w = self.preset, self.weights
+        p, w, matmul = self.preset, self.weights, partial(bc.matmul, preference=self.products)
         branch, stream = bc.embedding(tokens, w["embedding"]), None
         for i in range(p.layers):
             branch, _, stream = self._rms_norm(f"attention{i}", branch, stream)
-            y = attend(i, *self._heads(bc.matmul(branch, w[f"qkv{i}"]), shape))
-            branch = bc.matmul(y.reshape(tokens.size, p.d), w[f"out{i}"])
+            y = attend(i, *self._heads(matmul(branch, w[f"qkv{i}"]), shape))
+            branch = matmul(y.reshape(tokens.size, p.d), w[f"out{i}"])
             branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
-            packed = bc.matmul(branch, w[f"up{i}"])
-            branch = bc.matmul(bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :]), w[f"down{i}"])
+            packed = matmul(branch, w[f"up{i}"])
+            branch = matmul(bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :]), w[f"down{i}"])
         branch, _, _ = self._rms_norm("final", branch, stream)
-        return bc.matmul(branch, w["head"])
+        return matmul(branch, w["head"])
 
     def generate(self, prompt: bytes, count: int, *, temperature: float, top_k: int, seed: int) -> bytes:
         """`count` bytes after the prompt: a replay a token, everything a token needs stays on the device."""

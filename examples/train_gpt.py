@@ -32,14 +32,15 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """What examples that train ask for; bad options are one line, like every other bad request."""
+    """What examples of this model ask for; bad options are one line, like every other bad request."""
 
-    def __init__(self, doc: str | None, steps: str) -> None:
+    def __init__(self, doc: str | None, steps: str, trains: bool = True) -> None:
         super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
         self.add_argument("--preset", choices=sorted(PRESETS), help="default: gpu on a CUDA device, else cpu")
         self.add_argument("--device", help="cpu or cuda:N (default: a CUDA device if there is one)")
-        self.add_argument("--steps", type=int, help=f"training steps (default: {steps})")
-        self.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
+        self.add_argument("--steps", type=int, help=f"{'training ' if trains else ''}steps (default: {steps})")
+        if trains:
+            self.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
         self.add_argument("--seed", type=int, default=0)
 
     def error(self, message: str) -> NoReturn:

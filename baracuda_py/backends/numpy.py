@@ -16,7 +16,7 @@ from ..core.execution import Makers, Views
 from ..core.finite import all_finite, report, word
 from ..core.intake import count_written
 from ..core.plan import Plan
-from ..core.spec import Spec
+from ..core.spec import NUMPY_APART, Spec
 from ..interop.arrays import settled, to_numpy
 
 
@@ -45,7 +45,7 @@ class NumpyRunner:
             self._announced = True
             self.plan.announce(variant, geometry)
         if geometry.layout != "empty":
-            run_reference(self.plan, args)
+            run_reference(self.plan, args, variant.name == NUMPY_APART)
 
     run_refs = run
 
@@ -61,7 +61,7 @@ class NumpyRunner:
         return self.plan.args(**given)
 
 
-def run_reference(plan: Plan, args: Args) -> None:
+def run_reference(plan: Plan, args: Args, apart: bool = False) -> None:
     """Run a validated call: evaluate, then write outputs and in-outs."""
     held = {spec.name: _hold(getattr(args, spec.name)) for spec in operands_of(type(args))}
     checked, whole = config.get("BARACUDA_CHECK"), True
@@ -70,7 +70,7 @@ def run_reference(plan: Plan, args: Args) -> None:
         if wrong:
             raise InvalidProblemError(f"{plan.op}: {wrong}; {plan.value_policy}")
         whole = all_finite(bits for spec in arrays_of(type(args)) if spec.reads for bits in _bits(spec, plan, held))
-    results = evaluate(type(plan), plan.desc, held)
+    results = evaluate(type(plan), plan.desc, held, apart=apart)
     for spec in arrays_of(type(args)):
         if spec.writes and held[spec.name] is not None:
             _store(spec, plan.desc, held[spec.name], results[spec.name])
@@ -91,8 +91,12 @@ def _bits(spec: Operand, plan: Plan, held: Mapping[str, Any]) -> Iterator[tuple[
 
 
 @np.errstate(all="ignore")  # a GPU does not warn of infinities either, nor of signalling NaNs that it converts
-def evaluate(plan: type[Spec], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64) -> dict[str, Any]:
+def evaluate(
+    plan: type[Spec], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64, apart: bool = False
+) -> dict[str, Any]:
     """The reference on stored arrays, floats handed over in `compute`; every in-out is in the result.
+
+    apart: items of a batch have the bits that they have alone.
 
     Outputs appear in `arrays` as the buffers wanted (None: not wanted); their contents are not read.
     """
@@ -109,7 +113,9 @@ def evaluate(plan: type[Spec], desc: Any, arrays: Mapping[str, Any], compute: An
             given[spec.name] = None if value is None else _load(plan, spec, desc, value, compute)
     wanted = {spec.name: given.pop(spec.name) for spec in arrays_of(plan.args) if spec.role == "out"}
     optional = {s.name for s in arrays_of(plan.args) if s.role == "out" and s.optional}
-    extra = {"wanted": {n for n in wanted if wanted[n]}} if optional else {}
+    extra: dict[str, Any] = {"wanted": {n for n in wanted if wanted[n]}} if optional else {}
+    if apart and plan.apart:
+        extra["apart"] = True
     results = dict(plan.reference(desc, **given, **extra))
     for spec in arrays_of(plan.args):
         if spec.role == "inout":

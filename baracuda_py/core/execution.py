@@ -93,6 +93,15 @@ def bridge() -> Callable[..., Any]:
     return _named(BRIDGE)  # type: ignore[no-any-return]
 
 
+COMPOSITION = "baracuda_py.torch.composition:call"  # serves functions of several calls with a gradient of their own
+
+
+@memo()
+def composition() -> Callable[..., Any]:
+    """What calls a composed function of torch tensors that autograd or a trace records."""
+    return _named(COMPOSITION)  # type: ignore[no-any-return]
+
+
 STAGED = {  # package → "module:function", called with what a functional call on its stand-ins asks for
     "jax": "baracuda_py.jax.staging:call"
 }

@@ -55,6 +55,7 @@ class Entry:
     makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
     kinds: tuple[ElementKind, ...]  # of the declared outputs
     direct: Direct | None = None
+    listed: bool = False  # whether it returns one output, a list
     jobs: dict[Any, Any] = dataclasses.field(default_factory=dict)
     """What `baracuda_py.torch` has prepared for calls that autograd records, by what of them requires a gradient."""
 
@@ -329,8 +330,9 @@ def entry_of(
     views = partial(layouts.views, turned=turned) if turned else None
     direct = chosen.runner.direct(tuple(makers), lead, views) if makers else None
     kinds = tuple(output.element for output in outputs)
+    listed = [bool(output.spec.many) for output in outputs if output.shapes is not None] == [True]
     args: Callable[..., Any] = plan.args if views is None else lambda **given: plan.args(**views(given))
-    return Entry(chosen, args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct)
+    return Entry(chosen, args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct, listed)
 
 
 def _on_stream(entry: Entry, stream: Any) -> Any:
@@ -358,6 +360,8 @@ def _given(entry: Entry, out: Any) -> list[Any]:
         given = {name: out[name] for name in entry.names if name in out}
     else:
         values = list(out) if isinstance(out, (list, tuple)) else [out]
+        if entry.listed and not (len(values) == 1 and isinstance(values[0], (list, tuple))):
+            values = [values]
         if len(values) != len(entry.names):
             raise InvalidProblemError(
                 f"out= must give {len(entry.names)} arrays ({', '.join(entry.names)}), got {len(values)}"

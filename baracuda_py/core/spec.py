@@ -21,8 +21,9 @@ class Spec:
     for table ops. reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
     (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; where the formula keeps
     intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
-    operands arrive as stored. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward.
-    bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
+    operands arrive as stored. With `apart = True` its bits may depend on what else is in a batch, and a keyword `apart`
+    asks for those that an item has alone. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its
+    backward. bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
     benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
     is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
     benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
@@ -42,6 +43,7 @@ class Spec:
     pinned: ClassVar[bool] = False
     made: ClassVar[bool] = False
     raw: ClassVar[bool] = False
+    apart: ClassVar[bool] = False
     reference: ClassVar[Callable[..., Mapping[str, Any]]]
     variants: ClassVar[tuple[Variant, ...]] = ()
     case: ClassVar[Callable[..., Any]]
@@ -70,8 +72,8 @@ class Spec:
 
     @classmethod
     def table(cls) -> tuple[Variant, ...]:
-        """The page's rows and the NumPy row every op has."""
-        return (*cls.variants, numpy_row(cls))
+        """The page's rows and the NumPy row every op has, or two where that is not batch-invariant."""
+        return (*cls.variants, numpy_row(cls), *((numpy_row(cls, True),) if cls.apart else ()))
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
@@ -146,11 +148,15 @@ class Vjp:
         return [o.name for o in arrays_of(forward.args) if o.writes and f"d{o.name}" in inputs]
 
 
+NUMPY_APART = "numpy_apart"
+
+
 @memo()
-def numpy_row(cls: type[Spec]) -> Variant:
-    """The reference backend's row: any layout, float64 inside, one rounding."""
+def numpy_row(cls: type[Spec], apart: bool = False) -> Variant:
+    """The reference backend's row: any layout, float64 inside, one rounding; `apart`: each item of a batch alone."""
     promised = cls.variants[0].guarantee if cls.variants else Guarantee()
-    guarantee = Guarantee(promised.error, math="float64", batch_invariant=True, native=promised.native)
+    invariant = apart or not cls.apart
+    guarantee = Guarantee(promised.error, math="float64", batch_invariant=invariant, native=promised.native)
     elements = {
         e
         for v in cls.variants
@@ -159,7 +165,7 @@ def numpy_row(cls: type[Spec]) -> Variant:
         for e in v.elements_for(k)
     }
     return Variant(
-        "numpy", lambda problem: Geometry((), layout="strided"),
+        NUMPY_APART if apart else "numpy", lambda problem: Geometry((), layout="strided"),
         elements=tuple(e for e in type(next(iter(elements))) if e in elements) if elements else (),
         design=ArchSku.ANY, backend=BackendKind.NUMPY, guarantee=guarantee,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from ..core.checked import shown
 from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
+from ..core.execution import composition
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..core.signatures import of_formula
@@ -82,6 +83,25 @@ class Call:
         if function is None:
             function = keep(self._functions, roles, _in_order(self.made(roles), self.inputs, roles), 64)
         return function(out, stream, preference, *values)
+
+    def recorded(self, values: tuple[Any, ...], out: Any, stream: Any, preference: Any) -> Any:
+        """The same for tensors that autograd or a trace of torch records: arrays of floats have a gradient, `vjp`."""
+        arrays, _ = self.split(values, self.roles(values))
+        floats = tuple(n for n, value in arrays.items() if read(value, n).element.is_float)
+        wanted = tuple(n for n in floats if getattr(arrays[n], "requires_grad", False))
+
+        def formula(out: Any, stream: Any, preference: Any, **held: Any) -> Any:
+            return self.run(tuple(held[name] for name in self.inputs), out, stream, preference)
+
+        def backward(dy: Any, preference: Any, **held: Any) -> Any:
+            return self.vjp(dy, *(held[name] for name in self.inputs), wrt=wanted)
+
+        given = {**dict(zip(self.inputs, values, strict=True)), "out": out, "stream": stream, "preference": preference}
+        return composition()(formula, backward, given, wanted, False, None)
+
+    def vjp(self, *args: Any, **given: Any) -> Any:
+        """The gradients of a call."""
+        raise NotImplementedError
 
     def chosen(self, roles: Mapping[str, Any]) -> Roles:
         """Roles from words: an input is an array unless it has a default, or `roles` says float, int or None."""

@@ -35,7 +35,7 @@ from .signature import ELEMENTS, LedSignatures, Signature
 _SHAPE = "*batch_shape m n"
 _ABSENT: Mapping[str, Any] = dict.fromkeys(s.name for s in arrays_of(GemmArgs) if s.reads and s.name not in ("a", "b"))
 """What a product has besides, and those here have not."""
-ROWS = ("wgmma", "mma", "simt")
+ROWS = ("wgmma", "mma_split", "mma", "simt")
 """The rows of `GemmPlan` that take a formula."""
 
 

@@ -11,6 +11,7 @@ from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
 from ..interop.arrays import read
+from ..interop.torch_rules import requires_grad
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward
 from ..ops.scan.scan import cumprod, cumsum, logcumsumexp, nancumprod, nancumsum
@@ -101,7 +102,8 @@ class FormulaScan(Call):
         """The result for arrays and numbers, and with return_carry what stands after each row."""
         values = self.values(args, given)
         if initial is None and return_carry is False:
-            return self.run(values, out, stream, preference)
+            grown = requires_grad(values)
+            return (self.recorded if grown else self.run)(values, out, stream, preference)
         roles = self.roles(values)
         arrays, numbers = self.split(values, roles)
         return self.made(roles)(

@@ -9,7 +9,7 @@ order of the stream it was made on; a tensor used on another stream must have th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -35,6 +35,12 @@ def recorded(array: Any) -> bool:
     if intercepts(type(array)) or array.is_meta or transformed(array):
         return True
     return bool(array.requires_grad and torch.is_grad_enabled())
+
+
+def requires_grad(values: Iterable[Any]) -> bool:
+    """Whether any of the arguments of a call is a torch tensor that requires a gradient."""
+    torch = sys.modules.get("torch")
+    return torch is not None and any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
 
 
 def grown(name: str = "") -> RecordedError:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.args import Args, arrays_of
+from ..core.args import Args, arrays_of, scalars_of
 from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
@@ -53,11 +53,16 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
         return f"more than {AXES} batch axes remain after merging"
     return {
         "m": desc.m, "n": desc.n, "k": desc.k, "batch_shape": pad(shape), "batch": [pad(s) for s in batch],
-        "strides": [v.strides[rank:] if v else (0, 0) for v in views],
+        "strides": [steps_of(v) if v else (0, 0) for v in views],
         "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
         "activation": ACTIVATIONS.index(desc.activation),
         "wide": wide_rows(views),
     }  # fmt: skip
+
+
+def steps_of(view: View) -> tuple[int, ...]:
+    """The strides of a matrix, 0 along an extent of 1: threads past its end must have aligned addresses as well."""
+    return tuple(0 if n == 1 else stride for n, stride in zip(view.shape[-2:], view.strides[-2:], strict=True))
 
 
 def wide_rows(views: Sequence[View | None]) -> int:
@@ -101,16 +106,22 @@ class Operand:
 
 
 def product_kernels(row: Variant) -> tuple[Kernel, ...]:
-    """The kernels of a row of `GemmPlan` as another plan's: without a gate, into the element or the accumulator's."""
+    """The kernels of a row of `GemmPlan` as another plan's, by names of their own: those without a gate."""
+    return tuple(replace(ungated(k), name=_own(row, k.name), source=k.source or row.source or "") for k in row.kernels)
 
-    def axes(kernel: Kernel) -> Callable[[ElementKind], Mapping[str, Any]]:
-        def of(kind: ElementKind) -> Mapping[str, Any]:
-            own = dict(kernel.axes_for(kind))
-            return own | ({"GATED": (False,)} if "GATED" in own else {})
 
-        return of
+def ungated(kernel: Kernel) -> Kernel:
+    """A kernel of which there are no instances with a second product."""
 
-    return tuple(replace(k, axes=axes(k), source=k.source or row.source or "") for k in row.kernels)
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        own = dict(kernel.axes_for(kind))
+        return own | ({"GATED": (False,)} if "GATED" in own else {})
+
+    return replace(kernel, axes=axes)
+
+
+def _own(row: Variant, kernel: str) -> str:
+    return f"{row.name}_{kernel}"
 
 
 def product_steps(
@@ -133,9 +144,9 @@ def product_steps(
             continue
         places = {name: operands[name].place for name in operands}
         steps = [
-            _moved_call(step, names, [s.name for s in arrays_of(args)], places, base, found)
+            _moved_call(step, names, args, places, base, found)
             if isinstance(step, LibraryStep)
-            else _moved_step(step, row.kernel(step.kernel), places, base)
+            else replace(_moved_step(step, row.kernel(step.kernel), places, base), kernel=_own(row, step.kernel))
             for step in found.steps
         ]
         return tuple(steps), found.workspace, row.name
@@ -161,9 +172,10 @@ def _moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: i
 
 
 def _moved_call(
-    step: LibraryStep, names: Sequence[str], own: Sequence[str], places: Mapping[str, Place], base: int, found: Geometry
+    step: LibraryStep, names: Sequence[str], args: type[Args], places: Mapping[str, Place], base: int, found: Geometry
 ) -> LibraryStep:
     """A library's call likewise; c is absent, so that beta is 0."""
+    own, alpha = [s.name for s in arrays_of(args)], [s.name for s in scalars_of(args)].index("alpha")
     index = {name: own.index(place.name) if place.name in own else None for name, place in places.items()}
 
     def prepare(device: Device) -> Callable[..., None]:
@@ -177,7 +189,7 @@ def _moved_call(
                 return (workspace if i is None else pointers[i]) + places[name].offset
 
             moved = tuple([at(name) for name in names])
-            run(moved, (scalars[0], (0, 0.0)), workspace + base, found.workspace, stream)
+            run(moved, (scalars[alpha], (0, 0.0)), workspace + base, found.workspace, stream)
 
         return call
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..core.params import Params
 from ..core.tensor import AXES, merge_axes, pad
 from ..core.variant import Geometry, Guarantee, Kernel, Problem, Step, Variant
-from .gemm import MATRICES, VECTORS, dense, product_kernels, transposed, wide_view
+from .gemm import MATRICES, VECTORS, dense, steps_of, transposed, ungated, wide_view
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Embedded:
         return {
             **{f"o{i}": name for i, name in enumerate(self.arrays)},
             **{f"s{i}_ptr": name for i, name in enumerate(self.numbers)},
-            "formula_strides": [view.strides[rank:] for view in views] or [(0, 0)],
+            "formula_strides": [steps_of(view) for view in views] or [(0, 0)],
             "formula_batch": [pad(steps) for steps in batch] or [pad(())],
             "formula_batch_shape": pad(shape), "formula_batch_rank": len(shape),
             "formula_wide": sum(1 << i for i, view in enumerate(views) if wide_view(view)),
@@ -72,18 +72,17 @@ def _row(row: Variant, of: Embedded) -> Variant:
         found = row.geometry(Problem(of.plain(p.desc), p.device, views))
         if isinstance(found, str):
             return found
-        (step,) = found.steps
-        assert isinstance(step, Step)
-        values = of.values(p, turned=step.params.get("a") == "b")
+        steps = [step for step in found.steps if isinstance(step, Step)]
+        values = of.values(p, turned=steps[0].params.get("a") == "b")
         if isinstance(values, str):
             return values
         unused = dict.fromkeys((name for name, view in views.items() if view is None), "@null")
-        copied = {"plain": False, "y_map": None} if "plain" in step.params else {}  # else y would bypass the formula
-        params = {**step.params, **unused, **values, **copied}
-        return replace(found, steps=(replace(step, params=params),), layout="contiguous" if dense(p) else "strided")
+        copied = {"plain": False, "y_map": None} if "plain" in steps[0].params else {}  # y would bypass the formula
+        steps = [replace(step, params={**step.params, **unused, **values, **copied}) for step in steps]
+        return replace(found, steps=tuple(steps), layout="contiguous" if dense(p) else "strided")
 
     return replace(
-        row, geometry=geometry, kernels=tuple(_kernel(kernel, of) for kernel in product_kernels(row)),
+        row, geometry=geometry, kernels=tuple(_kernel(kernel, of) for kernel in row.kernels),
         prelude=of.code, guarantee=of.guarantee,
         elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served),
     )  # fmt: skip
@@ -94,4 +93,6 @@ def _kernel(kernel: Kernel, of: Embedded) -> Kernel:
     kept = {name: kind for name, kind in kernel.params.fields.items() if name != "beta"}  # there is no c
     params = Params(kernel.params.name, **kept, **of.fields)
     epilogue = f"FormulaEpilogue<{{OUT}}, {{A}}, {params.name}>"
-    return replace(kernel, template=f"{kernel.template.removesuffix('>')}, {epilogue}>", params=params, spills=True)
+    return replace(
+        ungated(kernel), template=f"{kernel.template.removesuffix('>')}, {epilogue}>", params=params, spills=True
+    )

@@ -6,6 +6,7 @@ results in a trace (`stand_ins`).
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +43,8 @@ class Operation:
 
     def __init__(self, plan: type[Plan]) -> None:
         self.plan = plan
-        self.name = plan.op.partition(".")[2]
         self.schema = Schema(plan)
+        self.name = name_of(plan)
         self.function = functional(plan, self.name, follows=FOLLOWS.get(plan, ""))
         self.registered = False  # whether torch knows its gradient, and what stands for its results
         self.inputs, self.outputs = self.schema.inputs, self.schema.outputs
@@ -163,9 +164,24 @@ def swapped_outputs(op: Operation, call: Call, desc: Any) -> dict[str, Any]:
     return {s.name: empty(s.shape(desc), element_dtype(s.elements(desc)[0]), device, True, False) for s in named}
 
 
-@memo()
+def name_of(plan: type[Plan]) -> str:
+    """The name of a plan's torch op; plans of one formula may differ in the names of operands, hence a hash."""
+    name = plan.op.partition(".")[2]
+    if not getattr(plan, "made", False):
+        return name
+    return f"{name}_{hashlib.blake2b(Schema(plan).text('').encode(), digest_size=4).hexdigest()}"
+
+
+_by_name: dict[str, Operation] = {}
+
+
+@memo(maxsize=4096)
 def _made(plan: type[Plan]) -> Operation:
-    return Operation(plan)
+    """A formula's plan may have been forgotten and made again: its op is that of its name."""
+    name = name_of(plan)
+    if name not in _by_name:
+        _by_name[name] = Operation(plan)
+    return _by_name[name]
 
 
 def operation(plan: type[Plan]) -> Operation:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.args import arrays_of, scalars_of
@@ -17,24 +18,33 @@ class Prepared:
     """Called with the plan's inputs, as it declares them, and its numbers; returns the outputs wanted, in order.
 
     arrays: tensors like those of the calls, by name, which are not kept; those `turned` come with axes 1 and 2
-    exchanged, and so do results of these names (`layouts` says how).
+    exchanged, and so do results of these names (`layouts` says how). flipped: the results that lie transposed.
     """
 
     def __init__(
         self, op: Operation, arrays: Mapping[str, Any], attributes: Mapping[str, Any], wanted: frozenset[str],
-        preference: Any, turned: Sequence[str] = (), layouts: Any = None,
+        preference: Any, turned: Sequence[str] = (), layouts: Any = None, flipped: Sequence[str] = (),
     ) -> None:  # fmt: skip
         specs = arrays_of(op.plan.args)
         flags = {s.name: s.name in wanted for s in op.outputs if s.optional}
         views = layouts.views(arrays, turned) if turned else arrays
         follows = FOLLOWS.get(op.plan, "")
         self.entry = entry_of(op.plan, views, attributes, flags, preference, follows, turned, layouts)
+        if flipped:
+            self._flip(flipped, next(a for a in spread(arrays.values()) if a is not None))
         self.inputs = tuple(s.name for s in specs if s.reads)
         self.numbers = tuple(s.name for s in scalars_of(op.plan.args))
         self.outputs = tuple(s.name for s in specs if s.role == "out")
         self.names = self.entry.names
         self.several = len(self.names) > 1
         self.direct = None if self.entry.direct is None else self.entry.direct.call
+
+    def _flip(self, names: Sequence[str], lead: Any) -> None:
+        """Have results made with their last two axes exchanged in memory."""
+        entry, outputs = self.entry, [s.name for s in arrays_of(self.entry.plan.args) if s.role == "out"]
+        each = zip(outputs, entry.makers, strict=True)
+        entry.makers = tuple([partial(_transposed, make) if n in names else make for n, make in each])
+        entry.direct = entry.plan.runner.direct(entry.makers, lead)
 
     def __call__(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> tuple[Any, ...]:
         made = MISS if self.direct is None else self.direct(*arrays, *numbers)
@@ -55,6 +65,13 @@ class Prepared:
         """The plan's numbers in order, those that are not given being what its declaration says."""
         fields = {f.name: f.default for f in dataclasses.fields(self.entry.plan.args)}
         return tuple([given.get(name, fields[name]) for name in self.numbers])
+
+
+def _transposed(make: Callable[[], Any]) -> Any:
+    """An output whose last two axes are exchanged in memory."""
+    made = make()
+    *batch, rows, columns = made.shape
+    return made.view(*batch, columns, rows).transpose(-1, -2)
 
 
 Layout = tuple["int | None", ...]  # how many tensors each operand is: a list's, -1 for one, None for none

@@ -120,15 +120,10 @@ def invoke(
 
 
 def turned(gradient: Gradient, results: frozenset[str], arrays: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Gradients of matrices that lie transposed in memory, to be written so: torch would turn those of leaves."""
-    found = {}
-    for name in gradient.own_inputs:
-        value, result = arrays.get(name), gradient.grads.get(name)
-        if result in results and value is not None and not isinstance(value, list) and value.dim() > 1:
-            flipped = value.transpose(-1, -2)
-            if not value.is_contiguous() and flipped.is_contiguous():
-                found[result] = torch.empty_like(flipped).transpose(-1, -2)
-    return found or None
+    """The results that are written transposed: see `Gradient.flipped`."""
+    names = {result: name for name, result in gradient.grads.items()}
+    found = [n for n in gradient.flipped(arrays) if n in results]
+    return {n: torch.empty_like(arrays[names[n]].transpose(-1, -2)).transpose(-1, -2) for n in found} or None
 
 
 def no_way(name: str, output: str) -> UnsupportedError:

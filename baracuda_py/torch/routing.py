@@ -6,6 +6,7 @@ a gradient through one node of autograd's graph, which costs less.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,9 +50,9 @@ def route(
     What a node does with calls of `entry` that require the same gradients is kept there.
     """
     name, layouts = function.__name__, function.layouts
-    numbers = {n: settled(value) for n, value in scalars.items()}
+    every = {n: settled(value) for n, value in scalars.items()}
     operands = _tensors(arrays)
-    held = operands + [(n, value) for n, value in numbers.items() if isinstance(value, torch.Tensor)]
+    held = operands + [(n, value) for n, value in every.items() if isinstance(value, torch.Tensor)]
     for where, value in held:
         if not isinstance(value, torch.Tensor):
             raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
@@ -62,7 +63,7 @@ def route(
     seen = layouts.views(arrays, turned) if turned else arrays
     plan, given = function.chosen(seen, attributes)
     op = operation(plan)
-    numbers = dict(_own(op, numbers))
+    numbers = _own(op, every)
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in seen.items()}
     wanted = _wanted(op, seen, returns)
     call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
@@ -73,11 +74,10 @@ def route(
     recording = _is_recorded(op, name, call, held, out)
     if recording and not is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
-        job = job_of(op, call, function.reads, tuple(numbers), turned, layouts)
-        plain = len(numbers) == len(scalars) and all(n is scalars[k] for k, n in numbers.items())
-        if entry is not None and out is stream is None and plain:
+        job = job_of(op, call, function.reads, tuple(every), turned, layouts)
+        if entry is not None and out is stream is None and all(n is scalars[k] for k, n in every.items()):
             keep(entry.jobs, function.grown(**arrays, **scalars), job, _CAPACITY)
-        return job.node(tuple(numbers.values()), [arrays.get(n) for n in function.reads])
+        return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])
     call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
     views = layouts.views(outputs, turned) if turned and outputs else outputs
     if is_traced([value for _, value in held]):
@@ -93,10 +93,10 @@ def route(
 _CAPACITY = 64  # what of a call requires a gradient varies little
 
 
-def _own(op: Operation, scalars: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The numbers that the op has: an overload of a function may have fewer."""
-    known = op.schema.scalars
-    return scalars if len(known) == len(scalars) else {s.name: scalars[s.name] for s in known if s.name in scalars}
+def _own(op: Operation, scalars: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that the op has: an overload of a function may have others, which are as by default then."""
+    defaults = {f.name: f.default for f in dataclasses.fields(op.plan.args)}
+    return {s.name: scalars.get(s.name, defaults[s.name]) for s in op.schema.scalars}
 
 
 def _has_tangent(tensor: Any) -> bool:

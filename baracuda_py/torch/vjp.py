@@ -111,6 +111,14 @@ class Gradient:
             if not s.optional or (s.name in asked and (s.needs is None or arrays.get(s.needs) is not None))
         )
 
+    def flipped(self, arrays: Mapping[str, Any]) -> tuple[str, ...]:
+        """The results that are gradients of matrices that lie transposed in memory, and that are written so.
+
+        torch would turn those of leaves. `arrays` are the backward op's.
+        """
+        held = {n: arrays.get(n) for n in self.own_inputs if n in self.grads}
+        return tuple(self.grads[n] for n, value in held.items() if lies_transposed(value))
+
     def run(self, results: frozenset[str], preference: Any) -> Callable[..., dict[str, Any]]:
         """The backward op on memory, for the outputs `results`."""
         assert self.backward is not None
@@ -125,6 +133,13 @@ class Gradient:
         spec = next(s for s in self.forward.outputs if s.name == name)
         dtype = element_dtype(spec.elements(self.desc)[0])
         return torch.zeros(self.shapes.get(name) or spec.shape(self.desc), dtype=dtype, device=arrived.device)
+
+
+def lies_transposed(value: Any) -> bool:
+    """Whether a tensor, of matrices, has their columns in its rows' place in memory."""
+    if value is None or isinstance(value, list) or value.is_contiguous():
+        return False
+    return value.dim() > 1 and bool(value.transpose(-1, -2).is_contiguous())
 
 
 def laid(value: Any, layout: str) -> Any:

@@ -3,9 +3,11 @@
 //
 // The tile is SIZE x SIZE, or with a second right matrix SIZE x 64 of both products; a warp has a quarter of it. Slices
 // of 32 of k go through a ring of stages in shared memory, and the fragments of the next 16 of k are read while those
-// before are multiplied. Each sum is one chain of m16n8k16 in the order of k, from zero; the end of k is filled up with
-// zeros. So its bits depend on k alone: not on SIZE, m, n, the batch or the strides.
+// before are multiplied. A sum is made of pieces of k, each one chain of m16n8k16 in the order of k, from zero, and the
+// pieces are added in their order; the end of k is filled up with zeros. So its bits depend on k and the length of
+// pieces alone: not on SIZE, m, the batch or the strides, nor on whether one block has all pieces.
 #include "gemm/slices.cuh"
+#include <baracuda/opaque.cuh>
 
 namespace baracuda {
 
@@ -23,32 +25,33 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
   float sums[rights][MT][NT][4];
 
   BARACUDA_D MmaTile() {
-#pragma unroll
-    for (int r = 0; r < rights; ++r)
-#pragma unroll
-      for (int m = 0; m < MT; ++m)
-#pragma unroll
-        for (int n = 0; n < NT; ++n) sums[r][m][n][0] = sums[r][m][n][1] = sums[r][m][n][2] = sums[r][m][n][3] = 0.0f;
+    each([](int, float(&x)[4]) { x[0] = x[1] = x[2] = x[3] = 0.0f; });
   }
 
-  // Adds the products of k from `begin` to `end`. On return nothing is in flight and the ring is free.
-  BARACUDA_D void add(T* ring, const Left& a, const Right (&b)[rights], i64 begin, i64 end) {
-    const int slices = static_cast<int>(div_up(end - begin, depth));
+  // The sums of products over `k` of k, in pieces of `piece` slices. On return nothing is in flight and the ring is free.
+  BARACUDA_D void add(T* ring, Left a, Right (&b)[rights], i64 k, int piece) {
+    int slices = static_cast<int>(div_up(k, depth));  // that are left
     if (slices <= 0) return;
-    int filled = 0;  // the stage that is filled next
-    const auto fetch = [&](int slice) {
-      if (slice < slices) {
-        const i64 k = begin + static_cast<i64>(slice) * depth;
-        T* const to = ring + filled * stage;
-        a.copy(to, k, end - k);
+    const bool many = slices > piece;
+    Vec<float, 4> memory[rights * MT * NT];  // the sum of the pieces before, as registers have no room for it
+    if (many) {
+      Vec<float, 4>* const zero = held(memory);
+      each([&](int i, const float(&)[4]) { zero[i] = {}; });
+    }
+    const int last = static_cast<int>(k - static_cast<i64>(slices - 1) * depth);  // of k in the last slice
+    // Fills a stage with the next slice, if any of `left` there are.
+    const auto fetch = [&](int to, int left) {
+      if (left > 0) {
+        const int depth_left = left == 1 ? last : depth;
+        T* const start = ring + to * stage;
+        a.copy(start, depth_left);
 #pragma unroll
-        for (int r = 0; r < rights; ++r) b[r].copy(to + Left::size + r * Right::size, k, end - k);
+        for (int r = 0; r < rights; ++r) b[r].copy(start + Left::size + r * Right::size, depth_left);
       }
       cp_async_commit();
-      filled = filled + 1 == stages ? 0 : filled + 1;
     };
 #pragma unroll
-    for (int n = 0; n < stages - 1; ++n) fetch(n);
+    for (int n = 0; n < stages - 1; ++n) fetch(n, slices - n);
     cp_async_wait<stages - 2>();
     __syncthreads();
 
@@ -69,30 +72,34 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
     int now = 0;  // the stage that is read
     read(0, now, 0);
 #pragma unroll 1
-    for (int slice = 0; slice < slices; ++slice) {
+    while (slices > 0) {
+#pragma unroll 1
+      for (int rest = min(piece, slices); rest > 0; --rest, --slices) {
 #pragma unroll
-      for (int step = 0; step < depth / 16; ++step) {
-        const int next = (step + 1) % 2;
-        if (step + 1 < depth / 16) {
-          read(next, now, 16 * (step + 1));
-        } else {  // all warps are done with this slice's memory, and the next slice is there
-          cp_async_wait<stages - 2>();
-          __syncthreads();
-          now = now + 1 == stages ? 0 : now + 1;
-          if (slice + 1 < slices) read(next, now, 0);
+        for (int step = 0; step < depth / 16; ++step) {
+          const int next = (step + 1) % 2;
+          if (step == 0) fetch(now == 0 ? stages - 1 : now - 1, slices - (stages - 1));
+          if (step + 1 < depth / 16) {
+            read(next, now, 16 * (step + 1));
+          } else {  // all warps are done with this slice's memory, and the next slice is there
+            cp_async_wait<stages - 2>();
+            __syncthreads();
+            now = now + 1 == stages ? 0 : now + 1;
+            if (slices > 1) read(next, now, 0);
+          }
+#pragma unroll
+          for (int r = 0; r < rights; ++r)
+#pragma unroll
+            for (int m = 0; m < MT; ++m)
+#pragma unroll
+              for (int n = 0; n < NT; ++n) {
+                const u32(&pair)[4] = fb[step % 2][r][n / 2];
+                const u32 of[2] = {pair[n % 2 * 2], pair[n % 2 * 2 + 1]};
+                mma_m16n8k16<T>(sums[r][m][n], fa[step % 2][m], of);
+              }
         }
-        if (step == 0) fetch(slice + stages - 1);
-#pragma unroll
-        for (int r = 0; r < rights; ++r)
-#pragma unroll
-          for (int m = 0; m < MT; ++m)
-#pragma unroll
-            for (int n = 0; n < NT; ++n) {
-              const u32(&pair)[4] = fb[step % 2][r][n / 2];
-              const u32 of[2] = {pair[n % 2 * 2], pair[n % 2 * 2 + 1]};
-              mma_m16n8k16<T>(sums[r][m][n], fa[step % 2][m], of);
-            }
       }
+      if (many) end_piece(held(memory), slices == 0);
     }
   }
 
@@ -123,6 +130,30 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
   }
 
  private:
+  // Calls f(number, four sums) for all sums of a lane.
+  template <class F> BARACUDA_D void each(const F& f) {
+#pragma unroll
+    for (int r = 0; r < rights; ++r)
+#pragma unroll
+      for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < NT; ++n) f((r * MT + m) * NT + n, sums[r][m][n]);
+  }
+  // Memory that the compiler cannot keep in registers, as it does not know the address.
+  template <int N> static BARACUDA_D Vec<float, 4>* held(Vec<float, 4> (&memory)[N]) {
+    return const_cast<Vec<float, 4>*>(opaque(memory));
+  }
+  // Adds a piece to those before, from where it goes on with the next one, or with all of them.
+  BARACUDA_D void end_piece(Vec<float, 4>* before, bool last) {
+    each([&](int i, float(&x)[4]) {
+      Vec<float, 4> sum = before[i];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[e] += x[e];
+      if (!last) before[i] = sum;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[e] = last ? sum[e] : 0.0f;
+    });
+  }
   static BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) / (2 * warp_size) * warp_rows; }
   static BARACUDA_D int warp_col() { return static_cast<int>(threadIdx.x) / warp_size % 2 * warp_cols; }
 

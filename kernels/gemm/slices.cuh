@@ -19,39 +19,6 @@ template <int BYTES> struct Twist {
   }
 };
 
-// tile[r][c] = source[r * stride + c] for r < rows and c < cols, zeros elsewhere in ROWS x D. wide: rows start 16-byte
-// aligned, and the copies are asynchronous; else they are complete on return. All THREADS call.
-template <int ROWS, int D, int THREADS, class T>
-BARACUDA_D void copy_slice(T* tile, const T* source, i64 stride, int rows, int cols, bool wide) {
-  constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;
-  using Place = Twist<D * SIZE>;
-  constexpr int LINE = Place::line, STEP = THREADS / LINE;
-  static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "the rows a thread copies share one twist");
-  const int row = static_cast<int>(threadIdx.x) / LINE, piece = static_cast<int>(threadIdx.x) % LINE;
-  const int col = piece * EACH;
-  T* const to = tile + Place::at(row, piece) / SIZE;
-  const T* from = source + row * stride + col;
-  if (wide) {
-#pragma unroll
-    for (int n = 0; n < ROWS / STEP; ++n, from += STEP * stride) {
-#pragma unroll
-      for (int c = 0; c < D; c += LINE * EACH) {
-        const int left = row + n * STEP < rows ? min(max(cols - c - col, 0), EACH) : 0;
-        cp_async_16_of(to + n * STEP * D + c, from + c, left * SIZE);
-      }
-    }
-  } else {
-#pragma unroll 1
-    for (int n = 0; n < ROWS / STEP; ++n, from += STEP * stride) {
-#pragma unroll
-      for (int c = 0; c < D; c += LINE * EACH) {
-        const int left = row + n * STEP < rows ? cols - c - col : 0;
-        store(to + n * STEP * D + c, load_strided<T, EACH>(from + c, 1, left));
-      }
-    }
-  }
-}
-
 // Reads blocks of 16 rows of 32 bytes of a slice by ldmatrix: four matrices of eight rows of 16 bytes, at (row, byte)
 // {(0, 0), (8, 0), (0, 16), (8, 16)}, or with ALONG {(0, 0), (0, 16), (8, 0), (8, 16)}. With elements of 16 bits:
 //   ALONG false              the fragment of a left matrix, rows m, columns k
@@ -73,25 +40,55 @@ template <int BYTES, bool ALONG> struct Blocks {
   }
 };
 
+// A thread's part in copying slices one after the other. What does not exist in memory is filled up with zeros.
 template <class T, bool K_MAJOR, int EXTENT, int DEPTH, int THREADS> struct Slices {
-  static constexpr int size = EXTENT * DEPTH;
-  const T* first;  // element (0, 0) of the tile
-  i64 stride;      // of the axis whose stride is not 1
-  int extent;      // rows or columns that exist, at most EXTENT
-  bool wide;       // whether every row in memory starts 16-byte aligned
+  static constexpr int size = EXTENT * DEPTH, ROWS = K_MAJOR ? EXTENT : DEPTH, D = K_MAJOR ? DEPTH : EXTENT;
+  static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;  // elements of a piece
+  using Place = Twist<D * SIZE>;
+  static constexpr int LINE = Place::line, STEP = THREADS / LINE;
+  static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "the rows a thread copies share one twist");
 
-  // matrix: where the item of the batch begins. `along`, `k_step`: strides of the tile's axis and of k.
+  const T* from;  // the thread's first piece of the next slice
+  i64 stride;     // of the axis whose stride is not 1
+  int extent;     // rows or columns that exist, at most EXTENT
+  bool wide;      // whether every row in memory starts 16-byte aligned
+
+  // matrix: of the batch's item, from the first slice's k on. along, k_step: strides of the tile's axis and of k.
   BARACUDA_D Slices(const T* matrix, i64 along, i64 k_step, i64 start, i64 end, bool wide)
-      : first(matrix + start * (K_MAJOR ? along : 1)), stride(K_MAJOR ? along : k_step),
-        extent(static_cast<int>(min<i64>(EXTENT, end - start))), wide(wide) {}
-
-  // The slice that begins at k; `left` of k are there from it on.
-  BARACUDA_D void copy(T* to, i64 k, i64 left) const {
-    const int depth = static_cast<int>(min<i64>(DEPTH, left));
-    const T* const from = first + (K_MAJOR ? k : k * stride);
-    copy_slice<K_MAJOR ? EXTENT : DEPTH, K_MAJOR ? DEPTH : EXTENT, THREADS>(to, from, stride, K_MAJOR ? extent : depth,
-                                                                            K_MAJOR ? depth : extent, wide);
+      : stride(K_MAJOR ? along : k_step), extent(static_cast<int>(min<i64>(EXTENT, end - start))), wide(wide) {
+    from = matrix + start * (K_MAJOR ? along : 1) + row() * stride + col();
   }
+
+  // Copies the next slice, of whose k `left` exist: asynchronously where rows are aligned, else it is there on return.
+  BARACUDA_D void copy(T* slice, int left) {
+    const int rows = K_MAJOR ? extent : left, cols = (K_MAJOR ? left : extent) - col();
+    T* const to = slice + Place::at(row(), col() / EACH) / SIZE;
+    const T* at = from;
+    if (wide) {
+#pragma unroll
+      for (int n = 0; n < ROWS / STEP; ++n, at += STEP * stride) {
+#pragma unroll
+        for (int c = 0; c < D; c += LINE * EACH) {
+          const int there = row() + n * STEP < rows ? min(max(cols - c, 0), EACH) : 0;
+          cp_async_16_of(to + n * STEP * D + c, at + c, there * SIZE);
+        }
+      }
+    } else {
+#pragma unroll 1
+      for (int n = 0; n < ROWS / STEP; ++n, at += STEP * stride) {
+#pragma unroll 1
+        for (int c = 0; c < D; c += LINE * EACH) {
+          const int there = row() + n * STEP < rows ? cols - c : 0;
+          store(to + n * STEP * D + c, load_strided<T, EACH>(at + c, 1, there));
+        }
+      }
+    }
+    from += K_MAJOR ? DEPTH : DEPTH * stride;
+  }
+
+ private:
+  static BARACUDA_D int row() { return static_cast<int>(threadIdx.x) / LINE; }
+  static BARACUDA_D int col() { return static_cast<int>(threadIdx.x) % LINE * EACH; }
 };
 
 // Fragments of slices of 16-bit elements: of the 16 rows of a from `x` on, or of the 16 columns of b, {r[0], r[1]} and

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import baracuda_py as bc
+from baracuda_py.core import ElementKind
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -54,7 +55,7 @@ def _of_norm(function: str, *shapes: tuple[int, ...], **facts: Any) -> Call:
     return [made(*np.shape(y), seed=7), *operands, y], facts
 
 
-_MATRIX = (4, 6)
+_MATRIX, _BF16 = (4, 6), ElementKind.BF16.dtype
 
 
 def made_index(rows: int, tokens: int) -> np.ndarray:
@@ -68,7 +69,27 @@ _GATES = (
     "selu_glu", "softplus_glu", "softshrink_glu", "softsign_glu", "swiglu", "swiglu_oai", "tanh_glu",
 )  # fmt: skip
 
+
+def _part(seed: int = 0) -> np.ndarray:
+    """Numbers between 0.1 and 0.9."""
+    return (np.random.default_rng(seed).random((4, 6)) * 0.8 + 0.1).astype(np.float32)
+
+
 GIVEN: dict[str, Callable[[], Call]] = {
+    "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
+    "jn": lambda: ([2, _part()], {}),
+    **dict.fromkeys(
+        ("matmul_tc", "matmul_tc_async"), lambda: ([made(4, 6, dtype=np.float16), made(6, 5, dtype=np.float16)], {})
+    ),
+    **dict.fromkeys(
+        ("matmul_tc_bf16", "matmul_tc_bf16_async"), lambda: ([made(4, 6, dtype=_BF16), made(6, 5, dtype=_BF16)], {})
+    ),
+    "poly_norm": lambda: ([made(4, 6), made(3), made(1)], {}),
+    "poly_norm_backward": lambda: ([made(4, 6, seed=1), made(4, 6), made(3)], {}),
+    "reduce_window": lambda: ([made(4, 6)], {"window_dimensions": (2, 2)}),
+    "sph_harm_y": lambda: ([3, 2, _part(), _part(1)], {}),
+    "sph_legendre_p": lambda: ([3, 2, _part()], {}),
+    "sph_legendre_p_backward": lambda: ([made(4, 6), 3, 2, _part()], {}),
     **dict.fromkeys((f"{name}_backward" for name in _GATES), lambda: ([made(4, 3), made(4, 6)], {})),
     **{
         f"adaptive_{kind}_pool{rank}d": lambda rank=rank: ([made(1, 2, *[6] * rank)], {"output_size": 3})
@@ -106,6 +127,14 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "inner_backward": lambda: ([made(4, 3), made(4, 6), made(3, 6)], {}),
     "integer_pow": lambda: ([made(4, 6), 3], {}),
     "integer_pow_backward": lambda: ([made(4, 6), made(4, 6, seed=1), 3], {}),
+    "jn": lambda: ([2.0, made(4, 6)], {}),
+    "jn_backward": lambda: ([made(4, 6), 2.0, made(4, 6, seed=1)], {}),
+    "poly_norm": lambda: ([made(4, 6), made(3), made(1)], {}),
+    "poly_norm_backward": lambda: ([made(4, 6), made(4, 6, seed=1), made(3)], {}),
+    "reduce_window": lambda: ([made(4, 6), "max"], {"window_dimensions": (1, 2), "padding": "SAME"}),
+    "sph_harm_y": lambda: ([3.0, 2.0, made(4, 6), made(4, 6, seed=1)], {}),
+    "sph_legendre_p": lambda: ([3.0, 2.0, made(4, 6)], {}),
+    "sph_legendre_p_backward": lambda: ([made(4, 6), 3.0, 2.0, made(4, 6, seed=1)], {}),
     "piecewise": lambda: ([made(4), [made(4) > 0, made(4) < -1], [1.0, 2.0, 3.0]], {}),
     "select": lambda: ([[made(4) > 0, made(4) < -1], [made(4, seed=1), made(4, seed=2)], 0.5], {}),
     "select_n": lambda: ([made(4) > 0, made(4, seed=1), made(4, seed=2)], {}),

@@ -14,7 +14,7 @@ from baracuda_py._exports import EXPORTS
 from baracuda_py.core import ElementKind
 
 torch = pytest.importorskip("torch")
-from bridged import flat, problems, served  # noqa: E402
+from bridged import flat, problems, served, tensor  # noqa: E402
 from hand_written import GIVEN, operands_of  # noqa: E402
 
 import baracuda_py.torch as bt  # noqa: E402
@@ -22,14 +22,14 @@ from baracuda_py.core.args import scalars_of  # noqa: E402
 
 NAMES = [n for n in EXPORTS if not isinstance(f := getattr(bc, n), type) and callable(f) and hasattr(f, "plan")]
 FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16, ElementKind.C64, *ElementKind)
-APART = {  # operands that say something of the result, and whose values are not in it
-    "astype": [1], "cast": [1], "convert_element_type": [1], "piecewise": [0],
+APART = {  # operands whose values are not in the result, or not in each of several
+    "astype": [1], "cast": [1], "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
 }  # fmt: skip
 
 
 def tensors(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(np.array(value))
+        return tensor(value)
     return [tensors(one) for one in value] if isinstance(value, list) else value
 
 

@@ -182,3 +182,56 @@ def test_a_number_of_another_kind_is_another_call() -> None:
         bt.rope(x, scale=scale.clone().requires_grad_())
     with torch.no_grad():
         assert not bt.rope(x, scale=scale.clone().requires_grad_()).requires_grad
+
+
+def test_formulas_that_differ_in_names_alone() -> None:
+    """Their plans have one name, and each has a torch op of its own; one that is made again has the op of the first."""
+    x = leaf(3)
+    for text in ("x * 2.5 + 1", "zz * 2.5 + 1", "x * 2.5 + 1"):
+        same_gradients(bc.elementwise(text), lambda t: t * 2.5 + 1, x)
+    for i in range(3):
+        same_gradients(bc.elementwise(f"x{i} * y{i}"), lambda a, b: a * b, x, leaf(3))
+
+
+def test_formulas_of_reductions_and_scans_are_recorded() -> None:
+    x, y = leaf(3, 4), leaf(3, 4)
+    same_gradients(bc.reduce("x * y", "sum", axis=1), lambda a, b: (a * b).sum(1), x, y)
+    same_gradients(bc.reduce("x * x", "mean", then="sqrt(mean)"), lambda a: a.square().mean().sqrt(), x)
+    same_gradients(bc.scan("x * y", "cumsum", axis=1), lambda a, b: (a * b).cumsum(1), x, y)
+    with pytest.raises(bc.UnsupportedError, match="y: it requires grad, and formula has no gradient for it"):
+        bc.reduce("x * y", "sum", axis=1)(x, y=leaf())
+    with pytest.raises(bc.UnsupportedError, match="out= takes no part in autograd"):
+        bc.reduce("x * y", "sum", axis=1)(x, y, out=torch.empty(3, dtype=torch.float64))
+
+
+def test_functions_of_several_calls_are_one_node() -> None:
+    """Their gradients are the functions of that name; what the gradient does not read is not kept."""
+    x, y = leaf(4, 6), leaf(4, 6)
+    same_gradients(lambda a, b: bt.cosine_similarity(a, b), lambda a, b: F.cosine_similarity(a, b), x, y)
+    same_gradients(lambda a, b: bt.cdist(a, b), torch.cdist, x, y)
+    same_gradients(lambda a: bt.cov(a), torch.cov, x)
+    same_gradients(lambda a: bt.affine(a, 3.0, 1.0), lambda a: 3 * a + 1, x)
+    same_gradients(lambda a: bt.cast(a, torch.float32).double(), lambda a: a.float().double(), x)
+    z = bt.cast(x, torch.bfloat16)
+    assert z.dtype is torch.bfloat16 and all(t.numel() == 0 for t in z.grad_fn.saved_tensors)
+    (g,) = torch.autograd.grad(bt.cosine_similarity(x, y).sum(), x, create_graph=True)
+    with pytest.raises(bc.UnsupportedError, match="cosine_similarity_backward has no gradient itself"):
+        g.sum().backward()
+    with torch.no_grad():
+        assert not bt.cov(x).requires_grad
+    weights = torch.ones(6, dtype=torch.float64)
+    kept = bt.cov(x, aweights=weights)
+    weights.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        kept.sum().backward()
+    with pytest.raises(bc.UnsupportedError, match="aweights: it requires grad, and cov has no gradient for it"):
+        bt.cov(x, aweights=weights.requires_grad_())
+
+
+def test_an_overload_may_have_other_numbers() -> None:
+    z, w = leaf(3, dtype=torch.complex128), leaf(3, dtype=torch.complex128)
+    for _ in range(2):
+        same_gradients(bt.mul, torch.mul, z, w)
+        same_gradients(bt.div, torch.div, z, w)
+        same_gradients(lambda a: bt.mul(a, 2 + 1j), lambda a: a * (2 + 1j), z)
+        same_gradients(lambda a: bt.add(a, 2.5), lambda a: a + 2.5, z)

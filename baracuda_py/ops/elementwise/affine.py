@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import SIGNED
 from ...core.element import cast as cast_values
+from ...core.composed import composed
 from ...core.keywords import entry, unexpected
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...core.benchmark import Benchmark
@@ -95,6 +96,9 @@ class AffinePlan(Plan):
 _affine = functional(AffinePlan, "affine")
 
 
+@composed(
+    lambda dy, x, alpha, beta, preference: _affine(dy, alpha=alpha, beta=0.0, preference=preference), "x", reads=()
+)
 @entry(AffinePlan)
 def affine(
     x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Any = None, stream: Any = None, preference: Any = None,

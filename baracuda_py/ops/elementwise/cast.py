@@ -14,8 +14,10 @@ from ...core import (
     Kernel, Params, Plan, Problem, Step, Variant, View, extents, flag, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
+from ...core import registry
 from ...core.element import HALVES, INTS, decode, encode
 from ...core.element import cast as cast_values
+from ...core.composed import composed
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_params
@@ -266,6 +268,18 @@ class CastPlan(Plan):
 _cast = functional(CastPlan, "cast")
 
 
+def _between_floats(given: dict[str, Any]) -> bool:
+    """Whether a cast is from floats to floats whose results have a dtype of their own and keep their range."""
+    plain = given["element"] is given["shape"] is None and not given["saturate"]
+    kinds = (read(given["x"], "x").element, ElementKind.of(given["to_element"]))
+    return plain and all(kind.is_inexact and kind.bits >= 16 for kind in kinds)
+
+
+def _cast_back(dy: Any, x: Any, preference: Any, **given: Any) -> Any:
+    return registry.public("cast")(dy, x.dtype, preference=preference)
+
+
+@composed(_cast_back, "x", reads=(), where=_between_floats)
 @entry(CastPlan)
 def cast(
     x: Array, to_element: Any, *, saturate: bool = False, element: Any = None, shape: Any = None, out: Any = None,

@@ -105,8 +105,10 @@ def _gradients(
     """The gradients by those of the public operands that have one and are arrays; of one alone, an array."""
     order, two = kind.row.call, kind.row.gradient[1] is not None
     places = [i for i, name in enumerate(order) if name == "a" or (name == "b" and two)]
-    flags = {f"return_d{order[i]}": wanted.get("ab"[i], True) and type(operands[i]) not in NUMBERS for i in places}
+    flags = {f"return_d{order[i]}": wanted.get("abc"[i], True) and type(operands[i]) not in NUMBERS for i in places}
     asked = [i for i in places if flags[f"return_d{order[i]}"]]
+    if not asked:
+        raise InvalidProblemError(f"{kind.value}: no gradient is asked for of an operand that has one and is an array")
     outs = dict(zip(asked, each_of(out, len(asked)), strict=True))
     kernel = sorted(asked, key=lambda i: order[i])  # the order in which the plan gives them
     held = {f"d{order[i]}": operands[i] for i in kernel}
@@ -190,8 +192,9 @@ def _spread(x: Any, like: Any, stream: Any) -> Any:
 
 @entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
 def sph_harm_y(
-    n: Array, m: Array, theta: Array, phi: Array, *, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+    n: Array, m: Array, theta: Array, phi: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
     """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y).
 
     sph_legendre_p(n, m, θ) exp(i m φ) of float32 or float64 arrays, in complex ones; m is an array or a number, n too.
@@ -201,7 +204,7 @@ def sph_harm_y(
         raise unexpected(sph_harm_y, unknown)
     size = sph_legendre_p(n, m, theta, stream=stream, preference=preference)
     angle = mul(phi, m, stream=stream)
-    return polar(_spread(size, angle, stream), _spread(angle, size, stream), stream=stream)
+    return polar(_spread(size, angle, stream), _spread(angle, size, stream), out=out, stream=stream)
 
 
 # A function for each row of two operands, under its name and its aliases, and for its gradient.

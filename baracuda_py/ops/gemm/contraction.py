@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ...core.element import COMPLEX, FLOATS, INTS, ElementKind
+from ...core.element import COMPLEX, FLOATS, HALVES, INTS, ElementKind
 from ...core.errors import UnsupportedError
 from ...core.functional import Routed
 from ...core.preference import PlanPreference
@@ -27,11 +27,12 @@ from ..elementwise.unary import positive  # type: ignore[attr-defined]
 from ..reduce import reduce as reductions
 from ..reduce.reduce_kinds import total
 from ..reduce.vecdot import vecdot
-from .gemm import dense_gemm
+from .gemm import gemm
 from .equation import Label
 
 Labels = tuple[Label, ...]
 ELEMENTS = (*FLOATS, *INTS, *COMPLEX)
+MANY = 64  # products of an element beyond which a copy costs less than cuBLAS gains, which takes one batch axis alone
 
 
 class Factor:
@@ -55,7 +56,7 @@ class Factor:
 
     def groups(self, order: Sequence[Label]) -> bool:
         """Whether axes that follow each other in this order are one axis for the strides."""
-        if self.strides is None or 0 in self.extents.values():
+        if len(order) < 2 or self.strides is None or not self.size:
             return True
         return all(self.strides[p] == self.strides[q] * self.extents[q] for p, q in pairwise(order))
 
@@ -96,7 +97,7 @@ class Options:
 
 def _of_any_backend(preference: Any) -> Any:
     if isinstance(preference, Routed):
-        return Routed(_of_any_backend(preference.preference), preference.swapped)
+        return Routed(_of_any_backend(preference.preference))
     if isinstance(preference, PlanPreference) and preference.prefer_backend is not None:
         return dataclasses.replace(preference, prefer_backend=None)
     return preference
@@ -175,17 +176,17 @@ def _dotted(a: Factor, b: Factor, wanted: Labels, inner: list[Label], options: O
 
 def _multiplied(a: Factor, b: Factor, wanted: Labels, inner: list[Label], options: Options, target: Any) -> Any:
     """A product of matrices: a's rows are its own labels, b's columns its own, what both keep is the batch."""
-    batch = [label for label in wanted if label in a.labels and label in b.labels]
+    batch = _common([label for label in wanted if label in a.labels and label in b.labels], a, b)
     rows = [label for label in wanted if label not in b.labels]
     columns = [label for label in wanted if label not in a.labels]
     goal = None if target is None else Factor(target, wanted)
-    inner = _common(inner, a, b)
-    a, rows = _matrix(a, rows, inner, goal, options)
-    b, columns = _matrix(b, columns, inner, goal, options)
+    inner, met = _common(inner, a, b), (_count(columns, b), _count(rows, a))
+    a, rows = _matrix(a, batch, rows, inner, met[0], goal, options)
+    b, columns = _matrix(b, batch, columns, inner, met[1], goal, options)
     each = [[label] for label in batch]
     y = None if goal is None else goal.grouped(*each, rows, columns)
     left, right = a.grouped(*each, rows, inner), b.grouped(*each, inner, columns)
-    made = dense_gemm(left, right, out=y, **options.of_products)
+    made = gemm(left, right, out=y, **options.of_products)
     if y is not None:
         return target
     order = [*batch, *rows, *columns]
@@ -196,23 +197,33 @@ def _multiplied(a: Factor, b: Factor, wanted: Labels, inner: list[Label], option
     return made if target is None else copied(made, out=target, **options.of_others)
 
 
-def _common(inner: list[Label], a: Factor, b: Factor) -> list[Label]:
-    """The order of what is summed over in which most elements need no copy."""
+def _common(labels: list[Label], a: Factor, b: Factor) -> list[Label]:
+    """The order of what both have in which it is one axis for the strides of most elements."""
+
+    if a.groups(labels) and b.groups(labels):
+        return labels
 
     def served(order: list[Label]) -> int:
         return sum(x.size for x in (a, b) if x.groups(order))
 
-    return max((inner, a.descending(inner), b.descending(inner)), key=served)
+    return max((labels, a.descending(labels), b.descending(labels)), key=served)  # the first of equals
+
+
+def _count(labels: list[Label], x: Factor) -> int:
+    return math.prod([x.extents[label] for label in labels])
 
 
 def _matrix(
-    x: Factor, own: list[Label], inner: list[Label], goal: Factor | None, options: Options
+    x: Factor, batch: list[Label], own: list[Label], inner: list[Label], met: int, goal: Factor | None, options: Options
 ) -> tuple[Factor, list[Label]]:
-    """x with its own labels in an order that groups them in it, and in the result where one does; a copy if none."""
+    """x with its own labels in an order that groups them in it, and in the result where one does; a copy if none.
+
+    met: with how many elements of the other factor each of x is multiplied.
+    """
     orders = [order for order in (own, x.descending(own)) if x.groups(order)] if x.groups(inner) else []
-    if orders:
+    if orders and (x.groups(batch) or met < MANY or x.element in HALVES):
         return x, next((order for order in orders if goal is None or goal.groups(order)), orders[0])
-    order = [*(label for label in x.labels if label not in own and label not in inner), *own, *inner]
+    order = [*batch, *own, *inner]
     return Factor(copied(x.arranged(order), **options.of_others), tuple(order)), own
 
 

@@ -99,9 +99,10 @@ def einsum(
     product of floats where an operand has axes of its own (tf32 by `math_precision`), else `vecdot` (also all sums of
     products of integers and complex numbers) or, with nothing to sum, `mul`; axes that one operand has alone are summed
     away by a plan before. An operand is copied first only where the axes that become the rows, the columns or the sum
-    of a matrix product are not evenly spaced as one, the result only for an `out=` like that, and an integer narrower
-    than 64 bits after a sum, to its element. A result of one operand with nothing to sum is a view of it, and one of a
-    matrix product may be transposed in memory.
+    of a matrix product are not evenly spaced as one; of float32 and float64 the batch axes, too, if each element meets
+    64 others. The result is copied only into an `out=` whose axes are so, and an integer narrower than 64 bits after a
+    sum, to its element. A result of one operand with nothing to sum is a view of it, and one of a matrix product may be
+    transposed in memory.
     """
     if unknown:
         raise unexpected(einsum, unknown)

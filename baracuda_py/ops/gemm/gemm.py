@@ -23,7 +23,7 @@ from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm
 from ...schedules import gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
-from .mma import HALVES, KERNEL, tensor_cores
+from .mma import HALVES, KERNELS as MMA_KERNELS, SPLIT_KERNELS, split_k, tensor_cores
 
 _TILE = 64
 
@@ -90,15 +90,28 @@ def activated(name: str, x: Any) -> Any:
         return UnaryKind(name).row.formula(x)  # type: ignore[call-arg]
 
 
+def rows_apart(a: Any, b: Any) -> Any:
+    """a @ b of matrices in any batch, each row of a by a call of its own: BLAS orders sums by the shape of a call."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    right = np.broadcast_to(b, (*shape[:-2], *b.shape[-2:]))
+    y = np.empty(shape, a.dtype)
+    for at in np.ndindex(shape[:-1]):
+        y[at] = np.matmul(a[at].copy(), right[at[:-1]])
+    return y
+
+
 def reference(
     desc: GemmDescriptor, *, a: Any, b: Any, up: Any, c: Any, bias: Any, up_bias: Any, row_bias: Any, scale_a: Any,
-    scale_b: Any, residual: Any, alpha: Any, beta: Any, wanted: set[str],
+    scale_b: Any, residual: Any, alpha: Any, beta: Any, wanted: set[str], apart: bool = False,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy matmul in the dtype the operands come in."""
     del wanted
 
     def product(right: Any, vector: Any) -> Any:
-        x = np.matmul(a, right) if alpha != 0.0 else np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
+        if alpha == 0.0:
+            x = np.zeros((*desc.batch_shape, desc.m, desc.n), a.dtype)
+        else:
+            x = rows_apart(a, right) if apart else np.matmul(a, right)
         if alpha != 1.0:
             x = x * x.dtype.type(alpha)
         x = x if scale_a is None else x * scale_a[:, None]
@@ -179,6 +192,7 @@ class GemmPlan(Plan):
     descriptor = GemmDescriptor
     args = GemmArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "cublas", library("element"), backend=BackendKind.CUBLAS, guarantee=_STRICT, refuses=refuses("element"),
@@ -198,7 +212,11 @@ class GemmPlan(Plan):
             refuses=gemm_wgmma.refuses_strict,
         ),
         Variant(
-            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=(KERNEL,), elements=HALVES,
+            "mma_split", split_k, source="gemm/gemm_mma.cu", kernels=SPLIT_KERNELS, elements=HALVES,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=MMA_KERNELS, elements=HALVES,
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
         Variant(
@@ -225,7 +243,7 @@ class GemmPlan(Plan):
         kind = draw.element
         return GemmDescriptor(
             batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(1, 7, 64, 130), n=draw.sizes(1, 5, 64, 129),
-            k=draw.sizes(0, 1, 16, 67, 256), activation=draw.choice(ACTIVATIONS), element=kind,
+            k=draw.sizes(0, 1, 16, 67, 256, rare=(1063,)), activation=draw.choice(ACTIVATIONS), element=kind,
             out_element=draw.choice((kind, kind.acc)),
         )  # fmt: skip
 

@@ -88,11 +88,11 @@ def reference(
     """NumPy matmul in the dtype the operands come in: of g and h, what reaches the two products' accumulators."""
     kind, rows = _KINDS[desc.activation], tuple(range(dy.ndim - 1))
     with np.errstate(all="ignore"):
-        h = None if up is None else up_gradient(kind, dy, up_pre, pre)
+        g = h = dy
         if up is not None:
-            g = gate_gradient(kind, dy, up_pre, pre)
-        else:
-            g = dy if desc.activation == "none" else np.asarray(kind.row.gradient(dy, pre), dy.dtype)  # type: ignore[misc]
+            g, h = gate_gradient(kind, dy, up_pre, pre), up_gradient(kind, dy, up_pre, pre)
+        elif desc.activation != "none":
+            g = np.asarray(kind.row.gradient(dy, pre), dy.dtype)
 
         def scaled(x: Any) -> Any:
             x = x if scale_a is None else x * scale_a[:, None]
@@ -111,7 +111,7 @@ def reference(
             found["dc"] = np.zeros_like(g) if beta == 0.0 else g * g.dtype.type(beta)
         if "da" in wanted:
             found["da"] = product(scaled(g), turned(b))
-            found["da"] = found["da"] if h is None else found["da"] + product(scaled(h), turned(up))
+            found["da"] = found["da"] if up is None else found["da"] + product(scaled(h), turned(up))
         if "db" in wanted:
             found["db"] = product(turned(a), scaled(g))
         if "dup" in wanted:
@@ -135,12 +135,12 @@ def in_torch(torch: Any, desc: GemmBackwardDescriptor, *, wanted: set[str], **gi
     dy, a, b, up, pre, up_pre, alpha, beta = (
         given[n] for n in ("dy", "a", "b", "up", "pre", "up_pre", "alpha", "beta")
     )
-    g, h = dy, None
+    g = h = dy
     if up is not None or desc.activation != "none":
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_() for x in (pre, up_pre)[: 1 if up is None else 2]]
             y = act(leaves[0]) if up is None else act(leaves[0]) * leaves[1]
-            g, h = (*torch.autograd.grad(y, leaves, dy), None)[:2]
+            g, h = (*torch.autograd.grad(y, leaves, dy), dy)[:2]
 
     def scaled(x: Any) -> Any:
         x = x if given["scale_a"] is None else x * given["scale_a"][:, None]
@@ -165,7 +165,7 @@ def _instances(kind: ElementKind) -> Mapping[str, Any]:
 
 _SOURCE = "gemm/gemm_backward.cu"
 _KERNELS = (
-    Kernel("gradients", "gemm_gradients<{T}, {OUT}, {GATED}>", GRADIENTS, _instances, source=_SOURCE),
+    Kernel("gradients", "gemm_gradients<{T}, {OUT}, {GATED}>", GRADIENTS, _instances, min_blocks=2, source=_SOURCE),
     Kernel("row_bias", "gemm_row_bias<{T}, {OUT}, {GATED}>", GRADIENTS, _instances, source=_SOURCE),
     Kernel("bias", "gemm_bias<{T}>", BIAS, source=_SOURCE),
     Kernel("add", "gemm_add<{T}>", ADD, source=_SOURCE),

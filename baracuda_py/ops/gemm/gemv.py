@@ -115,6 +115,7 @@ class GemvPlan(Plan):
     descriptor = GemvDescriptor
     args = GemvArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "tensor_cores", _tensor_cores, source="gemm/gemv_mma.cu", elements=HALVES,

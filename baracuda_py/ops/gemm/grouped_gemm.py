@@ -18,6 +18,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, launches, rows_step
+from .gemm import rows_apart
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices, torch_slices
 
 
@@ -44,11 +45,13 @@ class GroupedGemmArgs(Args):
     y: Array = output("total n")
 
 
-def reference(desc: GroupedGemmDescriptor, *, a: Any, b: Any, offsets: Any, bias: Any) -> Mapping[str, Any]:
+def reference(
+    desc: GroupedGemmDescriptor, *, a: Any, b: Any, offsets: Any, bias: Any, apart: bool = False
+) -> Mapping[str, Any]:
     """NumPy in the dtype a comes in, group by group."""
     y = np.zeros((desc.total, desc.n), a.dtype)
     for group, rows in enumerate(slices(desc, offsets)):
-        y[rows] = a[rows] @ b[group]
+        y[rows] = rows_apart(a[rows], b[group]) if apart else a[rows] @ b[group]
         if bias is not None:
             y[rows] += bias[group]
     return {"y": y}
@@ -87,6 +90,7 @@ class GroupedGemmPlan(Grouped, Plan):
     descriptor = GroupedGemmDescriptor
     args = GroupedGemmArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED,),

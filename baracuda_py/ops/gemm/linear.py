@@ -11,7 +11,7 @@ from ...core.outputs import ordinal
 from ...core.views import halves, shape_of, transposed, with_axis
 from ...interop.arrays import package_name
 from ..elementwise.binary_numbers import element_of
-from .gemm import GemmPlan
+from .gemm import GemmPlan, dense_gemm
 from .matmul import product
 
 
@@ -53,6 +53,10 @@ def gated_linear(
             raise InvalidProblemError(
                 f"{name} must be [out, in], as both weights, got {shape}; the gate's is {shapes['gate_weight']}"
             )
+    columns = shapes["gate_weight"][:1]
+    for name, bias in (("gate_bias", gate_bias), ("up_bias", up_bias)):
+        if bias is not None and shape_of(bias, name) != columns:
+            raise InvalidProblemError(f"{name} must have shape {columns}, got {shape_of(bias, name)}")
     more = {"stream": stream, "preference": preference, "up_bias": up_bias}
     gate, up = transposed(gate_weight, "gate_weight"), transposed(up_weight, "up_weight")
     return _layer(x, gate, gate_bias, activation, residual, out, more, up)
@@ -86,17 +90,21 @@ def _layer(
     What the library of the device adds as beta · c is c: a residual alone, and a bias where no row of our own is
     faster. So is a bias that is no vector of the columns.
     """
-    plain = activation is None and up is None
-    c = None
-    columns = shape_of(b, "weight")[1:] or (1,)
-    if plain and bias is not None and residual is None and (_by_library(x) or shape_of(bias, "bias") != columns):
-        c, bias = bias, None
-    elif plain and bias is None:
-        c, residual = residual, None
+    rows, right = shape_of(x, "x"), shape_of(b, "weight")
+    shape, c = (*rows[:-1], *right[1:]), None
+    if activation is None and up is None:
+        vector = bias is not None and shape_of(bias, "bias") == (right[1:] or (1,))
+        if bias is not None and residual is None and (not vector or _by_library(x)):
+            c, bias = bias, None
+        elif bias is None and residual is not None and shape_of(residual, "residual") == shape:
+            c, residual = residual, None
     given = {name: value for name, value in more.items() if value is not None or name in ("stream", "preference")}
     given |= {} if bias is None else {"bias": bias}
     given |= {} if activation is None else {"activation": activation}
-    return product(x, b, c, out, given, up=up, residual=residual)
+    matrices = len(rows) == len(right) == 2 and rows[1] == right[0] and residual is None
+    if matrices and (c is None or shape_of(c, "c") == shape):  # nothing to change of these views
+        return dense_gemm(x, b, c, up=up, out=out, **given)
+    return product(x, b, c, out, given, up=up, residual=residual, names=("x", "weight", "bias"))
 
 
 def _by_library(x: Array) -> bool:

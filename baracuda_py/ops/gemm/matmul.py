@@ -75,22 +75,25 @@ def _with_formula(
 
 def product(
     a: Array, b: Array, c: Array | None, out: Any, more: dict[str, Any], *, up: Array | None = None,
-    residual: Array | None = None,
+    residual: Array | None = None, names: tuple[str, str, str] = ("a", "b", "c"),
 ) -> Any:  # fmt: skip
     """The product of operands as views of the plan's shapes, and its result without the axes put in.
 
-    up has b's shape, residual the result's; vectors of the epilogue and scalars are in `more`.
+    up has b's shape, residual the result's; vectors of the epilogue and scalars are in `more`. names: what the caller
+    calls a, b and c.
     """
-    left, right = shape_of(a, "a"), shape_of(b, "b")
-    for name, shape in (("a", left), ("b", right)):
+    left, right = shape_of(a, names[0]), shape_of(b, names[1])
+    for name, shape in ((names[0], left), (names[1], right)):
         if not shape:
             raise InvalidProblemError(f"{name} must have an axis at least, got shape (); multiply by a number with mul")
     row, column = len(left) == 1, len(right) == 1
     a, b = with_axis(a, 0, "a") if row else a, with_axis(b, -1, "b") if column else b
     left, right = (1, *left) if row else left, (*right, 1) if column else right
     if left[-1] != right[-2]:
-        raise InvalidProblemError(f"a has {left[-1]} columns and b {right[-2]} rows: {left} @ {right}")
-    batch = broadcast_shape({"a": left[:-2], "b": right[:-2]}, ("a", "b"))
+        raise InvalidProblemError(
+            f"{names[0]} has {left[-1]} columns and {names[1]} {right[-2]} rows: {left} @ {right}"
+        )
+    batch = broadcast_shape({names[0]: left[:-2], names[1]: right[:-2]}, names[:2])
     shape = (*batch, *(n for n, dropped in ((left[-2], row), (right[-1], column)) if not dropped))
 
     def spread(x: Array, name: str) -> Array:
@@ -103,7 +106,7 @@ def product(
         if value is not None and shape_of(value, name) != shape:
             raise InvalidProblemError(f"{name} must have shape {shape}, got {shape_of(value, name)}")
     written = c is not None and shape_of(c, "c") != shape and ordinal(c) >= 0 and package_name(type(c)) != "jax"
-    views["c"] = None if c is None else _spread_to(c, shape)
+    views["c"] = None if c is None else _spread_to(c, shape, names[2])
     views = {"a": a} | {name: x if x is None else spread(x, name) for name, x in views.items()}
     flat = _as_rows(views) if batch and len(right) == 2 else None
     if flat is None:
@@ -120,11 +123,11 @@ def product(
     return given if given is not None else made.reshape(shape) if row or column or flat is not None else made
 
 
-def _spread_to(c: Array, shape: Shape) -> Array:
+def _spread_to(c: Array, shape: Shape, name: str) -> Array:
     """c as it broadcasts to the result's shape."""
-    own = shape_of(c, "c")
+    own = shape_of(c, name)
     if not broadcasts_to(own, shape):
-        raise InvalidProblemError(f"c must broadcast to the result's shape {shape}, got {own}")
+        raise InvalidProblemError(f"{name} must broadcast to the result's shape {shape}, got {own}")
     return broadcast(c, shape, "c")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.checked import shown
+from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
@@ -29,6 +30,7 @@ def _named(reduce: Any) -> str:
     return str(reduce)
 
 
+@composed("scatter_reduce_backward", "x", "src", result=True)
 @entry(ScatterPlan)
 def scatter_reduce(
     x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Any = None,

@@ -14,6 +14,7 @@ from ...core.checked import real, shown
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
 from ...interop.arrays import read
@@ -74,7 +75,7 @@ _SLOPE = (
 
 @entry(RMSNormPlan)
 def poly_norm(
-    x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-6, stream: Any = None,
+    x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-6, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps).
@@ -88,18 +89,19 @@ def poly_norm(
     options = {"stream": stream, "preference": preference}
     view = _checked(x, weight, eps)
     given = {**_roots(x, view, eps, options), **_parts(weight), "d": 0.0 if bias is None else bias}
-    return _formula(f"{view.element}({_VALUE})")(x=x, **given, **options)
+    return _formula(f"{view.element}({_VALUE})")(x=x, **given, out=out, **options)
 
 
 @entry(RMSNormBackwardPlan)
 def poly_norm_backward(
-    dy: Array, x: Array, weight: Array, *, eps: float = 1e-6, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+    dy: Array, x: Array, weight: Array, *, eps: float = 1e-6, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
     """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
     if unknown:
         raise unexpected(poly_norm_backward, unknown)
     options = {"stream": stream, "preference": preference}
-    view = _checked(x, weight, eps)
+    view, outs = _checked(x, weight, eps), each_of(out, 3)
     roots, acc, element = _roots(x, view, eps, options), view.element.acc, read(weight, "weight").element
     index = cumsum(_formula("where(isnan(w), int32(1), int32(1))")(w=weight, **options), axis=0, **options)
     shares = _reduced(f"{acc}(g) * where(i < 2, cube(x * a), where(i < 3, square(x * b), x * c))", -1)(
@@ -108,9 +110,11 @@ def poly_norm_backward(
     )  # fmt: skip
     means = _formula("s / n")(s=shares, n=float(max(view.shape[-1], 1)), **options)
     dx = _formula(f"{view.element}({_SLOPE})")(
-        g=dy, x=x, **roots, **_parts(weight), **{name: means[..., k : k + 1] for k, name in enumerate("rst")}, **options
-    )
+        g=dy, x=x, **roots, **_parts(weight), **{name: means[..., k : k + 1] for k, name in enumerate("rst")},
+        out=outs[0], **options,
+    )  # fmt: skip
     rows = tuple(range(len(view.shape) - 1))
     dweight = _reduced("x", rows)(x=shares, **options) if rows else shares
     dbias = _reduced(f"{acc}(x)", (*rows, len(rows)))(x=dy, **options)
-    return dx, _formula(f"{element}(x)")(dweight, **options), _formula(f"{element}(x)")(dbias[None], **options)
+    rounded = _formula(f"{element}(x)")
+    return dx, rounded(dweight, out=outs[1], **options), rounded(dbias[None], out=outs[2], **options)

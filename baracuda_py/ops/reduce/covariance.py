@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import whole
+from ...core.composed import composed
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
@@ -149,6 +150,7 @@ def _with_transpose(g: Any, options: Any) -> Any:
     return _formula("g + h")(g=g, h=_square(g, "dy", turned=True), **options)
 
 
+@composed("cov_backward", "x")
 @entry(ReducePlan)
 def cov(
     x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Any = None,
@@ -183,6 +185,7 @@ def cov_backward(
 _CORRELATION = "c / sqrt(v) / sqrt(w)"
 
 
+@composed("corrcoef_backward", "x")
 @entry(ReducePlan)
 def corrcoef(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef).

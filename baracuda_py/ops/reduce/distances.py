@@ -15,6 +15,7 @@ from ...core import Array, ElementKind
 from ...core.element import HALVES
 from ...core.checked import real, whole
 from ...core.errors import InvalidProblemError
+from ...core.composed import composed
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
@@ -94,6 +95,7 @@ def _summed(made: Any, shapes: tuple[Shape, Shape], whole: Shape, outs: Any, opt
     return first, second
 
 
+@composed("pairwise_distance_backward", "x1", "x2", result=True)
 @entry(ReducePlan)
 def pairwise_distance(
     x1: Array, x2: Array, p: float = 2, eps: float = 1e-6, *, keepdims: bool = False, out: Any = None,
@@ -123,6 +125,7 @@ def pairwise_distance_backward(
     return _distance_backward(dy, x1, x2, y, p, eps, -1, keepdims, out, options)
 
 
+@composed("dist_backward", "a", "b", result=True)
 @entry(ReducePlan)
 def dist(
     a: Array, b: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
@@ -157,6 +160,7 @@ def _with_axis(x: Any, name: str, at: int) -> Any:
     return TensorRef(x.ptr, shape, (*view.strides[:place], 0, *view.strides[place:]), view.element, device=x.device)
 
 
+@composed("cdist_backward", "x1", "x2", result=True)
 @entry(ReducePlan)
 def cdist(
     x1: Array, x2: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
@@ -216,6 +220,7 @@ def _norms(x1: Any, x2: Any, axis: int, options: Any) -> dict[str, Any]:
     return {"m": _kept_norm(x1, 2, axis, options), "n": _kept_norm(x2, 2, axis, options)}
 
 
+@composed("cosine_similarity_backward", "x1", "x2")
 @entry(VecdotPlan)
 def cosine_similarity(
     x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, out: Any = None, stream: Any = None,

@@ -26,36 +26,38 @@ def operand(rng: np.random.Generator, rows: int, cols: int, columns_dense: bool,
     return made[:, : shape[1]] if columns_dense else made[:, : shape[1]].T
 
 
-def emulated(desc: bc.GemmDescriptor, sms: int, **arrays: np.ndarray) -> tuple[np.ndarray, int]:
-    """y in float32, and how many blocks made it, on an emulated device of so many multiprocessors."""
+def emulated(desc: bc.GemmDescriptor, sms: int, **arrays: np.ndarray) -> tuple[np.ndarray, tuple[str, int]]:
+    """y in float32, the row that made it and how many blocks, on an emulated device of so many multiprocessors."""
     y = np.full((desc.m, desc.n), np.nan, np.float32)
     with emulating():
         plan = bc.GemmPlan.select(desc, INVARIANT, device=emulated_device(8.0, sms))
         args = bc.GemmArgs(**{name: pointer_view(a) for name, a in (arrays | {"y": y}).items()})
-        assert plan.can_implement(args).sku.variant == "mma"
         plan.run(args)
-        return y, plan.plan_layout(args)[1].steps[0].grid[0]
+        row, geometry, _ = plan.plan_layout(args)
+        return y, (row.name, geometry.steps[0].grid[0])
 
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("name", SIXTEEN_BITS)
 @pytest.mark.parametrize(("a_rows", "b_rows"), MAJORS)
 def test_a_row_alone_is_the_row_in_a_batch(a_rows: bool, b_rows: bool, name: str) -> None:
-    """Tiles of both sizes, rows at every place of a fragment, k that is no multiple of anything."""
+    """Tiles of both sizes, pieces of k in one block and in several, k that is no multiple of anything."""
     kind, rng = ElementKind.of(name), np.random.default_rng(3)
-    m, n, k = 130, 72, 203
+    m, n, k = 130, 72, 1083
     a, b = operand(rng, m, k, a_rows, kind), operand(rng, k, n, b_rows, kind)
 
-    def product(rows: slice, sms: int) -> tuple[np.ndarray, int]:
+    def product(rows: slice, sms: int) -> tuple[np.ndarray, tuple[str, int]]:
         some = a[rows]
         desc = bc.GemmDescriptor(m=len(some), n=n, k=k, element=kind, out_element=ElementKind.F32)
         return emulated(desc, sms, a=some, b=b)
 
-    (whole, large), (tiled, small) = product(slice(None), 1), product(slice(None), 100)
-    assert (large, small) == (2, 6)
-    assert whole.tobytes() == tiled.tobytes()
-    for first, last in ((0, 1), (9, 10), (129, 130), (37, 102)):
-        assert product(slice(first, last), 100)[0].tobytes() == whole[first:last].tobytes()
+    whole, launch = product(slice(None), 1)
+    assert launch == ("mma", 2)  # tiles of 128 x 128, two pieces of k each
+    tiled, launch = product(slice(None), 5)
+    assert launch == ("mma", 6) and tiled.tobytes() == whole.tobytes()
+    for first, last in ((9, 10), (37, 102)):
+        some, launch = product(slice(first, last), 100)
+        assert launch == ("mma_split", 4 * -(-(last - first) // 64)) and some.tobytes() == whole[first:last].tobytes()
 
 
 @pytest.mark.usefixtures("emulation")
@@ -69,7 +71,7 @@ def test_the_place_in_memory_and_a_gate_change_no_bit() -> None:
     shifted = np.zeros((m, k + 2), kind.dtype)[:, 1 : k + 1]
     shifted[...] = a
     assert emulated(desc, 100, a=shifted, b=np.ascontiguousarray(b.T).T)[0].tobytes() == want.tobytes()
-    for sms in (1, 100):
+    for sms in (1, 2):
         pre = np.full((m, n), np.nan, np.float32)
         emulated(desc, sms, a=a, b=b, up=b, pre=pre)
         assert pre.tobytes() == want.tobytes()
@@ -112,3 +114,19 @@ def test_every_batch_size_on_a_gpu(a_rows: bool, b_rows: bool, name: str, gated:
     for count in (1, 2, 7, 64, 100, 1000, 4097):
         first = int(rng.integers(0, m - count))
         assert bool((product(left[first : first + count]) == whole[first : first + count]).all()), (first, count)
+
+
+@pytest.mark.parametrize("element", ["float32", "float64"])
+def test_rows_of_the_numpy_backend(element: str) -> None:
+    rng, kind = np.random.default_rng(1), ElementKind.of(element)
+    a, b = operand(rng, 67, 300, True, kind), operand(rng, 300, 40, False, kind)
+    plan = bc.GemmPlan.select(bc.GemmDescriptor(m=67, n=40, k=300, element=kind), INVARIANT, device="cpu")
+    assert plan.sku.variant == "numpy_apart" and plan.precision_guarantee.batch_invariant
+    usual = bc.GemmPlan.select(plan.desc, device="cpu")
+    assert usual.sku.variant == "numpy" and not usual.precision_guarantee.batch_invariant
+    whole = bc.matmul(a, b, preference=INVARIANT)
+    np.testing.assert_allclose(whole, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+    for first, last in ((0, 1), (66, 67), (3, 5), (11, 60)):
+        assert bc.matmul(a[first:last], b, preference=INVARIANT).tobytes() == whole[first:last].tobytes()
+    groups = bc.grouped_gemm(a, np.stack([b, b]), np.array([20, 67]), preference=INVARIANT)
+    assert groups.tobytes() == whole.tobytes()

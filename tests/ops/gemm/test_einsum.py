@@ -48,7 +48,7 @@ def test_one_matrix_product_of_views(steps: Any, equation: str, left: Any, right
     want = np.einsum(equation, a, b)
     assert np.array_equal(bc.einsum(equation, a, b), want)
     ((name, args),) = steps
-    assert name == ("binary" if 1 in left else "dense_gemm")
+    assert name == ("binary" if 1 in left else "gemm")
     for x in (args.a, args.b):
         assert np.shares_memory(x, a) or np.shares_memory(x, b)
     del steps[:]
@@ -61,10 +61,10 @@ def test_one_matrix_product_of_views(steps: Any, equation: str, left: Any, right
 STEPS = [
     ("ij->i", ["reduce"], (3, 4)), ("ii->", ["reduce"], (3, 3)), ("ij->ji", [], (3, 4)), ("ii->i", [], (3, 3)),
     ("i,j->ij", ["binary"], (3,), (4,)), ("ij,ij->", ["vecdot"], (3, 4), (3, 4)),
-    ("bi,bi->b", ["vecdot"], (3, 4), (3, 4)), ("ijk,jl->il", ["reduce", "dense_gemm"], (2, 3, 4), (3, 5)),
-    ("ij,jk,kl->il", ["dense_gemm", "dense_gemm"], (2, 3), (3, 4), (4, 5)),
-    ("aibj,bkaj->ik", ["unary", "unary", "dense_gemm"], (3, 2, 2, 4), (2, 5, 3, 4)),
-    ("ij,jk->ik", ["dense_gemm"], (2, 0), (0, 3)), (",i->i", ["binary"], (), (3,)),
+    ("bi,bi->b", ["vecdot"], (3, 4), (3, 4)), ("ijk,jl->il", ["reduce", "gemm"], (2, 3, 4), (3, 5)),
+    ("ij,jk,kl->il", ["gemm", "gemm"], (2, 3), (3, 4), (4, 5)),
+    ("aibj,bkaj->ik", ["unary", "unary", "gemm"], (3, 2, 2, 4), (2, 5, 3, 4)),
+    ("ij,jk->ik", ["gemm"], (2, 0), (0, 3)), (",i->i", ["binary"], (), (3,)),
 ]  # fmt: skip
 
 
@@ -82,13 +82,28 @@ def test_an_operand_without_even_axes_is_copied_once(steps: Any) -> None:
     wide = array(4, 3, 7)[:, :, :5]
     b = array(3, 5, 6)
     assert np.array_equal(bc.einsum("ijk,jkl->il", wide, b), np.einsum("ijk,jkl->il", wide, b))
-    assert [name for name, _ in steps] == ["unary", "dense_gemm"]
+    assert [name for name, _ in steps] == ["unary", "gemm"]
     del steps[:]
     out = np.full((4, 6, 7), 9.0)[:, :, :5]
     a, b = array(4, 2), array(2, 6, 5)
     bc.einsum("ij,jkl->ikl", a, b, out=out)
     assert np.array_equal(out, np.einsum("ij,jkl->ikl", a, b))
-    assert [name for name, _ in steps] == ["dense_gemm", "unary"]
+    assert [name for name, _ in steps] == ["gemm", "unary"]
+
+
+def test_a_batch_that_is_no_one_axis_is_copied_where_that_pays(steps: Any) -> None:
+    equation = "bqhd,bkhd->bhqk"
+    for dtype, keys, names in (
+        ("float32", 70, ["unary", "gemm"]), ("float32", 3, ["gemm"]), ("float16", 70, ["gemm"]),
+        ("float64", 70, ["unary", "gemm"]),
+    ):  # fmt: skip
+        a, b = array(2, 3, 4, 5, dtype=dtype), array(2, keys, 4, 5, dtype=dtype)
+        assert np.array_equal(bc.einsum(equation, a, b), np.einsum(equation, a, b))
+        assert [name for name, _ in steps] == names
+        del steps[:]
+    a, b = array(4, 2, 3, 5), array(4, 2, 5, 70)
+    assert np.array_equal(bc.einsum("hbij,hbjk->bhik", a, b), np.einsum("hbij,hbjk->bhik", a, b))
+    assert [name for name, _ in steps] == ["gemm"] and steps[0][1].a is a
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64", "complex64", "complex128"])

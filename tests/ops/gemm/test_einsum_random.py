@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import string
 import sys
 from dataclasses import dataclass
@@ -13,7 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bc
+from baracuda_py.core.plan import Plan
 from baracuda_py.ops.gemm.paths import greedy
+from baracuda_py.testing import emulated_device
+from baracuda_py.testing.emulator import emulating
+from baracuda_py.testing.recording import pointer_view
 
 DTYPES = ("float64", "float32", "int32", "uint8", "int64", "complex128")
 
@@ -169,6 +174,26 @@ def test_lists_of_integers_say_the_same(problem: Problem) -> None:
     given = [x for array, term in zip(problem.arrays, left.split(","), strict=True) for x in (array, listed(term))]
     output = [listed(right)] if arrow else []
     assert np.array_equal(bc.einsum(*given, *output), problem.want)
+
+
+@pytest.mark.usefixtures("emulation")
+@given(problems(dtypes=("float64", "float32", "float16", "int32")))
+@settings(max_examples=40)
+def test_random_equations_on_the_emulator(problem: Problem) -> None:
+    """Each step by its kernels, on the views that it is given."""
+
+    def emulated(self: Plan, args: Any, workspace: Any = None, stream: Any = None) -> None:
+        given = {f.name: getattr(args, f.name) for f in dataclasses.fields(args)}
+        views = {n: pointer_view(x) if isinstance(x, np.ndarray) else x for n, x in given.items()}
+        with emulating(1):
+            preference = bc.PlanPreference(prefer_backend="bespoke")
+            type(self).select(self.desc, preference, device=emulated_device(9.0)).run(type(args)(**views))
+
+    run = Plan.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Plan, "run", lambda self, *a: run(self, *a) if self.device.fake else emulated(self, *a))
+        got = bc.einsum(problem.equation, *problem.arrays)
+    assert got.shape == problem.want.shape and np.array_equal(got, problem.want)
 
 
 @pytest.mark.gpu

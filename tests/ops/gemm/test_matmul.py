@@ -131,7 +131,7 @@ def test_a_bias_on_a_gpu_is_written_first(monkeypatch: pytest.MonkeyPatch) -> No
 
     for one in (module, sys.modules[bc.linear.__module__]):
         monkeypatch.setattr(one, "ordinal", lambda array: 0)
-    monkeypatch.setattr(module, "dense_gemm", watch)
+        monkeypatch.setattr(one, "dense_gemm", watch)
     x, weight, bias = array(2, 3), array(4, 3), array(4)
     want = x @ weight.T + bias
     assert np.array_equal(bc.linear(x, weight, bias), want) and seen[-1][0] is seen[-1][1] is not None

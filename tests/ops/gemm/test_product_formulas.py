@@ -190,14 +190,15 @@ def test_gradients_of_16_bits_are_rounded_at_the_end() -> None:
 
 ROWS = (
     ("wgmma", "bfloat16"), ("mma", "float16"), ("mma", "bfloat16"), ("simt", "float32"), ("simt", "float64"),
-    ("simt", "float16"),
+    ("simt", "float16"), ("mma_split", "bfloat16"),
 )  # fmt: skip
+DEEP = 1040  # a k of more than one piece
 
 
 def on_row(plan: type[bc.Plan], row: str, desc: Any, numbers: dict[str, Any], **arrays: np.ndarray) -> np.ndarray:
     """y as an emulated row computes it; arrays holds it too."""
     with emulating() as emulator:
-        chosen = plan(desc, bc.PlanPreference(), emulated_device(9.0, 3))
+        chosen = plan(desc, bc.PlanPreference(), emulated_device(9.0, 100 if row == "mma_split" else 3))
         chosen.rows = tuple(one for one in chosen.rows if one.name == row)
         args = plan.args(**{name: pointer_view(x) for name, x in arrays.items()}, **numbers)
         verdict = chosen.can_implement(args)
@@ -218,7 +219,7 @@ def on_row(plan: type[bc.Plan], row: str, desc: Any, numbers: dict[str, Any], **
 def test_a_formula_of_built_ins_has_the_bits_of_the_built_in(
     row: str, name: str, text: str, builtin: dict[str, Any]
 ) -> None:
-    kind, (m, n, k) = ElementKind.of(name), (37, 72, 40)
+    kind, (m, n, k) = ElementKind.of(name), (37, 72, DEEP if row == "mma_split" else 40)
     a, b, bias, residual = (RNG.standard_normal(s).astype(kind.dtype) for s in ((m, k), (k, n), (n,), (m, n)))
     arrays = {"a": a, "b": b, "bias": bias} | ({"residual": residual} if "residual" in text else {})
     desc = bc.GemmDescriptor(m=m, n=n, k=k, element=kind, **builtin)
@@ -237,7 +238,7 @@ def test_a_formula_of_built_ins_has_the_bits_of_the_built_in(
 @pytest.mark.parametrize(("row", "name"), ROWS)
 def test_every_row_reads_operands_by_their_strides(row: str, name: str, turned: bool) -> None:
     """A vector, a column, a batch of numbers, a shifted matrix and a transposed one, over partial tiles."""
-    kind, (g, m, n, k) = ElementKind.of(name), (2, 70, 139, 24)
+    kind, (g, m, n, k) = ElementKind.of(name), (2, 70, 139, DEEP if row == "mma_split" else 24)
     a, b = (RNG.standard_normal(s).astype(kind.dtype) for s in ((g, m, k), (g, n, k)))
     b = np.swapaxes(b, 1, 2)
     given = {
