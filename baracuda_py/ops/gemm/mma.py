@@ -58,7 +58,7 @@ def _cols(size: int, gated: bool) -> int:
     return 64 if gated else size
 
 
-def _smem(size: int, gated: bool) -> int:
+def ring_bytes(size: int, gated: bool) -> int:
     """Bytes of the ring, or of what warps put the sums in at the end, where that is more."""
     cols, rights = _cols(size, gated), 1 + gated
     stages = 3 if size == 128 else 4
@@ -101,7 +101,7 @@ def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | st
     pieces, piece = piece_length(desc.n, desc.k)
     values |= {"parts": parts, "items": batch_count(p), "pieces": pieces, "piece": piece}
     axes = {"OUT": desc.out_element, "A_K": majors["a"], "B_K": majors["b"], "GATED": gated, "SIZE": size}
-    return Step("mma", (blocks, 1, 1), values, axes, _THREADS, _smem(size, gated))
+    return Step("mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(size, gated))
 
 
 def tensor_cores(p: Problem) -> Geometry | str:
