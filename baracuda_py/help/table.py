@@ -22,7 +22,8 @@ _HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
 _PAIR = f"{_RNG}a, b = (rng.uniform(1.0, 4.0, (3, 4)).astype(np.float32) for _ in range(2))\n"
 _GRADIENTS = {  # of functions of two arrays: what the gradient is of
     **dict.fromkeys(("beta", "betaln", "boxcox", "boxcox1p", "kl_div", "poch", "rel_entr"), "da, db"),
-    **dict.fromkeys(("expn", "gammainc", "gammaincc", "zeta"), "db"),
+    **dict.fromkeys(("gammainc", "gammaincc", "owens_t"), "da, db"),
+    **dict.fromkeys(("expn", "zeta"), "db"),
 }  # fmt: skip
 _DY = "dy = rng.standard_normal(3, dtype=np.float32)\n"
 
@@ -133,6 +134,16 @@ dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     "associative_scan": f'{_X}y = bc.associative_scan("add", x, axis=1)',
     "betainc": f"{_PAIR}y = bc.betainc(a, b, np.float32(a / 5))",
     "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
+    "jn": f"{_X}y = bc.jn(2, x)",
+    "jn_backward": f"{_X}dx = bc.jn_backward(np.ones((3, 4), np.float32), 2, x)",
+    "poly_norm": f"{_X}y = bc.poly_norm(x, np.ones(3, np.float32), np.zeros(1, np.float32))",
+    "poly_norm_backward": f"""{_X}dy = np.ones((3, 4), np.float32)
+dx, dweight, dbias = bc.poly_norm_backward(dy, x, np.ones(3, np.float32))""",
+    "reduce_window": f'{_X}y = bc.reduce_window(x, "max", window_dimensions=(1, 2), padding="SAME")',
+    "sph_harm_y": f"{_X}y = bc.sph_harm_y(3, 2, np.abs(x), x)",
+    "sph_legendre_p": f"{_X}y = bc.sph_legendre_p(3, 2, np.abs(x))",
+    "sph_legendre_p_backward": f"""{_X}dy = np.ones((3, 4), np.float32)
+dtheta = bc.sph_legendre_p_backward(dy, 3, 2, np.abs(x))""",
     "choose": f"{_ROWS}y = bc.choose(np.array([0, 1, 1, 0]), [x1, x2])",
     "corrcoef_backward": f"{_X}dx = bc.corrcoef_backward(np.ones((3, 3), np.float32), x)",
     "cov_backward": f"{_X}dx = bc.cov_backward(np.ones((3, 3), np.float32), x)",

@@ -107,17 +107,17 @@ class Operand:
 
 def product_kernels(row: Variant) -> tuple[Kernel, ...]:
     """The kernels of a row of `GemmPlan` as another plan's, by names of their own: those without a gate."""
+    return tuple(replace(ungated(k), name=_own(row, k.name), source=k.source or row.source or "") for k in row.kernels)
 
-    def axes(kernel: Kernel) -> Callable[[ElementKind], Mapping[str, Any]]:
-        def of(kind: ElementKind) -> Mapping[str, Any]:
-            own = dict(kernel.axes_for(kind))
-            return own | ({"GATED": (False,)} if "GATED" in own else {})
 
-        return of
+def ungated(kernel: Kernel) -> Kernel:
+    """A kernel of which there are no instances with a second product."""
 
-    return tuple(
-        replace(k, name=_own(row, k.name), axes=axes(k), source=k.source or row.source or "") for k in row.kernels
-    )
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        own = dict(kernel.axes_for(kind))
+        return own | ({"GATED": (False,)} if "GATED" in own else {})
+
+    return replace(kernel, axes=axes)
 
 
 def _own(row: Variant, kernel: str) -> str:
