@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core import (
     Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Step,
-    Variant, choice, derived, element, extent, extents, functional,
+    Variant, Vjp, choice, derived, element, extent, extents, functional,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
@@ -105,7 +105,7 @@ class GemvArgs(GemmArgs):
 class _OfGemm:
     """What a plan takes over from `GemmPlan`, whose gradient serves it, too."""
 
-    vjp = GemmPlan.vjp
+    vjp: ClassVar[Vjp | None] = GemmPlan.vjp
     check = GemmPlan.check
     complete = GemmPlan.complete
     flops = GemmPlan.flops
