@@ -18,7 +18,7 @@ OWN = {value.__name__: value for _, value in entries()}
 IN_PLACE = {"fill"}
 # Compositions whose results are made by several calls, and do not take it yet.
 WITHOUT_OUT = {"associative_scan", "corrcoef", "corrcoef_backward", "cov", "cov_backward", "gradient", "inner_backward"}
-WITHOUT_OUT |= {"fresnel", "sici", "scatter_reduce_backward"}
+WITHOUT_OUT |= {"fresnel", "sici", "scatter_reduce_backward", "poly_norm_backward", "sph_harm_y"}
 WITHOUT_OUT |= {name for name, function in OWN.items() if function.plan.op == "elementwise.special_function_backward"}
 
 

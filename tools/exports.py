@@ -55,6 +55,7 @@ HOST = {  # functions of the host that belong to an op
     "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
+    "expressions.product": ["FormulaProduct", "product"],
     "expressions.reduce": ["FormulaReduction", "reduce"],
     "expressions.scan": ["FormulaScan", "scan"],
 }

@@ -61,7 +61,7 @@ class Params:
     """A parameter struct; see the module's page for the kinds."""
 
     def __init__(self, name: str, /, **fields: str) -> None:
-        self.name = name
+        self.name, self.fields = name, fields
         self.scalars = {f: k == "iscalar" for f, k in fields.items() if k in ("scalar", "iscalar")}
         flat: list[tuple[str, str, tuple[int, ...]]] = []
         for field, declared in fields.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from .element import ElementKind
 from .error_bound import ErrorBound, Exact
@@ -49,6 +50,10 @@ class OpCategory(enum.Enum):
         made = object.__new__(cls)
         made._name_, made._value_ = value.upper(), value
         return cls._value2member_map_.setdefault(value, made)  # type: ignore[return-value]
+
+    def __reduce_ex__(self, proto: Any) -> tuple[Any, ...]:
+        """By value: some Python 3.11 looks for the name, which a family without an entry has not."""
+        return type(self), (self._value_,)
 
 
 class ArchSku(enum.Enum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core import Guarantee, Relative, Variant, axes, derived, element, extents, flag, integer, operand, output, scalar
+from ..core import Guarantee, Variant, axes, extents, flag, integer, output
 from ..core.element import HALVES, ElementKind
 from ..core.error_bound import ErrorBound, Exact
 from ..core.errors import InvalidProblemError
@@ -21,14 +20,24 @@ from ..ops.reduce.reduce_kinds import ReduceKind
 from ..schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
 from .bounds import bound_of
 from .cpp import functor, headers, mapped_text, value_type
+from .folded import (
+    FoldedDescriptor,
+    args_class,
+    bound_of_both,
+    computed_in,
+    descriptor_class,
+    drawn_elements,
+    plan_class,
+    scalar_params,
+    scalar_places,
+)  # fmt: skip
 from .formula import RESULT, Formula
-from .made import Again, MadeArgs, MadeDescriptor, part
 from .nodes import named
 from .plan import FormulaPlan, evaluated, inputs_of
 from .program import Program, program_of, result_of
 from .reference import evaluate
 from .shape import ARRAY, WHOLE, Roles, Shape
-from .signature import ELEMENTS, Signature, Signatures
+from .signature import Signature
 
 _WIDTHS = (4, 2, 1)
 
@@ -79,6 +88,10 @@ class Reduction:
         said = f"{self.map.digest} {self.kind.value} {self.outer.digest} {places}"
         return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
 
+    def program(self, signature: Signature) -> Program:
+        """The steps of the formula that is reduced."""
+        return self.map.program(signature)
+
     def reduced(self, signature: Signature) -> ElementKind:
         """The element of what is reduced; raises where the kind has no such."""
         (found,) = self.map.program(signature).results
@@ -107,8 +120,6 @@ class ReductionPlan(FormulaPlan):
     @classmethod
     def case(cls, draw: Any) -> Any:
         """Any axes of small arrays; rows and columns from a lane's to several segments."""
-        names = cls.shape.arrays[1:]
-        elements = {f"{n}_element": e for n, e in zip(names, draw.kind.elements[1:], strict=True)}
         least = 1 if cls.reduction.kind.row.nonempty else 0
         if draw.flag():
             shape = draw.shape(0, 4, least, 6)
@@ -117,17 +128,16 @@ class ReductionPlan(FormulaPlan):
             long, across = draw.sizes(9, 1, 40, 131, 1030, 2500), draw.sizes(1, 8, 33)
             shape, axis = draw.choice((((long,), 0), ((across, long), -1), ((long, across), 0)))
         descriptor: Any = cls.descriptor
-        return descriptor(shape=shape, axis=axis, keepdims=draw.flag(), element=draw.kind.elements[0], **elements)
+        return descriptor(shape=shape, axis=axis, keepdims=draw.flag(), **drawn_elements(cls, draw))
 
 
-class ReductionDescriptor(MadeDescriptor):
+class ReductionDescriptor(FoldedDescriptor):
     """All operands broadcast to `shape`, of which `axis` (an int, a tuple, None for all) is reduced away.
 
     `element` is that of the first operand, and of those without `<name>_element`. keepdims: reduced axes stay, with
     extent 1. correction: of var and std, what the count is lessened by.
     """
 
-    made_for: Reduction
     shape: Any
     axis: Any
     keepdims: bool
@@ -137,27 +147,6 @@ class ReductionDescriptor(MadeDescriptor):
         if self.made_for.kind.row.nonempty and not math.prod(self.shape[a] for a in self.axis):
             what = f"{self.made_for.kind.value} of no elements is not defined"
             raise InvalidProblemError(f"{what}: axes {self.axis} of shape {self.shape}")
-
-    @property
-    def kind(self) -> Signature:
-        """The elements of the operands."""
-        rest = self.made_for.map.arrays[1:]
-        return Signature((self.element, *(getattr(self, f"{name}_element") for name in rest)))
-
-    @property
-    def program(self) -> Program:
-        """The steps of the formula that is reduced."""
-        return self.made_for.map.program(self.kind)
-
-    @property
-    def last(self) -> Program:
-        """The steps of the formula of the result."""
-        return self.made_for.last(self.kind)
-
-    @property
-    def result(self) -> ElementKind:
-        """The element of the result."""
-        return self.last.results[0]
 
     @property
     def result_shape(self) -> tuple[int, ...]:
@@ -181,8 +170,7 @@ _plans: dict[Any, type[ReductionPlan]] = {}
 
 def _made(made: Reduction, key: Any) -> type[ReductionPlan]:
     name, recipe = f"Reduction{made.digest.capitalize()}", (reduction_plan_of, key)
-    numbers = {f"s{i}": "iscalar" if whole else "scalar" for i, whole in enumerate(made.scalars.values())}
-    params = reduce_params("ReductionParams", [f"x{i}" for i in made.map.read], **numbers)
+    params = reduce_params("ReductionParams", [f"x{i}" for i in made.map.read], **scalar_params(made))
     kernels = [
         replace(one, axes={"VEC": _WIDTHS} if one.name == "columns" else one.axes)
         for one in reduce_kernels("Reduction", params, source="MappedFormula")
@@ -192,49 +180,23 @@ def _made(made: Reduction, key: Any) -> type[ReductionPlan]:
         elements=lambda kind: kind.elements[:1], prelude=lambda element, kind: _text(made, kind),
         guarantee=Guarantee(lambda element, kind: _bound(made, kind), batch_invariant=True),
     )  # fmt: skip
-    space = {
-        "__doc__": f"{made.outer.text}, {made.kind.value} that of {made.inner.text}",
-        "op": f"reduce.formula_{made.digest}", "shape": made.map, "reduction": made,
-        "kinds": Signatures(len(made.map.arrays), made.last), "descriptor": _descriptor(name, made, recipe),
-        "args": _args(name, made, recipe), "variants": (row,), "reference": staticmethod(partial(_reference, made)),
-        "recipe": recipe, "__module__": __name__,
-    }  # fmt: skip
-    plan: Any = type(ReductionPlan)
-    return plan(f"{name}Plan", (ReductionPlan,), space)  # type: ignore[no-any-return]
-
-
-def _descriptor(name: str, made: Reduction, recipe: Any) -> Any:
-    own = derived(lambda desc: desc.element)
-    fields: list[Any] = [
+    fields = (
         ("shape", Any, extents()), ("axis", Any, axes(None)), ("keepdims", bool, flag(False)),
-        ("correction", int, integer(1)), ("element", ElementKind, element(ELEMENTS)),
-        *((f"{n}_element", Any, element(ELEMENTS, own)) for n in made.map.arrays[1:]),
-    ]  # fmt: skip
-    space = {"made_for": made, "recipe": (part, (Again(recipe), "descriptor")), "__module__": __name__}
-    found = dataclasses.make_dataclass(
-        f"{name}Descriptor", fields, bases=(ReductionDescriptor,), namespace=space, frozen=True, kw_only=True
-    )
-    found.__doc__ = ReductionDescriptor.__doc__
-    return found
-
-
-def _args(name: str, made: Reduction, recipe: Any) -> Any:
-    rule = {n: "element" if i == 0 else f"{n}_element" for i, n in enumerate(made.map.arrays)}
-    fields: list[Any] = [
-        (n, Any, operand("*shape", element=rule[n], broadcast=True) if n in rule else scalar(integer=made.scalars[n]))
-        for n in made.inputs
-    ]
-    fields.append((RESULT, Any, output("*result_shape", element="result")))
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__}
-    return dataclasses.make_dataclass(
-        f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
-    )
+        ("correction", int, integer(1)),
+    )  # fmt: skip
+    return plan_class(  # type: ignore[no-any-return]
+        ReductionPlan, name, made, recipe, row, _reference, op=f"reduce.formula_{made.digest}", reduction=made,
+        descriptor=descriptor_class(ReductionDescriptor, name, made, recipe, fields),
+        args=args_class(
+            ReductionPlan, name, made, recipe, ((RESULT, Any, output("*result_shape", element="result")),)
+        ),
+    )  # fmt: skip
 
 
 def _geometry(made: Reduction, p: Any) -> Any:
     desc, out = p.desc, p.views[RESULT]
     values = {f"x{i}": made.map.arrays[i] for i in made.map.read} | {"y": RESULT, "correction": desc.correction}
-    values |= {f"s{i}_ptr": n for i, n in enumerate(made.scalars)}
+    values |= scalar_places(made)
     y = without_axes(out, desc.axis) if desc.keepdims else out
     return reduce_geometry(
         p, inputs_of(made.map, p), (y,), desc.axis, ordered=made.kind.row.ordered, mapped=True, values=values
@@ -279,9 +241,7 @@ def _bound(made: Reduction, kind: Signature) -> ErrorBound:
         found = made.kind.row.bound(made.reduced(kind))
         if isinstance(found, Exact):
             return found
-    steps = (*first.steps, *last.steps)
-    worst = max((step.value.ulps for step in steps if step.form == "call"), default=0.0)
-    return Relative(8 + 2 * worst, 4 + worst)
+    return bound_of_both(first, last)
 
 
 def _reference(made: Reduction, desc: Any, **given: Any) -> Mapping[str, Any]:
@@ -290,6 +250,5 @@ def _reference(made: Reduction, desc: Any, **given: Any) -> Mapping[str, Any]:
     with np.errstate(all="ignore"):
         y = np.array(made.kind.row.formula(x, desc.axis, *options)).reshape(desc.result_shape)
     numbers = [given[name] for name in made.outer.inputs[1:]]
-    compute = next((a.dtype for a in given.values() if isinstance(a, np.ndarray) and a.dtype.kind == "f"), np.float64)
-    (result,) = evaluate(desc.last, [y], numbers, y.dtype if y.dtype.kind == "f" else compute)
+    (result,) = evaluate(desc.last, [y], numbers, y.dtype if y.dtype.kind == "f" else computed_in(given))
     return {RESULT: np.broadcast_to(result, desc.result_shape)}

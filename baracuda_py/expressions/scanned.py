@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Geometry, Guarantee, Relative, Step, Variant, derived, element, flag, operand, output, scalar
+from ..core import Geometry, Guarantee, Step, Variant, flag, operand, output
 from ..core.element import FLOATS, INTS, ElementKind
 from ..core.error_bound import ErrorBound, Exact
 from ..core.memo import keep
@@ -25,14 +24,24 @@ from ..schedules.scan import INPUTS, ScanOperands, scan_geometry, scan_kernels, 
 from .bounds import bound_of
 from .build import call
 from .cpp import functor, headers, value_type
+from .folded import (
+    FoldedDescriptor,
+    args_class,
+    bound_of_both,
+    computed_in,
+    descriptor_class,
+    drawn_elements,
+    plan_class,
+    scalar_params,
+    scalar_places,
+)  # fmt: skip
 from .formula import RESULT, Formula
-from .made import Again, MadeArgs, MadeDescriptor, part
 from .plan import FormulaPlan, evaluated
 from .program import Program, program_of, result_of
 from .reduced import Reduction
 from .reference import evaluate
 from .shape import Roles
-from .signature import ELEMENTS, Signature, Signatures
+from .signature import Signature
 
 RECURRENCE, STATE = "recurrence", "h"
 """The kind h' = f(h, x …), linear in h; what stands before an element."""
@@ -152,16 +161,12 @@ class ScannedPlan(FormulaPlan):
     def case(cls, draw: Any) -> Any:
         """Short and long rows along any axis."""
         shape, axis = problem(draw)
-        names = cls.shape.arrays[1:]
-        elements = {f"{n}_element": e for n, e in zip(names, draw.kind.elements[1:], strict=True)}
         exclusive = cls.scan.kind.exclusive and draw.flag()
         descriptor: Any = cls.descriptor
-        return descriptor(
-            shape=shape, axis=axis, reverse=draw.flag(), exclusive=exclusive, element=draw.kind.elements[0], **elements
-        )
+        return descriptor(shape=shape, axis=axis, reverse=draw.flag(), exclusive=exclusive, **drawn_elements(cls, draw))
 
 
-class ScannedDescriptor(AlongAxis, MadeDescriptor):
+class ScannedDescriptor(AlongAxis, FoldedDescriptor):
     """All operands broadcast to `shape`; the scan is along `axis`. `element` is that of the first operand.
 
     The others have it without `<name>_element`. exclusive: an element's own value is not part of its prefix.
@@ -174,27 +179,6 @@ class ScannedDescriptor(AlongAxis, MadeDescriptor):
         self.last  # noqa: B018  raises where the formula has no meaning for these elements
         if self.exclusive and not self.made_for.kind.exclusive:
             raise self.made_for.inner.wrong(f"{self.made_for.kind.value} is inclusive")
-
-    @property
-    def kind(self) -> Signature:
-        """The elements of the operands."""
-        rest = self.made_for.map.arrays[1:]
-        return Signature((self.element, *(getattr(self, f"{name}_element") for name in rest)))
-
-    @property
-    def program(self) -> Any:
-        """The steps of the formula that is scanned."""
-        return self.made_for.program(self.kind)
-
-    @property
-    def last(self) -> Any:
-        """The steps of the formula of the result."""
-        return self.made_for.last(self.kind)
-
-    @property
-    def result(self) -> ElementKind:
-        """The element of the result."""
-        return self.last.results[0]  # type: ignore[no-any-return]
 
     @property
     def carried(self) -> ElementKind:
@@ -222,54 +206,23 @@ _programs: dict[tuple[Scan, Signature], Program] = {}
 
 def _made(made: Scan, key: Any) -> type[ScannedPlan]:
     name, recipe = f"Scan{made.digest.capitalize()}", (scanned_plan_of, key)
-    numbers = {f"s{i}": "iscalar" if whole else "scalar" for i, whole in enumerate(made.scalars.values())}
-    kernels = scan_kernels("FormulaScan", scan_params("ScanFormulaParams", **numbers))
+    kernels = scan_kernels("FormulaScan", scan_params("ScanFormulaParams", **scalar_params(made)))
     row = Variant(
         "segments", partial(_geometry, made), source="scan/expression_scan.cu",
         kernels=tuple(replace(kernel, spills=True) for kernel in kernels), elements=lambda kind: kind.elements[:1],
         prelude=lambda element, kind: _text(made, kind),
         guarantee=Guarantee(lambda element, kind: _bound(made, kind), batch_invariant=True),
     )  # fmt: skip
-    space = {
-        "__doc__": f"{made.outer.text}, {made.kind.value} that of {made.inner.text}",
-        "op": f"scan.formula_{made.digest}", "shape": made.map, "scan": made,
-        "kinds": Signatures(len(made.map.arrays), made.last), "descriptor": _descriptor(name, made, recipe),
-        "args": _args(name, made, recipe), "variants": (row,), "reference": staticmethod(partial(_reference, made)),
-        "recipe": recipe, "__module__": __name__,
-    }  # fmt: skip
-    plan: Any = type(ScannedPlan)
-    return plan(f"{name}Plan", (ScannedPlan,), space)  # type: ignore[no-any-return]
-
-
-def _descriptor(name: str, made: Scan, recipe: Any) -> Any:
-    own = derived(lambda desc: desc.element)
-    fields: list[Any] = [
-        ("exclusive", bool, flag(False)), ("element", ElementKind, element(ELEMENTS)),
-        *((f"{n}_element", Any, element(ELEMENTS, own)) for n in made.map.arrays[1:]),
-    ]  # fmt: skip
-    space = {"made_for": made, "recipe": (part, (Again(recipe), "descriptor")), "__module__": __name__}
-    found = dataclasses.make_dataclass(
-        f"{name}Descriptor", fields, bases=(ScannedDescriptor,), namespace=space, frozen=True, kw_only=True
-    )
-    found.__doc__ = ScannedDescriptor.__doc__
-    return found
-
-
-def _args(name: str, made: Scan, recipe: Any) -> Any:
-    rule = {n: "element" if i == 0 else f"{n}_element" for i, n in enumerate(made.map.arrays)}
-    fields: list[Any] = [
-        (n, Any, operand("*shape", element=rule[n], broadcast=True) if n in rule else scalar(integer=made.scalars[n]))
-        for n in made.inputs
-    ]
-    fields += [
+    more = (
         ("initial", Any, operand("*kept_shape", element="carried", optional=True)),
         (RESULT, Any, output("*shape", element="result", inplace=made.map.arrays)),
         ("carry", Any, output("*kept_shape", element="carried", optional=True)),
-    ]
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__}
-    return dataclasses.make_dataclass(
-        f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )
+    return plan_class(  # type: ignore[no-any-return]
+        ScannedPlan, name, made, recipe, row, _reference, op=f"scan.formula_{made.digest}", scan=made,
+        descriptor=descriptor_class(ScannedDescriptor, name, made, recipe, (("exclusive", bool, flag(False)),)),
+        args=args_class(ScannedPlan, name, made, recipe, more),
+    )  # fmt: skip
 
 
 def _geometry(made: Scan, p: Any) -> Geometry | str:
@@ -282,7 +235,7 @@ def _geometry(made: Scan, p: Any) -> Geometry | str:
     )  # fmt: skip
     if isinstance(found, str):
         return found
-    numbers = {f"s{i}_ptr": name for i, name in enumerate(made.scalars)}
+    numbers = scalar_places(made)
     steps = [replace(one, params={**one.params, **numbers}) for one in found.steps if isinstance(one, Step)]
     return replace(found, steps=tuple(steps))
 
@@ -337,13 +290,12 @@ def _bound(made: Scan, kind: Signature) -> ErrorBound:
     moved = made.reduced(kind)
     if all(isinstance(bound_of(one), Exact) for one in (first, last)) and not moved.is_float:
         return Exact()
-    worst = max((step.value.ulps for step in (*first.steps, *last.steps) if step.form == "call"), default=0.0)
-    return Relative(8 + 2 * worst, 4 + worst)
+    return bound_of_both(first, last)
 
 
 def _reference(made: Scan, desc: Any, initial: Any = None, wanted: Any = None, **given: Any) -> Mapping[str, Any]:
     values = evaluated(made.map, desc, given)
-    compute = next((a.dtype for a in given.values() if isinstance(a, np.ndarray) and a.dtype.kind == "f"), np.float64)
+    compute = computed_in(given)
     moved = made.moved(desc.kind)
     values = [np.asarray(x, compute if moved.is_float else moved.dtype) for x in values]
     with np.errstate(all="ignore"):

@@ -22,10 +22,10 @@ from ..ops.attention.dense.flash_sdpa_backward import reference as backward_refe
 from ..ops.attention.score_terms import give_forward
 from ..schedules.attention.dense.formulas import Embedded, backward_rows, forward_rows
 from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
-from .score_shape import ScoreShape, ScoreSignatures
+from .score_shape import ScoreShape
 from .scores import ScoreFormula
 from .shape import Roles
-from .signature import ELEMENTS, Signature
+from .signature import ELEMENTS, LedSignatures, Signature
 
 _UNSERVED = ("dmask", "dslopes", "dsinks")
 """Gradients that the plan without a formula makes, and those with one do not."""
@@ -129,7 +129,7 @@ def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
     space: dict[str, Any] = {
         "__doc__": shape.formula.text, "scored": shape, "recipe": recipe, "__module__": __name__,
         "op": f"attention.flash_sdpa_formula{'_backward' if backward else ''}_{shape.digest}",
-        "kinds": ScoreSignatures(shape),
+        "kinds": LedSignatures(1 + len(shape.formula.tables), lambda one: shape.parts(one, False)),
         "descriptor": _descriptor(name, shape, recipe), "args": _args(name, shape, recipe, backward),
         "variants": backward_rows(embedded) if backward else forward_rows(embedded),
         "reference": staticmethod(partial(_backward_reference if backward else _reference, shape)),

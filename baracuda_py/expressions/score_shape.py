@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.element import FLOATS, ElementKind
+from ..core.element import ElementKind
 from ..core.memo import keep
 from ..ops.attention.score_terms import Changed
 from .cpp import functor, headers, value_type
@@ -22,7 +21,7 @@ from .program import Program, program_of, rank, result_of
 from .reference import evaluate
 from .scores import PLACES, SCORE, Access, ScoreFormula
 from .shape import WHOLE, Roles
-from .signature import Signature, Signatures
+from .signature import Signature
 
 _PLACE = ElementKind.I32
 _PROGRAMS = 1024
@@ -252,20 +251,3 @@ def element_at(table: np.ndarray, indices: Sequence[Any]) -> np.ndarray:
     if not table.size:
         return np.zeros(np.broadcast_shapes(*(i.shape for i in placed)), table.dtype)
     return np.where(inside, table[tuple(placed)], table.dtype.type(0))
-
-
-class ScoreSignatures(Signatures):
-    """Elements that tests run a formula with: at most two for each float, with tables of floats, integers and bool."""
-
-    def __init__(self, shape: ScoreShape) -> None:
-        super().__init__(1 + len(shape.formula.tables), lambda one: shape.parts(one, False))
-
-    @cached_property
-    def found(self) -> tuple[Signature, ...]:
-        """All of them."""
-        kinds = (ElementKind.F32, ElementKind.I32, ElementKind.BOOL, ElementKind.BF16, ElementKind.I64)
-        every: list[Signature] = []
-        for element in FLOATS:
-            tried = itertools.product(kinds, repeat=self.operands - 1)
-            every += itertools.islice((s for t in tried if self._serves(s := Signature((element, *t)))), 2)
-        return tuple(every) or (Signature((ElementKind.F32,) * self.operands),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,3 +77,17 @@ class Signatures(Sequence[Signature]):
 
     def __iter__(self) -> Iterator[Signature]:
         return iter(self.found)
+
+
+class LedSignatures(Signatures):
+    """At most two for each float of the first operand, with floats, integers and bool in the others."""
+
+    @cached_property
+    def found(self) -> tuple[Signature, ...]:
+        """All of them."""
+        kinds = (E.F32, E.I32, E.BOOL, E.BF16, E.I64)
+        every: list[Signature] = []
+        for element in FLOATS:
+            tried = itertools.product(kinds, repeat=self.operands - 1)
+            every += itertools.islice((s for t in tried if self._serves(s := Signature((element, *t)))), 2)
+        return tuple(every) or (Signature((E.F32,) * self.operands),)

@@ -8,6 +8,9 @@ _AB = f"{_RNG}a = rng.standard_normal((3, 4), dtype=np.float32)\nb = rng.standar
 _ROWS = (
     f"{_RNG}x1 = rng.standard_normal((3, 4), dtype=np.float32)\nx2 = rng.standard_normal((3, 4), dtype=np.float32)\n"
 )
+_GROUPS = (
+    f"{_RNG}a = rng.standard_normal((7, 4), dtype=np.float32)\nb = rng.standard_normal((3, 4, 5), dtype=np.float32)\n"
+)
 _MASK = f"{_X}mask = rng.random((3, 4)) < 0.5\n"
 _QKV = f"{_RNG}q, k, v = (rng.standard_normal((1, 2, 8, 16), dtype=np.float32) for _ in range(3))\n"
 _PAGES = f"""{_RNG}q = rng.standard_normal((2, 4, 16), dtype=np.float32)
@@ -19,7 +22,8 @@ _HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
 _PAIR = f"{_RNG}a, b = (rng.uniform(1.0, 4.0, (3, 4)).astype(np.float32) for _ in range(2))\n"
 _GRADIENTS = {  # of functions of two arrays: what the gradient is of
     **dict.fromkeys(("beta", "betaln", "boxcox", "boxcox1p", "kl_div", "poch", "rel_entr"), "da, db"),
-    **dict.fromkeys(("expn", "gammainc", "gammaincc", "zeta"), "db"),
+    **dict.fromkeys(("gammainc", "gammaincc", "owens_t"), "da, db"),
+    **dict.fromkeys(("expn", "zeta"), "db"),
 }  # fmt: skip
 _DY = "dy = rng.standard_normal(3, dtype=np.float32)\n"
 
@@ -71,6 +75,8 @@ bounds = np.array([0, 3, 7], dtype=np.int32)
 y, lse = bc.flash_sdpa_varlen(q, k, v, bounds, bounds, is_causal=True, return_lse=True)
 dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, is_causal=True)""",
     "lerp": f"{_AB}y = bc.lerp(a, b, 0.25)",
+    "grouped_mm": f"{_GROUPS}y = bc.grouped_mm(a, b, np.array([2, 2, 7]))",
+    "ragged_dot": f"{_GROUPS}y = bc.ragged_dot(a, b, np.array([2, 0, 5]))",
     "addbmm": f"{_STACKS}y = bc.addbmm(np.zeros(5, dtype=np.float32), a, b)",
     "addmm": f"{_AB}y = bc.addmm(b, a, np.eye(4, dtype=np.float32), beta=0.5)",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
@@ -128,6 +134,16 @@ dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     "associative_scan": f'{_X}y = bc.associative_scan("add", x, axis=1)',
     "betainc": f"{_PAIR}y = bc.betainc(a, b, np.float32(a / 5))",
     "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
+    "jn": f"{_X}y = bc.jn(2, x)",
+    "jn_backward": f"{_X}dx = bc.jn_backward(np.ones((3, 4), np.float32), 2, x)",
+    "poly_norm": f"{_X}y = bc.poly_norm(x, np.ones(3, np.float32), np.zeros(1, np.float32))",
+    "poly_norm_backward": f"""{_X}dy = np.ones((3, 4), np.float32)
+dx, dweight, dbias = bc.poly_norm_backward(dy, x, np.ones(3, np.float32))""",
+    "reduce_window": f'{_X}y = bc.reduce_window(x, "max", window_dimensions=(1, 2), padding="SAME")',
+    "sph_harm_y": f"{_X}y = bc.sph_harm_y(3, 2, np.abs(x), x)",
+    "sph_legendre_p": f"{_X}y = bc.sph_legendre_p(3, 2, np.abs(x))",
+    "sph_legendre_p_backward": f"""{_X}dy = np.ones((3, 4), np.float32)
+dtheta = bc.sph_legendre_p_backward(dy, 3, 2, np.abs(x))""",
     "choose": f"{_ROWS}y = bc.choose(np.array([0, 1, 1, 0]), [x1, x2])",
     "corrcoef_backward": f"{_X}dx = bc.corrcoef_backward(np.ones((3, 3), np.float32), x)",
     "cov_backward": f"{_X}dx = bc.cov_backward(np.ones((3, 3), np.float32), x)",

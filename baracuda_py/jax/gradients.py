@@ -35,7 +35,7 @@ def function(problem: Problem) -> Function:
     run = primitive(problem)
     if not any(one.element.is_inexact for _, one in problem.outputs):
         return lambda *arrays: run(*map(jax.lax.stop_gradient, arrays))
-    names = [name for name, _ in problem.inputs]
+    names = problem.input_keys
 
     def forward(*primals: Any) -> tuple[tuple[Any, ...], Any]:
         values = [primal.value for primal in primals]
@@ -79,7 +79,7 @@ def _flags(wanted: Sequence[bool]) -> list[Any]:
 def link_of(problem: Problem) -> Link | str:
     """What a problem's gradients are made from, or why it has none."""
     vjp, kind = problem.plan.vjp, getattr(problem.desc, "kind", None) if problem.plan.kinds else None
-    lists = any(spec.many for spec, _ in problem.operands)
+    lists = any(spec.many and spec.writes for spec, _ in problem.operands)
     if vjp is None or not vjp.serves(kind) or problem.aliases or lists:
         return (
             f"{problem.name} has no gradient; where its result is a constant, give its operands through "
@@ -115,7 +115,7 @@ class Link:
     def expect(self, wanted: Iterable[str]) -> None:
         """Raise where an operand has no gradient."""
         known = self.vjp.grads if self.plan is None else self.vjp.served(self.plan, self.desc)
-        if unknown := [name for name in wanted if name not in known]:
+        if unknown := [name for name in wanted if name.partition("[")[0] not in known]:
             raise UnsupportedError(
                 f"{self.problem.name} has no gradient for {' and '.join(unknown)}; where it is a constant, give it "
                 "through jax.lax.stop_gradient"
@@ -152,7 +152,7 @@ class Link:
         held = dict(self.problem.arrays)
         for spec in _outputs(self.problem.plan):
             if spec.name in needed and spec.name not in held:
-                held[spec.name] = (_buffer(spec, self.problem.desc, held),)
+                held[spec.name] = _buffers(spec, self.problem.desc, held)
         order = [spec.name for spec in arrays_of(self.problem.plan.args) if spec.name in held]
         return dataclasses.replace(self.problem, arrays=tuple((name, held[name]) for name in order), workspace=0)
 
@@ -171,23 +171,28 @@ class Link:
             given[name] = _conjugate(value)
         if self.plan is None or not given:
             return {}
-        names = {self.vjp.grads[name] for name in wanted}
+        results = {name: self._result(name) for name in wanted}
+        names = {result.partition("[")[0] for result in results.values()}
         asked = [spec for spec in _outputs(self.plan) if spec.name in names or not spec.optional]
         arrays, buffers = self._operands(inputs, outputs, given, {spec.needs for spec in asked})
         for spec in asked:
             if spec.needs is None or spec.needs in buffers:  # else 0, as is the cotangent that it goes with
-                buffers[spec.name] = (_buffer(spec, self.desc, buffers),)
+                buffers[spec.name] = _buffers(spec, self.desc, buffers)
         problem = self._backward(buffers)
         made = function(problem)(*arrays, *(inputs[name] for name, _ in problem.traced))
-        found = dict(zip([name for name, _ in problem.outputs], made, strict=True))
-        grads = {name: found[self.vjp.grads[name]] for name in wanted if self.vjp.grads[name] in found}
-        return {name: _cotangent(value, inputs[name]) for name, value in grads.items()}
+        found = dict(zip(problem.output_keys, made, strict=True))
+        return {n: _cotangent(found[result], inputs[n]) for n, result in results.items() if result in found}
+
+    def _result(self, key: str) -> str:
+        """The output of the backward op, or the item of it, that is the gradient of an operand, or of an item."""
+        name, item, number = key.partition("[")
+        return f"{self.vjp.grads[name]}{item}{number}"
 
     def _operands(
         self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], cotangents: Mapping[str, Any], needed: set[Any]
     ) -> tuple[list[Any], dict[str, tuple[Buffer, ...]]]:
         """The arrays that the backward op reads, and what each is; those `needed` even where they are 0."""
-        own, made = dict(self.problem.inputs), dict(self.saving.outputs)
+        own, made = dict(self.problem.arrays), dict(self.saving.outputs)
         arrays: list[Any] = []
         buffers: dict[str, tuple[Buffer, ...]] = {}
         for spec in self._reads():
@@ -200,11 +205,14 @@ class Link:
                 if name not in made or (name not in cotangents and optional):
                     continue
                 one = made[name]
-                value = cotangents[name] if name in cotangents else jnp.zeros(one.shape, one.dtype)
+                arrays.append(cotangents[name] if name in cotangents else jnp.zeros(one.shape, one.dtype))
+                buffers[spec.name] = (one,)
+            elif place == "output":
+                arrays.append(outputs[name])
+                buffers[spec.name] = (made[name],)
             else:
-                value, one = (outputs[name], made[name]) if place == "output" else (inputs[name], own[name])
-            arrays.append(value)
-            buffers[spec.name] = (one,)
+                arrays += [inputs[f"{name}[{i}]" if spec.many else name] for i in range(len(own[name]))]
+                buffers[spec.name] = own[name]
         return arrays, buffers
 
     def _backward(self, buffers: Mapping[str, tuple[Buffer, ...]]) -> Problem:
@@ -228,12 +236,14 @@ def _outputs(plan: type[Plan]) -> list[Operand]:
     return [spec for spec in arrays_of(plan.args) if spec.role == "out"]
 
 
-def _buffer(spec: Operand, desc: Any, held: Mapping[str, tuple[Buffer, ...]]) -> Buffer:
-    """An output of the op, as its declaration has it."""
+def _buffers(spec: Operand, desc: Any, held: Mapping[str, tuple[Buffer, ...]]) -> tuple[Buffer, ...]:
+    """An output of the op, or the items of one, as its declaration has it."""
     if spec.like:
-        return held[spec.like][0]
+        return held[spec.like]
     element: ElementKind = spec.elements(desc)[0]
-    return Buffer(spec.shape(desc), element)
+    if spec.many:
+        return tuple(Buffer(spec.shape(desc, i), element) for i in range(len(getattr(desc, spec.many))))
+    return (Buffer(spec.shape(desc), element),)
 
 
 def _cotangent(grad: Any, operand: Any) -> Any:

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -76,6 +76,16 @@ class Problem:
         return [*reads, *self.traced]
 
     @cached_property
+    def input_keys(self) -> list[str]:
+        """A name for each input: the items of a list are told apart by their numbers."""
+        return [*_keys(self.operands, "reads"), *(name for name, _ in self.traced)]
+
+    @cached_property
+    def output_keys(self) -> list[str]:
+        """The same for each output."""
+        return _keys(self.operands, "writes")
+
+    @cached_property
     def outputs(self) -> list[tuple[str, Buffer]]:
         """What is written, in XLA's order; operands that are updated in place are among the inputs, too."""
         return [(spec.name, one) for spec, buffers in self.operands if spec.writes for one in buffers]
@@ -101,6 +111,11 @@ class Problem:
         call = Call(self, "cpu")
         if error := call.plan.can_implement(call.sample()).error:
             raise error
+
+
+def _keys(operands: Iterable[tuple[Operand, tuple[Buffer, ...]]], does: str) -> list[str]:
+    each = [(spec, i) for spec, buffers in operands if getattr(spec, does) for i in range(len(buffers))]
+    return [f"{spec.name}[{i}]" if spec.many else spec.name for spec, i in each]
 
 
 _FAR = 1 << 20  # bytes between the addresses of a sample

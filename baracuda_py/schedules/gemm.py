@@ -53,14 +53,14 @@ def gemm_values(p: Problem) -> dict[str, Any] | str:
         return f"more than {AXES} batch axes remain after merging"
     return {
         "m": desc.m, "n": desc.n, "k": desc.k, "batch_shape": pad(shape), "batch": [pad(s) for s in batch],
-        "strides": [_steps(v) if v else (0, 0) for v in views],
+        "strides": [steps_of(v) if v else (0, 0) for v in views],
         "vectors": [v.strides[0] if v else 0 for v in (p.views[name] for name in VECTORS)], "batch_rank": len(shape),
         "activation": ACTIVATIONS.index(desc.activation),
         "wide": wide_rows(views),
     }  # fmt: skip
 
 
-def _steps(view: View) -> tuple[int, ...]:
+def steps_of(view: View) -> tuple[int, ...]:
     """The strides of a matrix, 0 along an extent of 1: threads past its end must have aligned addresses as well."""
     return tuple(0 if n == 1 else stride for n, stride in zip(view.shape[-2:], view.strides[-2:], strict=True))
 
@@ -107,17 +107,17 @@ class Operand:
 
 def product_kernels(row: Variant) -> tuple[Kernel, ...]:
     """The kernels of a row of `GemmPlan` as another plan's, by names of their own: those without a gate."""
+    return tuple(replace(ungated(k), name=_own(row, k.name), source=k.source or row.source or "") for k in row.kernels)
 
-    def axes(kernel: Kernel) -> Callable[[ElementKind], Mapping[str, Any]]:
-        def of(kind: ElementKind) -> Mapping[str, Any]:
-            own = dict(kernel.axes_for(kind))
-            return own | ({"GATED": (False,)} if "GATED" in own else {})
 
-        return of
+def ungated(kernel: Kernel) -> Kernel:
+    """A kernel of which there are no instances with a second product."""
 
-    return tuple(
-        replace(k, name=_own(row, k.name), axes=axes(k), source=k.source or row.source or "") for k in row.kernels
-    )
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        own = dict(kernel.axes_for(kind))
+        return own | ({"GATED": (False,)} if "GATED" in own else {})
+
+    return replace(kernel, axes=axes)
 
 
 def _own(row: Variant, kernel: str) -> str:

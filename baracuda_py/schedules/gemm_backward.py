@@ -91,7 +91,9 @@ class Launches:
         shape, strides = merge_axes(self._lead, [v.strides[:rank] if v else (0,) * rank for v in views])
         if len(shape) > AXES:
             return f"more than {AXES} axes of rows remain after merging"
-        chunks = -(-desc.n * desc.element.itemsize // 16)
+        gated = p.up is not None
+        width = 8 if gated and desc.element.itemsize == 2 else 16  # bytes of a chunk, as in the kernel
+        chunks = -(-desc.n * desc.element.itemsize // width)
         lanes = min(32, 1 << max(chunks - 1, 0).bit_length())
         step = _THREADS // lanes
         part_rows = step * max(_CHUNKS, -(-self._count // (_PARTS * step)))
@@ -108,7 +110,7 @@ class Launches:
             "row_rank": len(shape), "activation": ACTIVATIONS.index(desc.activation), "lanes": lanes,
             "wide": sum(1 << n for n, v in enumerate(views) if v is not None and v.strides[-1] == 1 and v.aligned(16)),
         }  # fmt: skip
-        axes = {"OUT": desc.out_element, "GATED": p.up is not None}
+        axes = {"OUT": desc.out_element, "GATED": gated}
         wanted = g or h or sums or p.dc is not None or p.dresidual is not None
         if wanted and parts:
             blocks = -(-chunks // lanes) * parts

@@ -6,7 +6,8 @@ asked for (`Back`): a pass then makes results and launches, and looks nothing up
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.args import arrays_of, scalars_of
@@ -18,7 +19,7 @@ from .operation import Operation
 from .prepared import Prepared, gathered, layout_of, spread, undifferentiable
 from .schema import Call
 from .untyped import torch
-from .vjp import Gradient, gradient_of, laid, no_gradient
+from .vjp import Gradient, gradient_of, laid, lies_transposed, no_gradient
 
 _grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
 _forward_mode, _level = torch.autograd.forward_ad, torch._C._functorch.maybe_current_level
@@ -29,53 +30,65 @@ def _watched() -> bool:
     return bool(_modes()) or _forward_mode._current_level >= 0 or _level() is not None
 
 
+Pulled = Callable[..., dict[str, Any]]
+
+
 class Job:
     """What a node does with tensors of one kind: `call` is one such call; neither its tensors nor numbers are kept.
 
-    reads, numbers: the names that `apply` is given operands and numbers for. turned: operands that it gets with axes 1
-    and 2 exchanged, and not as `call` has them.
+    pulled: what calls the backward op where a pass is itself recorded (`recording.pulled`). reads, numbers: the names
+    that `apply` is given operands and numbers for. turned: operands that it gets with axes 1 and 2 exchanged, and not
+    as `call` has them.
     """
 
     def __init__(
-        self, op: Operation, gradient: Gradient, call: Call, reads: Sequence[str], numbers: Sequence[str],
-        turned: Sequence[str] = (), layouts: Any = None,
+        self, pulled: Pulled, op: Operation, gradient: Gradient, call: Call, reads: Sequence[str],
+        numbers: Sequence[str], turned: Sequence[str] = (), layouts: Any = None,
     ) -> None:  # fmt: skip
-        self.op, self.gradient, self.preference = op, gradient, call.preference
+        self.gradient, self.preference, self.pulled = gradient, call.preference, pulled
         self.turned, self.layouts = tuple(turned), layouts
         kept = gradient.kept_outputs(call) if gradient.backward else ()
         own = layouts.views(call.arrays, turned) if turned else call.arrays
-        wanted = call.wanted.union(kept)
-        self.forward = Prepared(op, own, call.attributes, wanted, call.preference, turned, layouts)
-        names = self.forward.names
-        held = [own.get(n) for n in self.forward.inputs]
-        self.layout = layout_of(held)
-        self.lists = any(n is not None and n >= 0 for n in self.layout)
-        self.moved = [reads.index(n) if n in reads else None for n in self.forward.inputs]
-        self.ordered = self.moved == list(range(len(reads)))
-        self.said = [numbers.index(n) for n in self.forward.numbers]
-        self.plain = self.ordered and not self.lists and self.said == list(range(len(numbers)))
+        self.forward = Prepared(op, own, call.attributes, call.wanted.union(kept), call.preference, turned, layouts)
+        names, held = self.forward.names, [own.get(n) for n in self.forward.inputs]
         self.names = tuple(n for n in names if n in call.wanted)
         self.returned = None if self.names == names else [names.index(n) for n in self.names]
         self.apart: tuple[int, ...] | None = None  # of the results that have no gradient
-        said = [call.scalars.get(n) for n in self.forward.numbers]
-        self.tensors = [i for i, value in enumerate(said) if isinstance(value, torch.Tensor)]  # among the numbers
-        at, self.places = 0, dict[str, slice]()  # of each operand among the flat ones
-        for name, count in zip(self.forward.inputs, self.layout, strict=True):
-            size = count if count is not None and count >= 0 else 1
-            if count is not None:
-                self.places[name] = slice(at, at + size)
-            at += size
-        inputs = gradient.kept_inputs(call) if gradient.backward else ()
-        self.inputs = [i for n in inputs for i in range(self.places[n].start, self.places[n].stop)]
-        self.outputs = [names.index(n) for n in kept]
-        at, self.saved = 0, dict[str, slice]()  # of each operand and output among what is saved
-        for name, size in [*((n, self.places[n].stop - self.places[n].start) for n in inputs), *((n, 1) for n in kept)]:
-            self.saved[name] = slice(at, at + size)
-            at += size
+        self.layout = layout_of(held)
+        self.lists = any(n is not None and n >= 0 for n in self.layout)
+        self._order(reads, numbers, call)
+        self._keep(gradient.kept_inputs(call) if gradient.backward else (), kept)
         self.zeros = [None if t is None else (tuple(t.shape), t.dtype, t.device) for t in spread(held)]
         self.backs: dict[Any, Back | None] = {}
-        link = gradient.backward
-        self.follows = FOLLOWS.get(link.plan, "") if link else ""
+
+    def _order(self, reads: Sequence[str], numbers: Sequence[str], call: Call) -> None:
+        """Where the plan's operands and numbers are among those given: `plain` if they are just these."""
+        self.moved = [reads.index(n) if n in reads else None for n in self.forward.inputs]
+        self.said = [numbers.index(n) if n in numbers else None for n in self.forward.numbers]
+        values = [call.scalars.get(n) for n in self.forward.numbers]
+        self.unsaid = [value if i is None else None for i, value in zip(self.said, values, strict=True)]
+        self.ordered = self.moved == list(range(len(reads)))
+        self.plain = self.ordered and not self.lists and self.said == list(range(len(numbers)))
+        self.tensors = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
+
+    def _keep(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Which of the flat operands and of the results are saved, and where each is then."""
+        sizes = [1 if n is None or n < 0 else n for n in self.layout]
+        ends = list(itertools.accumulate(sizes, initial=0))
+        self.places = {  # of each operand that is given among the flat ones
+            n: range(start, start + size)
+            for n, start, size, count in zip(self.forward.inputs, ends, sizes, self.layout, strict=False)
+            if count is not None
+        }
+        self.inputs = [i for n in inputs for i in self.places[n]]
+        self.outputs = [self.forward.names.index(n) for n in outputs]
+        counts = [*(len(self.places[n]) for n in inputs), *(1 for _ in outputs)]
+        starts = itertools.accumulate(counts, initial=0)
+        self.saved = {n: slice(at, at + k) for n, at, k in zip((*inputs, *outputs), starts, counts, strict=False)}
+        grads, backward = self.gradient.grads, self.gradient.backward
+        matrices = [n for n in self.gradient.own_inputs if n in self.saved and n in grads and not self.turned]
+        self.matrices = [(self.saved[n].start, grads[n]) for n in matrices if not self._many(n)]
+        self.follows = FOLLOWS.get(backward.plan, "") if backward else ""
 
     def apply(self, numbers: Sequence[Any], *reads: Any) -> Any:
         """The outputs, as a functional entry returns them, in autograd's graph; MISS where more than that is wanted."""
@@ -86,11 +99,14 @@ class Job:
     def node(self, numbers: Sequence[Any], reads: Sequence[Any]) -> Any:
         """The outputs, in autograd's graph."""
         given = reads if self.ordered else [None if i is None else reads[i] for i in self.moved]
-        return _apply(self, tuple([numbers[i] for i in self.said]), *spread(given))
+        said = [rest if i is None else numbers[i] for i, rest in zip(self.said, self.unsaid, strict=True)]
+        return _apply(self, tuple(said), *spread(given))
 
     def pull(self, ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
         """The gradients of the flat operands that need one."""
         needs = ctx.needs_input_grad[2:]
+        if all(c is None for c in cotangents):
+            return [None] * len(needs)
         if self.gradient.backward is None:
             found = zip(self.zeros, needs, strict=True)
             return [torch.zeros(f[0], dtype=f[1], device=f[2]) if f and need else None for f, need in found]
@@ -101,8 +117,7 @@ class Job:
                 numbers[i] = value
             saved = saved[:kept]
         if not _grad() and not _watched():
-            flipped = self.gradient.flipped({n: saved[at.start] for n, at in self.saved.items()})
-            flipped = () if self.turned else flipped
+            flipped = tuple([result for at, result in self.matrices if lies_transposed(saved[at])])
             key: Any = needs, tuple([c is None for c in cotangents]), self._last(saved, cotangents), flipped
             back = self.backs.get(key)
             if back is None and key not in self.backs:
@@ -124,8 +139,6 @@ class Job:
 
     def _pulled(self, needs: Any, saved: Any, cotangents: Any, numbers: Any) -> list[Any]:
         """The same where the pass is traced, transformed or itself recorded."""
-        from .recording import pulled  # which records backward ops as nodes in turn
-
         wanted = self.wanted(needs)
         held = {n: list(saved[at]) if self._many(n) else saved[at.start] for n, at in self.saved.items()}
         arrived = dict(zip(self.names, cotangents, strict=True))
@@ -134,12 +147,13 @@ class Job:
         scalars = dict(zip(self.forward.numbers, numbers, strict=True))
         inputs = {n: held[n] for n in held if n in self.places}
         outputs = {n: held[n] for n in held if n not in self.places}
-        found = pulled(self.gradient, inputs, outputs, arrived, wanted, scalars, self.preference)
+        found = self.pulled(self.gradient, inputs, outputs, arrived, wanted, scalars, self.preference)
         found = self.layouts.views(found, self.turned) if self.turned else found
         each = zip(self.forward.inputs, self.layout, strict=True)
         return spread([found.get(n) or [None] * (c or 0) if self._many(n) else found.get(n) for n, c in each])
 
     def _many(self, name: str) -> bool:
+        """Whether an operand is a list."""
         return name in self.places and bool(self.lists) and (self.layout[self.forward.inputs.index(name)] or 0) >= 0
 
     def wanted(self, needs: Sequence[bool]) -> frozenset[str]:
@@ -241,18 +255,19 @@ _apply = super(torch.autograd.Function, Node).apply  # without a look for transf
 
 
 def job_of(
-    op: Operation, call: Call, reads: Sequence[str], numbers: Sequence[str], turned: Sequence[str], layouts: Any
-) -> Job:
+    pulled: Pulled, op: Operation, call: Call, reads: Sequence[str], numbers: Sequence[str], turned: Sequence[str],
+    layouts: Any,
+) -> Job:  # fmt: skip
     """What a node does with a call on plain tensors."""
     gradient = gradient_of(op, op.descriptor(call))
     if gradient is None:
         raise no_gradient(op.name, next(n for n, value in call.arrays.items() if value is not None))
-    return Job(op, gradient, call, reads, numbers, turned, layouts)
+    return Job(pulled, op, gradient, call, reads, numbers, turned, layouts)
 
 
-def record(op: Operation, call: Call) -> dict[str, Any]:
+def record(pulled: Pulled, op: Operation, call: Call) -> dict[str, Any]:
     """A call on plain tensors as a node; the outputs by name."""
     names = [s.name for s in arrays_of(op.plan.args) if s.reads]
-    job = job_of(op, call, names, [s.name for s in scalars_of(op.plan.args)], (), None)
+    job = job_of(pulled, op, call, names, [s.name for s in scalars_of(op.plan.args)], (), None)
     made = job.node(job.forward.defaulted(call.scalars), [call.arrays.get(n) for n in names])
     return dict(zip(job.names, made if len(job.names) > 1 else (made,), strict=True))

@@ -114,16 +114,10 @@ class Gradient:
     def flipped(self, arrays: Mapping[str, Any]) -> tuple[str, ...]:
         """The results that are gradients of matrices that lie transposed in memory, and that are written so.
 
-        torch would turn those of leaves. `arrays` are of the backward op, or of the forward.
+        torch would turn those of leaves. `arrays` are the backward op's.
         """
-        found = []
-        for name in self.own_inputs:
-            value = arrays.get(name)
-            if name not in self.grads or value is None or isinstance(value, list) or value.is_contiguous():
-                continue
-            if value.dim() > 1 and value.transpose(-1, -2).is_contiguous():
-                found.append(self.grads[name])
-        return tuple(found)
+        held = {n: arrays.get(n) for n in self.own_inputs if n in self.grads}
+        return tuple(self.grads[n] for n, value in held.items() if lies_transposed(value))
 
     def run(self, results: frozenset[str], preference: Any) -> Callable[..., dict[str, Any]]:
         """The backward op on memory, for the outputs `results`."""
@@ -139,6 +133,13 @@ class Gradient:
         spec = next(s for s in self.forward.outputs if s.name == name)
         dtype = element_dtype(spec.elements(self.desc)[0])
         return torch.zeros(self.shapes.get(name) or spec.shape(self.desc), dtype=dtype, device=arrived.device)
+
+
+def lies_transposed(value: Any) -> bool:
+    """Whether a tensor, of matrices, has their columns in its rows' place in memory."""
+    if value is None or isinstance(value, list) or value.is_contiguous():
+        return False
+    return value.dim() > 1 and bool(value.transpose(-1, -2).is_contiguous())
 
 
 def laid(value: Any, layout: str) -> Any:

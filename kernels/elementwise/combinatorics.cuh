@@ -1,6 +1,7 @@
 #pragma once
 // combinatorics   beta, its logarithm, rising factorials, binomials, Hurwitz' zeta, exponential integrals; in double.
 #include "elementwise/pairs.cuh"
+#include "elementwise/series.cuh"
 
 namespace baracuda::special {
 
@@ -123,11 +124,9 @@ BARACUDA_D double expn_of(double x, double n) {
     }
     return y * h * h;
   }
-  double sum = n == 1.0 ? 0.0 : 1.0 / (n - 1.0), term = -1.0;  // minus (-x)^k / (k! (k + 1 - n)) but for k + 1 = n
-  for (double k = 1.0; k < 24.0; k += 1.0) {
-    term *= -x / k;
-    if (k != n - 1.0) sum += term / (k + 1.0 - n);
-  }
+  const double rest =
+      exponential_sum(-x, 24, [n](double term, int k) { return k == n - 1.0 ? 0.0 : term / (k + 1.0 - n); });
+  const double sum = (n == 1.0 ? 0.0 : 1.0 / (n - 1.0)) - rest;
   if (n > 24.0) return sum;
   double psi = -0.5772156649015329 - math::log(x), power = 1.0;
   for (double k = 1.0; k < n; k += 1.0) psi += 1.0 / k, power *= -x / k;

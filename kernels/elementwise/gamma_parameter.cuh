@@ -17,7 +17,7 @@ BARACUDA_D double exponential_gap(double s) {
   for (int k = 16; k >= 3; --k) sum = math::fma(sum, s / k, 1.0);
   return 0.5 * s * s * sum;
 }
-// a (log(x) - psi(a)); 1 for a = 0.
+// log(x) - psi(a); for a < 10 times a, which is 1 for a = 0.
 BARACUDA_D double log_over_mean(double a, double x) {
   if (a < 10.0) return math::fma(a, math::log(x) - psi(a + 1.0), 1.0);
   const double w = 1.0 / a, s = w * w, d = (x - a) / a;
@@ -25,7 +25,7 @@ BARACUDA_D double log_over_mean(double a, double x) {
 #pragma unroll
   for (int k = 7; k >= 0; --k) series = math::fma(series, s, bernoulli[k] / (2 * k + 2));
   const double log = math::abs(d) < 0.5 ? math::log1p(d) : math::log(x) - math::log(a);
-  return a * (log + math::fma(series, s, 0.5 * w));
+  return log + math::fma(series, s, 0.5 * w);
 }
 
 // a times the integral, also by the series.
@@ -33,37 +33,33 @@ BARACUDA_D double parameter_integral(double a, double x) {
   const double log = log_over_mean(a, x), gap = math::abs(a - x), far = 42.0;  // w is exp(-far) at the end
   const bool below = log < 0.0;
   if (!below && x <= 2.0) {
-    double f = 0.0, g = 0.0, term = 1.0;
-#pragma unroll 1
-    for (int k = 1; k < 32; ++k) {
-      term *= -x / k;
-      const double share = term / (a + k);
-      f += share;
-      g = math::fma(share, k / (a + k), g);
-    }
+    const double f = exponential_sum(-x, 32, [a](double term, int k) { return term / (a + k); });
+    const double g = exponential_sum(-x, 32, [a](double term, int k) { return term / (a + k) * (k / (a + k)); });
     const double start = math::log(x) - psi(a + 1.0);
     return -math::fma(start, math::fma(a, f, 1.0), g) * math::exp(x);
   }
-  const double sign = below ? -1.0 : 1.0, c = far / a;
+  const double sign = below ? -1.0 : 1.0, c = far / a, share = a < 10.0 ? a : 1.0;
   const double widest = below ? 0.5 * (c + math::sqrt(c) * math::sqrt(c + 8.0))
                               : 0.5 / x + math::sqrt(0.25 / x + 2.0 * far) / math::sqrt(x);
   const double end = below == (x < a) ? math::fmin(widest, far / gap) : widest;
-  return integral(end, [&](double s) {
-    const double t = sign * s;
-    return math::exp(math::fma(a - x, t, -x * exponential_gap(t))) * math::fma(a, s, sign * log);
-  });
+  return (a < 10.0 ? 1.0 : a) * integral(end, [&](double s) {
+           const double t = sign * s;
+           return math::exp(math::fma(a - x, t, -x * exponential_gap(t))) * math::fma(share, s, sign * log);
+         });
 }
 // dP/da. For a = 0 its limit, -E1(x).
 BARACUDA_SPECIAL double gammainc_by_parameter(double x, double a) {
   if (!(a >= 0.0 && x >= 0.0) || (a == 0.0 && x == 0.0)) return numeric<double>::nan();
   if (x == 0.0 || math::isinf(a) || math::isinf(x)) return math::isinf(a) && math::isinf(x) ? a - x : 0.0;
-  return -gamma_density(a, x) * parameter_integral(a, x);
+  const double density = gamma_density(a, x);
+  return density == 0.0 ? -density : -density * parameter_integral(a, x);
 }
 // The derivative of a gamma variate by its parameter, the uniform number that it comes from kept: -dP/da / (dP/dx).
 BARACUDA_SPECIAL double variate_by_parameter(double x, double a) {
   if (!(a >= 0.0 && x >= 0.0) || math::isinf(a) || (a == 0.0 && x == 0.0)) return numeric<double>::nan();
   if (x == 0.0 || math::isinf(x)) return x;
-  return x * (parameter_integral(a, x) / a);
+  const double part = parameter_integral(a, x);
+  return a < 1e-290 ? x / a * part : x * (part / a);
 }
 
 }  // namespace baracuda::special

@@ -46,6 +46,7 @@ BARACUDA_D double gamma_density(double a, double x) {
     const double d = (x - a) / a;
     return math::exp(math::fma(-a, log_gap(d, x / a), -stirling(a))) / (math::sqrt(2.0 * pi) * math::sqrt(a));
   }
+  if (x > 2000.0) return 0.0;  // where x^a may leave the range
   const double h = math::exp(-0.5 * x);
   return math::pow(x, a) * h / ::tgamma(a + 1.0) * h;
 }
@@ -62,12 +63,7 @@ BARACUDA_D double gamma_series(double a, double x) {
 }
 // The upper one for small x, where the lower one may be nearly 1.
 BARACUDA_D double gamma_series_upper(double a, double x) {
-  double sum = 0.0, term = 1.0;
-#pragma unroll 1
-  for (int k = 1; k < 60; ++k) {
-    term *= -x / k;
-    sum += term / (a + k);
-  }
+  const double sum = exponential_sum(-x, 60, [a](double term, int k) { return term / (a + k); });
   const double log = a * math::log(x);
   const double first = -math::expm1(log - lgamma_above_1(a)),
                gamma = a < 0.5 ? math::exp(lgamma_above_1(a)) : ::tgamma(a + 1.0);

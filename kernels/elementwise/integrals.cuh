@@ -3,6 +3,7 @@
 //
 // Tables are Chebyshev series, in the variable that stands beside their use, or power series where the name ends so.
 #include "elementwise/in_double.cuh"
+#include "elementwise/series.cuh"
 
 namespace baracuda::special {
 
@@ -182,12 +183,7 @@ constexpr double euler = 0.5772156649015329;
 
 // The sum of x^k / (k k!), |x| <= 6.
 BARACUDA_D double exponential_series(double x) {
-  double sum = 0.0, term = 1.0;
-  for (int k = 1; k < 42; ++k) {
-    term *= x / k;
-    sum += term / k;
-  }
-  return sum;
+  return exponential_sum(x, 42, [](double term, int k) { return term / k; });
 }
 // c of 2 (x - a) / (b - a) - 1
 BARACUDA_D double chebyshev_between(double x, double a, double b, const double* c, int n) {

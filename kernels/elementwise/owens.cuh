@@ -14,13 +14,13 @@ BARACUDA_D double owens_integral(double h, double a) {
 // One half of erfc(h / sqrt(2)), h >= 0, less the factor exp(-h^2 / 2).
 BARACUDA_D double upper_tail(double h) { return 0.5 * ::erfcx(h * sqrt_half); }
 
-// For a > 1 by T(h, a) = q(h) / 2 + q(h a) / 2 - q(h) q(h a) - T(h a, 1 / a), q the tail of the normal distribution.
+// Beyond h = 64 nothing is left. For a > 1 by T(h, a) = q(h) / 2 + q(h a) / 2 - q(h) q(h a) - T(h a, 1 / a), q the tail of the normal distribution.
 BARACUDA_SPECIAL double owens_t(double h, double a) {
   const double size = math::abs(a), u = math::abs(h), over_two_pi = 0.15915494309189535;
   if (h != h || a != a) return numeric<double>::nan();
   if (u == 0.0) return over_two_pi * math::atan(a);
   const bool beyond = size > 1.0;
-  const double v = beyond ? u * size : u, g = bell(v, 0.25);
+  const double v = math::fmin(beyond ? u * size : u, 128.0), g = bell(v, 0.25);
   double y = g * (over_two_pi * owens_integral(v, beyond ? 1.0 / size : size)) * g;
   if (beyond) {
     const double e = bell(u, 0.25), q = upper_tail(v) * g * g;

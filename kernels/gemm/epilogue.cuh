@@ -27,11 +27,22 @@ enum { bias, up_bias, row_bias, scale_a, scale_b };
 
 // Where the matrices of the batch's item `batch` begin, in elements.
 struct BatchOffsets {
-  i64 at[8];
-  template <class P> BARACUDA_D BatchOffsets(const P& p, i64 batch) {
+  i64 item, at[8];
+  template <class P> BARACUDA_D BatchOffsets(const P& p, i64 batch) : item(batch) {
     offsets<i64, 8>(batch, p.batch_rank, p.batch_shape, p.batch, at);
   }
 };
+
+// Writes columns n … of row m of a matrix, rounded to U; in one access of 16 bytes where they lie so.
+template <class U, class P, class A, int N>
+BARACUDA_D void put_columns(const P& p, const BatchOffsets& begin, int which, void* matrix, i64 m, i64 n, i64 left,
+                            const Vec<A, N>& x) {
+  const i64* const step = p.strides[which];
+  U* const to = static_cast<U*>(matrix) + begin.at[which] + m * step[0] + n * step[1];
+  const auto rounded = from_acc<U>(x);
+  if (p.wide >> which & 1) store_vec<U, N, true>(to, rounded, left);
+  else store_strided(to, step[1], rounded, left);
+}
 
 // The activations of `Activation` on the page, in its order.
 template <class A> BARACUDA_D A activated(int which, A x) {
@@ -130,12 +141,7 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
     return to_acc(p.wide >> which & 1 ? load_vec<U, N, true>(from, left) : load_strided<U, N>(from, step[1], left));
   }
   template <int N> BARACUDA_D void put(int which, void* matrix, i64 m, i64 n, i64 left, const Vec<A, N>& x) const {
-    if (matrix == nullptr) return;
-    const i64* const step = p.strides[which];
-    U* const to = static_cast<U*>(matrix) + begin.at[which] + m * step[0] + n * step[1];
-    const auto rounded = from_acc<U>(x);
-    if (p.wide >> which & 1) store_vec<U, N, true>(to, rounded, left);
-    else store_strided(to, step[1], rounded, left);
+    if (matrix != nullptr) put_columns<U>(p, begin, which, matrix, m, n, left, x);
   }
 };
 

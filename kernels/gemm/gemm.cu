@@ -1,4 +1,4 @@
-// gemm       alpha · a b and its epilogue (gemm/epilogue.cuh) for any strides, without tensor cores.
+// gemm       alpha · a b and its epilogue E (gemm/epilogue.cuh) for any strides, without tensor cores.
 //
 // A block computes a tile of 64 x 64. Each sum is one chain of fused multiply-adds in the order of k.
 #include "gemm/epilogue.cuh"
@@ -6,11 +6,12 @@
 
 namespace baracuda {
 
-template <class T, class U, bool GATED> BARACUDA_D void gemm(const GemmParams& p) {
+template <class T, class U, bool GATED, class E = Epilogue<U, T, acc_t<T>, GATED, GemmParams>>
+BARACUDA_D void gemm(const GemmParams& p) {
   using A = acc_t<T>;
   const GemmTile tile(p);
   const BatchOffsets begin(p, tile.batch);
-  const Epilogue<U, T, A, GATED, GemmParams> epilogue(p, begin);
+  const E epilogue(p, begin);
   const auto matrix = [&](const void* start, int which) { return static_cast<const T*>(start) + begin.at[which]; };
   const T* b[GATED ? 2 : 1];
   b[0] = matrix(p.b, gemm_matrix::b);

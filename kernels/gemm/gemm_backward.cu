@@ -35,13 +35,13 @@ template <class A, class Go> BARACUDA_D void with_activation(int which, const Go
 // A chunk of columns of a row: where it is, and what the gradients there are made from. U: the element of dy, pre, up_pre.
 template <class T, class U, bool GATED> struct Chunk {
   using A = acc_t<T>;
-  static constexpr int N = vec_elems<T>;
-  i64 at[count], row, col, left;
+  // With a gate 8 bytes of 16-bit elements: there are two sums of each column, and activations take many registers.
+  static constexpr int bytes = GATED && is_half<T> ? 8 : 16, N = bytes / static_cast<int>(sizeof(T));
+  i64 row, col, left;
   Vec<U, N> dy_, pre_, up_pre_;
 
   template <class P> BARACUDA_D void load(const P& p, i64 row_, i64 col_) {
     row = row_, col = col_, left = p.cols - col;
-    offsets<i64, count>(row, p.row_rank, p.row_shape, p.row_strides, at);
     dy_ = get(p, dy, p.dy);
     if (GATED || p.activation != 0) pre_ = get(p, pre, p.pre);
     if constexpr (GATED) up_pre_ = get(p, up_pre, p.up_pre);
@@ -71,17 +71,20 @@ template <class T, class U, bool GATED> struct Chunk {
   }
   template <class R, class P> BARACUDA_D void put(const P& p, int which, void* to, const Vec<A, N>& x) const {
     if (to == nullptr) return;
-    R* const y = static_cast<R*>(to) + at[which] + col * p.col_strides[which];
+    R* const y = static_cast<R*>(to) + place(p, which);
     const auto rounded = from_acc<R>(x);
     if (p.wide >> which & 1) store_vec<R, N, true>(y, rounded, left);
     else store_strided(y, p.col_strides[which], rounded, left);
   }
 
  private:
+  // Found anew for each matrix: the places of seven would take more registers than all else.
+  template <class P> BARACUDA_D i64 place(const P& p, int which) const {
+    return offset<i64>(row, p.row_rank, p.row_shape, p.row_strides[which]) + col * p.col_strides[which];
+  }
   template <class P> BARACUDA_D Vec<U, N> get(const P& p, int which, const void* from) const {
-    const i64 step = p.col_strides[which];
-    const U* const x = static_cast<const U*>(from) + at[which] + col * step;
-    return p.wide >> which & 1 ? load_vec<U, N, true>(x, left) : load_strided<U, N>(x, step, left);
+    const U* const x = static_cast<const U*>(from) + place(p, which);
+    return p.wide >> which & 1 ? load_vec<U, N, true>(x, left) : load_strided<U, N>(x, p.col_strides[which], left);
   }
 };
 

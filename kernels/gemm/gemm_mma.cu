@@ -1,4 +1,4 @@
-// gemm_mma   alpha · a b and its epilogue (gemm/epilogue.cuh) on tensor cores: f16, bf16, or floats in TF32.
+// gemm_mma   alpha · a b and its epilogue E (gemm/epilogue.cuh) on tensor cores: f16, bf16, or floats in TF32.
 //
 // A_K, B_K: whether k, else the other axis, has stride 1 in a and b. A block computes a tile (gemm/mma.cuh, which says
 // what fixes the order of sums; p.piece: slices of a piece); tiles are taken in the order of gemm/raster.cuh. Where
@@ -28,7 +28,9 @@ template <class Tile> struct Task {
   }
 };
 
-template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE> BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
+template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE,
+          class E = Epilogue<U, T, float, GATED, GemmMmaParams>>
+BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
   using Tile = MmaTile<T, A_K, B_K, GATED, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   Tile tile;
@@ -59,7 +61,7 @@ template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE> BARACUDA_D
   }
   const Task<Tile> task(p, forgotten(static_cast<u64>(blockIdx.x)));  // again: registers have no room for it until here
   const BatchOffsets begin(p, task.batch);
-  const Epilogue<U, T, float, GATED, GemmMmaParams> epilogue(p, begin);
+  const E epilogue(p, begin);
   tile.finish(ring, [&](int row, int col, const auto& sum, const auto& up) {
     const i64 m = task.m0 + row, n = task.n0 + col;
     if (m >= p.m || n >= p.n) return;
@@ -73,7 +75,8 @@ template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE> BARACUDA_D
 }
 
 // Adds the pieces of eight neighbouring columns in their order, and finishes them.
-template <class T, class U, bool GATED> BARACUDA_D void gemm_parts(const GemmMmaParams& p) {
+template <class T, class U, bool GATED, class E = Epilogue<U, T, float, GATED, GemmMmaParams>>
+BARACUDA_D void gemm_parts(const GemmMmaParams& p) {
   u64 chunk, m;
   const u64 row = divmod(static_cast<u64>(thread_index()), static_cast<u64>(div_up(p.n, 8)), chunk);
   const i64 batch = static_cast<i64>(divmod(row, static_cast<u64>(p.m), m)), n = static_cast<i64>(chunk) * 8;
@@ -89,7 +92,7 @@ template <class T, class U, bool GATED> BARACUDA_D void gemm_parts(const GemmMma
     }
   }
   const BatchOffsets begin(p, batch);
-  const Epilogue<U, T, float, GATED, GemmMmaParams> epilogue(p, begin);
+  const E epilogue(p, begin);
   epilogue.row(static_cast<i64>(m), n, p.n - n, sums[0], sums[GATED]);
 }
 

@@ -1,4 +1,4 @@
-// gemm_wgmma alpha · a b and its epilogue (gemm/epilogue.cuh) on sm_90a: gemm/wgmma.cuh.
+// gemm_wgmma alpha · a b and its epilogue E (gemm/epilogue.cuh) on sm_90a: gemm/wgmma.cuh.
 //
 // alpha 0 leaves a and b unread.
 #include "gemm/wgmma.cuh"
@@ -6,11 +6,12 @@
 namespace baracuda {
 
 template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED,
-          int STAGES = gemm::default_stages<COLUMNS>, int PARTS = 2>
+          class E = Epilogue<U, T, float, GATED, GemmWgmmaParams>, int STAGES = gemm::default_stages<COLUMNS>,
+          int PARTS = 2>
 BARACUDA_D void gemm_wgmma(const GemmWgmmaParams& p) {
   BARACUDA_DYNAMIC_SMEM(unsigned char, shared);
   const float alpha = static_cast<float>(p.alpha());
-  using Product = gemm::Product<T, U, COLUMNS, A_ACROSS, B_ACROSS, GATED, STAGES, PARTS, GemmWgmmaParams>;
+  using Product = gemm::Product<T, U, COLUMNS, A_ACROSS, B_ACROSS, GATED, STAGES, PARTS, GemmWgmmaParams, E>;
   Product(p, shared, alpha != 0.0f).run(alpha);
 }
 

@@ -10,7 +10,7 @@
 // second product (GATED) the columns of a tile are COLUMNS / 2 of each. P is as the epilogue wants it, with maps a_map,
 // b_map, up_map and y_map, a_step, b_step and up_step (0 where the batch shares the operand, else 1), tiles of a
 // cluster along m and n (`rows`, `cols`), in a band (see Tile) and in all (`total`), and `plain`: y = alpha times the
-// sums, by y_map.
+// sums, by y_map. E is the epilogue.
 #include "gemm/epilogue.cuh"
 #include <baracuda/reduce.cuh>
 #include <baracuda/tma.cuh>
@@ -62,7 +62,8 @@ struct Tile {
   }
 };
 
-template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, int STAGES, int PARTS, class P>
+template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, int STAGES, int PARTS, class P,
+          class E>
 struct Product {
   static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, SHARES = CLUSTER == 2 || GATED ? 2 : 1;
   static constexpr int SHARE = COLUMNS / SHARES, WIDTH = GATED ? SHARE : COLUMNS;  // columns in one load, and of y
@@ -231,7 +232,7 @@ struct Product {
     static_assert(PARTS * part_bytes >= 16 * 64 * 4, "16 x 64 floats");
     constexpr int N = PIECE / 8, SECOND = GATED ? SHARE / 8 : 0;
     const bool down = p.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
-    const Epilogue<U, T, float, GATED, P> epilogue(p, BatchOffsets(p, tile.item));
+    const E epilogue(p, BatchOffsets(p, tile.item));
     float* const stage = reinterpret_cast<float*>(memory.part(group));
 #pragma unroll 1
     for (int c = 0; c < WIDTH; c += PIECE) {

@@ -9,18 +9,42 @@ namespace baracuda {
 
 namespace kinds {
 
+// The mean as base + offset, part by part, as a variance of real numbers has it: of equal elements it is one of them. Of
+// numbers beyond 1e53 the offset is lost.
+struct ComplexMean {
+  complex<double> base;
+  complex<float> offset;
+  double n;
+};
 template <class R> struct MeanOf {
-  using State = complex<double>;
+  using State = ComplexMean;
   using Result = State;
-  using Lane = Fold<MeanOf>;
   static BARACUDA_D complex<R> fill() { return R(0); }
-  static BARACUDA_D State empty() { return 0.0; }
-  static BARACUDA_D State leaf(complex<R> z) { return cast<State>(z); }
-  static BARACUDA_D State merge(State a, State b) { return a + b; }
-  static BARACUDA_D Result finish(State s, const Reduced& r) {
-    const double n = static_cast<double>(r.count);
-    return {s.re / n, s.im / n};
+  static BARACUDA_D State empty() { return {0.0, 0.0f, 0.0}; }
+  static BARACUDA_D State leaf(complex<R> z) { return {cast<complex<double>>(z), 0.0f, 1.0}; }
+  static BARACUDA_D Spread part(double base, float offset, double n) { return {base, offset, 0.0, n}; }
+  static BARACUDA_D float kept(double offset) {
+    const float f = static_cast<float>(offset);
+    return math::isfinite(f) ? f : 0.0f;
   }
+  static BARACUDA_D State merge(const State& a, const State& b) {
+    using Parts = MeanSpread<double>;
+    const Spread re = Parts::merge(part(a.base.re, a.offset.re, a.n), part(b.base.re, b.offset.re, b.n));
+    const Spread im = Parts::merge(part(a.base.im, a.offset.im, a.n), part(b.base.im, b.offset.im, b.n));
+    return {{re.base, im.base}, {kept(re.offset), kept(im.offset)}, re.n};
+  }
+  static BARACUDA_D Result finish(const State& s, const Reduced&) { return s; }
+
+  struct Lane {
+    State mean = empty();
+    template <int V> BARACUDA_D void add(const Vec<complex<R>, V>& z, i64 left, i64) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        if (k < left) mean = merge(mean, leaf(z[k]));
+      }
+    }
+    BARACUDA_D State state() const { return mean; }
+  };
 };
 
 // (hi + lo) 2^exponent is the product of the elements that are neither 0 nor infinite nor NaN, of which there are 0, 1 or,
@@ -101,15 +125,18 @@ template <class G, class T> struct given_of<G, T, void_t<typename G::Given>> {
 
 template <class R> BARACUDA_D complex<double> in_double(complex<R> z) { return cast<complex<double>>(z); }
 
-// z / |z|, 0 at 0, and NaN in both parts where z is not finite. Powers of 2 keep |z| from where it has few digits or none.
-BARACUDA_D complex<double> direction(complex<double> z) {
-  const double top = max(math::abs(z.re), math::abs(z.im));
-  const double by = top < 0x1p-900 ? 0x1p200 : top > 0x1p1000 ? 0x1p-200 : 1.0;
-  z = {z.re * by, z.im * by};
-  const double size = math::hypot(z.re, z.im);
-  if (size == 0) return 0.0;
+// dy z / |z|, 0 at 0, and NaN in both parts where z is not finite. Powers of 2 keep |z| from where it has few digits or
+// none.
+BARACUDA_D complex<double> directed(complex<double> z, double dy) {
   if (!math::isfinite(z)) return {numeric<double>::nan(), numeric<double>::nan()};
-  return {z.re / size, z.im / size};
+  const double top = max(math::abs(z.re), math::abs(z.im));
+  if (top == 0) return {dy * z.re, dy * z.im};
+  if (top > 0x1p1000) {
+    const double size = math::hypot(0.25 * z.re, 0.25 * z.im);
+    return {times_share(0.25 * dy, z.re, size), times_share(0.25 * dy, z.im, size)};
+  }
+  const double by = top < 0x1p-900 ? 0x1p200 : 1.0, size = math::hypot(z.re * by, z.im * by);
+  return {times_share(dy, z.re * by, size), times_share(dy, z.im * by, size)};
 }
 
 // ---- sums and products ----------------------------------------------------------------------------------------------
@@ -143,7 +170,7 @@ template <class R> struct Gradient<kinds::L1Norm<complex<R>>> {
   using Statistic = Nothing;
   double dy;
   template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy) {}
-  BARACUDA_D complex<double> operator()(complex<R> z, i64) const { return direction(in_double(z)) * dy; }
+  BARACUDA_D complex<double> operator()(complex<R> z, i64) const { return directed(in_double(z), dy); }
 };
 
 template <class R> struct Gradient<kinds::L2Norm<complex<R>>> {
@@ -154,7 +181,7 @@ template <class R> struct Gradient<kinds::L2Norm<complex<R>>> {
   template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
   BARACUDA_D complex<double> operator()(complex<R> z, i64) const {
     if (y == 0) return 0.0;
-    return {dy * (z.re / y), dy * (z.im / y)};
+    return {times_share(dy, z.re, y), times_share(dy, z.im, y)};
   }
 };
 
@@ -169,7 +196,8 @@ template <class R> struct Gradient<kinds::PNorm<complex<R>>> {
     const complex<double> z = in_double(value);
     const double size = math::hypot(z.re, z.im);
     if (size == 0 || y == 0) return 0.0;
-    return direction(z) * power_of_ratio(dy, size, y, power);
+    if (math::isinf(size)) return directed(z, power_of_ratio(dy, math::hypot(0.5 * z.re, 0.5 * z.im), 0.5 * y, power));
+    return directed(z, power_of_ratio(dy, size, y, power));
   }
 };
 
@@ -185,7 +213,7 @@ template <class K, class R> struct SharedSize {
       : dy(row.dy / static_cast<double>(row.statistic.count)), ties(row.statistic) {}
   BARACUDA_D complex<double> operator()(complex<R> z, i64) const {
     if (!ties.has(K::leaf(z))) return 0.0;
-    return direction(in_double(z)) * dy;
+    return directed(in_double(z), dy);
   }
 };
 template <class R> struct Gradient<kinds::MaxNorm<complex<R>>> : SharedSize<kinds::MaxNorm<complex<R>>, R> {
@@ -202,14 +230,18 @@ template <class R, bool ROOT> struct ComplexDeviations {
   static constexpr int reads = reads_dy | reads_x | reads_statistic | (ROOT ? reads_y : 0);
   using Given = R;
   using Statistic = kinds::MeanOf<R>;
-  double slope;
-  complex<double> mean;
+  Deviation slope;
+  kinds::ComplexMean mean;
   template <class Row>
-  BARACUDA_D ComplexDeviations(const Row& row, const GradientFacts& facts) : slope(row.dy), mean(row.statistic) {
-    if constexpr (ROOT) slope = row.y == 0 ? 0.0 : slope / (2.0 * row.y);
-    slope *= 2.0 / (facts.count - facts.option);
+  BARACUDA_D ComplexDeviations(const Row& row, const GradientFacts& facts)
+      : slope(of(row, 2.0 / (facts.count - facts.option))), mean(row.statistic) {}
+  template <class Row> static BARACUDA_D Deviation of(const Row& row, double factor) {
+    if constexpr (ROOT) return Deviation(row.dy, factor, row.y);
+    else return Deviation(row.dy, factor);
   }
-  BARACUDA_D complex<double> operator()(complex<R> z, i64) const { return (in_double(z) - mean) * slope; }
+  BARACUDA_D complex<double> operator()(complex<R> z, i64) const {
+    return {slope(z.re, mean.base.re, mean.offset.re), slope(z.im, mean.base.im, mean.offset.im)};
+  }
 };
 template <class R> struct Gradient<kinds::Var<complex<R>>> : ComplexDeviations<R, false> {
   using ComplexDeviations<R, false>::ComplexDeviations;

@@ -111,13 +111,21 @@ template <class T> struct Gradient<kinds::L1Norm<T>> {
   BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * sign_of(x); }
 };
 
+// dy x / y for y > 0: the quotient may be subnormal, or 0, where the product is not; 2^1080 makes it normal.
+BARACUDA_D double times_share(double dy, double x, double y) {
+  const double ratio = x / y;
+  if (!(math::abs(ratio) < 0x1p-1022) || x == 0 || math::isinf(y)) return dy * ratio;
+  if (math::isinf(dy)) return x < 0 ? -dy : dy;
+  return dy * 0x1p-540 * ((x * 0x1p540) / (y * 0x1p-540)) * 0x1p-540;
+}
+
 // In double: x / y may be subnormal in float where the product is not.
 template <class T> struct Gradient<kinds::L2Norm<T>> {
   static constexpr int reads = reads_dy | reads_x | reads_y;
   using Statistic = Nothing;
   double dy, y;
   template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
-  BARACUDA_D double operator()(acc_t<T> x, i64) const { return y == 0 ? 0.0 : dy * (x / y); }
+  BARACUDA_D double operator()(acc_t<T> x, i64) const { return y == 0 ? 0.0 : times_share(dy, x, y); }
 };
 
 // dy (x / y)^power for magnitudes x > 0 and y whose quotient may be subnormal, or 0, where the power is in range: 2^1080
@@ -235,21 +243,42 @@ template <class T> struct Gradient<kinds::Nanprod<T>> : OtherFactors<T, true> {
 
 // ---- variances: deviations from the mean, in double -----------------------------------------------------------------
 
+// dy factor (x - base - offset), and over 2 y where y is the root of what that is the gradient of: the quotient first, which
+// is small, so that nothing leaves the range unless the product does.
+struct Deviation {
+  double dy, factor, y, inverse;  // inverse: 1 / (2 y), or 0 where that has few digits or none
+  BARACUDA_D Deviation(double dy, double factor) : dy(dy), factor(factor), y(0.5), inverse(1.0) {}
+  BARACUDA_D Deviation(double dy, double factor, double root)
+      : dy(root == 0 ? 0.0 : dy), factor(factor), y(root), inverse(math::abs(root) > 1e-290 ? 0.5 / root : 0.0) {}
+  BARACUDA_D double operator()(double x, double base, double offset) const {
+    double d = (x - base) - offset, by = factor;
+    if (!math::isfinite(d) && math::isfinite(x) && math::isfinite(base)) {
+      d = (0.5 * x - 0.5 * base) - 0.5 * offset, by = 2.0 * factor;
+    }
+    if (y == 0) return dy * d;
+    return dy * (inverse == 0.0 ? d / (2.0 * y) * by : d * by * inverse);
+  }
+};
+
 // ROOT: y is the square root, which has no slope at 0: 0, as PyTorch says. MEAN: dz is the gradient of the mean.
 template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct Deviations {
   static constexpr int reads = reads_dy | reads_x | reads_statistic | (ROOT ? reads_y : 0) | (MEAN ? reads_dz : 0);
   using Statistic = kinds::SpreadOf<conditional<SKIPS_NAN, kinds::Nanvar<T>, kinds::MeanSpread<T>>>;
-  double slope, base, offset, shift;
+  Deviation slope;
+  double base, offset, shift;
   template <class Row>
   BARACUDA_D Deviations(const Row& row, const GradientFacts& facts)
-      : slope(row.dy), base(row.statistic.base), offset(row.statistic.offset), shift(0) {
-    if constexpr (ROOT) slope = row.y == 0 ? 0.0 : slope / (2.0 * row.y);
+      : slope(of(row, 2.0 / ((SKIPS_NAN ? row.statistic.n : facts.count) - facts.option))), base(row.statistic.base),
+        offset(row.statistic.offset), shift(0) {
     if constexpr (MEAN) shift = row.dz / facts.count;
-    slope *= 2.0 / ((SKIPS_NAN ? row.statistic.n : facts.count) - facts.option);
+  }
+  template <class Row> static BARACUDA_D Deviation of(const Row& row, double factor) {
+    if constexpr (ROOT) return Deviation(row.dy, factor, row.y);
+    else return Deviation(row.dy, factor);
   }
   BARACUDA_D double operator()(acc_t<T> x, i64) const {
     if (SKIPS_NAN && math::isnan(x)) return 0.0;
-    return slope * ((static_cast<double>(x) - base) - offset) + shift;
+    return slope(static_cast<double>(x), base, offset) + shift;
   }
 };
 template <class T> struct Gradient<kinds::Var<T>> : Deviations<T, false, false, false> {

@@ -127,6 +127,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "inner_backward": lambda: ([made(4, 3), made(4, 6), made(3, 6)], {}),
     "integer_pow": lambda: ([made(4, 6), 3], {}),
     "integer_pow_backward": lambda: ([made(4, 6), made(4, 6, seed=1), 3], {}),
+    "jn_backward": lambda: ([made(4, 6), 2.0, made(4, 6, seed=1)], {}),
     "piecewise": lambda: ([made(4), [made(4) > 0, made(4) < -1], [1.0, 2.0, 3.0]], {}),
     "select": lambda: ([[made(4) > 0, made(4) < -1], [made(4, seed=1), made(4, seed=2)], 0.5], {}),
     "select_n": lambda: ([made(4) > 0, made(4, seed=1), made(4, seed=2)], {}),

@@ -56,7 +56,8 @@ def test_gradients_are_those_of_the_backward_op(name: str) -> None:
 def _check(plan: type[Plan], case: Any) -> bool:
     one = drawn(case)
     arrays = in_jax(one.arrays)
-    names = [n for n in plan.vjp.grads if n in arrays and np.asarray(arrays[n]).dtype.kind in "fc"]
+    kinds = {n: {a.dtype.kind for a in jax.tree.leaves(arrays.get(n))} for n in plan.vjp.grads}
+    names = [n for n, found in kinds.items() if found and found <= set("fc")]
     fixed = {n: a for n, a in arrays.items() if n not in names}
 
     def made_of(given: dict[str, Any]) -> Any:
@@ -80,9 +81,10 @@ def _check(plan: type[Plan], case: Any) -> bool:
     (got,) = pull({n: cotangents[n] if n in taken else zeros[n] for n in results})
     want = _wanted(plan, case, results, {n: np.asarray(cotangents[n]) for n in taken}, names)
     for n in names:
-        assert got[n].dtype == given[n].dtype, str(case)
-        size = max(1.0, float(np.abs(np.nan_to_num(want[n])).max(initial=0)))
-        np.testing.assert_allclose(np.asarray(got[n]), want[n], rtol=1e-9, atol=1e-11 * size, err_msg=str(case))
+        for ours, like, wished in zip(*map(jax.tree.leaves, (got[n], given[n], want[n])), strict=True):
+            assert ours.dtype == like.dtype, str(case)
+            size = max(1.0, float(np.abs(np.nan_to_num(wished)).max(initial=0)))
+            np.testing.assert_allclose(np.asarray(ours), wished, rtol=1e-9, atol=1e-11 * size, err_msg=str(case))
     return True
 
 
@@ -99,12 +101,12 @@ def _wanted(plan: type[Plan], case: Any, results: Any, cotangents: Any, names: l
     try:
         twin = backward_descriptor(plan, case.desc)
     except BaracudaError:
-        return {n: np.zeros_like(point[n]) for n in names}
+        return {n: jax.tree.map(np.zeros_like, point[n]) for n in names}
     forward = call(plan, case.desc, values(case), every)
     taken = [n for n in plan.vjp.cotangents(plan, backward_of(plan)) if n in forward]
     ours = {n: np.conj(cotangents[n]) if n in cotangents else np.zeros_like(forward[n]) for n in taken}
     found = _gradients(plan, twin, case.arrays, point, forward, ours, names)
-    return {n: np.conj(found[n]) for n in names}
+    return {n: jax.tree.map(np.conj, found[n]) for n in names}
 
 
 def _normal(rng: np.random.Generator, like: Any) -> Any:

@@ -226,3 +226,12 @@ def test_functions_of_several_calls_are_one_node() -> None:
         kept.sum().backward()
     with pytest.raises(bc.UnsupportedError, match="aweights: it requires grad, and cov has no gradient for it"):
         bt.cov(x, aweights=weights.requires_grad_())
+
+
+def test_an_overload_may_have_other_numbers() -> None:
+    z, w = leaf(3, dtype=torch.complex128), leaf(3, dtype=torch.complex128)
+    for _ in range(2):
+        same_gradients(bt.mul, torch.mul, z, w)
+        same_gradients(bt.div, torch.div, z, w)
+        same_gradients(lambda a: bt.mul(a, 2 + 1j), lambda a: a * (2 + 1j), z)
+        same_gradients(lambda a: bt.add(a, 2.5), lambda a: a + 2.5, z)

@@ -117,3 +117,22 @@ def test_meta_tensors() -> None:
     assert x.grad.is_meta and x.grad.shape == (2, 8)
     with pytest.raises(bc.InvalidProblemError, match="must have shape"):
         bt.rms_norm(x, torch.empty(7, device="meta"))
+
+
+def test_gradients_of_matrices_that_lie_transposed_lie_so_too() -> None:
+    """As torch keeps the gradient of a leaf; a pass prepared for one order is not taken for another."""
+    x, w = leaf(4, 6), leaf(6, 5)
+    turned = torch.empty_strided((6, 5), (1, 6), dtype=torch.float64).normal_().requires_grad_()
+    for leaves in ((x, turned), (x, w), (x, turned)):
+        same_gradients(bt.matmul, torch.matmul, *leaves)
+        assert torch.autograd.grad(bt.matmul(*leaves).sum(), leaves[1])[0].stride() == leaves[1].stride()
+        same_gradients(bt.silu, F.silu, leaves[1])
+
+
+def test_the_order_of_channels_is_that_of_each_call() -> None:
+    x = torch.randn(2, 3, 6, 6, dtype=torch.float64, requires_grad=True)
+    last = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+    for one in (x, last, x, last):
+        same_gradients(lambda a: bt.avg_pool2d(a, kernel_size=2), lambda a: F.avg_pool2d(a, 2), one)
+        y = bt.avg_pool2d(one, kernel_size=2)
+        assert y.is_contiguous(memory_format=torch.channels_last) == (one is last)

@@ -107,6 +107,8 @@ def _gradients(
     places = [i for i, name in enumerate(order) if name == "a" or (name == "b" and two)]
     flags = {f"return_d{order[i]}": wanted.get("abc"[i], True) and type(operands[i]) not in NUMBERS for i in places}
     asked = [i for i in places if flags[f"return_d{order[i]}"]]
+    if not asked:
+        raise InvalidProblemError(f"{kind.value}: no gradient is asked for of an operand that has one and is an array")
     outs = dict(zip(asked, each_of(out, len(asked)), strict=True))
     kernel = sorted(asked, key=lambda i: order[i])  # the order in which the plan gives them
     held = {f"d{order[i]}": operands[i] for i in kernel}

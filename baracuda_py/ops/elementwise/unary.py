@@ -63,9 +63,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x), {"coefficients": packed(p.desc)})
 
 
-_SPILLS = {
-    "flat": where(kind=UnaryKind.POLYGAMMA), "strided": where(kind=UnaryKind.EXPI, element=ElementKind.F32, VEC=4),
-}  # fmt: skip
+_SPILLS = {"flat": where(kind=UnaryKind.POLYGAMMA)}
 
 
 def _row(kernel: str) -> Variant:

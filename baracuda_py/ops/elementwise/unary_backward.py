@@ -62,7 +62,8 @@ _SPILLS = {
     "flat": where(kind=UnaryKind.POLYGAMMA, element=ElementKind.F64)
     | where(kind=UnaryKind.MODIFIED_BESSEL_K0, element=ElementKind.F16)
     | where(kind=UnaryKind.MULTIGAMMALN, element=ElementKind.F32)
-    | where(kind=UnaryKind.DAWSN, element=_HALVES)
+    | where(kind=UnaryKind.DAWSN, element=_HALVES),
+    "strided": where(kind=UnaryKind.AIRY_AI, element=_HALVES, VEC=8),
 }
 
 

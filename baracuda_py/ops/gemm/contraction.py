@@ -56,7 +56,7 @@ class Factor:
 
     def groups(self, order: Sequence[Label]) -> bool:
         """Whether axes that follow each other in this order are one axis for the strides."""
-        if self.strides is None or 0 in self.extents.values():
+        if len(order) < 2 or self.strides is None or not self.size:
             return True
         return all(self.strides[p] == self.strides[q] * self.extents[q] for p, q in pairwise(order))
 
@@ -200,10 +200,13 @@ def _multiplied(a: Factor, b: Factor, wanted: Labels, inner: list[Label], option
 def _common(labels: list[Label], a: Factor, b: Factor) -> list[Label]:
     """The order of what both have in which it is one axis for the strides of most elements."""
 
+    if a.groups(labels) and b.groups(labels):
+        return labels
+
     def served(order: list[Label]) -> int:
         return sum(x.size for x in (a, b) if x.groups(order))
 
-    return max((labels, a.descending(labels), b.descending(labels)), key=served)
+    return max((labels, a.descending(labels), b.descending(labels)), key=served)  # the first of equals
 
 
 def _count(labels: list[Label], x: Factor) -> int:

@@ -278,5 +278,11 @@ class DenseGemmPlan(GemmPlan):
     pinned = True
 
 
+class BatchedGemmPlan(GemmPlan):
+    """`GemmPlan` by another name: batches of any axes and strides, those of 0 too. Of lists see `MultiGemmPlan`."""
+
+    pinned = True
+
+
 gemm = functional(GemmPlan)
 dense_gemm = gemm

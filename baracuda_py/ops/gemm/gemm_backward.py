@@ -165,7 +165,7 @@ def _instances(kind: ElementKind) -> Mapping[str, Any]:
 
 _SOURCE = "gemm/gemm_backward.cu"
 _KERNELS = (
-    Kernel("gradients", "gemm_gradients<{T}, {OUT}, {GATED}>", GRADIENTS, _instances, source=_SOURCE),
+    Kernel("gradients", "gemm_gradients<{T}, {OUT}, {GATED}>", GRADIENTS, _instances, min_blocks=2, source=_SOURCE),
     Kernel("row_bias", "gemm_row_bias<{T}, {OUT}, {GATED}>", GRADIENTS, _instances, source=_SOURCE),
     Kernel("bias", "gemm_bias<{T}>", BIAS, source=_SOURCE),
     Kernel("add", "gemm_add<{T}>", ADD, source=_SOURCE),

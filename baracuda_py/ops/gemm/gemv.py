@@ -16,8 +16,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
-from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values, wide_view
-from ...schedules.grouped import turned
+from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values, transposed, wide_view
 from .gemm import GemmArgs, GemmPlan, in_torch, reference
 
 ROWS = 16
@@ -55,7 +54,7 @@ PARAMS = gemm_params("GemvParams", right="i32")
 def _right(p: Problem) -> int:
     """How the right matrices are read."""
     views = [view for view in (p.b, p.up) if view is not None]
-    if all(wide_view(turned(view)) for view in views):
+    if all(wide_view(transposed(view)) for view in views):
         return _ALONG_K
     return _ALONG_N if all(wide_view(view) for view in views) else _NARROW
 
@@ -130,6 +129,7 @@ class GemvPlan(Plan):
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
     )  # fmt: skip
+    vjp = GemmPlan.vjp
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(f"[{m}, 4096] x [4096, {n}] bf16", m=m, n=n, k=4096, element="bfloat16", target=None, peers=())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Array, Scalar
+from ...core import Array, Scalar, registry
 from ...core.args import broadcasts_to
+from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import ordinal
@@ -25,7 +26,7 @@ Shape = tuple[int, ...]
 def matmul(
     a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0,
     math_precision: str = "element", out_element: Any = None, element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None, epilogue: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul).
 
@@ -34,7 +35,15 @@ def matmul(
     of all its items as one matrix, where a lies so. On a GPU a c that broadcasts is written to the result first, one
     launch more. See `GemmPlan`. Integers and complex numbers, without c, alpha and beta, are summed by `vecdot`;
     integers modulo their element, or `out_element` (any of integers), which takes a launch more.
+
+    epilogue may be a formula, as a text or a Python function, of the product x: epilogue="relu(x) + r". What else it
+    names, arrays that broadcast to the result and numbers, is given by keyword; see `product`, which makes functions of
+    formulas. c is then one of its arrays, and beta goes into it.
     """
+    if epilogue is not None:
+        return _with_formula(a, b, epilogue, c, beta, math_precision, element, unknown | {
+            "alpha": alpha, "out_element": out_element, "out": out, "stream": stream, "preference": preference,
+        })  # fmt: skip
     if unknown:
         raise unexpected(matmul, unknown)
     read_a = read(a, "a")
@@ -50,6 +59,18 @@ def matmul(
     more: dict[str, Any] = {"alpha": alpha, "beta": beta, "math_precision": math_precision, "stream": stream}
     more |= {"preference": preference, "out_element": out_element} | ({} if element is None else {"element": element})
     return product(a, b, c, out, more)
+
+
+def _with_formula(
+    a: Array, b: Array, epilogue: Any, c: Any, beta: Any, math_precision: str, element: Any, facts: dict[str, Any]
+) -> Any:
+    """The product by the function of a formula, which has no c and one precision."""
+    if c is not None or not (isinstance(beta, (int, float)) and beta == 1):
+        raise InvalidProblemError('c and beta are written into the formula of epilogue=, as in "x + 0.5 * r" with r=c')
+    if math_precision != "element":
+        raise InvalidProblemError(f"math_precision must be 'element' beside epilogue=, got {shown(math_precision)}")
+    words = {} if element is None else {"element": element}
+    return registry.public("product")(epilogue)(a, b, **words, **facts)
 
 
 def product(

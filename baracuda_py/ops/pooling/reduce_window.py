@@ -13,13 +13,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, choice,
-    element, extents, functional, integer, operand, output, pairs, per_axis,
+    element, extents, functional, integer, operand, output, pairs, per_axis, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import shown, wholes
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.variant import Spills
 from ...core.views import permuted, shape_of
 from ...schedules.window import Windows, three, window_geometry, window_kernels
 from .pool import PARAMS, check_indices, pool_values
@@ -172,8 +173,8 @@ def in_torch(torch: Any, desc: ReduceWindowDescriptor, *, x: Any, wanted: set[st
     made = {"y": places.amax(-1) if desc.kind is ReduceWindowKind.MAX else places.amin(-1)}
     if "indices" in wanted:  # row-major places rise along a window, so that the first is the least
         count = math.prod(desc.spatial_shape)
-        where = unfolded(desc, torch.arange(count, device=x.device).reshape(desc.spatial_shape), -1)
-        first = torch.where((places == made["y"][..., None]) & (where >= 0), where, count).amin(-1)
+        place = unfolded(desc, torch.arange(count, device=x.device).reshape(desc.spatial_shape), -1)
+        first = torch.where((places == made["y"][..., None]) & (place >= 0), place, count).amin(-1)
         made["indices"] = torch.where(first < count, first, -1)
     return made
 
@@ -197,6 +198,9 @@ def window_case(draw: Any, descriptor: type[ReduceWindowDescriptor], **facts: An
     )  # fmt: skip
 
 
+_SPILLS: Spills = {"points": where(kind=EXTREMES, element=(ElementKind.I8, ElementKind.U8), VEC=16, I="i64")}
+
+
 class ReduceWindowPlan(Plan):
     """y[..., o] = the sum, product, maximum or minimum of x over window o (jax.lax.reduce_window).
 
@@ -214,7 +218,7 @@ class ReduceWindowPlan(Plan):
     variants = (
         Variant(
             "window", _geometry, source="pooling/pool.cu", elements=REALS,
-            kernels=window_kernels("window<{KIND}<{T}>, 3, {LAYOUT}>", PARAMS),
+            kernels=window_kernels("window<{KIND}<{T}>, 3, {LAYOUT}>", PARAMS, _SPILLS),
             guarantee=Guarantee(
                 lambda element, kind: Exact() if element.is_integer or kind in EXTREMES else Relative(2),
                 batch_invariant=True,

@@ -71,7 +71,9 @@ def _density(a: Any, x: Any) -> Any:
     """x^a exp(-x) / Γ(a + 1)."""
     large = a >= 10
     u = _where(large, a, 10)
-    far = np.exp(-u * log_gap((x - u) / u) - stirling(u)) / np.sqrt(2 * pi(u)) / np.sqrt(u)
+    d = (x - u) / u
+    gap = np.where(np.abs(d) < 0.5, log_gap(np.clip(d, -0.5, 0.5)), d - (np.log(x) - np.log(u)))
+    far = np.exp(-u * gap - stirling(u)) / np.sqrt(2 * pi(u)) / np.sqrt(u)
     v = np.where(large, 1, a)
     near = np.exp(v * np.log(x) - np.minimum(x, 12000) - lgamma(v + 1))
     return np.where(large, far, near)

@@ -23,7 +23,7 @@ def _series(x: Any, n: Any, *_: Any) -> Any:
     for k in range(1, 48):
         term = term * (-x * x / 4) / (k * (n + k))
         total = total + term
-    return np.exp(n * np.log(x / 2) - LGAMMA.formula(n + 1)) * total
+    return np.exp(n * (np.log(x) - np.log(x.dtype.type(2))) - LGAMMA.formula(n + 1)) * total
 
 
 def _upwards(x: Any, n: Any, first: Any, second: Any) -> Any:
