@@ -47,6 +47,11 @@ class GemmBackwardDescriptor(Descriptor):
         )  # fmt: skip
 
 
+def _scales(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
+    """Finite ones: infinity times a gradient that is below the accumulator's range, and 0 there, is not its product."""
+    return rng.standard_normal(shape)
+
+
 @dataclass(slots=True, kw_only=True)
 class GemmBackwardArgs(Args):
     """Any strides; of the outputs those that are wanted. An operand shared by the batch has a gradient for each item.
@@ -64,8 +69,8 @@ class GemmBackwardArgs(Args):
         spared=lambda desc, given: desc.activation == "none" and "up" not in given,
     )  # fmt: skip
     up_pre: Array | None = operand(_SHAPE, element="out_element", optional=True)
-    scale_a: Array | None = operand("m", element=ElementKind.F32, optional=True)
-    scale_b: Array | None = operand("n", element=ElementKind.F32, optional=True)
+    scale_a: Array | None = operand("m", element=ElementKind.F32, optional=True, values=_scales)
+    scale_b: Array | None = operand("n", element=ElementKind.F32, optional=True, values=_scales)
     da: Array | None = output("*batch_shape m k", optional=True)
     db: Array | None = output("*batch_shape k n", optional=True)
     dup: Array | None = output("*batch_shape k n", optional=True, needs="up")
