@@ -207,6 +207,7 @@ from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
 from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
 from .ops.gated.gated_quantize import GatedQuantizeDescriptor as GatedQuantizeDescriptor
 from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
+from .ops.gemm.gemm import BatchedGemmPlan as BatchedGemmPlan
 from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
 from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
@@ -224,6 +225,9 @@ from .ops.gemm.grouped_gemm import GroupedGemmPlan as GroupedGemmPlan
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardArgs as GroupedGemmBackwardArgs
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor as GroupedGemmBackwardDescriptor
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardPlan as GroupedGemmBackwardPlan
+from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueArgs as GroupedGemmEpilogueArgs
+from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueDescriptor as GroupedGemmEpilogueDescriptor
+from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpiloguePlan as GroupedGemmEpiloguePlan
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmArgs as GroupedInnerGemmArgs
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor as GroupedInnerGemmDescriptor
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmPlan as GroupedInnerGemmPlan
@@ -231,6 +235,9 @@ from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardArgs a
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as GroupedInnerGemmBackwardDescriptor
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardPlan as GroupedInnerGemmBackwardPlan
 from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
+from .ops.gemm.multi_gemm import MultiGemmArgs as MultiGemmArgs
+from .ops.gemm.multi_gemm import MultiGemmDescriptor as MultiGemmDescriptor
+from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
 from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as BlockDiagBackwardDescriptor
@@ -1050,10 +1057,14 @@ def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, 
     """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
 def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of `GroupedGemmPlan`: da[r] = dy[r] @ b[g]ᵀ, db[g] = a[r]ᵀ @ dy[r], dbias[g] = Σ dy[r]."""
+def grouped_gemm_epilogue(a: Array, b: Array, offsets: Array, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, scale_a: Array | None = None, residual: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[r] = act(s[r] a[r] @ b[g] + bias[g]) (s[r] a[r] @ up[g] + up_bias[g]) + residual[r], rows r in groups g."""
 def grouped_inner_gemm(a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[g] = a[:, r] @ b[r] over the rows r of each group g: the products that a ragged axis is summed in."""
 def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of `GroupedInnerGemmPlan`: da[:, r] = dy[g] @ b[r]ᵀ, db[r] = a[:, r]ᵀ @ dy[g]."""
+def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
@@ -1402,6 +1413,8 @@ def mulhi(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefere
     """y = mulhi(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def multi_dot(matrices: Any, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The product of two matrices or more, in the order of fewest multiplications (torch.linalg.multi_dot)."""
+def multi_gemm(a: Sequence[Array], b: Sequence[Array], *, a_shapes: Sequence[Sequence[int]] = ..., b_shapes: Sequence[Sequence[int]] = ..., out_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides."""
 def multigammaln(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
 def multigammaln_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1561,6 +1574,8 @@ def rad2deg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy rad2deg'(x) element by element; see `UnaryBackwardPlan`."""
 def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
+def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
 def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

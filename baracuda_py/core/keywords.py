@@ -54,7 +54,9 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     # packed sequences and pages
     **dict.fromkeys(("cu_seqlens_q", "qo_indptr", "cu_q_lens"), ("cu_seqlens_q", "qo_indptr", "token_indptr")),
     **dict.fromkeys(("cu_seqlens_k", "cu_seqlens_kv", "kv_indptr", "cu_kv_lens"), ("cu_seqlens_k", "kv_indptr")),
-    "cu_seqlens": ("cu_seqlens_q cu_seqlens_k", "qo_indptr kv_indptr"),
+    **dict.fromkeys(("offs", "group_offsets", "group_ends"), ("offsets", "group_sizes")),
+    "m_sizes": ("group_sizes", "offsets"),
+    "cu_seqlens": ("cu_seqlens_q cu_seqlens_k", "qo_indptr kv_indptr", "offsets"),
     **dict.fromkeys(("max_seqlen_kv", "max_s", "max_kv_len"), ("max_seqlen_k", "max_cache_len")),
     **dict.fromkeys(("max_q_len", "max_seqlen"), ("max_seqlen_q",)),
     **dict.fromkeys(("block_table", "block_tables", "page_tables", "pages"), ("page_table",)),

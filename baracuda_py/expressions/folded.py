@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from .made import Again, MadeArgs, MadeDescriptor, part
 from .program import Program
 from .signature import ELEMENTS, Signature, Signatures
 
-if TYPE_CHECKING:
-    from .reduced import Reduction
-
 Field = tuple[str, Any, Any]
 """A dataclass field: its name, type and default."""
 
@@ -25,7 +22,7 @@ Field = tuple[str, Any, Any]
 class FoldedDescriptor(MadeDescriptor):
     """`element` is that of the first operand, and of those without `<name>_element`."""
 
-    made_for: Reduction
+    made_for: Any
     element: ElementKind
 
     @property
@@ -37,12 +34,12 @@ class FoldedDescriptor(MadeDescriptor):
     @property
     def program(self) -> Program:
         """The steps of the formula that is reduced or scanned."""
-        return self.made_for.program(self.kind)
+        return self.made_for.program(self.kind)  # type: ignore[no-any-return]
 
     @property
     def last(self) -> Program:
         """The steps of the formula of the result."""
-        return self.made_for.last(self.kind)
+        return self.made_for.last(self.kind)  # type: ignore[no-any-return]
 
     @property
     def result(self) -> ElementKind:
@@ -50,12 +47,12 @@ class FoldedDescriptor(MadeDescriptor):
         return self.last.results[0]
 
 
-def scalar_params(made: Reduction) -> dict[str, str]:
+def scalar_params(made: Any) -> dict[str, str]:
     """The parameters of a kernel that are numbers of the formulas."""
     return {f"s{i}": "iscalar" if whole else "scalar" for i, whole in enumerate(made.scalars.values())}
 
 
-def scalar_places(made: Reduction) -> dict[str, str]:
+def scalar_places(made: Any) -> dict[str, str]:
     """Which number each of them is."""
     return {f"s{i}_ptr": name for i, name in enumerate(made.scalars)}
 
@@ -67,7 +64,7 @@ def drawn_elements(plan: Any, draw: Any) -> dict[str, ElementKind]:
 
 
 def plan_class(
-    base: type[Any], name: str, made: Reduction, recipe: Any, row: Variant, reference: Any, descriptor: Any, args: Any,
+    base: type[Any], name: str, made: Any, recipe: Any, row: Variant, reference: Any, descriptor: Any, args: Any,
     **own: Any,
 ) -> Any:  # fmt: skip
     """A plan class, `base` with its one row; own: more of its attributes."""
@@ -81,7 +78,7 @@ def plan_class(
     return plan(f"{name}Plan", (base,), space)
 
 
-def descriptor_class(base: type[Any], name: str, made: Reduction, recipe: Any, fields: Iterable[Field]) -> Any:
+def descriptor_class(base: type[Any], name: str, made: Any, recipe: Any, fields: Iterable[Field]) -> Any:
     """A descriptor with an element for each array; fields: those before."""
     own = derived(lambda desc: desc.element)
     elements = [(f"{n}_element", Any, element(ELEMENTS, own)) for n in made.map.arrays[1:]]
@@ -94,7 +91,7 @@ def descriptor_class(base: type[Any], name: str, made: Reduction, recipe: Any, f
     return found
 
 
-def args_class(base: type[Any], name: str, made: Reduction, recipe: Any, more: Iterable[Field]) -> Any:
+def args_class(base: type[Any], name: str, made: Any, recipe: Any, more: Iterable[Field]) -> Any:
     """The arrays of the formulas, which broadcast to the shape, and their numbers; more: the operands after."""
     rule = {n: "element" if i == 0 else f"{n}_element" for i, n in enumerate(made.map.arrays)}
     fields: list[Any] = [

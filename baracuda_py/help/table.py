@@ -8,6 +8,9 @@ _AB = f"{_RNG}a = rng.standard_normal((3, 4), dtype=np.float32)\nb = rng.standar
 _ROWS = (
     f"{_RNG}x1 = rng.standard_normal((3, 4), dtype=np.float32)\nx2 = rng.standard_normal((3, 4), dtype=np.float32)\n"
 )
+_GROUPS = (
+    f"{_RNG}a = rng.standard_normal((7, 4), dtype=np.float32)\nb = rng.standard_normal((3, 4, 5), dtype=np.float32)\n"
+)
 _MASK = f"{_X}mask = rng.random((3, 4)) < 0.5\n"
 _QKV = f"{_RNG}q, k, v = (rng.standard_normal((1, 2, 8, 16), dtype=np.float32) for _ in range(3))\n"
 _PAGES = f"""{_RNG}q = rng.standard_normal((2, 4, 16), dtype=np.float32)
@@ -72,6 +75,8 @@ bounds = np.array([0, 3, 7], dtype=np.int32)
 y, lse = bc.flash_sdpa_varlen(q, k, v, bounds, bounds, is_causal=True, return_lse=True)
 dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, is_causal=True)""",
     "lerp": f"{_AB}y = bc.lerp(a, b, 0.25)",
+    "grouped_mm": f"{_GROUPS}y = bc.grouped_mm(a, b, np.array([2, 2, 7]))",
+    "ragged_dot": f"{_GROUPS}y = bc.ragged_dot(a, b, np.array([2, 0, 5]))",
     "addbmm": f"{_STACKS}y = bc.addbmm(np.zeros(5, dtype=np.float32), a, b)",
     "addmm": f"{_AB}y = bc.addmm(b, a, np.eye(4, dtype=np.float32), beta=0.5)",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",

@@ -65,6 +65,7 @@ bilinear: input1:a input2:b weight bias
 mm bmm: input:a mat2:b
 mv: input:a vec:b
 dot: input:a tensor:b
+grouped_mm: mat_a:a mat_b:b offs:offsets bias
 linear: input weight bias
 isclose allclose: input:a other:b rtol atol equal_nan
 dist: input:a other:b p

@@ -13,7 +13,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, wide_rows
+from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, steps_of, transposed, wide_rows
 
 THREADS = 256
 TILE = 64  # of the kernels without tensor cores
@@ -24,17 +24,20 @@ _BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i
 ROWS = Params(
     "GroupedGemmParams", **dict.fromkeys(_POINTERS, "ptr"), **_BOUNDS, n="i64", k="i64",
     strides=f"i64[{len(MATRICES)}][2]", vectors=f"i64[{len(VECTORS)}]", group_strides="i64[4]", activation="i32",
-    wide="i32", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32",
+    wide="i32", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", piece="i32",
 )  # fmt: skip
 SUMMED = Params(
     "GroupedProductParams", a="ptr", b="ptr", y="ptr", **_BOUNDS, m="i64", n="i64", strides="i64[3][2]",
-    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32",
+    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32",
 )  # fmt: skip
 
 
 GROUPED = Kernel("grouped_gemm", "grouped_gemm<{T}, {T}, false>", ROWS, {}, THREADS, 2)
+GROUPED_EPILOGUE = Kernel(
+    "grouped_gemm", "grouped_gemm<{T}, {T}, {GATED}>", ROWS, {"GATED": (False, True)}, THREADS, 2
+)  # fmt: skip
 PRODUCT = Kernel("grouped_product", "grouped_product<{T}, {T}>", SUMMED, {}, THREADS, 2)
-SUMS = Kernel("grouped_sums", "grouped_sums<{T}, {T}>", SUMMED, {}, THREADS)
+SUMS = Kernel("grouped_sums", "grouped_sums<{T}, {T}>", SUMMED, {}, THREADS, source="gemm/grouped_sums.cu")
 
 
 def bound_values(p: Problem, rows: int) -> dict[str, Any]:
@@ -52,65 +55,71 @@ def most_tiles(rows: int, groups: int, tile: int) -> int:
     return (rows + some * (tile - 1)) // tile
 
 
-def turned(view: View) -> View:
-    """The view with its last two axes exchanged."""
-    *lead, m, n = range(len(view.shape))
-    order = (*lead, n, m)
-    strides = tuple(view.strides[i] for i in order)
-    return View(view.ptr, tuple(view.shape[i] for i in order), strides, view.element)
-
-
-def rows_step(
-    p: Problem, operands: Mapping[str, str], *, turn: tuple[str, ...] = (), activation: str = "none"
-) -> Step:  # fmt: skip
-    """y[r] = a[r] b[g]; `operands` says which of the problem's stands for which of the kernel's.
+def rows_values(
+    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...]
+) -> tuple[dict[str, Any], dict[str, View]]:  # fmt: skip
+    """Parameters of y[r] = a[r] b[g], and the views; `operands`: which of the problem's is which of the kernel's.
 
     turn: those of the kernel's matrices that are taken transposed.
     """
     views = {field: p.views[name] for field, name in operands.items() if p.views[name] is not None}
-    views |= {field: turned(views[field]) for field in turn}
+    views |= {field: transposed(views[field]) for field in turn}
     a, b = views["a"], views["b"]
     listed = [views.get(name) for name in MATRICES]
     values = {
-        "n": b.shape[-1], "k": b.shape[-2], "strides": [v.strides[-2:] if v else (0, 0) for v in listed],
+        "n": b.shape[-1], "k": b.shape[-2], "strides": [steps_of(v) if v else (0, 0) for v in listed],
         "vectors": [v.strides[-1] if v else 0 for v in (views.get(name) for name in VECTORS)],
         "group_strides": [views[n].strides[0] if n in views else 0 for n in ("b", "up", "bias", "up_bias")],
-        "activation": ACTIVATIONS.index(activation), "wide": wide_rows(listed),
-        "a_cols_dense": a.strides[-1] == 1, "b_cols_dense": b.strides[-1] == 1,
+        "activation": ACTIVATIONS.index(getattr(p.desc, "activation", "none")), "wide": wide_rows(listed),
+        "a_cols_dense": a.strides[-1] == 1,
+        "b_cols_dense": b.strides[-1] == 1, "piece": 0, **bound_values(p, a.shape[0]),
     }  # fmt: skip
-    pointers = {field: operands[field] if field in views else "@null" for field in _POINTERS}
-    rows, n = a.shape[0], b.shape[-1]
-    tiles = most_tiles(rows, p.desc.groups, TILE) * -(-n // TILE)
-    grid = (min(tiles, _RESIDENT * max(1, p.device.sms)), 1, 1)
-    return Step("grouped_gemm", grid, values | bound_values(p, rows) | pointers, {}, THREADS)
+    return values | {field: operands[field] if field in views else "@null" for field in _POINTERS}, views
 
 
-def product_step(p: Problem, operands: Mapping[str, str], *, turn: tuple[str, ...] = ()) -> Step | str:
-    """y[g] = a[:, r] b[r] over the rows r of each group; `operands` and `turn` as in `rows_step`."""
-    a, b, y = (turned(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
-    m, n = y.shape[-2:]
-    blocks = p.desc.groups * -(-m // TILE) * -(-n // TILE)
+def rows_step(
+    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), axes: Mapping[str, Any] | None = None
+) -> Step:  # fmt: skip
+    """y[r] = a[r] b[g] for any strides."""
+    values, views = rows_values(p, operands, turn)
+    tiles = most_tiles(views["a"].shape[0], p.desc.groups, TILE) * -(-views["b"].shape[-1] // TILE)
+    return Step("grouped_gemm", (min(tiles, _RESIDENT * max(1, p.device.sms)), 1, 1), values, axes or {}, THREADS)
+
+
+def product_values(
+    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...]
+) -> tuple[dict[str, Any], tuple[View, View, View]]:  # fmt: skip
+    """Parameters of y[g] = a[:, r] b[r], and the views of a, b and y; `operands` and `turn` as in `rows_values`."""
+    a, b, y = (transposed(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
+    values = {
+        "m": y.shape[-2], "n": y.shape[-1], "strides": [steps_of(v) for v in (a, b, y)],
+        "group_stride": y.strides[0], "a_cols_dense": a.strides[-1] == 1, "b_cols_dense": b.strides[-1] == 1,
+        "wide": 0, **bound_values(p, b.shape[0]), **operands,
+    }  # fmt: skip
+    return values, (a, b, y)
+
+
+def product_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:
+    """y[g] = a[:, r] b[r] over the rows r of each group, for any strides."""
+    values, (_, _, y) = product_values(p, operands, turn)
+    return launched("grouped_product", p.desc.groups * -(-y.shape[-2] // TILE) * -(-y.shape[-1] // TILE), values)
+
+
+def launched(kernel: str, blocks: int, values: Mapping[str, Any]) -> Step | str:
+    """A launch of this many blocks, or why there is none."""
     if blocks >= 2**31:
         return f"needs {blocks} blocks, a grid has 2**31 - 1"
-    values = {
-        "m": m, "n": n, "strides": [v.strides[-2:] for v in (a, b, y)], "group_stride": y.strides[0],
-        "a_cols_dense": a.strides[-1] == 1, "b_cols_dense": b.strides[-1] == 1,
-    }  # fmt: skip
-    return Step("grouped_product", (blocks, 1, 1), values | bound_values(p, b.shape[0]) | {**operands}, {}, THREADS)
+    return Step(kernel, (blocks, 1, 1), values, {}, THREADS)
 
 
 def sums_step(p: Problem, operands: Mapping[str, str]) -> Step | str:
     """y[g] = the sum of b's rows of each group."""
     b, y = p.views[operands["b"]], p.views[operands["y"]]
-    blocks = p.desc.groups * -(-y.shape[-1] // 32)
-    if blocks >= 2**31:
-        return f"needs {blocks} blocks, a grid has 2**31 - 1"
     values = {
         "m": 1, "n": y.shape[-1], "strides": [(0, 0), b.strides, (0, y.strides[-1])], "group_stride": y.strides[0],
-        "a_cols_dense": 0, "b_cols_dense": 0,
+        "a_cols_dense": 0, "b_cols_dense": 0, "wide": 0, **bound_values(p, b.shape[0]), "a": "@null", **operands,
     }  # fmt: skip
-    pointers = {"a": "@null", **operands}
-    return Step("grouped_sums", (blocks, 1, 1), values | bound_values(p, b.shape[0]) | pointers, {}, THREADS)
+    return launched("grouped_sums", p.desc.groups * -(-y.shape[-1] // 32), values)
 
 
 def launches(p: Problem, *steps: Step | str) -> Geometry | str:

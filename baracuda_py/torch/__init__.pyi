@@ -315,8 +315,10 @@ from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
 from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
+from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
 from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
+from baracuda_py import grouped_mm as grouped_mm
 from baracuda_py import gt as gt
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
@@ -489,6 +491,7 @@ from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
 from baracuda_py import multi_dot as multi_dot
+from baracuda_py import multi_gemm as multi_gemm
 from baracuda_py import multigammaln as multigammaln
 from baracuda_py import multigammaln_backward as multigammaln_backward
 from baracuda_py import multiply as multiply
@@ -568,6 +571,7 @@ from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
 from baracuda_py import radians as radians
+from baracuda_py import ragged_dot as ragged_dot
 from baracuda_py import random_gamma_grad as random_gamma_grad
 from baracuda_py import real as real
 from baracuda_py import real_backward as real_backward

@@ -7,7 +7,7 @@ asked for (`Back`): a pass then makes results and launches, and looks nothing up
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.args import arrays_of, scalars_of
@@ -30,18 +30,22 @@ def _watched() -> bool:
     return bool(_modes()) or _forward_mode._current_level >= 0 or _level() is not None
 
 
+Pulled = Callable[..., dict[str, Any]]
+
+
 class Job:
     """What a node does with tensors of one kind: `call` is one such call; neither its tensors nor numbers are kept.
 
-    reads, numbers: the names that `apply` is given operands and numbers for. turned: operands that it gets with axes 1
-    and 2 exchanged, and not as `call` has them.
+    pulled: what calls the backward op where a pass is itself recorded (`recording.pulled`). reads, numbers: the names
+    that `apply` is given operands and numbers for. turned: operands that it gets with axes 1 and 2 exchanged, and not
+    as `call` has them.
     """
 
     def __init__(
-        self, op: Operation, gradient: Gradient, call: Call, reads: Sequence[str], numbers: Sequence[str],
-        turned: Sequence[str] = (), layouts: Any = None,
+        self, pulled: Pulled, op: Operation, gradient: Gradient, call: Call, reads: Sequence[str],
+        numbers: Sequence[str], turned: Sequence[str] = (), layouts: Any = None,
     ) -> None:  # fmt: skip
-        self.gradient, self.preference = gradient, call.preference
+        self.gradient, self.preference, self.pulled = gradient, call.preference, pulled
         self.turned, self.layouts = tuple(turned), layouts
         kept = gradient.kept_outputs(call) if gradient.backward else ()
         own = layouts.views(call.arrays, turned) if turned else call.arrays
@@ -135,8 +139,6 @@ class Job:
 
     def _pulled(self, needs: Any, saved: Any, cotangents: Any, numbers: Any) -> list[Any]:
         """The same where the pass is traced, transformed or itself recorded."""
-        from .recording import pulled  # which records backward ops as nodes in turn
-
         wanted = self.wanted(needs)
         held = {n: list(saved[at]) if self._many(n) else saved[at.start] for n, at in self.saved.items()}
         arrived = dict(zip(self.names, cotangents, strict=True))
@@ -145,7 +147,7 @@ class Job:
         scalars = dict(zip(self.forward.numbers, numbers, strict=True))
         inputs = {n: held[n] for n in held if n in self.places}
         outputs = {n: held[n] for n in held if n not in self.places}
-        found = pulled(self.gradient, inputs, outputs, arrived, wanted, scalars, self.preference)
+        found = self.pulled(self.gradient, inputs, outputs, arrived, wanted, scalars, self.preference)
         found = self.layouts.views(found, self.turned) if self.turned else found
         each = zip(self.forward.inputs, self.layout, strict=True)
         return spread([found.get(n) or [None] * (c or 0) if self._many(n) else found.get(n) for n, c in each])
@@ -253,18 +255,19 @@ _apply = super(torch.autograd.Function, Node).apply  # without a look for transf
 
 
 def job_of(
-    op: Operation, call: Call, reads: Sequence[str], numbers: Sequence[str], turned: Sequence[str], layouts: Any
-) -> Job:
+    pulled: Pulled, op: Operation, call: Call, reads: Sequence[str], numbers: Sequence[str], turned: Sequence[str],
+    layouts: Any,
+) -> Job:  # fmt: skip
     """What a node does with a call on plain tensors."""
     gradient = gradient_of(op, op.descriptor(call))
     if gradient is None:
         raise no_gradient(op.name, next(n for n, value in call.arrays.items() if value is not None))
-    return Job(op, gradient, call, reads, numbers, turned, layouts)
+    return Job(pulled, op, gradient, call, reads, numbers, turned, layouts)
 
 
-def record(op: Operation, call: Call) -> dict[str, Any]:
+def record(pulled: Pulled, op: Operation, call: Call) -> dict[str, Any]:
     """A call on plain tensors as a node; the outputs by name."""
     names = [s.name for s in arrays_of(op.plan.args) if s.reads]
-    job = job_of(op, call, names, [s.name for s in scalars_of(op.plan.args)], (), None)
+    job = job_of(pulled, op, call, names, [s.name for s in scalars_of(op.plan.args)], (), None)
     made = job.node(job.forward.defaulted(call.scalars), [call.arrays.get(n) for n in names])
     return dict(zip(job.names, made if len(job.names) > 1 else (made,), strict=True))

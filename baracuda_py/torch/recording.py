@@ -109,7 +109,7 @@ def invoke(
     grown = [t for t in tensors if recorded(t)] if not traced and torch.is_grad_enabled() else []
     if traced or (grown and backward.plan.vjp is not None):
         call = Call(arrays, scalars, dict(gradient.attributes), results, preference=preference)
-        return registered(backward).call(call) if traced else record(backward, call)
+        return registered(backward).call(call) if traced else record(pulled, backward, call)
     run = gradient.run(results, preference)
     out = turned(gradient, results, arrays)
     if not grown:

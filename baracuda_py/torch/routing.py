@@ -21,7 +21,7 @@ from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, transformed
 from .node import job_of
 from .operation import Operation, operation
-from .recording import is_traced, registered, traced
+from .recording import is_traced, pulled, registered, traced
 from .schema import Call, settled
 from .stand_ins import described
 from .untyped import torch
@@ -74,7 +74,7 @@ def route(
     recording = _is_recorded(op, name, call, held, out)
     if recording and not is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
-        job = job_of(op, call, function.reads, tuple(every), turned, layouts)
+        job = job_of(pulled, op, call, function.reads, tuple(every), turned, layouts)
         if entry is not None and out is stream is None and all(n is scalars[k] for k, n in every.items()):
             keep(entry.jobs, function.grown(**arrays, **scalars), job, _CAPACITY)
         return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])

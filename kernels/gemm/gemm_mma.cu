@@ -1,4 +1,4 @@
-// gemm_mma   alpha · a b and its epilogue E (gemm/epilogue.cuh) on tensor cores, of f16 or bf16 with sums in float.
+// gemm_mma   alpha · a b and its epilogue E (gemm/epilogue.cuh) on tensor cores: f16, bf16, or floats in TF32.
 //
 // A_K, B_K: whether k, else the other axis, has stride 1 in a and b. A block computes a tile (gemm/mma.cuh, which says
 // what fixes the order of sums; p.piece: slices of a piece); tiles are taken in the order of gemm/raster.cuh. Where

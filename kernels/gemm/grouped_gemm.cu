@@ -2,21 +2,22 @@
 //
 //   grouped_gemm      y[r] = a[r] b[g] for the rows r of each group g, with the epilogue of gemm/epilogue.cuh
 //   grouped_product   y[g] = a[:, r] b[r] over the rows r of b, and columns of a, of group g
-//   grouped_sums      y[g] = Σ b[r] over the rows r of group g
 //
-// Each product's sum is one chain of fused multiply-adds in the order of k, or of the rows of the group; the others are 8
-// chains of every eighth row, added in order. So the bits of a group do not depend on the other groups.
+// Each sum is one chain of fused multiply-adds in the order of k, or of the rows of the group: the bits of a group do
+// not depend on the other groups.
 #include "gemm/grouped.cuh"
 #include "gemm/tile.cuh"
 
 namespace baracuda {
 
+constexpr int group_threads = 256;
+
 template <class T, class U, bool GATED, class P> BARACUDA_D void grouped_gemm(const P& p) {
   using A = acc_t<T>;
   using Group = OneGroup<T, P>;
-  GroupTiles<GemmTile::size, GemmTile::size> tiles;
-  GroupTile tile;
-  for (i64 number = blockIdx.x; tiles.find(p, number, tile); number += gridDim.x) {
+  const GroupTiles<GemmTile::size, GemmTile::size, group_threads> tiles;
+  while (tiles.find(p)) {
+    const GroupTile tile = tiles.tile();
     const Group group(p, tile);
     const BatchOffsets begin(group, 0);
     const Epilogue<U, T, A, GATED, Group> epilogue(group, begin);
@@ -43,7 +44,7 @@ struct OneProduct {
 
 template <class T, class U, class P> BARACUDA_D void grouped_product(const P& p) {
   const GemmTile tile(p);
-  const GroupRows rows(p, tile.batch);
+  const GroupRows<group_threads> rows(p, tile.batch);
   const OneProduct one{p.strides, p.m, p.n, rows.end - rows.begin, p.a_cols_dense, p.b_cols_dense};
   const T* const b[1] = {static_cast<const T*>(p.b) + rows.begin * p.strides[1][0]};
   U* const y = static_cast<U*>(p.y) + tile.batch * p.group_stride;
@@ -51,28 +52,6 @@ template <class T, class U, class P> BARACUDA_D void grouped_product(const P& p)
                [&](i64 m, i64 n, const acc_t<T>(&sum)[1]) {
                  y[m * p.strides[2][0] + n * p.strides[2][1]] = from_acc<U>(sum[0]);
                });
-}
-
-template <class T, class U, class P> BARACUDA_D void grouped_sums(const P& p) {
-  using A = acc_t<T>;
-  constexpr int columns = warp_size, chains = group_threads / columns;
-  __shared__ A sums[chains][columns];
-  const i64 tiles = div_up(p.n, i64(columns)), group = blockIdx.x / tiles;
-  const GroupRows rows(p, group);
-  const int lane = lane_id(), chain = static_cast<int>(threadIdx.x) / warp_size;
-  const i64 n = blockIdx.x % tiles * columns + lane;
-  A sum = A(0);
-  if (n < p.n) {
-    const T* const b = static_cast<const T*>(p.b) + n * p.strides[1][1];
-#pragma unroll 4
-    for (i64 r = rows.begin + chain; r < rows.end; r += chains) sum += to_acc(b[r * p.strides[1][0]]);
-  }
-  sums[chain][lane] = sum;
-  __syncthreads();
-  if (chain != 0 || n >= p.n) return;
-#pragma unroll
-  for (int c = 1; c < chains; ++c) sum += sums[c][lane];
-  static_cast<U*>(p.y)[group * p.group_stride + n * p.strides[2][1]] = from_acc<U>(sum);
 }
 
 }  // namespace baracuda

@@ -10,8 +10,6 @@
 
 namespace baracuda {
 
-constexpr int group_threads = 256;
-
 // Bound i = 0 … groups, clamped to the rows but not yet to the bounds before it.
 template <class P> BARACUDA_D i64 group_bound(const P& p, i64 i) {
   if (p.from_zero && i == 0) return 0;
@@ -20,13 +18,13 @@ template <class P> BARACUDA_D i64 group_bound(const P& p, i64 i) {
   return max<i64>(0, min(p.rows, bound));
 }
 
-// Rows of one group. All group_threads call.
-struct GroupRows {
+// Rows of one group. All THREADS of the block call.
+template <int THREADS> struct GroupRows {
   i64 begin, end;
   template <class P> BARACUDA_D GroupRows(const P& p, i64 group) {
     i64 before = 0;
-    for (i64 i = threadIdx.x; i <= group; i += group_threads) before = max(before, group_bound(p, i));
-    begin = block_reduce<Max, group_threads>(before);
+    for (i64 i = threadIdx.x; i <= group; i += THREADS) before = max(before, group_bound(p, i));
+    begin = block_reduce<Max, THREADS>(before);
     end = max(begin, group_bound(p, group + 1));
   }
 };
@@ -38,59 +36,75 @@ struct GroupTile {
 
 // The tiles of all groups, numbered along the rows of a group, then along n, then along the groups, so that blocks next
 // to each other share a part of the group's right matrix. The rows before the first group and after the last are two
-// pieces more. A block asks for ascending numbers; it holds a table of group_threads pieces at a time. All group_threads
-// call.
-template <int TILE_M, int TILE_N> class GroupTiles {
-  i64 base = -group_threads;          // the first piece of the table
-  i64 rows_done = 0, tiles_done = 0;  // of the pieces before it
-
+// pieces more. A block takes the numbers blockIdx.x, blockIdx.x + gridDim.x, …; it holds a table of THREADS pieces at a
+// time. Everything stands in shared memory, as the registers of a product have no room for it. All THREADS call.
+template <int TILE_M, int TILE_N, int THREADS> class GroupTiles {
   struct Table {
-    i64 ends[group_threads + 1], tiles[group_threads + 1];  // of the pieces up to each, the first entry before them all
-    i64 scratch[group_threads / warp_size];
+    i64 ends[THREADS + 1], tiles[THREADS + 1];  // of the pieces up to each, the first entry before them all
+    i64 scratch[THREADS / warp_size];
+    i64 base, number;  // the first piece of the table; the next tile
+    GroupTile tile;
   };
+  static BARACUDA_D Table& table() {
+    __shared__ Table t;
+    return t;
+  }
 
-  template <class P> BARACUDA_D void next(const P& p, Table& t) {
+  // The table of the next pieces.
+  template <class P> static BARACUDA_D void next(const P& p) {
+    Table& t = table();
     const int thread = static_cast<int>(threadIdx.x);
-    __syncthreads();
-    if (base >= 0) rows_done = t.ends[group_threads], tiles_done = t.tiles[group_threads];
-    __syncthreads();
-    base += group_threads;
-    const i64 piece = base + thread;
+    const bool first = t.base < 0;
+    const i64 rows_done = first ? 0 : t.ends[THREADS], tiles_done = first ? 0 : t.tiles[THREADS];
+    const i64 base = t.base + THREADS, piece = base + thread;
     const i64 end = piece <= p.groups ? group_bound(p, piece) : piece == p.groups + 1 ? p.rows : 0;
-    t.ends[thread + 1] = block_scan<Max, group_threads>(max(end, rows_done), t.scratch);
-    if (thread == 0) t.ends[0] = rows_done, t.tiles[0] = tiles_done;
+    __syncthreads();
+    t.ends[thread + 1] = block_scan<Max, THREADS>(max(end, rows_done), t.scratch);
+    if (thread == 0) t.ends[0] = rows_done, t.tiles[0] = tiles_done, t.base = base;
     __syncthreads();
     const i64 own = div_up(t.ends[thread + 1] - t.ends[thread], i64(TILE_M));
-    t.tiles[thread + 1] = tiles_done + block_scan<Sum, group_threads>(own, t.scratch);
+    t.tiles[thread + 1] = tiles_done + block_scan<Sum, THREADS>(own, t.scratch);
     __syncthreads();
   }
 
  public:
-  // Finds tile `number`; false where there are not as many.
-  template <class P> BARACUDA_D bool find(const P& p, i64 number, GroupTile& tile) {
-    __shared__ Table t;
-    const i64 across = div_up(p.n, i64(TILE_N));
-    if (base < 0) next(p, t);
-    while (number >= t.tiles[group_threads] * across) {
-      if (base + group_threads >= p.groups + 2) return false;
-      next(p, t);
+  BARACUDA_D GroupTiles() {
+    if (threadIdx.x == 0) table().base = -THREADS, table().number = blockIdx.x;
+    __syncthreads();
+  }
+
+  // Finds the block's next tile; false where there is none.
+  template <class P> BARACUDA_D bool find(const P& p) const {
+    Table& t = table();
+    const i64 number = t.number, across = div_up(p.n, i64(TILE_N));
+    __syncthreads();
+    if (t.base < 0) next(p);
+    while (number >= t.tiles[THREADS] * across) {
+      if (t.base + THREADS >= p.groups + 2) return false;
+      next(p);
     }
-    int low = 0, high = group_threads - 1;  // the piece is the last one that begins at or before the tile
-    while (low < high) {
-      const int middle = (low + high + 1) / 2;
-      if (t.tiles[middle] * across <= number) low = middle;
-      else high = middle - 1;
+    if (threadIdx.x == 0) {
+      int low = 0, high = THREADS - 1;  // the piece is the last one that begins at or before the tile
+      while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (t.tiles[middle] * across <= number) low = middle;
+        else high = middle - 1;
+      }
+      const i64 piece = t.base + low, first = t.tiles[low];
+      u64 row;
+      const u64 column =
+          divmod(static_cast<u64>(number - first * across), static_cast<u64>(t.tiles[low + 1] - first), row);
+      t.tile.group = piece >= 1 && piece <= p.groups ? piece - 1 : -1;
+      t.tile.m0 = t.ends[low] + static_cast<i64>(row) * TILE_M;
+      t.tile.n0 = static_cast<i64>(column) * TILE_N;
+      t.tile.end = t.ends[low + 1];
+      t.number = number + gridDim.x;
     }
-    const i64 piece = base + low, first = t.tiles[low];
-    u64 row;
-    const u64 column =
-        divmod(static_cast<u64>(number - first * across), static_cast<u64>(t.tiles[low + 1] - first), row);
-    tile.group = piece >= 1 && piece <= p.groups ? piece - 1 : -1;
-    tile.m0 = t.ends[low] + static_cast<i64>(row) * TILE_M;
-    tile.n0 = static_cast<i64>(column) * TILE_N;
-    tile.end = t.ends[low + 1];
+    __syncthreads();
     return true;
   }
+  // The tile that was found.
+  BARACUDA_D GroupTile tile() const { return table().tile; }
 };
 
 }  // namespace baracuda

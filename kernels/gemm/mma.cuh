@@ -2,9 +2,9 @@
 // mma        the sums of a tile of a product by a block of four warps on tensor cores (mma.sync), and their way out.
 //
 // The tile is SIZE x SIZE, or with a second right matrix SIZE x 64 of both products; a warp has a quarter of it. Slices
-// of 32 of k go through a ring of stages in shared memory, and the fragments of the next 16 of k are read while those
-// before are multiplied. A sum is made of pieces of k, each one chain of m16n8k16 in the order of k, from zero, and the
-// pieces are added in their order; the end of k is filled up with zeros. So its bits depend on k and the length of
+// of 64 bytes of k go through a ring of stages in shared memory, and the fragments of the next 32 bytes are read while
+// those before are multiplied. A sum is made of pieces of k, each one chain of mma_deep in the order of k, from zero, and
+// the pieces are added in their order; the end of k is filled up with zeros. So its bits depend on k and the length of
 // pieces alone: not on SIZE, m, the batch or the strides, nor on whether one block has all pieces.
 #include "gemm/slices.cuh"
 #include <baracuda/opaque.cuh>
@@ -12,8 +12,9 @@
 namespace baracuda {
 
 template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
-  // schedules/gemm.py has these numbers too.
-  static constexpr int threads = 128, depth = 32, rights = GATED ? 2 : 1, stages = SIZE == 128 ? 3 : 4;
+  // ops/gemm/mma.py has these numbers too.
+  static constexpr int threads = 128, depth = 64 / sizeof(T), steps = 2, stages = SIZE == 128 ? 3 : 4;
+  static constexpr int rights = GATED ? 2 : 1;
   static constexpr int rows = SIZE, cols = GATED ? 64 : SIZE, warp_rows = rows / 2, warp_cols = cols / 2;
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
   static constexpr int slab = 32, pitch = warp_cols + 8;  // rows that go out together, floats a row
@@ -58,15 +59,15 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
     const Fragments<T, true, A_K, rows, depth> left(ring, warp_row());
     const Fragments<T, false, B_K, cols, depth> right(ring + Left::size, warp_col());
     u32 fa[2][MT][4], fb[2][rights][NT / 2][4];
-    const auto read = [&](int to, int from, int k) {
+    const auto read = [&](int to, int from, int step) {
       const u32 offset = static_cast<u32>(from * stage * sizeof(T));
 #pragma unroll
-      for (int m = 0; m < MT; ++m) left.read(fa[to][m], 16 * m, k, offset);
+      for (int m = 0; m < MT; ++m) left.read(fa[to][m], 16 * m, step, offset);
 #pragma unroll
       for (int r = 0; r < rights; ++r)
 #pragma unroll
         for (int n = 0; n < NT / 2; ++n) {
-          right.read(fb[to][r][n], 16 * n, k, offset + static_cast<u32>(r * Right::size * sizeof(T)));
+          right.read(fb[to][r][n], 16 * n, step, offset + static_cast<u32>(r * Right::size * sizeof(T)));
         }
     };
     int now = 0;  // the stage that is read
@@ -76,11 +77,11 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
 #pragma unroll 1
       for (int rest = min(piece, slices); rest > 0; --rest, --slices) {
 #pragma unroll
-        for (int step = 0; step < depth / 16; ++step) {
+        for (int step = 0; step < steps; ++step) {
           const int next = (step + 1) % 2;
           if (step == 0) fetch(now == 0 ? stages - 1 : now - 1, slices - (stages - 1));
-          if (step + 1 < depth / 16) {
-            read(next, now, 16 * (step + 1));
+          if (step + 1 < steps) {
+            read(next, now, step + 1);
           } else {  // all warps are done with this slice's memory, and the next slice is there
             cp_async_wait<stages - 2>();
             __syncthreads();
@@ -95,7 +96,7 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
               for (int n = 0; n < NT; ++n) {
                 const u32(&pair)[4] = fb[step % 2][r][n / 2];
                 const u32 of[2] = {pair[n % 2 * 2], pair[n % 2 * 2 + 1]};
-                mma_m16n8k16<T>(sums[r][m][n], fa[step % 2][m], of);
+                mma_deep<T>(sums[r][m][n], fa[step % 2][m], of);
               }
         }
       }

@@ -172,17 +172,17 @@ def _read_one(spec: Operand, package: str) -> list[str]:
 def _read_list(spec: Operand, package: str) -> list[str]:
     """Locals of a list operand: k_ (shape, strides, dtype) of each item, p_ pointers."""
     n = spec.name
-    shape, strides, dtype, pointer, device = (form.format(a="a") for form in PACKAGES[package])
+    shape, strides, dtype, pointer, device = (form.format(a="one") for form in PACKAGES[package])
     read = [
         f"if type({n}) is not list and type({n}) is not tuple: return runner.run(args, workspace, stream)",
-        f"for a in {n}:",
-        f"    if type(a) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
-        f"k_{n} = tuple([({shape}, {strides}, {dtype}) for a in {n}]); p_{n} = [{pointer} for a in {n}]",
+        f"for one in {n}:",
+        f"    if type(one) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
+        f"k_{n} = tuple([({shape}, {strides}, {dtype}) for one in {n}]); p_{n} = [{pointer} for one in {n}]",
     ]
     if package == "ref":
-        read[:3] = [f"for a in {n}:", f"    if {device} != ordinal: runner.overlap(args)"]
+        read[:3] = [f"for one in {n}:", f"    if {device} != ordinal: runner.overlap(args)"]
     if package == "torch":
-        read.insert(3, f"    if {REFUSED.format(a='a')}: runner.overlap(args)")
+        read.insert(3, f"    if {REFUSED.format(a='one')}: runner.overlap(args)")
     if not spec.optional:
         return [f"{n} = args.{n}", *read]
     return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]
@@ -192,7 +192,7 @@ def _lazy(spec: Operand) -> str:
     """Whether a torch operand has its negative or conjugate bit set."""
     n = spec.name
     if spec.many:
-        return f"any([{LAZY.format(a='a')} for a in {n} or ()])"
+        return f"any([{LAZY.format(a='one')} for one in {n} or ()])"
     return f"{n} is not None and ({LAZY.format(a=n)})" if spec.optional else LAZY.format(a=n)
 
 

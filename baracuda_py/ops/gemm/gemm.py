@@ -23,7 +23,7 @@ from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm
 from ...schedules import gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
-from .mma import HALVES, KERNELS as MMA_KERNELS, SPLIT_KERNELS, split_k, tensor_cores
+from . import mma
 
 _TILE = 64
 
@@ -151,6 +151,7 @@ def _simt(p: Problem) -> Geometry | str:
 
 # A float32 sum of k products strays by about sqrt(k) ulp of the sum of magnitudes; tensor cores truncate partial sums.
 _STRICT = Guarantee(Forward(128))
+_TF32 = Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True)
 
 
 def in_torch(torch: Any, desc: GemmDescriptor, **given: Any) -> Any:
@@ -208,16 +209,24 @@ class GemmPlan(Plan):
         Variant(
             "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
             elements=gemm_wgmma.TF32, design=ArchSku.SM90A,
-            guarantee=Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True),
+            guarantee=_TF32,
             refuses=gemm_wgmma.refuses_strict,
         ),
         Variant(
-            "mma_split", split_k, source="gemm/gemm_mma.cu", kernels=SPLIT_KERNELS, elements=HALVES,
+            "mma_split", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.HALVES,
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
         Variant(
-            "mma", tensor_cores, source="gemm/gemm_mma.cu", kernels=MMA_KERNELS, elements=HALVES,
+            "mma", mma.tensor_cores, source="gemm/gemm_mma.cu", kernels=mma.KERNELS, elements=mma.HALVES,
             guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+        Variant(
+            "mma_split_tf32", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.TF32,
+            guarantee=_TF32, refuses=gemm_wgmma.refuses_strict,
+        ),
+        Variant(
+            "mma_tf32", mma.tensor_cores, source="gemm/gemm_mma.cu", kernels=mma.KERNELS, elements=mma.TF32,
+            guarantee=_TF32, refuses=gemm_wgmma.refuses_strict,
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",
@@ -245,6 +254,7 @@ class GemmPlan(Plan):
             batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(1, 7, 64, 130), n=draw.sizes(1, 5, 64, 129),
             k=draw.sizes(0, 1, 16, 67, 256, rare=(1063,)), activation=draw.choice(ACTIVATIONS), element=kind,
             out_element=draw.choice((kind, kind.acc)),
+            math_precision=draw.choice(("element", "tf32")) if kind is ElementKind.F32 else "element",
         )  # fmt: skip
 
     @classmethod
@@ -264,6 +274,12 @@ class GemmPlan(Plan):
 
 class DenseGemmPlan(GemmPlan):
     """`GemmPlan` by another name."""
+
+    pinned = True
+
+
+class BatchedGemmPlan(GemmPlan):
+    """`GemmPlan` by another name: batches of any axes and strides, those of 0 too. Of lists see `MultiGemmPlan`."""
 
     pinned = True
 

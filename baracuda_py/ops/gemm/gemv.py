@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core import (
     Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Step,
-    Variant, choice, derived, element, extent, extents, functional,
+    Variant, Vjp, choice, derived, element, extent, extents, functional,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
-from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values, wide_view
-from ...schedules.grouped import turned
+from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values, transposed, wide_view
 from .gemm import GemmArgs, GemmPlan, in_torch, reference
 
 ROWS = 16
@@ -55,7 +54,7 @@ PARAMS = gemm_params("GemvParams", right="i32")
 def _right(p: Problem) -> int:
     """How the right matrices are read."""
     views = [view for view in (p.b, p.up) if view is not None]
-    if all(wide_view(turned(view)) for view in views):
+    if all(wide_view(transposed(view)) for view in views):
         return _ALONG_K
     return _ALONG_N if all(wide_view(view) for view in views) else _NARROW
 
@@ -103,7 +102,16 @@ class GemvArgs(GemmArgs):
     """As `GemmArgs`: b may be a transposed view, such as the weights [n, k] of a linear layer."""
 
 
-class GemvPlan(Plan):
+class _OfGemm:
+    """What a plan takes over from `GemmPlan`, whose gradient serves it, too."""
+
+    vjp: ClassVar[Vjp | None] = GemmPlan.vjp
+    check = GemmPlan.check
+    complete = GemmPlan.complete
+    flops = GemmPlan.flops
+
+
+class GemvPlan(_OfGemm, Plan):
     """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual.
 
     a [*batch_shape, m, k], m <= 16, b [*batch_shape, k, n], y [*batch_shape, m, n]; f16, bf16, f32, f64; accumulation
@@ -136,8 +144,6 @@ class GemvPlan(Plan):
         for m in (1, 8, 16)
         for n in (4096, 14336)
     )
-    check = GemmPlan.check
-    complete = GemmPlan.complete
 
     @staticmethod
     def case(draw: Any) -> GemvDescriptor:
@@ -147,10 +153,6 @@ class GemvPlan(Plan):
             k=draw.sizes(0, 1, 16, 67, 256, 520, rare=(2500,)), activation=draw.choice(ACTIVATIONS), element=kind,
             out_element=draw.choice((kind, kind.acc)),
         )  # fmt: skip
-
-    @classmethod
-    def flops(cls, desc: Any) -> int:
-        return GemmPlan.flops(desc)
 
 
 class GemvDensePlan(GemvPlan):

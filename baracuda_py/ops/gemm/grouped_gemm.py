@@ -19,6 +19,7 @@ from ...core import (
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, launches, rows_step
 from .gemm import rows_apart
+from .grouped_mma import ELEMENTS, ROWS_MMA, rows_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices, torch_slices
 
 
@@ -57,8 +58,15 @@ def reference(
     return {"y": y}
 
 
+_OPERANDS = {name: name for name in ("a", "b", "bias", "y")}
+
+
+def _tensor_cores(p: Problem) -> Geometry | str:
+    return launches(p, rows_mma_step(p, _OPERANDS))
+
+
 def _simt(p: Problem) -> Geometry | str:
-    return launches(p, rows_step(p, {n: n for n in ("a", "b", "bias", "y")}))
+    return launches(p, rows_step(p, _OPERANDS))
 
 
 def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, offsets: Any, bias: Any) -> Any:
@@ -92,6 +100,10 @@ class GroupedGemmPlan(Grouped, Plan):
     reference = staticmethod(reference)
     apart = True
     variants = (
+        Variant(
+            "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(ROWS_MMA,), elements=ELEMENTS,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED,),
             guarantee=Guarantee(Forward(128), batch_invariant=True),

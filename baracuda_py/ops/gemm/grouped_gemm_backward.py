@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,9 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, PRODUCT, SUMS, launches, product_step, rows_step, sums_step
+from .gemm import rows_apart
 from .grouped_gemm import even_offsets
+from .grouped_mma import ELEMENTS, PRODUCT_MMA, ROWS_MMA, product_mma_step, rows_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices
 
 
@@ -38,26 +40,35 @@ class GroupedGemmBackwardArgs(Args):
 
 
 def reference(
-    desc: GroupedGemmBackwardDescriptor, *, dy: Any, a: Any, b: Any, offsets: Any, wanted: set[str]
+    desc: GroupedGemmBackwardDescriptor, *, dy: Any, a: Any, b: Any, offsets: Any, wanted: set[str], apart: bool = False
 ) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in, group by group."""
     made = {"da": np.zeros_like(a), "db": np.zeros_like(b), "dbias": np.zeros((desc.groups, desc.n), dy.dtype)}
     for group, rows in enumerate(slices(desc, offsets)):
-        made["da"][rows] = dy[rows] @ b[group].T
+        made["da"][rows] = rows_apart(dy[rows], b[group].T) if apart else dy[rows] @ b[group].T
         made["db"][group] = a[rows].T @ dy[rows]
         made["dbias"][group] = dy[rows].sum(0)
     return {name: made[name] for name in wanted}
 
 
-def _simt(p: Problem) -> Geometry | str:
+def _steps(p: Problem, rows: Callable[..., Step | str], product: Callable[..., Step | str]) -> Geometry | str:
+    """The products by the kernels of `rows` and `product`."""
     steps: list[Step | str] = []
     if p.da is not None:
-        steps.append(rows_step(p, {"a": "dy", "b": "b", "y": "da"}, turn=("b",)))
+        steps.append(rows(p, {"a": "dy", "b": "b", "y": "da"}, ("b",)))
     if p.db is not None:
-        steps.append(product_step(p, {"a": "a", "b": "dy", "y": "db"}, turn=("a",)))
+        steps.append(product(p, {"a": "a", "b": "dy", "y": "db"}, ("a",)))
     if p.dbias is not None:
         steps.append(sums_step(p, {"b": "dy", "y": "dbias"}))
     return launches(p, *steps)
+
+
+def _tensor_cores(p: Problem) -> Geometry | str:
+    return _steps(p, rows_mma_step, product_mma_step)
+
+
+def _simt(p: Problem) -> Geometry | str:
+    return _steps(p, rows_step, product_step)
 
 
 class GroupedGemmBackwardPlan(Grouped, Plan):
@@ -72,7 +83,12 @@ class GroupedGemmBackwardPlan(Grouped, Plan):
     descriptor = GroupedGemmBackwardDescriptor
     args = GroupedGemmBackwardArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
+        Variant(
+            "mma", _tensor_cores, source="gemm/grouped_gemm.cu", kernels=(ROWS_MMA, PRODUCT_MMA, SUMS),
+            elements=ELEMENTS, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED, PRODUCT, SUMS),
             guarantee=Guarantee(Forward(128), batch_invariant=True),

@@ -18,6 +18,7 @@ from ...core import (
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import PRODUCT, launches, product_step
 from .grouped_gemm import even_offsets
+from .grouped_mma import ELEMENTS, PRODUCT_MMA, product_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices, torch_slices
 
 
@@ -49,8 +50,15 @@ def reference(desc: GroupedInnerGemmDescriptor, *, a: Any, b: Any, offsets: Any)
     return {"y": y}
 
 
+_OPERANDS = {name: name for name in ("a", "b", "y")}
+
+
+def _tensor_cores(p: Problem) -> Geometry | str:
+    return launches(p, product_mma_step(p, _OPERANDS))
+
+
 def _simt(p: Problem) -> Geometry | str:
-    return launches(p, product_step(p, {"a": "a", "b": "b", "y": "y"}))
+    return launches(p, product_step(p, _OPERANDS))
 
 
 def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, offsets: Any) -> Any:
@@ -72,6 +80,10 @@ class GroupedInnerGemmPlan(Grouped, Plan):
     args = GroupedInnerGemmArgs
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(PRODUCT_MMA,), elements=ELEMENTS,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(PRODUCT,),
             guarantee=Guarantee(Forward(128), batch_invariant=True),

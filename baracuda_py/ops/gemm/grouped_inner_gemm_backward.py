@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Args,
-    Array,
-    Forward,
-    Geometry,
-    Guarantee,
-    Plan,
-    Problem,
-    Variant,
-    extent,
-    functional,
-    operand,
-    output,
-)
+    Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Step, Variant, extent, functional, operand, output,
+)  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, launches, rows_step
+from .gemm import rows_apart
 from .grouped_gemm import even_offsets
+from .grouped_mma import ELEMENTS, TURNED_MMA, rows_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices
 
 
@@ -48,23 +40,40 @@ class GroupedInnerGemmBackwardArgs(Args):
 
 
 def reference(
-    desc: GroupedInnerGemmBackwardDescriptor, *, dy: Any, a: Any, b: Any, offsets: Any, wanted: set[str]
+    desc: GroupedInnerGemmBackwardDescriptor,
+    *,
+    dy: Any,
+    a: Any,
+    b: Any,
+    offsets: Any,
+    wanted: set[str],
+    apart: bool = False,
 ) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in, group by group."""
+    product = rows_apart if apart else np.matmul
     made = {"da": np.zeros_like(a), "db": np.zeros_like(b)}
     for group, rows in enumerate(slices(desc, offsets)):
-        made["da"][:, rows] = dy[group] @ b[rows].T
-        made["db"][rows] = a[:, rows].T @ dy[group]
+        made["da"][:, rows] = product(b[rows], dy[group].T).T
+        made["db"][rows] = product(a[:, rows].T, dy[group])
     return {name: made[name] for name in wanted}
 
 
-def _simt(p: Problem) -> Geometry | str:
+def _steps(p: Problem, rows: Callable[..., Step | str]) -> Geometry | str:
+    """The products by the kernels of `rows`."""
     steps = []
     if p.da is not None:  # daᵀ[r] = b[r] dyᵀ[g]
-        steps.append(rows_step(p, {"a": "b", "b": "dy", "y": "da"}, turn=("b", "y")))
+        steps.append(rows(p, {"a": "b", "b": "dy", "y": "da"}, ("b", "y")))
     if p.db is not None:
-        steps.append(rows_step(p, {"a": "a", "b": "dy", "y": "db"}, turn=("a",)))
+        steps.append(rows(p, {"a": "a", "b": "dy", "y": "db"}, ("a",)))
     return launches(p, *steps)
+
+
+def _tensor_cores(p: Problem) -> Geometry | str:
+    return _steps(p, partial(rows_mma_step, turned=True))
+
+
+def _simt(p: Problem) -> Geometry | str:
+    return _steps(p, rows_step)
 
 
 class GroupedInnerGemmBackwardPlan(Grouped, Plan):
@@ -78,7 +87,12 @@ class GroupedInnerGemmBackwardPlan(Grouped, Plan):
     descriptor = GroupedInnerGemmBackwardDescriptor
     args = GroupedInnerGemmBackwardArgs
     reference = staticmethod(reference)
+    apart = True
     variants = (
+        Variant(
+            "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(TURNED_MMA,), elements=ELEMENTS,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED,),
             guarantee=Guarantee(Forward(128), batch_invariant=True),

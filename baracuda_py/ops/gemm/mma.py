@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Problem, Step, View
-from ...core.variant import aligned
+from ...core.variant import aligned, where
 from ...schedules.gemm import MATRICES, batch_count, dense, gemm_params, gemm_values, transposed
 
-HALVES = (ElementKind.F16, ElementKind.BF16)
+HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)
 SIZES = (128, 64)  # of tiles; kernels/gemm/mma.cuh has these numbers too
-_THREADS, _DEPTH, _WARPS, _SLAB = 128, 32, 4, 32
+_THREADS, _WARPS, _SLAB, _DEPTH = 128, 4, 32, 64  # bytes of k in a slice
 # Pieces of k: enough that tiles of 64 rows fill a device of some 130 multiprocessors twice, none shorter than 512.
 _BLOCKS, _SHORTEST, _MOST = 256, 512, 8
 _PARTS_THREADS = 256
@@ -26,16 +26,17 @@ PARAMS = gemm_params("GemmMmaParams", parts="ptr", items="i64", pieces="i64", pi
 
 def _instances(kind: ElementKind) -> Mapping[str, Any]:
     both = (True, False)
-    return {"OUT": (kind, kind.acc), "A_K": both, "B_K": both, "GATED": (False, True), "SIZE": SIZES}
+    return {**_sums(kind), "A_K": both, "B_K": both, "SIZE": SIZES}
 
 
 def _sums(kind: ElementKind) -> Mapping[str, Any]:
-    return {"OUT": (kind, kind.acc), "GATED": (False, True)}
+    return {"OUT": tuple(dict.fromkeys((kind, kind.acc))), "GATED": (False, True)}
 
 
 _TILES = Kernel(
-    "mma", "gemm_mma<{T}, {OUT}, {A_K}, {B_K}, {GATED}, {SIZE}>", PARAMS, _instances, threads=_THREADS, min_blocks=2
-)
+    "mma", "gemm_mma<{T}, {OUT}, {A_K}, {B_K}, {GATED}, {SIZE}>", PARAMS, _instances, threads=_THREADS, min_blocks=2,
+    spills=where(element=ElementKind.F32, GATED=True, A_K=True, B_K=False, SIZE=128),  # 16 bytes
+)  # fmt: skip
 _PARTS = Kernel("parts", "gemm_parts<{T}, {OUT}, {GATED}>", PARAMS, _sums, threads=_PARTS_THREADS, min_blocks=2)
 KERNELS = (_TILES,)
 SPLIT_KERNELS = (_TILES, _PARTS)
@@ -58,17 +59,17 @@ def _cols(size: int, gated: bool) -> int:
     return 64 if gated else size
 
 
-def _smem(size: int, gated: bool) -> int:
+def ring_bytes(size: int, gated: bool) -> int:
     """Bytes of the ring, or of what warps put the sums in at the end, where that is more."""
     cols, rights = _cols(size, gated), 1 + gated
     stages = 3 if size == 128 else 4
-    ring = stages * (size + rights * cols) * _DEPTH * 2
+    ring = stages * (size + rights * cols) * _DEPTH
     return max(ring, _WARPS * rights * _SLAB * (cols // 2 + 8) * 4)
 
 
-def piece_length(n: int, k: int) -> tuple[int, int]:
-    """How many pieces k has, and slices of 32 a piece."""
-    slices = -(-k // _DEPTH)
+def pieces_of(n: int, k: int, element: ElementKind) -> tuple[int, int]:
+    """How many pieces k has, and slices a piece."""
+    slices = -(-k * element.itemsize // _DEPTH)
     count = max(1, min(-(-_BLOCKS // max(1, -(-n // 64))), k // _SHORTEST, _MOST))
     each = max(1, -(-slices // count))
     return max(1, -(-slices // each)), each
@@ -98,10 +99,10 @@ def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | st
     for name, yes in wide.items():
         bit = 1 << MATRICES.index(name)
         values["wide"] = values["wide"] | bit if yes else values["wide"] & ~bit
-    pieces, piece = piece_length(desc.n, desc.k)
+    pieces, piece = pieces_of(desc.n, desc.k, desc.element)
     values |= {"parts": parts, "items": batch_count(p), "pieces": pieces, "piece": piece}
     axes = {"OUT": desc.out_element, "A_K": majors["a"], "B_K": majors["b"], "GATED": gated, "SIZE": size}
-    return Step("mma", (blocks, 1, 1), values, axes, _THREADS, _smem(size, gated))
+    return Step("mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(size, gated))
 
 
 def tensor_cores(p: Problem) -> Geometry | str:
@@ -114,7 +115,7 @@ def tensor_cores(p: Problem) -> Geometry | str:
 def split_k(p: Problem) -> Geometry | str:
     """A block for every piece of a tile, and a second kernel; for products with few tiles."""
     desc, size = p.desc, SIZES[-1]
-    pieces, _ = piece_length(desc.n, desc.k)
+    pieces, _ = pieces_of(desc.n, desc.k, desc.element)
     tiles = _tiles(p, size)
     if pieces == 1 or tiles >= p.device.sms:
         return f"{tiles} tiles in {pieces} pieces of k fill the device without a second kernel"

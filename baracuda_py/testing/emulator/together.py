@@ -9,7 +9,7 @@ from .words import parts_of, yes
 
 _BULK = {"bulk.global.shared::cta.bulk_group": False, "reduce.bulk.global.shared::cta.bulk_group.add.f32": True}
 _VOTES = {"red.or": "any", "red.and": "all", "red.popc": "count"}
-_DEPTHS = {"f16": "16", "bf16": "16", "tf32": "8", "e4m3": "32", "e5m2": "32"}  # of a warpgroup's products
+_DEPTHS = {"f16": "16", "bf16": "16", "tf32": "8", "e4m3": "32", "e5m2": "32"}  # of products, along k
 _TENSOR = re.compile(r"bulk\.tensor\.(\d)d\.(\w+)")
 _BOX = re.compile(r"\[\s*([^,]+?)\s*,\s*\{([^}]*)\}\s*\]")  # a map and coordinates
 
@@ -66,7 +66,8 @@ class Together(Operands):
         return f"{self.register(ops[0])} = movmatrix(t, {self.line}, {self.value(ops[1])});"
 
     def _mma(self, mods: list[str], ops: list[str]) -> str:
-        if mods[2:6] != ["m16n8k16", "row", "col", "f32"]:
+        depth = mods[2].removeprefix("m16n8k")
+        if mods[3:6] != ["row", "col", "f32"] or mods[6] != mods[7] or _DEPTHS[mods[6]] != depth:
             raise ValueError(mods)
         d, a, b, c = (parts_of(x) for x in ops)
         results = " ".join(f"{self.register(x)} = bits(x[{n}]);" for n, x in enumerate(d))

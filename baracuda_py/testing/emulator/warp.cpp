@@ -101,6 +101,19 @@ float number(Half type, u16 word) {
 float low_of(Half type, u32 pair) { return number(type, static_cast<u16>(pair)); }
 float high_of(Half type, u32 pair) { return number(type, static_cast<u16>(pair >> 16)); }
 
+constexpr u32 deep = 32;  // elements along k of a product, at most: those of 32 bytes
+u32 size_of(Half type) { return type == Half::tf32 ? 4 : type == Half::e4m3 || type == Half::e5m2 ? 1 : 2; }
+float element_at(Half type, const char* at) {
+  u32 word = 0;
+  memcpy(&word, at, size_of(type));
+  switch (type) {
+    case Half::tf32: return as<float>(word & 0xffffe000u);  // of 10 digits, the others are not read
+    case Half::e4m3: return as<e4m3>(word);
+    case Half::e5m2: return as<e5m2>(word);
+    default: return number(type, static_cast<u16>(word));
+  }
+}
+
 // 16 by 16 elements as a warp has a left operand.
 template <int K> void unpack(Half type, float (*to)[K], u32 lane, const u32* a) {
   const u32 g = lane / 4, t = 2 * (lane % 4);
@@ -113,21 +126,26 @@ struct Fragments {
   const u32 *a, *b;
   const float* c;
 };
-void multiply(Meeting& m) {
+void multiply(Meeting& m) {  // 32 bytes along k
   const Half type = static_cast<Half>(m.how);
-  float a[16][16], b[16][8];
+  const u32 size = size_of(type), each = 4 / size;  // elements of a register
+  float a[16][deep], b[deep][8];
   for (u32 n = 0; n < warp_size; ++n) {
     const Fragments& f = brought<Fragments>(m, n);
-    unpack<16>(type, a, n, f.a);
-    for (int k = 0; k < 2; ++k) {
-      b[n % 4 * 2 + 8 * k][n / 4] = low_of(type, f.b[k]), b[n % 4 * 2 + 8 * k + 1][n / 4] = high_of(type, f.b[k]);
+    const u32 g = n / 4, t = n % 4;
+    for (u32 e = 0; e < each; ++e) {
+      const auto element = [&](const u32& word) {
+        return element_at(type, reinterpret_cast<const char*>(&word) + e * size);
+      };
+      for (u32 r = 0; r < 4; ++r) a[g + r % 2 * 8][(t + r / 2 * 4) * each + e] = element(f.a[r]);
+      for (u32 r = 0; r < 2; ++r) b[(t + r * 4) * each + e][g] = element(f.b[r]);
     }
   }
   for (u32 n = 0; n < warp_size; ++n) {
     for (int e = 0; e < 4; ++e) {
       const u32 i = n / 4 + e / 2 * 8, j = n % 4 * 2 + e % 2;
       double sum = brought<Fragments>(m, n).c[e];
-      for (int k = 0; k < 16; ++k) sum += static_cast<double>(a[i][k]) * b[k][j];
+      for (u32 k = 0; k < 8 * each; ++k) sum += static_cast<double>(a[i][k]) * b[k][j];
       static_cast<float*>(m.there[n]->given)[e] = static_cast<float>(sum);
     }
   }
@@ -176,19 +194,6 @@ void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const
 // ---- a warpgroup ----
 
 namespace {
-
-constexpr u32 deep = 32;  // elements along k of a product, at most: those of 32 bytes
-u32 size_of(Half type) { return type == Half::tf32 ? 4 : type == Half::e4m3 || type == Half::e5m2 ? 1 : 2; }
-float element_at(Half type, const char* at) {
-  u32 word = 0;
-  memcpy(&word, at, size_of(type));
-  switch (type) {
-    case Half::tf32: return as<float>(word & 0xffffe000u);  // of 10 digits, the others are not read
-    case Half::e4m3: return as<e4m3>(word);
-    case Half::e5m2: return as<e5m2>(word);
-    default: return number(type, static_cast<u16>(word));
-  }
-}
 
 // Operands of 32 bytes along k: a 128-byte swizzle, rows of 128 bytes.
 struct Operand {

@@ -14,7 +14,8 @@ from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.recording import pointer_view
 
 INVARIANT = bc.PlanPreference(batch_invariant=True)
-SIXTEEN_BITS = ("float16", "bfloat16")
+ELEMENTS = ("float16", "bfloat16", "float32")  # the last in TF32
+ROWS = {"float32": ("mma_tf32", "mma_split_tf32")}
 MAJORS = [(True, True), (True, False), (False, True), (False, False)]
 
 
@@ -24,6 +25,11 @@ def operand(rng: np.random.Generator, rows: int, cols: int, columns_dense: bool,
     pitch = -(-shape[1] // 8) * 8
     made = (rng.standard_normal((shape[0], pitch)) * 2.0 ** rng.integers(-4, 4, (shape[0], pitch))).astype(kind.dtype)
     return made[:, : shape[1]] if columns_dense else made[:, : shape[1]].T
+
+
+def described(m: int, n: int, k: int, kind: ElementKind) -> bc.GemmDescriptor:
+    precision = "tf32" if kind is ElementKind.F32 else "element"
+    return bc.GemmDescriptor(m=m, n=n, k=k, element=kind, out_element=ElementKind.F32, math_precision=precision)
 
 
 def emulated(desc: bc.GemmDescriptor, sms: int, **arrays: np.ndarray) -> tuple[np.ndarray, tuple[str, int]]:
@@ -38,26 +44,26 @@ def emulated(desc: bc.GemmDescriptor, sms: int, **arrays: np.ndarray) -> tuple[n
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("name", SIXTEEN_BITS)
+@pytest.mark.parametrize("name", ELEMENTS)
 @pytest.mark.parametrize(("a_rows", "b_rows"), MAJORS)
 def test_a_row_alone_is_the_row_in_a_batch(a_rows: bool, b_rows: bool, name: str) -> None:
     """Tiles of both sizes, pieces of k in one block and in several, k that is no multiple of anything."""
     kind, rng = ElementKind.of(name), np.random.default_rng(3)
     m, n, k = 130, 72, 1083
+    row, split = ROWS.get(name, ("mma", "mma_split"))
     a, b = operand(rng, m, k, a_rows, kind), operand(rng, k, n, b_rows, kind)
 
     def product(rows: slice, sms: int) -> tuple[np.ndarray, tuple[str, int]]:
         some = a[rows]
-        desc = bc.GemmDescriptor(m=len(some), n=n, k=k, element=kind, out_element=ElementKind.F32)
-        return emulated(desc, sms, a=some, b=b)
+        return emulated(described(len(some), n, k, kind), sms, a=some, b=b)
 
     whole, launch = product(slice(None), 1)
-    assert launch == ("mma", 2)  # tiles of 128 x 128, two pieces of k each
+    assert launch == (row, 2)  # tiles of 128 x 128, two pieces of k each
     tiled, launch = product(slice(None), 5)
-    assert launch == ("mma", 6) and tiled.tobytes() == whole.tobytes()
+    assert launch == (row, 6) and tiled.tobytes() == whole.tobytes()
     for first, last in ((9, 10), (37, 102)):
         some, launch = product(slice(first, last), 100)
-        assert launch == ("mma_split", 4 * -(-(last - first) // 64)) and some.tobytes() == whole[first:last].tobytes()
+        assert launch == (split, 4 * -(-(last - first) // 64)) and some.tobytes() == whole[first:last].tobytes()
 
 
 @pytest.mark.usefixtures("emulation")
@@ -66,7 +72,7 @@ def test_the_place_in_memory_and_a_gate_change_no_bit() -> None:
     kind, rng = ElementKind.F16, np.random.default_rng(5)
     m, n, k = 70, 66, 101
     a, b = operand(rng, m, k, True, kind), operand(rng, k, n, True, kind)
-    desc = bc.GemmDescriptor(m=m, n=n, k=k, element=kind, out_element=ElementKind.F32)
+    desc = described(m, n, k, kind)
     want, _ = emulated(desc, 100, a=a, b=b)
     shifted = np.zeros((m, k + 2), kind.dtype)[:, 1 : k + 1]
     shifted[...] = a
@@ -91,7 +97,7 @@ def test_only_rows_that_promise_it_are_taken() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("arch", [None, "sm80"])
 @pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("name", SIXTEEN_BITS)
+@pytest.mark.parametrize("name", ELEMENTS)
 @pytest.mark.parametrize(("a_rows", "b_rows"), MAJORS)
 def test_every_batch_size_on_a_gpu(a_rows: bool, b_rows: bool, name: str, gated: bool, arch: Any) -> None:
     import cupy
@@ -108,7 +114,8 @@ def test_every_batch_size_on_a_gpu(a_rows: bool, b_rows: bool, name: str, gated:
     more = {"up": on_gpu(up, b_rows), "activation": "silu"} if gated else {}
 
     def product(some: Any) -> Any:
-        return bc.gemm(some, right, out_element=ElementKind.F32, preference=preference, **more)
+        precision = "tf32" if kind is ElementKind.F32 else "element"
+        return bc.gemm(some, right, out_element="float32", math_precision=precision, preference=preference, **more)
 
     whole = product(left)
     for count in (1, 2, 7, 64, 100, 1000, 4097):
