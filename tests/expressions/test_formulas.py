@@ -17,6 +17,7 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.expressions.forward import plan_of
 from baracuda_py.testing import CHECKS, emulated, exercise
 from baracuda_py.testing.gradients import check_gradients
+from baracuda_py.testing.launches import check_launches
 from baracuda_py.testing.places import call
 
 E = ElementKind
@@ -319,3 +320,10 @@ def test_what_a_function_has_served_is_forgotten_with_it() -> None:
     del f, kept
     gc.collect()
     assert len(memo._known) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["low", "alignment", "prepared", "ordinal", "runner", "args", "memory", "at", "p_x", "k_x", "s_x", "v_x"]
+)
+def test_a_number_may_have_a_name_that_launches_use_themselves(name: str) -> None:
+    exercise(bc.elementwise(f"x * {name} + {name}").plan(**{name: int}), check_launches, examples=4)

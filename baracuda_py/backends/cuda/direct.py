@@ -87,7 +87,7 @@ def source(cls: type[Args], package: str) -> str:
     others = [not_plain(s) for s in scalars]
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
     flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * len(scalars))
-    values = f"({''.join(f'{s.name}, ' for s in scalars)})"
+    values = f"({''.join(f'v_{s.name}, ' for s in scalars)})"
     current = "CURRENT(ordinal)" if torch else "stream()"
     results = ", ".join(s.name for s in outputs)
     several = (
@@ -101,7 +101,7 @@ def source(cls: type[Args], package: str) -> str:
         "    find = direct.prepared.get; runtime = direct.runner.runtime; stream = runtime.current_stream",
         "    several = direct.runner.several; device = runtime.current_device; workspace = direct.runner.workspace",
         "    one = wanted[0] if len(wanted) == 1 else None",
-        f"    def call({', '.join([s.name for s in inputs] + [s.name for s in scalars])}):",
+        f"    def call({', '.join([s.name for s in inputs] + [f'v_{s.name}' for s in scalars])}):",
         f"        prepared = find(({key},))",
         "        if prepared is None or several and device() != ordinal: return MISS",
         *([f"        if {' or '.join(refused)}: return MISS"] if torch else []),

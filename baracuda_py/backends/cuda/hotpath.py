@@ -61,7 +61,7 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     lists = [spec for spec in arrays if spec.many]
     scalars = [spec.name for spec in scalars_of(cls)]
     flat = ", ".join([f"*p_{s.name}" if s.many else f"p_{s.name}" for s in arrays] + [f"p_{n}" for n in scalars])
-    values = "(" + "".join(f"{n}, " for n in scalars) + ")"
+    values = "(" + "".join(f"v_{n}, " for n in scalars) + ")"
     body = ["ordinal = runner.ordinal", "if type(args) is not ARGS: runner.overlap(args)"]
     if package != "ref":
         lead = next(s for s in arrays if not s.optional)
@@ -92,10 +92,10 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     for spec in scalars_of(cls):
         n = spec.name
         body += [
-            f"{n} = args.{n}; p_{n} = 0",
+            f"v_{n} = args.{n}; p_{n} = 0",
             f"if {not_plain(spec)}:",
-            *([] if package == "ref" else [f"    if not isinstance({n}, PLAIN): {elsewhere}"]),
-            f"    p_{n}, {n} = SCALAR({n}, SPECS[{n!r}], ordinal)",
+            *([] if package == "ref" else [f"    if not isinstance(v_{n}, PLAIN): {elsewhere}"]),
+            f"    p_{n}, v_{n} = SCALAR(v_{n}, SPECS[{n!r}], ordinal)",
         ]
     body += [
         "if runner.several and runner.runtime.current_device() != ordinal:",
@@ -126,8 +126,11 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
 
 
 def not_plain(spec: Operand) -> str:
-    """The test that sends a scalar operand to the full check: not the number that a launch packs as it is."""
-    n = spec.name
+    """The test that sends a scalar operand to the full check: not the number that a launch packs as it is.
+
+    The number is the local v_ and its name, which is none of the code's own, whatever a formula calls it.
+    """
+    n = f"v_{spec.name}"
     return f"type({n}) is not int or not {-(2**63)} <= {n} < {2**64}" if spec.integer else f"type({n}) is not float"
 
 

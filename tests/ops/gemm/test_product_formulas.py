@@ -305,3 +305,11 @@ def test_they_are_pickled_and_compared() -> None:
     assert pickle.loads(pickle.dumps(desc)) == desc
     chosen = plan.select(desc, device=bc.fake_device(9.0))
     assert chosen.sku.variant == "wgmma" and plan.shape.digest in str(chosen.sku)
+
+
+def test_autograd_is_refused_and_not_cut() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = torch.ones(3, 4, requires_grad=True), torch.ones(4, 5)
+    with pytest.raises(bc.UnsupportedError, match="no gradient"):
+        bc.product("silu(x)")(a, b)
+    assert bc.product("silu(x)")(a.detach(), b).shape == (3, 5)
