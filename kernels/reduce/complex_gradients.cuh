@@ -21,7 +21,6 @@ template <class R> struct MeanOf {
   using Result = State;
   static BARACUDA_D complex<R> fill() { return R(0); }
   static BARACUDA_D State empty() { return {0.0, 0.0f, 0.0}; }
-  static BARACUDA_D State leaf(complex<R> z) { return {cast<complex<double>>(z), 0.0f, 1.0}; }
   static BARACUDA_D Spread part(double base, float offset, double n) { return {base, offset, 0.0, n}; }
   static BARACUDA_D float kept(double offset) {
     const float f = static_cast<float>(offset);
@@ -35,15 +34,23 @@ template <class R> struct MeanOf {
   }
   static BARACUDA_D Result finish(const State& s, const Reduced&) { return s; }
 
+  // Differences from the first element, or from 0 where that is not finite.
   struct Lane {
-    State mean = empty();
+    complex<double> base = 0.0, sum = 0.0;
+    double n = 0;
     template <int V> BARACUDA_D void add(const Vec<complex<R>, V>& z, i64 left, i64) {
+      if (n == 0 && math::isfinite(z[0])) base = cast<complex<double>>(z[0]);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        if (k < left) mean = merge(mean, leaf(z[k]));
+        if (k < left) sum = sum + (cast<complex<double>>(z[k]) - base);
       }
+      n += static_cast<double>(left < V ? static_cast<int>(left) : V);
     }
-    BARACUDA_D State state() const { return mean; }
+    BARACUDA_D State state() const {
+      if (n == 0) return empty();
+      const Spread re = spread_of(base.re, sum.re / n, 0.0, n), im = spread_of(base.im, sum.im / n, 0.0, n);
+      return {{re.base, im.base}, {kept(re.offset), kept(im.offset)}, n};
+    }
   };
 };
 
