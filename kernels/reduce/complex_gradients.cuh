@@ -21,7 +21,6 @@ template <class R> struct MeanOf {
   using Result = State;
   static BARACUDA_D complex<R> fill() { return R(0); }
   static BARACUDA_D State empty() { return {0.0, 0.0f, 0.0}; }
-  static BARACUDA_D State leaf(complex<R> z) { return {cast<complex<double>>(z), 0.0f, 1.0}; }
   static BARACUDA_D Spread part(double base, float offset, double n) { return {base, offset, 0.0, n}; }
   static BARACUDA_D float kept(double offset) {
     const float f = static_cast<float>(offset);
@@ -35,15 +34,31 @@ template <class R> struct MeanOf {
   }
   static BARACUDA_D Result finish(const State& s, const Reduced&) { return s; }
 
+  // Differences from the first element, or from 0 where that is not finite; of doubles 256ths, so that none overflows.
   struct Lane {
-    State mean = empty();
+    static constexpr double unit = is_same<R, double> ? 0x1p-8 : 1.0;
+    complex<double> base = 0.0, sum = 0.0;
+    double n = 0;
     template <int V> BARACUDA_D void add(const Vec<complex<R>, V>& z, i64 left, i64) {
+      if (n == 0 && math::isfinite(z[0])) base = cast<complex<double>>(z[0]);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        if (k < left) mean = merge(mean, leaf(z[k]));
+        if (k < left) {
+          sum.re += static_cast<double>(z[k].re) * unit - base.re * unit;
+          sum.im += static_cast<double>(z[k].im) * unit - base.im * unit;
+        }
       }
+      n += static_cast<double>(left < V ? static_cast<int>(left) : V);
     }
-    BARACUDA_D State state() const { return mean; }
+    BARACUDA_D Spread mean(double base, double share) const {
+      const double offset = share / unit;
+      return math::isfinite(offset) ? spread_of(base, offset, 0.0, n) : part((base * unit + share) / unit, 0.0f, n);
+    }
+    BARACUDA_D State state() const {
+      if (n == 0) return empty();
+      const Spread re = mean(base.re, sum.re / n), im = mean(base.im, sum.im / n);
+      return {{re.base, im.base}, {kept(re.offset), kept(im.offset)}, n};
+    }
   };
 };
 

@@ -68,25 +68,23 @@ template <class T> struct MeanSpread : Var<T> {
     return s;
   }
 
-  // A first element that lies farther from the mean than 0 does would leave its own rounding in the mean. Of doubles the
-  // sum of a lane, of at most 128, may leave the range: `scaled` has a 256th of it.
+  // A first element that lies farther from the mean than 0 does would leave its own rounding in the mean. Of doubles, whose
+  // sum may leave the range, a lane sums 256ths: it has at most 128 elements.
   struct Lane : Var<T>::Lane {
-    double total = 0, scaled = 0;
+    static constexpr double unit = is_same<T, double> ? 0x1p-8 : 1.0;
+    double total = 0;
     template <int V> BARACUDA_D void add(const Vec<acc_t<T>, V>& x, i64 left, i64 index) {
       Var<T>::Lane::add(x, left, index);
-      const Vec<double, V> wide = cast_vec<double>(x);  // past the end there is 0
-      total += tree_reduce<baracuda::Sum>(wide);
-      if constexpr (is_same<T, double>) {
+      Vec<double, V> wide;
 #pragma unroll
-        for (int k = 0; k < V; ++k) scaled += wide[k] * 0x1p-8;
-      }
+      for (int k = 0; k < V; ++k) wide[k] = static_cast<double>(x[k]) * unit;
+      total += tree_reduce<baracuda::Sum>(wide);  // past the end there is 0
     }
     BARACUDA_D Spread state() const {
       Spread s = Var<T>::Lane::state();
       if (s.n == 0) return s;
-      const double offset = this->sum / s.n, mean = total / s.n;
+      const double offset = this->sum / s.n, mean = total / s.n / unit;
       if (!(math::abs(offset) <= math::abs(mean))) s.base = mean, s.offset = 0.0;
-      if (is_same<T, double> && !math::isfinite(s.base)) s.base = scaled / s.n * 0x1p8, s.offset = 0.0;
       return s;
     }
   };
@@ -100,7 +98,7 @@ template <class T> struct Nanvar : MeanSpread<T> {
   static BARACUDA_D T finish(Spread s, const Reduced& r) { return cast<T>(variance(s, r)); }
 
   struct Lane : Var<T>::Lane {
-    double scaled = 0;  // a 256th of the sum, as above
+    double scaled = 0;  // a 256th of the sum, as above, of the elements themselves
     template <int V> BARACUDA_D void add(const Vec<acc_t<T>, V>& x, i64 left, i64) {
 #pragma unroll
       for (int k = 0; k < V; ++k) {

@@ -26,7 +26,7 @@ _SPILLS: Spills = {  # of wide chunks, and of complex numbers
     "rows": where(kind=ReduceKind.PROD, element=ElementKind.C64),
     "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
     "slopes": where(kind=_PRODUCTS, element=HALVES, VEC=8)
-    | where(kind=ReduceKind.P_NORM, element=ElementKind.C64, VEC=1),
+    | where(kind=ReduceKind.L1_NORM, element=ElementKind.C128, VEC=1),
 }
 
 
