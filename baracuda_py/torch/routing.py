@@ -77,7 +77,7 @@ def route(
         job = job_of(pulled, op, call, function.reads, tuple(every), turned, layouts)
         if entry is not None and out is stream is None and all(n is scalars[k] for k, n in every.items()):
             keep(entry.jobs, function.grown(**arrays, **scalars), job, _CAPACITY)
-        return job.node(tuple(known.values()), [arrays.get(n) for n in function.reads])
+        return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])
     call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
     views = layouts.views(outputs, turned) if turned and outputs else outputs
     if is_traced([value for _, value in held]):

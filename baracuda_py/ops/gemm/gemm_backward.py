@@ -13,6 +13,7 @@ from ...core import (
     Problem, Scalar, Variant, choice, derived, element, extent, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
+from ...core.element import cast
 from ...core.error_bound import PerOutput
 from ...schedules.gemm import ACTIVATIONS, product_kernels
 from ...schedules.gemm_backward import ADD, BIAS, GRADIENTS, Launches
@@ -85,7 +86,7 @@ def reference(
     desc: GemmBackwardDescriptor, *, dy: Any, a: Any, b: Any, up: Any, pre: Any, up_pre: Any, scale_a: Any,
     scale_b: Any, alpha: Any, beta: Any, wanted: set[str],
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy matmul in the dtype the operands come in: of g and h, what reaches the two products' accumulators."""
+    """NumPy matmul in the dtype the operands come in; g and h, what reaches the accumulators, are rounded for it."""
     kind, rows = _KINDS[desc.activation], tuple(range(dy.ndim - 1))
     with np.errstate(all="ignore"):
         g = h = dy
@@ -94,9 +95,10 @@ def reference(
         elif desc.activation != "none":
             g = np.asarray(kind.row.gradient(dy, pre), dy.dtype)
 
-        def scaled(x: Any) -> Any:
+        def scaled(x: Any) -> Any:  # as products read it
             x = x if scale_a is None else x * scale_a[:, None]
-            return x if scale_b is None else x * scale_b
+            x = x if scale_b is None else x * scale_b
+            return np.asarray(cast(x, desc.element)).astype(dy.dtype)
 
         def product(left: Any, right: Any) -> Any:
             if alpha == 0.0:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core import (
     Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Step,
-    Variant, choice, derived, element, extent, extents, functional,
+    Variant, Vjp, choice, derived, element, extent, extents, functional,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
@@ -102,7 +102,16 @@ class GemvArgs(GemmArgs):
     """As `GemmArgs`: b may be a transposed view, such as the weights [n, k] of a linear layer."""
 
 
-class GemvPlan(Plan):
+class _OfGemm:
+    """What a plan takes over from `GemmPlan`, whose gradient serves it, too."""
+
+    vjp: ClassVar[Vjp | None] = GemmPlan.vjp
+    check = GemmPlan.check
+    complete = GemmPlan.complete
+    flops = GemmPlan.flops
+
+
+class GemvPlan(_OfGemm, Plan):
     """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual.
 
     a [*batch_shape, m, k], m <= 16, b [*batch_shape, k, n], y [*batch_shape, m, n]; f16, bf16, f32, f64; accumulation
@@ -129,15 +138,12 @@ class GemvPlan(Plan):
             guarantee=Guarantee(Forward(128), batch_invariant=True),
         ),
     )  # fmt: skip
-    vjp = GemmPlan.vjp
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(f"[{m}, 4096] x [4096, {n}] bf16", m=m, n=n, k=4096, element="bfloat16", target=None, peers=())
         for m in (1, 8, 16)
         for n in (4096, 14336)
     )
-    check = GemmPlan.check
-    complete = GemmPlan.complete
 
     @staticmethod
     def case(draw: Any) -> GemvDescriptor:
@@ -147,10 +153,6 @@ class GemvPlan(Plan):
             k=draw.sizes(0, 1, 16, 67, 256, 520, rare=(2500,)), activation=draw.choice(ACTIVATIONS), element=kind,
             out_element=draw.choice((kind, kind.acc)),
         )  # fmt: skip
-
-    @classmethod
-    def flops(cls, desc: Any) -> int:
-        return GemmPlan.flops(desc)
 
 
 class GemvDensePlan(GemvPlan):

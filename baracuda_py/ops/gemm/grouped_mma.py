@@ -8,7 +8,7 @@ from ...core import Kernel, Problem, Step, View, where
 from ...core.variant import Where
 from ...schedules.gemm import MATRICES, transposed
 from ...schedules.grouped import ROWS, SUMMED, most_tiles, product_values, rows_values
-from .mma import HALVES, k_first, piece_length, ring_bytes
+from .mma import HALVES, k_first, pieces_of, ring_bytes
 
 _THREADS = 128
 _SOURCE = "gemm/grouped_mma.cu"
@@ -67,7 +67,7 @@ def rows_mma_step(
         bit = 1 << MATRICES.index(name)
         values["wide"] = values["wide"] | bit if yes else values["wide"] & ~bit
     (rows, _), n, groups = a.shape, b.shape[-1], p.desc.groups
-    values["piece"] = piece_length(n, b.shape[-2])[1]  # as in `gemm`, which so gives the same bits
+    values["piece"] = pieces_of(n, b.shape[-2], b.element)[1]  # as in `gemm`, which so gives the same bits
     # Groups of some 100 rows at least fill tiles of 128; smaller ones, and few tiles, take those of 64.
     size = 128 if rows >= 96 * groups and rows * n >= 128 * 128 * p.device.sms else 64
     tiles = most_tiles(rows, groups, size) * -(-n // (64 if up is not None else size))

@@ -67,9 +67,9 @@ def ring_bytes(size: int, gated: bool) -> int:
     return max(ring, _WARPS * rights * _SLAB * (cols // 2 + 8) * 4)
 
 
-def piece_length(n: int, k: int, itemsize: int = 2) -> tuple[int, int]:
+def pieces_of(n: int, k: int, element: ElementKind) -> tuple[int, int]:
     """How many pieces k has, and slices a piece."""
-    slices = -(-k * itemsize // _DEPTH)
+    slices = -(-k * element.itemsize // _DEPTH)
     count = max(1, min(-(-_BLOCKS // max(1, -(-n // 64))), k // _SHORTEST, _MOST))
     each = max(1, -(-slices // count))
     return max(1, -(-slices // each)), each
@@ -99,7 +99,7 @@ def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | st
     for name, yes in wide.items():
         bit = 1 << MATRICES.index(name)
         values["wide"] = values["wide"] | bit if yes else values["wide"] & ~bit
-    pieces, piece = piece_length(desc.n, desc.k, desc.element.itemsize)
+    pieces, piece = pieces_of(desc.n, desc.k, desc.element)
     values |= {"parts": parts, "items": batch_count(p), "pieces": pieces, "piece": piece}
     axes = {"OUT": desc.out_element, "A_K": majors["a"], "B_K": majors["b"], "GATED": gated, "SIZE": size}
     return Step("mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(size, gated))
@@ -115,7 +115,7 @@ def tensor_cores(p: Problem) -> Geometry | str:
 def split_k(p: Problem) -> Geometry | str:
     """A block for every piece of a tile, and a second kernel; for products with few tiles."""
     desc, size = p.desc, SIZES[-1]
-    pieces, _ = piece_length(desc.n, desc.k, desc.element.itemsize)
+    pieces, _ = pieces_of(desc.n, desc.k, desc.element)
     tiles = _tiles(p, size)
     if pieces == 1 or tiles >= p.device.sms:
         return f"{tiles} tiles in {pieces} pieces of k fill the device without a second kernel"

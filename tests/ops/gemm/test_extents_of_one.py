@@ -43,3 +43,28 @@ def test_products_on_the_emulator(sizes: Any, element: str, cc: float) -> None:
             plan = bc.GemmPlan.select(desc, OURS, device=emulated_device(cc))
             plan.run(bc.GemmArgs(a=pointer_view(left), b=pointer_view(right), y=pointer_view(y)))
         assert np.array_equal(y, a @ b)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["float16", "float32"])
+@pytest.mark.parametrize("sizes", [(1, 16, 16), (9, 1, 16), (9, 16, 1), (1, 1, 16), (1, 16, 1), (9, 1, 1), (1, 1, 1)])
+def test_other_products_on_the_emulator(sizes: Any, element: str) -> None:
+    """gemv, rows in one group, and a sum over the rows of one group."""
+    m, n, k = sizes
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, s).astype(element) for s in ((m, k), (k, n)))
+    facts = {"groups": 1, "n": n, "element": element}
+    for axis in (0, 1):
+        left, right, out = odd(a, axis), odd(b, 1 - axis), odd(np.full((m, n), 7, element), axis)
+        calls = [
+            (bc.GemvPlan, bc.GemvDescriptor(m=m, n=n, k=k, element=element), left, right, out, None),
+            (bc.GroupedGemmPlan, bc.GroupedGemmDescriptor(total=m, k=k, **facts), left, right[None], out, m),
+            (bc.GroupedInnerGemmPlan, bc.GroupedInnerGemmDescriptor(total=k, m=m, **facts), left, right, out[None], k),
+        ]
+        for plan, desc, x, w, y, end in calls:
+            y[...] = 7
+            offsets = {} if end is None else {"offsets": pointer_view(np.array([end]))}
+            with emulating(1):
+                chosen = plan.select(desc, OURS, device=emulated_device(8.0))
+                chosen.run(plan.args(a=pointer_view(x), b=pointer_view(w), y=pointer_view(y), **offsets))
+            assert np.array_equal(y.reshape(m, n), a @ b), plan.__name__

@@ -23,7 +23,9 @@ def small(*shape: int) -> Any:
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (1, 33, 40), (3, 40, 264), (8, 7, 31), (16, 64, 100)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (1, 33, 40), (3, 40, 264), (8, 7, 31), (16, 64, 100), (2, 9, 9000)]
+)
 def test_small_integers_are_exact(place: str, element: str, m: int, n: int, k: int) -> None:
     a, b = small(m, k), small(k, n)
     desc = GemvDescriptor(m=m, n=n, k=k, element=element, out_element=ElementKind.of(element).acc)

@@ -103,6 +103,20 @@ def test_the_epilogue_of_experts(place: str, element: str) -> None:
     assert np.array_equal(got["pre"], pre.astype(rounded)) and np.array_equal(got["y"], want.astype(rounded))
 
 
+@pytest.mark.parametrize("element", ["bfloat16", "float32"])
+def test_sums_of_several_pieces(place: str, element: str) -> None:
+    a, b, ends = small(20, 1100), small(2, 1100, 24), np.array([5, 19])
+    desc = GroupedGemmDescriptor(total=20, groups=2, n=24, k=1100, element=element)
+    got = call(GroupedGemmPlan, desc, ("y",), place, a=a, b=b, offsets=ends)["y"]
+    want = np.concatenate([a[:5] @ b[0], a[5:19] @ b[1], np.zeros((1, 24))])
+    kind = ElementKind.of(element).dtype
+    assert np.array_equal(got, want.astype(kind))
+    rows, ends = small(1100, 24), np.array([3, 1095])
+    inner = GroupedInnerGemmDescriptor(total=1100, groups=2, m=20, n=24, element=element)
+    got = call(GroupedInnerGemmPlan, inner, ("y",), place, a=a, b=rows, offsets=ends)["y"]
+    assert np.array_equal(got, np.stack([a[:, :3] @ rows[:3], a[:, 3:1095] @ rows[3:1095]]).astype(kind))
+
+
 @OURS
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_a_row_has_the_same_bits_in_any_group(place: str, element: str) -> None:
