@@ -52,6 +52,12 @@ def _scales(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
     return rng.standard_normal(shape)
 
 
+def _finite(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
+    """With zeros among them. The error of a sum is bounded by absolute values: infinite ones say nothing where relu
+    has left out the term."""
+    return np.where(rng.random(shape) < 0.05, 0.0, rng.standard_normal(shape))
+
+
 @dataclass(slots=True, kw_only=True)
 class GemmBackwardArgs(Args):
     """Any strides; of the outputs those that are wanted. An operand shared by the batch has a gradient for each item.
@@ -60,15 +66,15 @@ class GemmBackwardArgs(Args):
     alpha, beta: as in `GemmArgs`; they, scale_a and scale_b have no gradient.
     """
 
-    dy: Array = operand(_SHAPE, element="out_element")
+    dy: Array = operand(_SHAPE, element="out_element", values=_finite)
     a: Array = operand("*batch_shape m k")
     b: Array = operand("*batch_shape k n")
     up: Array | None = operand("*batch_shape k n", optional=True)
     pre: Array | None = operand(
-        _SHAPE, element="out_element", optional=True,
+        _SHAPE, element="out_element", optional=True, values=_finite,
         spared=lambda desc, given: desc.activation == "none" and "up" not in given,
     )  # fmt: skip
-    up_pre: Array | None = operand(_SHAPE, element="out_element", optional=True)
+    up_pre: Array | None = operand(_SHAPE, element="out_element", optional=True, values=_finite)
     scale_a: Array | None = operand("m", element=ElementKind.F32, optional=True, values=_scales)
     scale_b: Array | None = operand("n", element=ElementKind.F32, optional=True, values=_scales)
     da: Array | None = output("*batch_shape m k", optional=True)

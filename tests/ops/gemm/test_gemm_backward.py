@@ -71,6 +71,21 @@ def test_zero_scalars_leave_operands_out(place: str, name: str, gated: bool) -> 
     assert all(np.array_equal(x, np.zeros_like(x)) for x in got.values())
 
 
+@pytest.mark.parametrize("activation", ["none", "relu"])
+def test_infinities_and_nan_reach_what_they_belong_to(place: str, activation: str) -> None:
+    """Of dy: its row of da, its column of db and dbias, and with relu none of them where pre is below 0."""
+    dy, pre = np.ones((4, 6)), np.ones((4, 6))
+    dy[1, 2], dy[3, 5], pre[3, 5] = np.inf, np.nan, -1.0
+    given = {"dy": dy, "a": np.ones((4, 3)), "b": np.ones((6, 3)).T} | ({"pre": pre} if activation == "relu" else {})
+    desc = bc.GemmBackwardDescriptor(m=4, n=6, k=3, activation=activation, element="float32")
+    got = call(bc.GemmBackwardPlan, desc, ("da", "db", "dbias", "drow_bias"), place, SIMT, **given)
+    g = np.where(pre > 0, dy, 0) if activation == "relu" else dy
+    assert np.array_equal(got["da"], np.repeat(g.sum(1)[:, None], 3, 1), equal_nan=True)
+    assert np.array_equal(got["db"], np.repeat(g.sum(0)[None], 3, 0), equal_nan=True)
+    assert np.array_equal(got["dbias"], g.sum(0), equal_nan=True)
+    assert np.array_equal(got["drow_bias"], g.sum(1), equal_nan=True)
+
+
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "activation": ACTIVATIONS, "gated": (False, True), "scales": ("", "a", "b", "ab"), "batch": ((), (3,), (2, 2)),
     "element": ("float64", "float32", "bfloat16"), "wide": (False, True), "turned": (False, True), "n": (1, 9, 64),
