@@ -29,7 +29,8 @@ class PlanPreference(Checked):
     max_workspace_bytes: rows needing more are refused. prefer_backend: only this backend ("bespoke", "cublas", …).
     max_arch: rows of newer designs are refused ("sm80", "sm_89", "9.0" …). deterministic: False lets a faster row
     that is not run-to-run deterministic (atomics) be taken; True, the default, never does. batch_invariant: True takes
-    only rows whose bits for an item of the batch do not depend on what else is in it, nor on how much.
+    only rows whose bits for an item of the batch do not depend on what else is in it, nor on how much. Operands of one
+    layout and alignment take one row.
     """
 
     max_workspace_bytes: int | None = integer(None, minimum=0)

@@ -194,10 +194,14 @@ def _map(
     name: str, view: View, extents: tuple[int, ...], steps: tuple[int, ...], batch: tuple[int, int],
     box: tuple[int, int, int],
 ) -> TensorMap | str:  # fmt: skip
-    """Extents and steps (in elements) innermost first."""
+    """Extents and steps (in elements) innermost first.
+
+    A row alone has the step that it has in a batch, or the one of dense rows where its stride says nothing: else it
+    would be taken here, and the batch elsewhere, with other bits.
+    """
     inner, outer = extents
     size, whole = view.element.itemsize, 16 // view.element.itemsize
-    step = steps[1] if outer > 1 else -(-inner // whole) * whole
+    step = steps[1] if outer > 1 or steps[1] >= inner else inner
     count, apart = batch if batch[0] > 1 else (1, whole * math.ceil(step * outer / whole))
     made = TensorMap(name, view.element, (inner, outer, count), (step * size, apart * size), box)
     if step < inner or apart <= 0:

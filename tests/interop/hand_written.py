@@ -84,6 +84,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **dict.fromkeys(
         ("matmul_tc_bf16", "matmul_tc_bf16_async"), lambda: ([made(4, 6, dtype=_BF16), made(6, 5, dtype=_BF16)], {})
     ),
+    "grouped_mm": lambda: ([made(5, 6), made(2, 6, 3), np.array([2, 5])], {}),
+    "ragged_dot": lambda: ([made(5, 6), made(2, 6, 3), np.array([2, 3])], {}),
     "poly_norm": lambda: ([made(4, 6), made(3), made(1)], {}),
     "poly_norm_backward": lambda: ([made(4, 6, seed=1), made(4, 6), made(3)], {}),
     "reduce_window": lambda: ([made(4, 6)], {"window_dimensions": (2, 2)}),

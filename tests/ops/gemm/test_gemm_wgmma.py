@@ -10,7 +10,11 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core import PlanPreference
+from baracuda_py.core.args import arrays_of
 from baracuda_py.core.device import fake_device
+from baracuda_py.core.element import ElementKind
+from baracuda_py.core.tensor import View
+from baracuda_py.core.variant import Problem
 from baracuda_py.schedules import gemm_wgmma
 from baracuda_py.testing.draw import Case, fill
 from baracuda_py.testing.emulated import emulate
@@ -169,3 +173,19 @@ def test_y_in_any_strides_and_stores_by_the_copy_engine_where_they_can_be() -> N
         with recording() as record:
             plan_for(desc, fake_device(9.0)).run(problem(desc, b=turned(), y=place).args(pointer_view))
         assert bool(record.launches[0].fields(gemm_wgmma.PARAMS)["plain"]) is plain
+
+
+@pytest.mark.parametrize(("k", "taken"), [(1000, True), (1001, False)])
+def test_a_row_alone_is_taken_where_its_batch_is(k: int, taken: bool) -> None:
+    """Whatever its array says of the step to a next row, which it has not."""
+    for m in (1, 2, 64, 200):
+        desc = bc.GemmDescriptor(m=m, n=64, k=k, element="bfloat16")
+        plan = bc.GemmPlan.select(desc, bc.PlanPreference(batch_invariant=True), device=fake_device(9.0))
+        kind = ElementKind.BF16
+        for step in (k, 0) if m == 1 else (k,):
+            views: dict[str, Any] = dict.fromkeys(o.name for o in arrays_of(bc.GemmArgs))
+            views |= {"a": View(0, (m, k), (step, 1), kind), "b": View(0, (k, 64), (64, 1), kind)}
+            views["y"] = View(0, (m, 64), (64, 1), kind)
+            problem = Problem(desc, plan.device, views)
+            first = next(row.name for row in plan.rows if not isinstance(row.geometry(problem), str))
+            assert (first == "wgmma") is taken
