@@ -77,6 +77,7 @@ static __constant__ double airy_s[17] = {-0.09685373558055735,    0.000364137195
                                          1.9543012716058454e-18,  -4.600194467524088e-19};
 
 constexpr double airy_limit = -1e10;  // below, numbers of double lie more than a wave apart
+constexpr double airy_end = 120.0;    // beyond, Ai and Ai' are below all numbers of double
 
 // zeta as the sum of two numbers, whose error an exponential or a sine shows.
 struct Zeta {
@@ -105,7 +106,7 @@ constexpr double one_over_sqrt_pi = 0.5641895835477563;
 
 BARACUDA_SPECIAL double airy_ai(double x) {
   if (x != x || (x < airy_limit && !math::isinf(x))) return numeric<double>::nan();
-  if (math::isinf(x)) return 0.0;
+  if (x > airy_end || math::isinf(x)) return 0.0;
   if (x >= -5.0 && x <= 2.0)
     return x < 0.0 ? chebyshev(0.4 * x + 1.0, airy_below, 31) : chebyshev(x - 1.0, airy_near, 19);
   const Zeta z = zeta_of_airy(math::abs(x));
@@ -120,7 +121,7 @@ BARACUDA_SPECIAL double airy_ai(double x) {
 // dy Ai'(x)
 BARACUDA_SPECIAL double airy_slope(double dy, double x) {
   if (!(x >= airy_limit)) return numeric<double>::nan();
-  if (math::isinf(x)) return dy * 0.0;
+  if (x > airy_end) return dy * 0.0;
   if (x >= -5.0 && x <= 2.0) {
     return dy * (x < 0.0 ? chebyshev(0.4 * x + 1.0, airy_slope_below, 30) : chebyshev(x - 1.0, airy_slope_near, 20));
   }
