@@ -168,6 +168,10 @@ def _moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: i
                 params[slot.name] = replace(places[name], offset=places[name].offset + shift).slot
             else:
                 params[slot.name] = "@null"
+    for slot in kernel.params.maps:
+        if (made := params[slot.name]) is not None:
+            place = places[made.operand]
+            params[slot.name] = replace(made, operand=place.name, offset=made.offset + place.offset)
     return replace(step, params=params)
 
 

@@ -20,6 +20,9 @@ from ..reduce.reduce_formulas import near_circle
 from .scan_kinds import AlongAxis, from_rows, problem, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
 
 
+_SHORT = 64
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinearScanDescriptor(AlongAxis):
     """b and h have shape `shape`; the scan is along `axis`, from the last element to the first if `reverse`."""
@@ -27,11 +30,19 @@ class LinearScanDescriptor(AlongAxis):
     element: ElementKind = element((*FLOATS, *COMPLEX))
 
 
+def factors(rng: Any, desc: LinearScanDescriptor, shape: tuple[int, ...]) -> Any:
+    """For tests: normal numbers, along many elements less than 1, so that their products stay in the element's range."""
+    made = rng.standard_normal(shape)
+    if desc.element.is_complex:
+        made = made + 1j * rng.standard_normal(shape)
+    return made if desc.shape[desc.axis] <= _SHORT else made / (1 + np.abs(made))
+
+
 @dataclass(slots=True, kw_only=True)
 class LinearScanArgs(Args):
     """Any strides; a broadcasts; h may be a or b. initial: h before each row, 0 where absent; carry: h after it."""
 
-    a: Array = operand("*shape", broadcast=True)
+    a: Array = operand("*shape", broadcast=True, values=factors)
     b: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="acc", optional=True)
     h: Array = output("*shape", inplace=("a", "b"))

@@ -19,7 +19,7 @@ from ...core.variant import Spills, aligned
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import sum_bound
-from .linear_scan import LinearScanDescriptor, LinearScanPlan, recurrence_bound
+from .linear_scan import LinearScanDescriptor, LinearScanPlan, factors, recurrence_bound
 from .linear_scan import in_torch as forward_in_torch
 from .scan_kinds import AlongAxis, from_rows, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
 
@@ -29,7 +29,7 @@ class LinearScanBackwardArgs(Args):
     """Any strides; a broadcasts, da has its shape. h is the forward's output, dcarry the gradient of its `carry`."""
 
     dh: Array = operand("*shape")
-    a: Array = operand("*shape", broadcast=True)
+    a: Array = operand("*shape", broadcast=True, values=factors)
     h: Array = operand("*shape")
     initial: Array | None = operand("*kept_shape", element="acc", optional=True)
     dcarry: Array | None = operand("*kept_shape", element="acc", optional=True)
