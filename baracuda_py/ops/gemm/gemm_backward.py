@@ -263,8 +263,8 @@ class GemmBackwardPlan(Plan):
         kind = draw.element
         return GemmBackwardDescriptor(
             batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(0, 1, 7, 64, 130),
-            n=draw.sizes(0, 1, 5, 64, 129, rare=(1063,)), k=draw.sizes(0, 1, 16, 67), activation=draw.choice(ACTIVATIONS), element=kind,
-            out_element=draw.choice((kind, kind.acc)),
+            n=draw.sizes(0, 1, 5, 64, 129, rare=(1063,)), k=draw.sizes(0, 1, 16, 67),
+            activation=draw.choice(ACTIVATIONS), element=kind, out_element=draw.choice((kind, kind.acc)),
         )  # fmt: skip
 
     @classmethod

@@ -31,11 +31,12 @@ class LinearScanDescriptor(AlongAxis):
 
 
 def factors(rng: Any, desc: LinearScanDescriptor, shape: tuple[int, ...]) -> Any:
-    """For tests: normal numbers, along many elements less than 1, so that their products stay in the element's range."""
+    """For tests: normal numbers, along many elements less than 1, so that their products stay in range."""
     made = rng.standard_normal(shape)
     if desc.element.is_complex:
         made = made + 1j * rng.standard_normal(shape)
-    return made if desc.shape[desc.axis] <= _SHORT else made / (1 + np.abs(made))
+    short = not desc.shape or desc.shape[desc.axis] <= _SHORT
+    return made if short else made / (1 + np.abs(made))
 
 
 @dataclass(slots=True, kw_only=True)
