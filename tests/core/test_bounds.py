@@ -66,7 +66,7 @@ def test_entries_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_launches_of_the_direct_path() -> None:
     class Made(direct_module.Direct):
         def __init__(self, chosen: Any) -> None:
-            self.runner, self.package, self.prepared = chosen.runner, "cupy", {}
+            self.runner, self.package, self.prepared, self.views = chosen.runner, "cupy", {}, None
 
     chosen, y, memory = plan(2, 4), array(2, 4), array(2 * 5000)
     known = Made(chosen)

@@ -82,7 +82,7 @@ def test_the_direct_path_is_given_none_for_the_others(monkeypatch):
         def learn(self, arrays: Any) -> None:
             seen.append(arrays)
 
-    monkeypatch.setattr(NumpyRunner, "direct", lambda runner, makers, lead: Recorder())
+    monkeypatch.setattr(NumpyRunner, "direct", lambda runner, makers, lead, views: Recorder())
     dy = np.ones((2, 3))
     got = function("avg")(dy, shape=(2, 6), kernel_size=2)
     given, arrays = seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from ...core import Array, functional
@@ -9,7 +10,7 @@ from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
 from ...core.outputs import each_of
-from ...interop.arrays import read
+from ...interop.arrays import package_name, read
 from ..reduce.norm import sum_to_size
 from .binary_functions import mul
 from .binary_numbers import NUMBERS
@@ -35,6 +36,14 @@ def _make(kind: K, backward: bool) -> Any:
     return _made[kind, backward]
 
 
+def _spread_number(like: Any, x: float, stream: Any) -> Any:
+    """A number as an array like `like`, which has no gradient; `clamp` refuses what is no array."""
+    if package_name(type(like)) == "torch":
+        with contextlib.suppress(Exception):  # of a subclass that hooks into every call
+            like = like.detach()
+    return clamp(like, x, x, stream=stream)
+
+
 def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[str, Any]) -> Any:
     """f, or its gradients where `lead` is dy, of the operands in the order of the public function.
 
@@ -45,10 +54,9 @@ def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[
     if like is None:
         numbers = " and ".join(map(shown, operands))
         raise InvalidProblemError(f"{kind.value}: one operand must be an array, got the numbers {numbers}")
-    like = like.detach() if hasattr(like, "detach") else like  # a number has no gradient
     for name, x in given.items():
         if type(x) in NUMBERS and name != "b":
-            given[name] = clamp(like, x, x, stream=more.get("stream"))
+            given[name] = _spread_number(like, x, more.get("stream"))
     if type(given["b"]) in NUMBERS:
         given["b_number"] = given.pop("b")
     return _make(kind, bool(lead))(*lead, **given, **more)

@@ -103,10 +103,13 @@ def _beyond(x: Any, slope: bool) -> Any:
 
 def _airy(x: Any, slope: bool) -> Any:
     """Ai or Ai', a limit of 0 beyond the numbers, and NaN below the limit."""
+    given, x = x, np.where(np.isnan(x), x.dtype.type(0), x)  # series are looked up by numbers
     near = _near(np.clip(x, _FIRST - 0.5, _LAST + 0.5))[slope]
     below, beyond = _below(np.clip(x, _LIMIT, _FIRST), slope), _beyond(np.clip(x, 2, 120), slope)
     found = np.where(x < _FIRST, below, np.where(x <= _LAST, near, np.where(x < 120, beyond, 0)))
-    return np.where(np.isnan(x) | ((x < _LIMIT) & (np.isfinite(x) | slope)), np.nan, np.where(x == -np.inf, 0, found))
+    return np.where(
+        np.isnan(given) | ((x < _LIMIT) & (np.isfinite(x) | slope)), np.nan, np.where(x == -np.inf, 0, found)
+    )
 
 
 def _in_torch(torch: Any, x: Any) -> Any:
