@@ -91,8 +91,9 @@ def test_ops_json_schema(capsys: pytest.CaptureFixture[str]) -> None:
             assert set(row["elements"]) <= set(op["elements"]) and row["elements"]
             assert set(row["guarantee"]) == set(row["elements"])
             assert all({"math_precision", "deterministic", "error"} <= set(g) for g in row["guarantee"].values())
-        (numpy,) = [row for row in op["variants"] if row["backend"] == "numpy"]
+        numpy, *apart = [row for row in op["variants"] if row["backend"] == "numpy"]
         assert numpy["name"] == "numpy" and numpy["arch"] == "any" and numpy["elements"] == op["elements"]
+        assert [row["name"] for row in apart] == ["numpy_apart"] * plan.apart
 
 
 @pytest.mark.parametrize(("device", "row"), [("9.0", "rows"), ("8.6", "rows"), ("cpu", "numpy")])

@@ -21,9 +21,15 @@ COMMANDS = (env, ops, explain, warm, cache, tune, bench, doctor, replay)
 
 class _Parser(argparse.ArgumentParser):
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As in newer Pythons: a message that cannot be written does not change the exit status."""
-        with contextlib.suppress(AttributeError, OSError):
-            super()._print_message(message, file)
+        """A message that cannot be written does not change the exit status."""
+        stream = file or sys.stderr
+        if stream is None:
+            return
+        try:
+            super()._print_message(message, stream)
+            stream.flush()
+        except OSError:
+            _discard(stream)
 
     def print_help(self, file: Any = None) -> None:
         """As inherited, which says nothing of output that could not be written."""

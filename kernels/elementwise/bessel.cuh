@@ -1,5 +1,7 @@
 #pragma once
 // bessel     Bessel functions J, Y and K of orders 0 and 1, kinds of unary; computed in double as those of special.cuh.
+//            Airy's function, which is made of others of them, comes with it.
+#include "elementwise/airy.cuh"
 #include "elementwise/in_double.cuh"
 
 namespace baracuda::special {

@@ -28,7 +28,11 @@ BARACUDA_SPECIAL double fresnel_s_slope(double dy, double x) {
   return dy * math::sinpi(half_square(x));
 }
 BARACUDA_SPECIAL double fresnel_c_slope(double dy, double x) { return dy * math::cospi(half_square(x)); }
-BARACUDA_D double si_slope(double dy, double x) { return dy * spherical_j0(x); }
+BARACUDA_SPECIAL double si_slope(double dy, double x) {
+  // Where sin(x) / x alone would be subnormal.
+  if (math::abs(x) > 1e290 && !math::isinf(x)) return dy / x * math::sin(x);
+  return dy * spherical_j0(x);
+}
 BARACUDA_SPECIAL double ci_slope(double dy, double x) {
   if (math::isinf(x)) return x > 0.0 ? dy * 0.0 : numeric<double>::nan();
   return math::abs(x) < 1e-8 ? dy / x : dy * (math::cos(x) / x);

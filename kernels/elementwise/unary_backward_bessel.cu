@@ -1,4 +1,3 @@
 // unary_backward_bessel   dx = dy f'(x), f' one functor of elementwise/bessel_gradients.cuh or airy.cuh; schedule map.
-#include "elementwise/airy.cuh"
 #include "elementwise/bessel_gradients.cuh"
 #include "elementwise/unary_backward.cu"

@@ -41,8 +41,16 @@ class ComplexOperation:
 
 
 def _once(sum_of: Any) -> Any:
-    """A sum in complex128: one that is first rounded to more digits may be rounded to other ones in the end."""
-    return lambda a, b: sum_of(np.asarray(a, np.complex128), np.asarray(b, np.complex128))
+    """A sum in complex128 at most: rounded to more digits first, it may be rounded to other ones in the end."""
+
+    def formula(a: Any, b: Any) -> Any:
+        a, b = np.asarray(a), np.asarray(b)
+        given = np.result_type(a, b)
+        if given.itemsize > 16:
+            a, b = a.astype(np.complex128), b.astype(np.complex128)
+        return np.asarray(sum_of(a, b), given)
+
+    return formula
 
 
 def _over(dy: Any, a: Any, b: Any) -> Any:
