@@ -81,6 +81,16 @@ def transposed(view: View) -> View:
     return View(view.ptr, swapped[0], swapped[1], view.element)
 
 
+def for_precision(precision: str) -> Callable[[Any], str | None]:
+    """Why a row of one `math_precision` does not serve a descriptor, or None."""
+
+    def reason(desc: Any) -> str | None:
+        asked = desc.math_precision
+        return None if asked == precision else f"math_precision {asked!r} was asked for"
+
+    return reason
+
+
 def dense(p: Problem) -> bool:
     """Whether every operand is contiguous."""
     return all(view.dense for view in p.flat())
@@ -99,10 +109,7 @@ class Operand:
     @property
     def t(self) -> Operand:
         """The transposed matrices, over the same memory."""
-        *lead, rows, cols = self.view.shape
-        *steps, along_rows, along_cols = self.view.strides
-        turned = replace(self.view, shape=(*lead, cols, rows), strides=(*steps, along_cols, along_rows))
-        return Operand(self.place, turned)
+        return Operand(self.place, transposed(self.view))
 
 
 def product_kernels(row: Variant) -> tuple[Kernel, ...]:

@@ -16,7 +16,7 @@ from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes
 from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import batch_count, dense, gemm_params, gemm_values
+from .gemm import batch_count, dense, gemm_params, gemm_values, transposed
 
 PARAMS = gemm_params(
     "GemmWgmmaParams", a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32", b_step="i32", up_step="i32",
@@ -59,11 +59,6 @@ def _shared_memory(columns: int) -> int:
     return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048
 
 
-def refuses_strict(desc: Any) -> str | None:
-    """Why the row of TF32 does not serve a descriptor."""
-    return None if desc.math_precision == "tf32" else f"math_precision {desc.math_precision!r} was asked for"
-
-
 def geometry(p: Problem) -> Geometry | str:
     """The launch, or why the row does not take these operands."""
     names: dict[str, str] = {}
@@ -81,7 +76,8 @@ def geometry(p: Problem) -> Geometry | str:
     width = columns if p.up is None else share
     maps: dict[str, Any] = {}
     across: dict[str, bool] = {}
-    sides = {"a": (p.a, _ROWS), "b": (_turned(p.b), share), "up": (None if p.up is None else _turned(p.up), share)}
+    up = None if p.up is None else transposed(p.up)
+    sides = {"a": (p.a, _ROWS), "b": (transposed(p.b), share), "up": (up, share)}
     for name, (view, rows) in sides.items():
         found = _operand(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
         if isinstance(found, str):
@@ -118,15 +114,9 @@ def _better_transposed(p: Problem) -> bool:
 def _transposed(p: Problem) -> Problem:
     """The problem of yᵀ, with the views of matrices turned and those of vectors exchanged."""
     views = {name: p.views[_SWAPS.get(name, name)] for name in p.views}
-    turned = {
-        n: v if v is None or n not in ("a", "b", "c", "residual", "y", "pre") else _turned(v) for n, v in views.items()
-    }
+    matrices = ("a", "b", "c", "residual", "y", "pre")
+    turned = {n: transposed(v) if v is not None and n in matrices else v for n, v in views.items()}
     return Problem(replace(p.desc, m=p.desc.n, n=p.desc.m), p.device, turned)
-
-
-def _turned(view: View) -> View:
-    (*shape, m, n), (*strides, row, col) = view.shape, view.strides
-    return View(view.ptr, (*shape, n, m), (*strides, col, row), view.element)
 
 
 def _columns(p: Problem, batch: int) -> int:

@@ -43,7 +43,9 @@ class Prepared:
         """Have results made with their last two axes exchanged in memory."""
         entry, outputs = self.entry, [s.name for s in arrays_of(self.entry.plan.args) if s.role == "out"]
         each = zip(outputs, entry.makers, strict=True)
-        entry.makers = tuple([partial(_transposed, make) if n in names else make for n, make in each])
+        entry.makers = tuple(
+            [partial(_transposed, make) if n in names and make is not nothing else make for n, make in each]
+        )
         entry.direct = entry.plan.runner.direct(entry.makers, lead)
 
     def __call__(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> tuple[Any, ...]:

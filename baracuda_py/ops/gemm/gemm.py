@@ -19,7 +19,7 @@ from ...core import (
     output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
-from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values
+from ...schedules.gemm import ACTIVATIONS, batch_count, dense, for_precision, gemm_params, gemm_values
 from ...schedules import gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
@@ -210,7 +210,7 @@ class GemmPlan(Plan):
             "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
             elements=gemm_wgmma.TF32, design=ArchSku.SM90A,
             guarantee=_TF32,
-            refuses=gemm_wgmma.refuses_strict,
+            refuses=for_precision("tf32"),
         ),
         Variant(
             "mma_split", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.HALVES,
@@ -222,11 +222,11 @@ class GemmPlan(Plan):
         ),
         Variant(
             "mma_split_tf32", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.TF32,
-            guarantee=_TF32, refuses=gemm_wgmma.refuses_strict,
+            guarantee=_TF32, refuses=for_precision("tf32"),
         ),
         Variant(
             "mma_tf32", mma.tensor_cores, source="gemm/gemm_mma.cu", kernels=mma.KERNELS, elements=mma.TF32,
-            guarantee=_TF32, refuses=gemm_wgmma.refuses_strict,
+            guarantee=_TF32, refuses=for_precision("tf32"),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan,
-    Problem, Scalar, Variant, choice, derived, element, extent, extents, functional, operand, output, scalar,
+    Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan,
+    Problem, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import cast
@@ -24,20 +24,8 @@ _SHAPE = "*batch_shape m n"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmBackwardDescriptor(Descriptor):
+class GemmBackwardDescriptor(GemmDescriptor):
     """The fields of `GemmDescriptor`."""
-
-    batch_shape: tuple[int, ...] = extents(())
-    m: int = extent()
-    n: int = extent()
-    k: int = extent()
-    activation: str = choice(ACTIVATIONS, "none")
-    math_precision: str = choice(("element", "tf32"), "element")
-    out_element: ElementKind = element(default=derived(lambda desc: desc.element))
-    element: ElementKind = element()
-
-    def validate(self) -> None:
-        self.product(self.m, self.n, self.k)
 
     def product(self, m: int, n: int, k: int, out: ElementKind | None = None) -> GemmDescriptor:
         """That of a plain product with the same batch, elements and precision."""
@@ -212,6 +200,11 @@ def _geometry(rows: tuple[Variant, ...]) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
+def _refuses(row: Variant) -> Callable[[Any], str | None]:
+    """What a row of `GemmPlan` refuses of the products of a descriptor."""
+    return lambda desc: row.refuses(desc.product(desc.m, desc.n, desc.k)) if row.refuses else None
+
+
 def _variants(rows: Iterable[Variant]) -> tuple[Variant, ...]:
     """A row for each of `GemmPlan`; products in strides that it does not take go to the last, which takes any."""
     rows = tuple(rows)
@@ -225,7 +218,7 @@ def _variants(rows: Iterable[Variant]) -> tuple[Variant, ...]:
             Variant(
                 row.name, _geometry(used), source=_SOURCE, kernels=(*_KERNELS, *kernels.values()),
                 elements=row.elements, design=row.design, backend=row.backend,
-                guarantee=Guarantee(_bound(depth), math=row.guarantee.math),
+                guarantee=Guarantee(_bound(depth), math=row.guarantee.math), refuses=_refuses(row),
             )
         )  # fmt: skip
     return tuple(made)
@@ -265,6 +258,7 @@ class GemmBackwardPlan(Plan):
             batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(0, 1, 7, 64, 130),
             n=draw.sizes(0, 1, 5, 64, 129, rare=(1063,)), k=draw.sizes(0, 1, 16, 67),
             activation=draw.choice(ACTIVATIONS), element=kind, out_element=draw.choice((kind, kind.acc)),
+            math_precision=draw.choice(("element", "tf32")) if kind is ElementKind.F32 else "element",
         )  # fmt: skip
 
     @classmethod
@@ -299,7 +293,7 @@ class GemmBackwardPlan(Plan):
     @classmethod
     def flops(cls, desc: GemmBackwardDescriptor) -> int:
         """Of da and db."""
-        return 2 * GemmPlan.flops(desc)  # type: ignore[arg-type]
+        return 2 * GemmPlan.flops(desc)
 
 
 gemm_backward = functional(GemmBackwardPlan)

@@ -11,7 +11,7 @@ from ...core import ElementKind, Geometry, InvalidProblemError, LibraryStep, Pro
 from ...core.device import Device
 from ...core.tensor import merge_axes
 from ...core.variant import aligned
-from ...schedules.gemm import batch_count, dense
+from ...schedules.gemm import batch_count, dense, for_precision
 
 _WORKSPACE = 32 << 20  # what torch gives cuBLAS on Hopper; less keeps it from its split-k kernels
 # Where c is y and beta is exactly 1, cuBLAS rounds a 16-bit product before it adds (read on an H200). One ulp of
@@ -38,10 +38,10 @@ def _alignment(view: View, ld: int, batch_stride: int) -> int:
 def refuses(precision: str) -> Callable[[Any], str | None]:
     """Why a row of one `math_precision` does not serve a descriptor."""
 
+    other = for_precision(precision)
+
     def reason(desc: Any) -> str | None:
-        if desc.math_precision != precision:
-            return f"math_precision {desc.math_precision!r} was asked for"
-        return f"cuBLAS has no activation {desc.activation}" if desc.activation != "none" else None
+        return other(desc) or (None if desc.activation == "none" else f"cuBLAS has no activation {desc.activation}")
 
     return reason
 
