@@ -166,15 +166,17 @@ class Plan(Spec):
             f"{self.op}{f'[{self.kind.value}]' if self.kind else ''}  {self.desc}"
             f"  on {self.device} ({self.device.name})"
         ]
-        fitting = [v for v in ordered(self, problem) if not isinstance(fit(v, problem, self.preference), str)]
+        open_rows = [v for v in self.table() if self._refused[v.name] is None]
+        fits = {v.name: fit(v, problem, self.preference) for v in open_rows}
+        taken = next((v.name for v in ordered(self, problem) if not isinstance(fits[v.name], str)), None)
         for variant in self.table():
             why = self._refused[variant.name]
             if why is None:
-                found = fit(variant, problem, self.preference)
+                found = fits[variant.name]
                 if isinstance(found, str):
                     why = found
                 else:
-                    why = f"{'taken' if variant is fitting[0] else 'would do'}  {found.layout}"
+                    why = f"{'taken' if variant.name == taken else 'would do'}  {found.layout}"
                     why += f", workspace {found.workspace} B" if found.workspace else ""
             lines.append(f"  {variant.name:<20} {variant.design.value:<6} {variant.backend.value:<8} {why}")
         return "\n".join(lines)

@@ -111,8 +111,7 @@ def ready(problem: Problem, device: Device, against: Sequence[str]) -> Case:
     """Enough input sets, the plan bound to each, and the peers that there are."""
     plan, desc, cuda = problem.plan, problem.desc, device.kind == "cuda"
     first = operands(problem, device, 0)
-    size = sum(a.nbytes for a in _every(first))
-    count = max(1, min(MOST_SETS, -(-ROTATE // max(size, 1)))) if cuda else 1
+    count = sets_of(first) if cuda else 1
     sets = [first] + [operands(problem, device, seed) for seed in range(1, count)]
     chosen = plan.select(desc, device=device if device.fake else str(device))
     args = [plan.args(**one) for one in sets]
@@ -131,6 +130,12 @@ def ready(problem: Problem, device: Device, against: Sequence[str]) -> Case:
         else:
             case.left_out.append(f"{name} has no such function")
     return case
+
+
+def sets_of(operands: Mapping[str, Any]) -> int:
+    """How many sets of such operands no L2 holds."""
+    size = sum(int(a.nbytes) for a in _every(operands))
+    return max(1, min(MOST_SETS, -(-ROTATE // max(size, 1))))
 
 
 def operands(problem: Problem, device: Device, seed: int, also: Sequence[str] | None = None) -> Arrays:

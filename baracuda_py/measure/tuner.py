@@ -77,8 +77,7 @@ class _Tuner:
 def time_rows(plan: Plan, problem: Problem, rows: tuple[Variant, ...], rounds: int) -> dict[str, float]:
     """Microseconds of each row that computes what the first one does."""
     first = operands_like(plan, problem, 0)
-    count = max(1, min(problems.MOST_SETS, -(-problems.ROTATE // max(_bytes(first), 1))))
-    sets = [first, *(operands_like(plan, problem, seed) for seed in range(1, count))]
+    sets = [first, *(operands_like(plan, problem, seed) for seed in range(1, problems.sets_of(first)))]
     calls, wanted = {}, None
     for row in rows:
         own = only(plan, row)
@@ -166,8 +165,3 @@ def differ(wanted: list[np.ndarray], made: list[np.ndarray]) -> str | None:
         if distance > _AGREE * eps * size:
             return f"it is {distance / max(size, 1e-300):.1e} away, relative to the output"
     return None
-
-
-def _bytes(operands: Mapping[str, Any]) -> int:
-    values = (one for value in operands.values() for one in (value if isinstance(value, list) else [value]))
-    return sum(one.nbytes for one in values if hasattr(one, "nbytes"))

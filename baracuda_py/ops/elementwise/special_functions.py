@@ -10,7 +10,8 @@ from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
 from ...core.outputs import each_of
-from ...interop.arrays import package_name, read
+from ...core.views import constant
+from ...interop.arrays import read
 from ..reduce.norm import sum_to_size
 from .binary_functions import mul
 from .binary_numbers import NUMBERS
@@ -38,9 +39,8 @@ def _make(kind: K, backward: bool) -> Any:
 
 def _spread_number(like: Any, x: float, stream: Any) -> Any:
     """A number as an array like `like`, which has no gradient; `clamp` refuses what is no array."""
-    if package_name(type(like)) == "torch":
-        with contextlib.suppress(Exception):  # of a subclass that hooks into every call
-            like = like.detach()
+    with contextlib.suppress(Exception):  # of a subclass that hooks into every call
+        like = constant(like)
     return clamp(like, x, x, stream=stream)
 
 

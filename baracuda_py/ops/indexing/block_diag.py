@@ -160,19 +160,10 @@ def drawn(draw: Any) -> tuple[Shape, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockDiagBackwardDescriptor(Descriptor):
+class BlockDiagBackwardDescriptor(BlockDiagDescriptor):
     """As `BlockDiagDescriptor`."""
 
-    shapes: tuple[tuple[int, ...], ...] = shapes()
     element: ElementKind = element((*FLOATS, *COMPLEX))
-
-    def validate(self) -> None:
-        _matrices(self.shapes)
-
-    @property
-    def out_shape(self) -> Shape:
-        """The shape of dy."""
-        return _starts(self.shapes)[-1]
 
 
 @dataclass(slots=True, kw_only=True)
