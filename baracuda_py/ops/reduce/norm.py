@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...core import Array
-from ...core.checked import real, whole, wholes
+from ...core.checked import real, shown, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import with_axis
@@ -83,8 +83,9 @@ def norm_except_dim(
     others: Any = None
     if axis is not None:
         rank = len(read(x, "x").shape)
-        kept = whole("axis", axis, -rank, rank - 1) % max(rank, 1)
-        others = tuple(a for a in range(rank) if a != kept)
+        if type(axis) is not int or not -rank <= axis < rank:
+            raise InvalidProblemError(f"axis must be None or an integer in [{-rank}, {rank}), got {shown(axis)}")
+        others = tuple(a for a in range(rank) if a != axis % rank)
     return norm(x, p, axis=others, keepdims=axis is not None, out=out, stream=stream, preference=preference)
 
 
