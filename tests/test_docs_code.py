@@ -27,7 +27,10 @@ PAGES = {  # page → its script
 }
 
 
-@pytest.mark.parametrize("page", [page for page, code in PAGES.items() if code])
+SCRIPTS = pytest.mark.parametrize("page", [page for page, code in PAGES.items() if code])
+
+
+@SCRIPTS
 def test_its_code_runs(page: str, tmp_path: Path) -> None:
     code = PAGES[page]
     for package in ("torch", "jax", "numba"):
@@ -41,6 +44,13 @@ def test_its_code_runs(page: str, tmp_path: Path) -> None:
         [sys.executable, "-c", code], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, f"{code}\n{done.stderr}"
+
+
+@pytest.mark.gpu
+@SCRIPTS
+def test_its_code_runs_on_a_gpu(page: str, tmp_path: Path) -> None:
+    """Pages take the GPU where there is one: the trainings of the cookbook among them, in torch and in JAX."""
+    test_its_code_runs(page, tmp_path)
 
 
 def test_pages_of_the_site_are_those_that_exist() -> None:

@@ -93,7 +93,8 @@ class TorchAttention(torch.nn.Module):
 
     def turned(self, x: Any) -> Any:
         half = self.dim // 2
-        angle = torch.arange(x.shape[1], dtype=F64)[:, None] * self.base ** (-torch.arange(half, dtype=F64) / half)
+        places, pairs = (torch.arange(n, dtype=F64, device=x.device) for n in (x.shape[1], half))
+        angle = places[:, None] * self.base ** (-pairs / half)
         cos, sin = angle.cos()[None, :, None], angle.sin()[None, :, None]
         a, b = x[..., :half], x[..., half:]
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
@@ -334,7 +335,7 @@ def torch_loss(model: Decoder, tokens: Any, targets: Any) -> Any:
     """The same loss from torch's own functions and the decoder's weights."""
     stream = model.embedding.weight[tokens]
     for block in model.blocks:
-        attention = TorchAttention(32, 4, 2, True, 10000.0)
+        attention = TorchAttention(32, 4, 2, True, 10000.0).to(tokens.device)
         attention.load_state_dict(block.attention.state_dict())
         stream = stream + attention(F.rms_norm(stream, (32,), block.norm1.weight, 1e-5))
         gate, up = block.mlp.gate_up(F.rms_norm(stream, (32,), block.norm2.weight, 1e-5)).chunk(2, -1)
@@ -343,17 +344,21 @@ def torch_loss(model: Decoder, tokens: Any, targets: Any) -> Any:
     return F.cross_entropy((y @ model.embedding.weight.T).flatten(0, 1), targets.flatten())
 
 
-def test_a_decoder_compiles_whole_and_its_loss_is_torchs() -> None:
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+@DEVICES
+def test_a_decoder_compiles_whole_and_its_loss_is_torchs(device: str) -> None:
     torch.manual_seed(0)
-    model = Decoder()
-    tokens = torch.randint(0, 17, (2, 12))
+    model, backend = Decoder().to(device), "aot_eager" if device == "cpu" else "inductor"
+    tokens = torch.randint(0, 17, (2, 12), device=device)
     x, y = tokens[:, :-1], tokens[:, 1:]
     want = torch_loss(model, x, y)
     eager = model(x, y)
     eager.backward()
     grads = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(x, y)
+    compiled = torch.compile(model, fullgraph=True, backend=backend)(x, y)
     compiled.backward()
     torch.testing.assert_close(eager, want)
     torch.testing.assert_close(compiled, want)
@@ -361,11 +366,12 @@ def test_a_decoder_compiles_whole_and_its_loss_is_torchs() -> None:
         torch.testing.assert_close(p.grad, a)
 
 
-def test_a_decoder_learns() -> None:
+@DEVICES
+def test_a_decoder_learns(device: str) -> None:
     torch.manual_seed(0)
-    model = Decoder(dtype=torch.float32)
+    model = Decoder(dtype=torch.float32).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-2)
-    text = torch.tensor([int(c) for c in "3141592653589793" * 4])
+    text = torch.tensor([int(c) for c in "3141592653589793" * 4], device=device)
     x, y = text[None, :-1], text[None, 1:]
     losses = []
     for _ in range(60):
