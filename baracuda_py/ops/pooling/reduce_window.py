@@ -183,7 +183,7 @@ def window_case(draw: Any, descriptor: type[ReduceWindowDescriptor], **facts: An
     """Random windows: overlapping and apart, dilated, padded before and after, also by more than a window; none."""
     spatial = draw.integer(1, 3)
     batch = draw.choice(((2, 16), (3,), (), (2, 3), (0, 2), (2, 5, 8)))
-    axes = []
+    axes: list[Any] = []
     for axis in range(spatial):
         kernel, dilation = draw.integer(1, 3), draw.integer(1, 2)
         extent = draw.integer(0 if draw.rarely() else 1, 7) + (draw.choice((0, 16, 30)) if axis + 1 == spatial else 0)
