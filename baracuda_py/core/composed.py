@@ -1,17 +1,25 @@
-"""Functions made of several calls whose gradient is another such function: to autograd each is one node."""
+"""Functions made of several calls whose gradient is another such function: to torch and JAX each is one operation."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from ..interop.jax_arrays import staged
 from ..interop.torch_rules import requires_grad
 from . import registry
-from .execution import composition
+from .execution import composition, staged_composition
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def recorder(values: Collection[Any]) -> Callable[..., Any] | None:
+    """What calls a composed function of these values where torch's autograd or JAX records the call, else None."""
+    if requires_grad(values):
+        return composition()
+    return staged_composition() if staged(values) else None
 
 
 def composed(
@@ -30,7 +38,8 @@ def composed(
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            if requires_grad(args) or (given and requires_grad(given.values())):
+            record = recorder((*args, *given.values()) if given else args)
+            if record is not None:
                 try:
                     bound = shown.bind(*args, **given)
                 except TypeError:
@@ -39,7 +48,7 @@ def composed(
                 held = dict(bound.arguments)
                 if where is None or where(held):
                     made = registry.public(backward) if isinstance(backward, str) else backward
-                    return composition()(function, made, held, operands, result, reads)
+                    return record(function, made, held, operands, result, reads)
             return function(*args, **given)
 
         return call  # type: ignore[return-value]

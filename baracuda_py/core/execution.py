@@ -102,6 +102,15 @@ def composition() -> Callable[..., Any]:
     return _named(COMPOSITION)  # type: ignore[no-any-return]
 
 
+STAGED_COMPOSITION = "baracuda_py.jax.composition:call"  # the same in a program that JAX traces
+
+
+@memo()
+def staged_composition() -> Callable[..., Any]:
+    """What calls a composed function of arrays that JAX traces."""
+    return _named(STAGED_COMPOSITION)  # type: ignore[no-any-return]
+
+
 STAGED = {  # package → "module:function", called with what a functional call on its stand-ins asks for
     "jax": "baracuda_py.jax.staging:call"
 }

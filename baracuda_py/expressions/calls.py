@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..core.checked import shown
+from ..core.composed import recorder
 from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
-from ..core.execution import composition
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..core.signatures import of_formula
@@ -85,10 +85,13 @@ class Call:
         return function(out, stream, preference, *values)
 
     def recorded(self, values: tuple[Any, ...], out: Any, stream: Any, preference: Any) -> Any:
-        """The same for tensors that autograd or a trace of torch records: arrays of floats have a gradient, `vjp`."""
+        """The same where torch's autograd or JAX may record the call: arrays of floats have a gradient then, `vjp`."""
+        record = recorder(values)
+        if record is None:
+            return self.run(values, out, stream, preference)
         arrays, _ = self.split(values, self.roles(values))
         floats = tuple(n for n, value in arrays.items() if read(value, n).element.is_float)
-        wanted = tuple(n for n in floats if getattr(arrays[n], "requires_grad", False))
+        wanted = tuple(n for n in floats if getattr(arrays[n], "requires_grad", True))  # JAX tells later
 
         def formula(out: Any, stream: Any, preference: Any, **held: Any) -> Any:
             return self.run(tuple(held[name] for name in self.inputs), out, stream, preference)
@@ -97,7 +100,7 @@ class Call:
             return self.vjp(dy, *(held[name] for name in self.inputs), wrt=wanted)
 
         given = {**dict(zip(self.inputs, values, strict=True)), "out": out, "stream": stream, "preference": preference}
-        return composition()(formula, backward, given, wanted, False, None)
+        return record(formula, backward, given, wanted, False, None)
 
     def vjp(self, *args: Any, **given: Any) -> Any:
         """The gradients of a call."""

@@ -13,7 +13,6 @@ from ..core.errors import InvalidProblemError
 from ..core.functional import functional
 from ..core.keywords import near
 from ..interop.arrays import read
-from ..interop.torch_rules import requires_grad
 from ..ops.reduce.reduce_kinds import ReduceKind
 from .calls import Call
 from .elementwise import Expression
@@ -111,9 +110,7 @@ class FormulaReduction(Call):
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any) -> Any:
         """The result for arrays and numbers."""
         values = self.values(args, given)
-        if self.kind in SURROGATES and requires_grad(values):
-            return self.recorded(values, out, stream, preference)
-        return self.run(values, out, stream, preference)
+        return (self.recorded if self.kind in SURROGATES else self.run)(values, out, stream, preference)
 
     def plan(self, **roles: Any) -> type[ReductionPlan]:
         """The Plan class in which every input is an array but those given here: `plan(eps=float)`.

@@ -11,7 +11,6 @@ from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
 from ..interop.arrays import read
-from ..interop.torch_rules import requires_grad
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward
 from ..ops.scan.scan import cumprod, cumsum, logcumsumexp, nancumprod, nancumsum
@@ -102,8 +101,7 @@ class FormulaScan(Call):
         """The result for arrays and numbers, and with return_carry what stands after each row."""
         values = self.values(args, given)
         if initial is None and return_carry is False:
-            grown = requires_grad(values)
-            return (self.recorded if grown else self.run)(values, out, stream, preference)
+            return self.recorded(values, out, stream, preference)
         roles = self.roles(values)
         arrays, numbers = self.split(values, roles)
         return self.made(roles)(

@@ -86,12 +86,12 @@ def link_of(problem: Problem) -> Link | str:
             "jax.lax.stop_gradient"
         )
     plan = _plan(vjp.plan)
-    if kind is not None and plan.kinds and kind.value not in {one.value for one in plan.kinds}:
-        return Link(problem, vjp, None, None)
     fields = [f.name for f in dataclasses.fields(plan.descriptor) if hasattr(problem.desc, f.name)]
     try:
         desc = plan.descriptor(**{name: getattr(problem.desc, name) for name in fields})
     except BaracudaError as error:
+        if kind is not None and plan.kinds and kind.value not in {one.value for one in plan.kinds}:
+            return Link(problem, vjp, None, None)
         return f"{problem.name} has no gradient here: {error}"
     return Link(problem, vjp, plan, desc)
 
@@ -168,7 +168,7 @@ class Link:
                 raise UnsupportedError(
                     f"{self.problem.name} has no gradient through its output {name}; apply jax.lax.stop_gradient to it"
                 )
-            given[name] = _conjugate(value)
+            given[name] = conjugate(value)
         if self.plan is None or not given:
             return {}
         results = {name: self._result(name) for name in wanted}
@@ -181,7 +181,7 @@ class Link:
         problem = self._backward(buffers)
         made = function(problem)(*arrays, *(inputs[name] for name, _ in problem.traced))
         found = dict(zip(problem.output_keys, made, strict=True))
-        return {n: _cotangent(found[result], inputs[n]) for n, result in results.items() if result in found}
+        return {n: cotangent(found[result], inputs[n]) for n, result in results.items() if result in found}
 
     def _result(self, key: str) -> str:
         """The output of the backward op, or the item of it, that is the gradient of an operand, or of an item."""
@@ -246,12 +246,12 @@ def _buffers(spec: Operand, desc: Any, held: Mapping[str, tuple[Buffer, ...]]) -
     return (Buffer(spec.shape(desc), element),)
 
 
-def _cotangent(grad: Any, operand: Any) -> Any:
+def cotangent(grad: Any, operand: Any) -> Any:
     """A gradient as JAX pairs it with its operand: one that all shards have alike gets the sum of theirs."""
-    value = _conjugate(grad).astype(operand.dtype)
+    value = conjugate(grad).astype(operand.dtype)
     shared = manual_axes(value) - manual_axes(operand)
     return jax.lax.psum(value, tuple(shared)) if shared else value
 
 
-def _conjugate(value: Any) -> Any:
+def conjugate(value: Any) -> Any:
     return jnp.conj(value) if jnp.iscomplexobj(value) else value

@@ -52,13 +52,13 @@ template <class R> struct Ne {
   static BARACUDA_D bool value(complex<R> a, complex<R> b) { return a != b; }
 };
 
-// a = b, or |a - b| <= atol + rtol |b| where that is finite; in double.
+// a = b, or |a - b| <= atol + |rtol b| where that is finite; in double. A magnitude of b itself may lie beyond the range.
 template <class R> struct Isclose {
   static BARACUDA_D bool value(complex<R> a, complex<R> b, double rtol, double atol, bool equal_nan) {
     if (a == b) return true;
     if (math::isnan(a) && math::isnan(b)) return equal_nan;
     const double x = b.re, y = b.im, error = math::hypot(a.re - x, a.im - y);
-    return math::isfinite(error) && error <= atol + rtol * math::hypot(x, y);
+    return math::isfinite(error) && error <= atol + math::hypot(rtol * x, rtol * y);
   }
 };
 template <class F, class R, class = void> constexpr bool has_tolerance = true;

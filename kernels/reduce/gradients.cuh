@@ -244,9 +244,10 @@ template <class T> struct Gradient<kinds::Nanprod<T>> : OtherFactors<T, true> {
 // ---- variances: deviations from the mean, in double -----------------------------------------------------------------
 
 // dy factor (x - base - offset), and over 2 y where y is the root of what that is the gradient of: the quotient first, which
-// is small, so that nothing leaves the range unless the product does.
+// is small, so that nothing leaves the range unless the product does. No deviation up to `lost` in size has a sign.
 struct Deviation {
   double dy, factor, y, inverse;  // inverse: 1 / (2 y), or 0 where that has few digits or none
+  double lost = -1.0;
   BARACUDA_D Deviation(double dy, double factor) : dy(dy), factor(factor), y(0.5), inverse(1.0) {}
   BARACUDA_D Deviation(double dy, double factor, double root)
       : dy(root == 0 ? 0.0 : dy), factor(factor), y(root), inverse(math::abs(root) > 1e-290 ? 0.5 / root : 0.0) {}
@@ -255,6 +256,7 @@ struct Deviation {
     if (!math::isfinite(d) && math::isfinite(x) && math::isfinite(base)) {
       d = (0.5 * x - 0.5 * base) - 0.5 * offset, by = 2.0 * factor;
     }
+    if (!(math::abs(d) > lost)) return numeric<double>::nan();
     if (y == 0) return dy * d;
     return dy * (inverse == 0.0 ? d / (2.0 * y) * by : d * by * inverse);
   }
@@ -270,6 +272,10 @@ template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct Deviations {
   BARACUDA_D Deviations(const Row& row, const GradientFacts& facts)
       : slope(of(row, 2.0 / ((SKIPS_NAN ? row.statistic.n : facts.count) - facts.option))), base(row.statistic.base),
         offset(row.statistic.offset), shift(0) {
+    // What the mean is rounded by would decide between an infinity and NaN.
+    if (math::isinf(slope.dy) || math::isinf(slope.factor)) {
+      slope.lost = 0x1p-44 * math::sqrt(row.statistic.m2) + 0x1p-1070;
+    }
     if constexpr (MEAN) shift = row.dz / facts.count;
   }
   template <class Row> static BARACUDA_D Deviation of(const Row& row, double factor) {

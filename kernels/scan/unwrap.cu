@@ -27,6 +27,7 @@ template <class T> struct Unwrapped {
     const double shifted = jump + period * 0.5;
     double turns = math::floor(shifted / period);
     const double rest = math::fma(-turns, period, shifted);  // of a rounded quotient
+    if (rest != rest) return rest;                           // an infinite jump has no number of turns
     if (rest < 0) turns -= 1.0;
     if (rest >= period) turns += 1.0;
     if (rest == 0 && jump > 0) turns -= 1.0;

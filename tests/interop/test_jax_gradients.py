@@ -189,3 +189,60 @@ def test_forward_mode_is_refused() -> None:
     x = np.ones((4, 8))
     with pytest.raises(TypeError, match="custom_vjp"):
         jax.jvp(bj.rms_norm, (x,), (x,))
+
+
+INDEX = np.array([[0, 1, 1, 0], [2, 0, 0, 1], [1, 1, 2, 2]], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x: bj.cov(x), [(3, 7)]), (lambda x: bj.corrcoef(x), [(3, 7)]),
+        (lambda x, y: bj.cdist(x, y), [(4, 5), (3, 5)]),
+        (lambda x, y: bj.cdist(x, y, p=3.0), [(4, 5), (3, 5)]), (lambda x, y: bj.dist(x, y), [(4, 5), (5,)]),
+        (lambda x, y: bj.pairwise_distance(x, y, p=1), [(4, 5), (4, 5)]),
+        (lambda x, y: bj.cosine_similarity(x, y), [(4, 5), (4, 5)]),
+        (lambda x, s: bj.scatter_reduce(x, INDEX, s, "mean", axis=1), [(3, 3), (3, 4)]),
+        (lambda x, s: bj.scatter_reduce(x, INDEX, s, "amax", axis=1), [(3, 3), (3, 4)]),
+        (lambda x: bj.affine(x, 2.5, 1.0), [(3, 4)]), (lambda x: bj.normalize(x), [(3, 4)]),
+        (lambda x, y: bc.reduce("x * exp(y)", "sum", axis=-1)(x, y), [(3, 4), (4,)]),
+        (lambda x, y: bc.reduce("x * y", "logsumexp", then="logsumexp * 2", axis=0)(x, y), [(3, 4), (3, 4)]),
+        (lambda x, y: bc.scan("x * y", "cumsum", axis=1)(x, y), [(3, 4), (3, 4)]),
+        (lambda x, y: bc.elementwise("where(i <= 0, x, x * y)")(INDEX, x, y), [(3, 4), (4,)]),
+        (lambda x, y: bj.choose(INDEX, [x, y, x]), [(3, 4), (4,)]),
+        (lambda x, y: bj.select([INDEX > 1, INDEX == 0], [x, y], 0.5), [(3, 4), (4,)]),
+        (lambda q, k, v: bc.attention("s + t[q, k] * n[q]")(q, k, v, t=np.ones((5, 5), np.float32), n=INDEX[0]),
+         [(1, 2, 5, 8)] * 3),
+    ],
+)  # fmt: skip
+def test_gradients_of_composed_functions_and_formulas_are_differences(function: Any, shapes: list[Any]) -> None:
+    rng = np.random.default_rng(5)
+    given = [rng.standard_normal(shape) for shape in shapes]
+    check_grads(function, given, order=1, modes=["rev"], rtol=1e-6)
+    check_grads(jax.jit(function), given, order=1, modes=["rev"], rtol=1e-6)
+
+
+def test_composed_gradients_of_casts_and_complex_numbers() -> None:
+    x, w = np.random.default_rng(5).standard_normal((2, 4, 6))
+    got = jax.grad(lambda x: (bj.cast(x, "float32") * w).sum())(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got, w.astype(np.float32))
+    z = x + 1j * w
+    casts = lambda z: bj.cast(z, "complex64"), lambda z: z.astype(np.complex64)
+    ours, theirs = (jax.grad(lambda z, f=f: (jnp.abs(f(z) + 1j) ** 2).sum())(z) for f in casts)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    batched = jax.vmap(jax.grad(lambda x: bj.cdist(x, x[:2] + 1.0).sum()))(np.stack([x, w]))
+    np.testing.assert_allclose(batched[1], jax.grad(lambda x: bj.cdist(x, x[:2] + 1.0).sum())(w), rtol=1e-12)
+
+
+def test_operands_of_composed_functions_without_a_gradient_are_refused_by_name() -> None:
+    x = np.random.default_rng(5).standard_normal((3, 7))
+    with pytest.raises(bc.UnsupportedError, match="cov has no gradient for aweights"):
+        jax.grad(lambda x, a: bj.cov(x, aweights=a).sum(), (0, 1))(x, np.ones(7))
+    np.testing.assert_allclose(
+        jax.grad(lambda x, a: bj.cov(x, aweights=a).sum())(x, np.ones(7)), jax.grad(lambda x: jnp.cov(x).sum())(x),
+        atol=1e-12,
+    )  # fmt: skip
+    q = x.reshape(1, 1, 3, 7)
+    with pytest.raises(bc.UnsupportedError, match="no gradient for t"):
+        jax.grad(lambda t: bc.attention("s + t[q]")(q, q, q, t=t).sum())(np.ones(3))

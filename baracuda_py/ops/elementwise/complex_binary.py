@@ -131,7 +131,7 @@ class ComplexBinaryPlan(Plan):
     A product or quotient of finite numbers is finite wherever the result is, also where its terms overflow. A quotient
     by zero is the parts of a over +0, that of a number by one infinite part 0, as in NumPy. pow is exp(b log(a)), 1
     where b is 0; 0 to a power with a positive real part is 0, to any other NaN. isclose compares |a - b| with
-    atol + rtol |b| in float64. Errors are relative to |y|.
+    atol + |rtol b| in float64. Errors are relative to |y|.
     """
 
     op = "elementwise.complex_binary"

@@ -70,13 +70,13 @@ def _pow_b(dy: Any, a: Any, b: Any) -> Any:
 
 
 def _isclose(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
-    """a = b, or |a - b| <= atol + rtol |b| where that is finite, in float64."""
+    """a = b, or |a - b| <= atol + |rtol b| where that is finite, in float64."""
     close = np.equal(a, b)
     if equal_nan:
         close = close | (np.isnan(a) & np.isnan(b))
     z, w = a.astype(np.complex128), b.astype(np.complex128)  # exact, whatever was given
     error = np.hypot(z.real - w.real, z.imag - w.imag)
-    return close | (np.isfinite(error) & (error <= atol + rtol * np.hypot(w.real, w.imag)))
+    return close | (np.isfinite(error) & (error <= atol + np.hypot(rtol * w.real, rtol * w.imag)))
 
 
 class ComplexBinaryKind(TableKind):

@@ -123,9 +123,10 @@ class ReduceBackwardPlan(Plan):
     max_norm, min_norm and ptp. The gradient of prod is the product of all other elements, with zeros and infinities
     among them, and without overflow on the way. Norms and std have the gradient 0 where they are 0, l1_norm at 0. Where
     x is NaN, kinds named nan… have the gradient 0. var of as many elements as `correction` has an infinite slope, as in
-    PyTorch. Of complex numbers dx is dy times the conjugate of the derivative, as in PyTorch. Statistics of rows are
-    found in launches of their own, in the order of the forward; variances, products and norms of any order are computed
-    in float64.
+    PyTorch; infinite times a deviation that the mean's rounding hides (2^-44 of the root of all squares) is NaN. Of
+    complex numbers dx is dy times the conjugate of the derivative, as in PyTorch. Statistics of rows are found in
+    launches of their own, in the order of the forward; variances, products and norms of any order are computed in
+    float64.
     """
 
     op = "reduce.reduce_backward"

@@ -133,17 +133,40 @@ def both(low: Any, high: Any, x: Any, axes: Axes) -> Any:
 
 
 def _product(dy: Any, x: Any, axes: Axes) -> Any:
-    """dy times the product (its conjugate) of all other elements: of those before and of those after."""
+    """dy times the product (its conjugate) of all other elements: of those before and of those after.
+
+    Floats are multiplied apart from their powers of two, so that no product on the way leaves the range.
+    """
     if not x.size:
         return x
-    x = formulas.all_or_nothing(x) if x.dtype.kind == "c" else x
     order = [a for a in range(x.ndim) if a not in axes] + list(axes)
-    flat = formulas.rows(x, axes)
+    back, shape = np.argsort(order), [x.shape[a] for a in order]
+    if x.dtype.kind != "c":
+        flat = formulas.rows(x, axes)
+        (before, low), (after, high) = _before(flat), _before(flat[..., ::-1])
+        others, power = (
+            (part.reshape(shape)).transpose(back) for part in (before * after[..., ::-1], low + high[..., ::-1])
+        )
+        own, more = np.frexp(dy)
+        return np.ldexp(own * others, power + np.where(np.isfinite(dy), more, 0))
+    flat = formulas.rows(formulas.all_or_nothing(x), axes)
     one = np.ones((*flat.shape[:-1], 1), x.dtype)
     before = np.concatenate([one, flat[..., :-1]], -1).cumprod(-1)
     after = np.concatenate([one, flat[..., :0:-1]], -1).cumprod(-1)[..., ::-1]
-    others = (before * after).reshape([x.shape[a] for a in order])
-    return dy * np.conj(np.transpose(others, np.argsort(order)))
+    return dy * np.conj((before * after).reshape(shape).transpose(back))
+
+
+def _before(x: Any) -> tuple[Any, Any]:
+    """The product of the elements before each of a row: fractions and powers of two, in steps of doubling length."""
+    part, power = np.frexp(np.concatenate([np.ones((*x.shape[:-1], 1), x.dtype), x[..., :-1]], -1))
+    power = np.where(np.isfinite(part), power, 0).astype(np.int64)
+    step = 1
+    while step < x.shape[-1]:
+        made, more = np.frexp(part[..., step:] * part[..., :-step])
+        more = np.where(np.isfinite(made), more, 0) + power[..., step:] + power[..., :-step]
+        part, power = (np.concatenate([old[..., :step], new], -1) for old, new in ((part, made), (power, more)))
+        step *= 2
+    return part, power
 
 
 def _nanprod(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
@@ -153,13 +176,22 @@ def _nanprod(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
 def deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
     """The gradient of the variance."""
     n = x.real.dtype.type(formulas.count(x, axes))
-    return times(formulas.from_mean(x, axes), dy * (n.dtype.type(2) / (n - n.dtype.type(correction))))
+    slope, apart = dy * (n.dtype.type(2) / (n - n.dtype.type(correction))), formulas.from_mean(x, axes)
+    return times(apart, slope) if x.dtype.kind == "c" else _unless_lost(slope, apart, axes)
+
+
+def _unless_lost(slope: Any, apart: Any, axes: Axes) -> Any:
+    """slope times deviations; an infinite one is NaN times those that are lost in the rounding of the mean."""
+    known = np.where(np.isnan(apart), apart.dtype.type(0), apart)
+    size = np.sqrt(np.sum(np.square(known), axis=axes, keepdims=True).astype(np.float64))  # as the kernels keep it
+    lost = np.isinf(slope) & ~(np.abs(apart) > 2.0**-44 * size + 2.0**-1070)
+    return np.where(lost, apart.dtype.type(np.nan), slope * apart)
 
 
 def _nan_deviations(dy: Any, x: Any, axes: Axes, correction: int) -> Any:
     n = np.sum(~np.isnan(x), axis=axes, keepdims=True).astype(x.dtype)
     slope = dy * (x.dtype.type(2) / (n - x.dtype.type(correction)))
-    return np.where(np.isnan(x), x.dtype.type(0), slope * formulas.from_nanmean(x, axes))
+    return np.where(np.isnan(x), x.dtype.type(0), _unless_lost(slope, formulas.from_nanmean(x, axes), axes))
 
 
 def under_root(dy: Any, y: Any) -> Any:

@@ -61,7 +61,7 @@ def in_torch(torch: Any, desc: UnwrapDescriptor, *, x: Any, period: Any, discont
     rows = torch_rows(desc, x)
     jumps = rows[..., 1:] - rows[..., :-1]
     shifted = jumps + period / 2
-    turns = torch.floor(shifted / period)
+    turns = torch.floor_divide(shifted, period)  # NaN of infinite jumps
     turns = torch.where((turns * period == shifted) & (jumps > 0), turns - 1, turns)
     turns = torch.where(jumps.abs() < discont, torch.zeros_like(turns), turns)
     before = torch.cat((torch.zeros_like(rows[..., :1]), turns.cumsum(-1)), -1)
@@ -72,8 +72,8 @@ class UnwrapPlan(Plan):
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most.
 
     numpy.unwrap: a jump of half a period stays as it is, upwards too; one of less than `discont` stays, too. Turns are
-    counted, exactly below 2^53, in float64, and results rounded once. After a NaN or an infinity everything is NaN.
-    Where it has a gradient it is dy: turns stand still.
+    counted, exactly below 2^53, in float64, and results rounded once. After a NaN or an infinity everything is NaN, and
+    from a jump on that is beyond the range of float64. Where it has a gradient it is dy: turns stand still.
     """
 
     op = "scan.unwrap"

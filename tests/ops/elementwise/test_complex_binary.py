@@ -7,7 +7,9 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core.element import COMPLEX, ElementKind
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.ops.elementwise.complex_binary import ComplexBinaryDescriptor, ComplexBinaryPlan
 from baracuda_py.ops.elementwise.complex_binary_kinds import WITH_GRADIENT, ComplexBinaryKind
+from baracuda_py.testing import places
 from baracuda_py.testing.tolerance import assert_within
 
 INF, NAN = np.inf, np.nan
@@ -48,6 +50,15 @@ def test_sums_are_rounded_once(element):
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(bc.add(a, b), a + b)
         np.testing.assert_array_equal(bc.sub(a, b), a - b)
+
+
+def test_isclose_where_magnitudes_leave_the_range(place):
+    top = np.finfo(np.float64).max
+    a = np.array([complex(np.nextafter(-top, 0), top), complex(top / 2, top / 2), complex(top, top)])
+    b = np.array([complex(-44, top), complex(top, top), complex(np.nextafter(top, 0), top)])
+    desc = ComplexBinaryDescriptor(kind="isclose", shape=(3,), rtol=0.1, atol=0.0, element="complex128")
+    found = places.call(ComplexBinaryPlan, desc, ("y",), place, a=a, b=b)["y"]
+    np.testing.assert_array_equal(found, [False, False, True])
 
 
 def test_special_values():

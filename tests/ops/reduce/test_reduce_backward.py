@@ -198,3 +198,28 @@ def test_an_infinite_gradient_of_a_norm_stays_infinite_however_small_the_power()
     x, y, inf = np.array([1e-308, -1e-308, 2, 0]), np.array(2.0), np.array(INF)
     for dx in (gradient(K.P_NORM, laid_out(x), inf, y=y, p=3.0), bc.p_norm_backward(inf, x, y=y, p=3.0)):
         np.testing.assert_array_equal(dx, [INF, -INF, INF, 0])
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", [F16, F32, F64], ids=str)
+@pytest.mark.parametrize("kind", [K.VAR, K.STD, K.NANVAR, K.NANSTD], ids=lambda kind: kind.value)
+def test_an_infinite_gradient_has_no_sign_where_deviations_cancel(kind, element):
+    half = np.random.default_rng(0).standard_normal((60, 3)).astype(element.dtype)
+    x = np.concatenate([half, np.zeros((60, 1), element.dtype), -half[:, ::-1]], -1)
+    largest = element.limits.max
+    x[0], x[1] = [largest, -largest, 3, 0, 0, 0, 2], [0, 0, 0, 0, 0, element.limits.tiny, 0]
+    dy, y = np.full(60, INF, element.dtype), np.ones(60, element.dtype)
+    dx = gradient(kind, laid_out(x), dy, axis=1, y=y)
+    np.testing.assert_array_equal(np.isnan(dx[2:]), np.broadcast_to(np.arange(7) == 3, (58, 7)))
+    np.testing.assert_array_equal(np.sign(dx[2:][~np.isnan(dx[2:])]), np.sign(x[2:][x[2:] != 0]))
+    given = {"y": y} if GRADIENT[kind].y else {}
+    np.testing.assert_array_equal(dx, getattr(bc, f"{kind.value}_backward")(dy, x, axis=1, **given))
+
+
+def test_products_on_the_way_stay_in_range():
+    x = np.array([1e-300, 1e-300, 1e300, 1e300, -2.0])
+    np.testing.assert_allclose(bc.prod_backward(np.array(1.0), x), [-2e300, -2e300, -2e-300, -2e-300, 1], rtol=1e-14)
+    x = np.full(60, 1e-30)
+    np.testing.assert_array_equal(bc.prod_backward(np.array(INF), x), np.full(60, INF))
+    np.testing.assert_array_equal(bc.prod_backward(np.array(0.0), 1 / x), np.zeros(60))
+    np.testing.assert_allclose(bc.prod_backward(np.array(1e-300), np.full(11, 1e31)), np.full(11, 1e10), rtol=1e-13)

@@ -43,4 +43,9 @@ def test_jumps_of_half_a_period_stay(place):
 def test_what_follows_an_infinity_is_nan(place):
     y = unwrapped(place, np.array([1, np.inf, 1, 2.0]))
     np.testing.assert_array_equal(np.isnan(y), [False, True, True, True])
+    for first in (np.inf, -np.inf, np.nan):  # what comes first stays, as a jump from it has no number of turns
+        y = unwrapped(place, np.array([first, 1, 2.0]))
+        np.testing.assert_array_equal(y, [first, np.nan, np.nan])
+    y = unwrapped(place, np.array([1.7e308, -1.7e308, 1, 2]))
+    np.testing.assert_array_equal(y, [1.7e308, np.nan, np.nan, np.nan])
     assert bc.unwrap(np.zeros((0, 3)), axis=0).shape == (0, 3)

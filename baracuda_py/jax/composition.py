@@ -1,0 +1,57 @@
+"""A function of several calls as one of JAX's with a gradient of its own: see `core.composed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from ..core.errors import UnsupportedError
+from ..interop.jax_arrays import staging
+from .gradients import conjugate, cotangent
+
+
+def call(
+    function: Callable[..., Any], backward: Callable[..., Any], given: Mapping[str, Any], operands: Sequence[str],
+    result: bool, reads: Sequence[str] | None,
+) -> Any:  # fmt: skip
+    """The result of `function(**given)`, whose gradients for `operands` are what `backward` makes.
+
+    All values are kept for it, whatever it `reads`: XLA drops those that nothing uses.
+    """
+    names = [n for n, value in given.items() if isinstance(value, (jax.Array, np.ndarray))]
+    facts = {n: value for n, value in given.items() if n not in names}
+
+    def made(*arrays: Any) -> Any:
+        with staging():
+            return function(**dict(zip(names, arrays, strict=True)), **facts)
+
+    def forward(*primals: Any) -> tuple[Any, Any]:
+        for name, primal in zip(names, primals, strict=True):
+            if primal.perturbed and name not in operands and jnp.issubdtype(primal.value.dtype, jnp.inexact):
+                raise UnsupportedError(
+                    f"{function.__name__} has no gradient for {name}; where it is a constant, give it through "
+                    "jax.lax.stop_gradient"
+                )
+        values = [primal.value for primal in primals]
+        y = made(*values)
+        return y, (values, y if result else None)
+
+    def pull(residuals: Any, dy: Any) -> tuple[Any, ...]:
+        values, y = residuals
+        if isinstance(dy, SymbolicZero):
+            return (None,) * len(names)
+        more = {n: value for n, value in facts.items() if n not in ("out", "stream")}
+        more |= {"y": y} if result else {}
+        with staging():
+            grads = backward(conjugate(dy), **dict(zip(names, values, strict=True)), **more)
+        found = dict(zip(operands, grads if isinstance(grads, tuple) else (grads,), strict=True))
+        return tuple(cotangent(found[n], x) if n in found else None for n, x in zip(names, values, strict=True))
+
+    recorded = jax.custom_vjp(made)
+    recorded.defvjp(forward, pull, symbolic_zeros=True)
+    return recorded(*(jnp.asarray(given[name]) for name in names))
