@@ -176,6 +176,7 @@ class Guarantee:
     bit_stable: bool = True
     math: str | None = None
     native: bool = False
+    order: str = ""
 
     def of(self, element: ElementKind, kind: Any = None) -> PrecisionGuarantee:
         bound = self.error
@@ -185,7 +186,7 @@ class Guarantee:
             bound = bound(element, kind)
         acc = str(element if self.native else element.acc)
         return PrecisionGuarantee(
-            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, True, bound
+            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, True, bound, self.order
         )
 
 
