@@ -16,11 +16,11 @@ from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes
 from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import batch_count, dense, gemm_params, gemm_values, transposed
+from .gemm import VECTORS, batch_count, dense, gemm_params, gemm_values, transposed
 
 PARAMS = gemm_params(
     "GemmWgmmaParams", a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32", b_step="i32", up_step="i32",
-    rows="i32", cols="i32", band="i32", total="i32", plain="i32",
+    rows="i32", cols="i32", band="i32", total="i32", plain="i32", pairs="i32", lead="i32",
 )  # fmt: skip
 HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)  # elements of the two rows
 
@@ -32,7 +32,9 @@ _CLUSTERS = {256: 2, 128: 1, 64: 1}
 _SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
 _SKINNY = 64  # rows up to which they are the tile's columns
 _SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
-_BESIDE = ("c", "bias", "up", "row_bias", "scale_a", "scale_b", "residual", "pre")  # what more than alpha · a b may be
+_BIASES = ("bias", "up_bias", "row_bias")  # what registers hold beside the sums
+_BESIDE = ("c", "scale_a", "scale_b", "residual", "pre", "up_pre")  # what more there may be, finished row by row
+_LEAD = 2  # stages by which one warpgroup is ahead of the other where a tile takes long to finish
 _INT32 = 2**31
 
 
@@ -56,7 +58,7 @@ KERNELS = (
 def _shared_memory(columns: int) -> int:
     """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
     stage = (_ROWS + columns) * _LINE
-    return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048
+    return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048 + 8
 
 
 def geometry(p: Problem) -> Geometry | str:
@@ -85,13 +87,15 @@ def geometry(p: Problem) -> Geometry | str:
         maps[f"{name}_map"], across[name], maps[f"{name}_step"] = found
     if p.up is not None and across["up"] != across["b"]:
         return "b and up are dense along different axes"
-    stored = _stored(p) if not any(p.views[name] is not None for name in _BESIDE) else None
+    stored = _stored(p) if all(p.views[name] is None for name in _BESIDE) else None
+    bare = desc.activation == "none" and p.up is None and all(p.views[name] is None for name in _BIASES)
+    plain = 0 if stored is None else 1 if bare else 2
     rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // width)
     total = rows * cols * batch
     if total >= _INT32:
         return f"needs {total} tiles, which pass 32 bits"
     values |= maps | {
-        "y_map": stored, "plain": stored is not None and desc.activation == "none", "rows": rows, "cols": cols,
+        "y_map": stored, "plain": plain, "pairs": _pairs(p), "lead": 0 if bare else _LEAD, "rows": rows, "cols": cols,
         "band": _BAND, "total": total, **names,
     }  # fmt: skip
     axes = {
@@ -168,6 +172,13 @@ def _stored(p: Problem) -> TensorMap | None:
         return None
     made = _map("y", item, item.shape[::-1], item.strides[::-1], (count, apart), (_PANEL, 16, 1))
     return None if isinstance(made, str) else made
+
+
+def _pairs(p: Problem) -> int:
+    """A bit for each vector whose elements 2 k and 2 k + 1 may be read together."""
+    even = p.desc.n % 2 == 0
+    views = [p.views[name] for name in VECTORS]
+    return sum(1 << i for i, v in enumerate(views) if even and v is not None and v.strides[0] == 1 and v.ptr % 4 == 0)
 
 
 def _batch(view: View) -> tuple[View, int, int] | str:
