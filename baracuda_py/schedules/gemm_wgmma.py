@@ -34,7 +34,7 @@ _SKINNY = 64  # rows up to which they are the tile's columns
 _SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
 _BIASES = ("bias", "up_bias", "row_bias")  # what registers hold beside the sums
 _BESIDE = ("c", "scale_a", "scale_b", "residual", "pre", "up_pre")  # what more there may be, finished row by row
-_LEAD = 2  # stages by which one warpgroup is ahead of the other where a tile takes long to finish
+_LEAD = (0, 2)  # stages by which one warpgroup is ahead of the other: of plain products, and of those with an epilogue
 _INT32 = 2**31
 
 
@@ -95,7 +95,7 @@ def geometry(p: Problem) -> Geometry | str:
     if total >= _INT32:
         return f"needs {total} tiles, which pass 32 bits"
     values |= maps | {
-        "y_map": stored, "plain": plain, "pairs": _pairs(p), "lead": 0 if bare else _LEAD, "rows": rows, "cols": cols,
+        "y_map": stored, "plain": plain, "pairs": _pairs(p), "lead": _LEAD[not bare], "rows": rows, "cols": cols,
         "band": _BAND, "total": total, **names,
     }  # fmt: skip
     axes = {
