@@ -24,7 +24,7 @@ def _rows_kernel(gated: str, spills: bool | Where = False, **axes: tuple[bool, .
 
 ROWS_MMA = _rows_kernel("false", A_K=(True,))
 TURNED_MMA = _rows_kernel("false", where(A_K=False, B_K=False, SIZE=128), A_K=_BOTH)
-EPILOGUE_MMA = _rows_kernel("{GATED}", where(GATED=True, B_K=False, SIZE=128), GATED=(False, True), A_K=(True,))
+EPILOGUE_MMA = _rows_kernel("{GATED}", GATED=(False, True), A_K=(True,))
 PRODUCT_MMA = Kernel(
     "grouped_product_mma", "grouped_product_mma<{T}, {T}, {A_K}, {B_K}>", SUMMED, {"A_K": _BOTH, "B_K": _BOTH},
     _THREADS, 2, source=_SOURCE,
