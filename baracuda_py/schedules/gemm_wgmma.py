@@ -16,6 +16,7 @@ from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes
 from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Kernel, Problem, Step
+from . import gemm_skinny
 from .gemm import VECTORS, batch_count, dense, gemm_params, gemm_values, transposed
 
 PARAMS = gemm_params(
@@ -54,6 +55,8 @@ KERNELS = (
     Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=_BLOCK, min_blocks=1),
 )
 
+HALF_KERNELS = (*KERNELS, gemm_skinny.KERNEL)
+
 
 def _shared_memory(columns: int) -> int:
     """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
@@ -63,6 +66,10 @@ def _shared_memory(columns: int) -> int:
 
 def geometry(p: Problem) -> Geometry | str:
     """The launch, or why the row does not take these operands."""
+    if p.desc.element in HALVES and p.desc.m <= gemm_skinny.MOST:
+        few = gemm_skinny.geometry(p, _operand)
+        if not isinstance(few, str):
+            return few
     names: dict[str, str] = {}
     if _better_transposed(p):
         p, names = _transposed(p), dict(_SWAPS)

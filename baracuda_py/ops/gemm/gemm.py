@@ -206,7 +206,7 @@ class GemmPlan(Plan):
             guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
         ),
         Variant(
-            "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
+            "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.HALF_KERNELS,
             elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=_WGMMA,
         ),
         Variant(

@@ -130,13 +130,12 @@ def test_tails(m: int, n: int, k: int) -> None:
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("n", [5, 64])
-@pytest.mark.parametrize("m", [1, 16, 61])
-def test_few_rows_are_the_columns_of_tiles(m: int, n: int) -> None:
-    desc = bc.GemmDescriptor(m=m, n=200 if n == 64 else n, k=200, activation="silu", element="bfloat16")
+@pytest.mark.parametrize("m", [70, 200])
+def test_few_columns_are_the_columns_of_tiles(m: int) -> None:
+    desc = bc.GemmDescriptor(m=m, n=5, k=200, activation="silu", element="bfloat16")
     ready = problem(desc, "bias", "row_bias", "scale_a", "scale_b", "residual", "c", "pre", b=turned())
     step = step_of(desc, ready)
-    assert step.axes["COLUMNS"] == 64 and (step.params.get("a") == "b") is (n == 64)
+    assert step.axes["COLUMNS"] == 64 and step.params.get("a") != "b"
     emulate(plan_for(desc), ready)
 
 
