@@ -87,7 +87,7 @@ def geometry(p: Problem, operand: Operand) -> Geometry | str:
 
 def _groups(p: Problem, share: int, cluster: int) -> int:
     """Clusters for the columns of an item of the batch."""
-    return -(-p.desc.n // (share * cluster))
+    return int(-(-p.desc.n // (share * cluster)))
 
 
 def _share(p: Problem, batch: int, sums: int, rows: int, cluster: int) -> int:

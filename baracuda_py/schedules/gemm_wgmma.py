@@ -148,7 +148,7 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
 
     rows: of a box along k; across, boxes are 64 wide.
     """
-    found = _batch(view)
+    found = one_batch(view)
     if isinstance(found, str):
         return f"{name} {found}"
     item, count, apart = found
@@ -167,9 +167,28 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
     return reason
 
 
+def readable(p: Problem, name: str) -> bool:
+    """Whether the copy engine reads an operand, a, b or up, where it is."""
+    view = p.views[name] if name == "a" else transposed(p.views[name])
+    return not isinstance(_operand(name, view, _PANEL), str)
+
+
+def faster_than_cublas(p: Problem) -> bool:
+    """Dense products for which the row measured at least as fast as cuBLAS in every run (docs/design/gemm.md)."""
+    m, n, k = p.desc.m, p.desc.n, p.desc.k
+    square = m == n and (k == n >= 4096 or k > n >= 8192)
+    plain = p.c is None and batch_count(p) == 1 and p.desc.out_element is p.desc.element
+    return square and plain and all(_plain_rows(view) for view in (p.a, p.b, p.y))
+
+
+def _plain_rows(view: View) -> bool:
+    """Whether a matrix is dense, or its transpose is, in rows that start at multiples of 16 bytes."""
+    return (view.dense and view.aligned(16)) or (transposed(view).dense and transposed(view).aligned(16))
+
+
 def _stored(p: Problem) -> TensorMap | None:
     """The map that y is stored by, where its rows are dense and in 16-byte pieces."""
-    found = _batch(p.y)
+    found = one_batch(p.y)
     if isinstance(found, str) or p.y.element is ElementKind.F32:
         return None
     item, count, apart = found
@@ -188,7 +207,7 @@ def _pairs(p: Problem) -> int:
     return sum(1 << i for i, v in enumerate(views) if even and v is not None and v.strides[0] == 1 and v.ptr % 4 == 0)
 
 
-def _batch(view: View) -> tuple[View, int, int] | str:
+def one_batch(view: View) -> tuple[View, int, int] | str:
     """The matrix of one item, how many different ones there are, and the step between them; 1 where all share one."""
     *shape, m, n = view.shape
     merged, (steps,) = merge_axes(tuple(shape), [view.strides[:-2]])

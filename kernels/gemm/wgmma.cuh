@@ -72,6 +72,7 @@ struct Product {
   static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, SHARES = CLUSTER == 2 || GATED ? 2 : 1;
   static constexpr int SHARE = COLUMNS / SHARES, WIDTH = GATED ? SHARE : COLUMNS;  // columns in one load, and of y
   static constexpr int DEPTH = 128 / static_cast<int>(sizeof(T));                  // of k in a stage
+  static constexpr bool LEADS = COLUMNS != 64;  // a narrow tile has little to finish, and every instruction counts
   static_assert(sizeof(T) == 2 || !(A_ACROSS || B_ACROSS), "only 16-bit operands may be read across");
   using Ring = Memory<COLUMNS, CLUSTER, STAGES, PARTS>;
   const P& p;
@@ -293,7 +294,7 @@ struct Product {
 
   BARACUDA_D void consume(float alpha, int group) const {
     Stage<Ring::stages> at;
-    int lead = min(p.lead, slices);
+    int lead = LEADS ? min(p.lead, slices) : 0;
     if (group == 1 && lead != 0) memory.led->wait(0), lead = 0;
     for_tiles([&](const Tile& tile) {
       float d[COLUMNS / 8][4];

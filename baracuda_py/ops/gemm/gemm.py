@@ -20,7 +20,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, for_precision, gemm_params, gemm_values
-from ...schedules import gemm_wgmma
+from ...schedules import gemm_copied, gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
 from . import mma
@@ -207,7 +207,12 @@ class GemmPlan(Plan):
         ),
         Variant(
             "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.HALF_KERNELS,
-            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=_WGMMA,
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=_WGMMA, first=gemm_wgmma.faster_than_cublas,
+        ),
+        Variant(
+            "wgmma_copied", gemm_copied.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_copied.KERNELS,
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=replace(_WGMMA, batch_invariant=False),
+            first=gemm_copied.first,
         ),
         Variant(
             "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,

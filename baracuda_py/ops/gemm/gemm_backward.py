@@ -240,7 +240,7 @@ class GemmBackwardPlan(Plan):
     descriptor = GemmBackwardDescriptor
     args = GemmBackwardArgs
     reference = staticmethod(reference)
-    variants = _variants(GemmPlan.variants)
+    variants = _variants(row for row in GemmPlan.variants if row.name != "wgmma_copied")
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(
