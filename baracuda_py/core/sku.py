@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .element import ElementKind
@@ -94,7 +94,8 @@ class PrecisionGuarantee:
     """The numerical contract of a row; every field has a generated test.
 
     `math_precision` and `accumulator` are element names; `error` is the bound against the float64
-    reference; `subnormals` says whether they are kept.
+    reference; `subnormals` says whether they are kept. `order` names the instruction that fixes the order of a sum,
+    where it is the hardware's: of two rows that say the same of all this, bits are the same.
     """
 
     math_precision: str
@@ -104,6 +105,7 @@ class PrecisionGuarantee:
     batch_invariant: bool = False
     subnormals: bool = True
     error: ErrorBound = Exact()
+    order: str = field(default="", repr=False)
 
     def weakest(self, other: PrecisionGuarantee) -> PrecisionGuarantee:
         """What holds whichever of two rows is taken."""
@@ -116,6 +118,7 @@ class PrecisionGuarantee:
             self.batch_invariant and other.batch_invariant,
             self.subnormals and other.subnormals,
             wider.error,
+            self.order if self.order == other.order else "",
         )
 
 

@@ -49,10 +49,14 @@ _forget: list[Callable[[], None]] = []
 
 
 def ordered(plan: Any, problem: Problem, measuring: bool = False) -> tuple[Variant, ...]:
-    """The plan's rows, the one measured fastest here first; `measuring`: what is unknown may be measured."""
+    """The plan's rows, the one measured fastest here first, before those that their table puts first for a problem.
+
+    measuring: what is unknown may be measured.
+    """
     rows: tuple[Variant, ...] = plan.rows
     if len(rows) == 1 or problem.device.kind != "cuda":
         return rows
+    rows = tuple(sorted(rows, key=lambda row: row.first is None or not row.first(problem)))
     table, tuner = measurements(), _active.get() if measuring else None
     if tuner is None and not table.entries():
         return rows

@@ -176,6 +176,7 @@ class Guarantee:
     bit_stable: bool = True
     math: str | None = None
     native: bool = False
+    order: str = ""
 
     def of(self, element: ElementKind, kind: Any = None) -> PrecisionGuarantee:
         bound = self.error
@@ -185,7 +186,7 @@ class Guarantee:
             bound = bound(element, kind)
         acc = str(element if self.native else element.acc)
         return PrecisionGuarantee(
-            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, True, bound
+            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, True, bound, self.order
         )
 
 
@@ -209,7 +210,8 @@ class Variant:
     kind → those. kinds: those the row serves (None: all). guarantee: see `Guarantee`. fmad: let the compiler
     contract a*b+c (then the guarantee must not rest on bits being equal across load widths). prelude: (element, kind) →
     C++ made at run time that stands between the kernel file and the kernel, for templates to name. refuses: why the row
-    serves a descriptor in no layout at all, or None.
+    serves a descriptor in no layout at all, or None. first: the problems that it is faster for than the rows above it:
+    of those it is asked before them.
     """
 
     name: str
@@ -224,6 +226,7 @@ class Variant:
     fmad: bool = False
     prelude: Callable[[ElementKind, Any], str] | None = None
     refuses: Callable[[Any], str | None] | None = None
+    first: Callable[[Problem], bool] | None = None
 
     def elements_for(self, kind: Any) -> tuple[ElementKind, ...]:
         return self.elements(kind) if callable(self.elements) else self.elements

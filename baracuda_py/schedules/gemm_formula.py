@@ -77,13 +77,13 @@ def _row(row: Variant, of: Embedded) -> Variant:
         if isinstance(values, str):
             return values
         unused = dict.fromkeys((name for name, view in views.items() if view is None), "@null")
-        copied = {"plain": False, "y_map": None} if "plain" in steps[0].params else {}  # y would bypass the formula
+        copied = {"plain": 0, "y_map": None} if "plain" in steps[0].params else {}  # y would bypass the formula
         steps = [replace(step, params={**step.params, **unused, **values, **copied}) for step in steps]
         return replace(found, steps=tuple(steps), layout="contiguous" if dense(p) else "strided")
 
     return replace(
         row, geometry=geometry, kernels=tuple(_kernel(kernel, of) for kernel in row.kernels),
-        prelude=of.code, guarantee=of.guarantee,
+        prelude=of.code, guarantee=replace(of.guarantee, order=row.guarantee.order),
         elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served),
     )  # fmt: skip
 

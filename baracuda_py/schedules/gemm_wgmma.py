@@ -16,11 +16,12 @@ from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes
 from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import batch_count, dense, gemm_params, gemm_values, transposed
+from . import gemm_skinny
+from .gemm import VECTORS, batch_count, dense, gemm_params, gemm_values, transposed
 
 PARAMS = gemm_params(
     "GemmWgmmaParams", a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32", b_step="i32", up_step="i32",
-    rows="i32", cols="i32", band="i32", total="i32", plain="i32",
+    rows="i32", cols="i32", band="i32", total="i32", plain="i32", pairs="i32", lead="i32",
 )  # fmt: skip
 HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)  # elements of the two rows
 
@@ -32,7 +33,9 @@ _CLUSTERS = {256: 2, 128: 1, 64: 1}
 _SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
 _SKINNY = 64  # rows up to which they are the tile's columns
 _SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
-_BESIDE = ("c", "bias", "up", "row_bias", "scale_a", "scale_b", "residual", "pre")  # what more than alpha · a b may be
+_BIASES = ("bias", "up_bias", "row_bias")  # what registers hold beside the sums
+_BESIDE = ("c", "scale_a", "scale_b", "residual", "pre", "up_pre")  # what more there may be, finished row by row
+_LEAD = (0, 2)  # stages by which one warpgroup is ahead of the other: of plain products, and of those with an epilogue
 _INT32 = 2**31
 
 
@@ -52,15 +55,21 @@ KERNELS = (
     Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=_BLOCK, min_blocks=1),
 )
 
+HALF_KERNELS = (*KERNELS, gemm_skinny.KERNEL)
+
 
 def _shared_memory(columns: int) -> int:
     """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
     stage = (_ROWS + columns) * _LINE
-    return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048
+    return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048 + 8
 
 
 def geometry(p: Problem) -> Geometry | str:
     """The launch, or why the row does not take these operands."""
+    if p.desc.element in HALVES and p.desc.m <= gemm_skinny.MOST:
+        few = gemm_skinny.geometry(p, _operand)
+        if not isinstance(few, str):
+            return few
     names: dict[str, str] = {}
     if _better_transposed(p):
         p, names = _transposed(p), dict(_SWAPS)
@@ -85,13 +94,15 @@ def geometry(p: Problem) -> Geometry | str:
         maps[f"{name}_map"], across[name], maps[f"{name}_step"] = found
     if p.up is not None and across["up"] != across["b"]:
         return "b and up are dense along different axes"
-    stored = _stored(p) if not any(p.views[name] is not None for name in _BESIDE) else None
+    stored = _stored(p) if all(p.views[name] is None for name in _BESIDE) else None
+    bare = desc.activation == "none" and p.up is None and all(p.views[name] is None for name in _BIASES)
+    plain = 0 if stored is None else 1 if bare else 2
     rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // width)
     total = rows * cols * batch
     if total >= _INT32:
         return f"needs {total} tiles, which pass 32 bits"
     values |= maps | {
-        "y_map": stored, "plain": stored is not None and desc.activation == "none", "rows": rows, "cols": cols,
+        "y_map": stored, "plain": plain, "pairs": _pairs(p), "lead": _LEAD[not bare], "rows": rows, "cols": cols,
         "band": _BAND, "total": total, **names,
     }  # fmt: skip
     axes = {
@@ -137,7 +148,7 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
 
     rows: of a box along k; across, boxes are 64 wide.
     """
-    found = _batch(view)
+    found = one_batch(view)
     if isinstance(found, str):
         return f"{name} {found}"
     item, count, apart = found
@@ -156,9 +167,28 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
     return reason
 
 
+def readable(p: Problem, name: str) -> bool:
+    """Whether the copy engine reads an operand, a, b or up, where it is."""
+    view = p.views[name] if name == "a" else transposed(p.views[name])
+    return not isinstance(_operand(name, view, _PANEL), str)
+
+
+def faster_than_cublas(p: Problem) -> bool:
+    """Dense products for which the row measured at least as fast as cuBLAS in every run (docs/design/gemm.md)."""
+    m, n, k = p.desc.m, p.desc.n, p.desc.k
+    square = m == n and (k == n >= 4096 or k > n >= 8192)
+    plain = p.c is None and batch_count(p) == 1 and p.desc.out_element is p.desc.element
+    return square and plain and all(_plain_rows(view) for view in (p.a, p.b, p.y))
+
+
+def _plain_rows(view: View) -> bool:
+    """Whether a matrix is dense, or its transpose is, in rows that start at multiples of 16 bytes."""
+    return (view.dense and view.aligned(16)) or (transposed(view).dense and transposed(view).aligned(16))
+
+
 def _stored(p: Problem) -> TensorMap | None:
     """The map that y is stored by, where its rows are dense and in 16-byte pieces."""
-    found = _batch(p.y)
+    found = one_batch(p.y)
     if isinstance(found, str) or p.y.element is ElementKind.F32:
         return None
     item, count, apart = found
@@ -170,7 +200,14 @@ def _stored(p: Problem) -> TensorMap | None:
     return None if isinstance(made, str) else made
 
 
-def _batch(view: View) -> tuple[View, int, int] | str:
+def _pairs(p: Problem) -> int:
+    """A bit for each vector whose elements 2 k and 2 k + 1 may be read together."""
+    even = p.desc.n % 2 == 0
+    views = [p.views[name] for name in VECTORS]
+    return sum(1 << i for i, v in enumerate(views) if even and v is not None and v.strides[0] == 1 and v.ptr % 4 == 0)
+
+
+def one_batch(view: View) -> tuple[View, int, int] | str:
     """The matrix of one item, how many different ones there are, and the step between them; 1 where all share one."""
     *shape, m, n = view.shape
     merged, (steps,) = merge_axes(tuple(shape), [view.strides[:-2]])

@@ -84,11 +84,15 @@ class Truth:
         self._wide = _WIDER.get(case.desc.element, np.float64)
         self._limits = case.desc.element.limits
         self._truth = evaluate(case, self._wide)
+        self._narrow = np.float64 if self._wide is np.longdouble else np.float32
 
     @cached_property
     def _low(self) -> dict[str, Any]:
-        narrow = np.float64 if self._wide is np.longdouble else np.float32
-        return yardstick(self.case, self._truth, self._wide, narrow)
+        return yardstick(self.case, self._truth, self._wide, self._narrow)
+
+    @cached_property
+    def _own(self) -> dict[str, Any]:
+        return evaluate(self.case, self._narrow)
 
     @cached_property
     def _finite(self) -> dict[str, Any]:
@@ -104,13 +108,15 @@ class Truth:
         return evaluate(self.case, self._wide, np.abs)
 
     def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
-        """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: with the largest
-        number of the element in place of the infinity such a result would be 0."""
+        """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: where the formula in
+        them gives NaN, or with the largest number of the element in place of the infinity would give 0."""
         truth = np.asarray(item(self._truth))
         unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
         if not unsure.any():
             return truth
-        return np.where(unsure & (np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2), np.nan, truth)
+        own = np.asarray(item(self._own))
+        lost = (own != own) | (np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2)
+        return np.where(unsure & lost, np.nan, truth)
 
     def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:
         """The first result outside its bound, or None. Integer and bool outputs are exact under any bound."""

@@ -44,29 +44,32 @@ BARACUDA_D void put_columns(const P& p, const BatchOffsets& begin, int which, vo
   else store_strided(to, step[1], rounded, left);
 }
 
-// The activations of `Activation` on the page, in its order.
-template <class A> BARACUDA_D A activated(int which, A x) {
+// An activation of the page: of x, and of a gate by the number that it lets through. Where outputs have 16 bits T is
+// their element, whose forms are as accurate as such an output needs, else the accumulator.
+template <class F, class G> struct Activated {
+  template <class A> BARACUDA_D A operator()(A x) const { return F::value(x); }
+  template <class A> BARACUDA_D A operator()(A gate, A up) const { return gated<F, G>(gate, up, Coefficients<A>()); }
+};
+struct NotActivated {
+  template <class A> BARACUDA_D A operator()(A x) const { return x; }
+  template <class A> BARACUDA_D A operator()(A gate, A up) const { return gate * up; }
+};
+
+// Calls `body` with the activation of that number in `ACTIVATIONS` on the page: its loops are inside the choice.
+template <class U, class A, class Body> BARACUDA_D void with_activation(int which, const Body& body) {
+  using T = conditional<is_half<U>, U, A>;
   switch (which) {
-    case 1: return Relu<A>::value(x);
-    case 2: return Gelu<A>::value(x);
-    case 3: return GeluTanh<A>::value(x);
-    case 4: return Silu<A>::value(x);
-    default: return x;
-  }
-}
-template <class A> BARACUDA_D A activated(int which, A gate, A up) {
-  const Coefficients<A> none;
-  switch (which) {
-    case 1: return gated<Relu<A>, gradient::Relu<A>>(gate, up, none);
-    case 2: return gated<Gelu<A>, gradient::Gelu<A>>(gate, up, none);
-    case 3: return gated<GeluTanh<A>, gradient::GeluTanh<A>>(gate, up, none);
-    case 4: return gated<Silu<A>, gradient::Silu<A>>(gate, up, none);
-    default: return gate * up;
+    case 1: return body(Activated<Relu<T>, gradient::Relu<T>>());
+    case 2: return body(Activated<Gelu<T>, gradient::Gelu<T>>());
+    case 3: return body(Activated<GeluTanh<T>, gradient::GeluTanh<T>>());
+    case 4: return body(Activated<Silu<T>, gradient::Silu<T>>());
+    default: return body(NotActivated());
   }
 }
 
 // GATED: there is a second product. U: the outputs' element, V: the biases'.
 template <class U, class V, class A, bool GATED, class P> struct Epilogue {
+  static constexpr bool fragments = true;
   const P& p;
   const A alpha, beta;
   const BatchOffsets begin;
@@ -96,11 +99,15 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
       Vec<A, N> factor = scaled(m, n, left, up);
       add(factor, p.up_bias, gemm_vector::up_bias, n, left);
       put(gemm_matrix::up_pre, p.up_pre, m, n, left, factor);
+      with_activation<U, A>(p.activation, [&](const auto& act) {
 #pragma unroll
-      for (int k = 0; k < N; ++k) x[k] = activated(p.activation, x[k], factor[k]);
+        for (int k = 0; k < N; ++k) x[k] = act(x[k], factor[k]);
+      });
     } else if (p.activation != 0) {
+      with_activation<U, A>(p.activation, [&](const auto& act) {
 #pragma unroll
-      for (int k = 0; k < N; ++k) x[k] = activated(p.activation, x[k]);
+        for (int k = 0; k < N; ++k) x[k] = act(x[k]);
+      });
     }
     if (p.residual != nullptr) {
       const auto residual = get<N>(gemm_matrix::residual, p.residual, m, n, left);
@@ -110,7 +117,68 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
     put(gemm_matrix::y, p.y, m, n, left, x);
   }
 
+  // What `row` makes of an accumulator's fragment (mma.cuh), rows m and m + 8, columns n + 8 k and the next, where there
+  // is nothing but alpha, biases, an activation and a gate. p.pairs: a bit for each vector whose columns 2 k and 2 k + 1
+  // are one access.
+  template <int N> BARACUDA_D void fragment(i64 m, i64 n, A (&x)[N][4], A (&up)[N][4]) const {
+    scale(x);
+    if (p.row_bias != nullptr) {
+      const V* const from = static_cast<const V*>(p.row_bias);
+      const i64 step = p.vectors[gemm_vector::row_bias];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const A bias = m + 8 * half < p.m ? to_acc(from[(m + 8 * half) * step]) : A(0);
+#pragma unroll
+        for (int k = 0; k < N; ++k) x[k][2 * half] += bias, x[k][2 * half + 1] += bias;
+      }
+    }
+    add_pairs(x, p.bias, gemm_vector::bias, n);
+    if constexpr (GATED) {
+      scale(up);
+      add_pairs(up, p.up_bias, gemm_vector::up_bias, n);
+    }
+    if (GATED || p.activation != 0) {
+      with_activation<U, A>(p.activation, [&](const auto& act) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) x[k][e] = GATED ? act(x[k][e], up[k][e]) : act(x[k][e]);
+        }
+      });
+    }
+  }
+
  private:
+  template <int N> BARACUDA_D void scale(A (&x)[N][4]) const {
+    if (alpha == A(1)) return;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[k][e] *= alpha;
+    }
+  }
+  template <int N> BARACUDA_D void add_pairs(A (&x)[N][4], const void* vector, int which, i64 n) const {
+    if (vector == nullptr) return;
+    const V* const from = static_cast<const V*>(vector);
+    const i64 step = p.vectors[which];
+    Vec<V, 2> bias[N] = {};
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const i64 at = n + 8 * k;
+      if (p.pairs >> which & 1) {
+        if (at < p.n) bias[k] = *reinterpret_cast<const Vec<V, 2>*>(from + at);
+      } else {
+        if (at < p.n) bias[k][0] = from[at * step];
+        if (at + 1 < p.n) bias[k][1] = from[(at + 1) * step];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const auto b = to_acc(bias[k]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[k][e] += b[e % 2];
+    }
+  }
   template <int N> BARACUDA_D Vec<A, N> scaled(i64 m, i64 n, i64 left, const Vec<A, N>& sum) const {
     A factor = alpha;
     if (p.scale_a != nullptr) {

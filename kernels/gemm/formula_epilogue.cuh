@@ -33,6 +33,7 @@ template <class P> struct FormulaColumns {
 
 // In the place of Epilogue, whose interface it has. F: the formula, which is not yet defined here.
 template <class U, class A, class P, class F = ProductFormula> struct FormulaEpilogue {
+  static constexpr bool fragments = false;
   static constexpr int operands = sizeof(P::formula_strides) / sizeof(P::formula_strides[0]);
   const P& p;
   const A alpha;

@@ -9,8 +9,9 @@
 // An operand is read along k or ACROSS, whichever its dense axis is. Zeros come in from outside the matrices. With a
 // second product (GATED) the columns of a tile are COLUMNS / 2 of each. P is as the epilogue wants it, with maps a_map,
 // b_map, up_map and y_map, a_step, b_step and up_step (0 where the batch shares the operand, else 1), tiles of a
-// cluster along m and n (`rows`, `cols`), in a band (see Tile) and in all (`total`), and `plain`: y = alpha times the
-// sums, by y_map. E is the epilogue.
+// cluster along m and n (`rows`, `cols`), in a band (see Tile) and in all (`total`), `plain`: 1 where y is alpha times
+// the sums, by y_map, 2 where it goes that way and E::fragment finishes it, and `lead`: by how many stages the first
+// warpgroup is ahead, so that one multiplies while the other finishes its tile. E is the epilogue.
 #include "gemm/epilogue.cuh"
 #include <baracuda/reduce.cuh>
 #include <baracuda/tma.cuh>
@@ -24,20 +25,23 @@ constexpr int part_bytes = 16 * 64 * 2;   // of what a warp stores at once
 
 template <int COLUMNS> constexpr int default_stages = COLUMNS == 256 ? 4 : COLUMNS == 128 ? 6 : 8;
 
-// Shared memory: the ring, PARTS for each warp of the consumers, barriers.
+// Shared memory: the ring, PARTS for each warp of the consumers, barriers: full and empty of the stages, and one by which
+// the second warpgroup waits for the lead of the first.
 template <int COLUMNS, int CLUSTER, int STAGES, int PARTS> struct Memory {
   static constexpr int stages = STAGES, a_bytes = tile_rows * 128, b_bytes = COLUMNS * 128;
   static constexpr int stage_bytes = a_bytes + b_bytes, staging_bytes = PARTS * part_bytes;
   unsigned char* const ring;
   unsigned char* const staging;
-  Barrier *const full, *const empty;
+  Barrier *const full, *const empty, *const led;
 
   // From an address that is the same in every block of a cluster.
   BARACUDA_D explicit Memory(unsigned char* start)
       : ring(start + (1024 - smem_address(start) % 1024) % 1024), staging(ring + stages * stage_bytes),
-        full(reinterpret_cast<Barrier*>(staging + groups * 4 * staging_bytes)), empty(full + stages) {}
+        full(reinterpret_cast<Barrier*>(staging + groups * 4 * staging_bytes)), empty(full + stages),
+        led(empty + stages) {}
   BARACUDA_D void init() const {
     for (int n = 0; n < stages; ++n) full[n].init(1), empty[n].init(CLUSTER * groups * 4);  // one a warp that reads
+    led->init(4);                                                                           // one a warp
     publish_barriers();
   }
   BARACUDA_D unsigned char* a(u32 stage) const { return ring + stage * stage_bytes; }
@@ -68,6 +72,7 @@ struct Product {
   static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, SHARES = CLUSTER == 2 || GATED ? 2 : 1;
   static constexpr int SHARE = COLUMNS / SHARES, WIDTH = GATED ? SHARE : COLUMNS;  // columns in one load, and of y
   static constexpr int DEPTH = 128 / static_cast<int>(sizeof(T));                  // of k in a stage
+  static constexpr bool LEADS = COLUMNS != 64;  // a narrow tile has little to finish, and every instruction counts
   static_assert(sizeof(T) == 2 || !(A_ACROSS || B_ACROSS), "only 16-bit operands may be read across");
   using Ring = Memory<COLUMNS, CLUSTER, STAGES, PARTS>;
   const P& p;
@@ -141,7 +146,8 @@ struct Product {
     if constexpr (CLUSTER == 1) memory.empty[stage].arrive_as_warp();
     else if (lane_id() < CLUSTER) arrive_remote(memory.empty[stage], static_cast<u32>(lane_id()));
   }
-  BARACUDA_D void multiply(float (&d)[COLUMNS / 8][4], Stage<Ring::stages>& at, int group) const {
+  // lead: the number of slices after which the other warpgroup may begin, 0 where it has begun.
+  BARACUDA_D void multiply(float (&d)[COLUMNS / 8][4], Stage<Ring::stages>& at, int group, int lead) const {
     constexpr u64 step = Ring::stage_bytes >> 4, along = 32 >> 4, across = 2048 >> 4;
     const u64 a = wgmma_operand(memory.a(0) + group * (64 * 128));
     const u64 b = wgmma_operand(memory.b(0), B_ACROSS ? panel_bytes : 16);
@@ -164,6 +170,7 @@ struct Product {
         else wgmma_along<T>(d, left, right, k == 0 ? s != 0 : 1);
       }
       wgmma_commit();
+      if (s + 1 == lead) memory.led->arrive_as_warp();
       if (s != 0) {
         wgmma_wait<1>();
         release(before);
@@ -175,9 +182,8 @@ struct Product {
     hold(d);
   }
 
-  // y = alpha times the sums: a warp's 16 rows, 64 columns at a time by way of one of its parts, in the 128-byte
-  // swizzle, from which the copy engine stores them.
-  static BARACUDA_D void put_part(u32 part, const float (&d)[8][4], float alpha) {
+  // y by the copy engine: a warp's 16 rows, 64 columns at a time by way of one of its parts, in the 128-byte swizzle.
+  static BARACUDA_D void put_part(u32 part, const float (&d)[8][4]) {
     const u32 row = static_cast<u32>(lane_id()) % 16, first = static_cast<u32>(lane_id()) / 16 ^ row % 8;
 #pragma unroll
     for (u32 n = 0; n < 8; n += 2) {
@@ -185,27 +191,61 @@ struct Product {
 #pragma unroll
       for (u32 e = 0; e < 4; ++e) {
         const float(&quad)[4] = d[n + e / 2];
-        pairs[e] = pack_pair<T>(quad[e % 2 * 2] * alpha, quad[e % 2 * 2 + 1] * alpha);
+        pairs[e] = pack_pair<T>(quad[e % 2 * 2], quad[e % 2 * 2 + 1]);
       }
       stmatrix_x4(part + row * 128 + (first ^ n) * 16, pairs);
     }
   }
-  BARACUDA_D void store(const float (&d)[COLUMNS / 8][4], float alpha, const Tile& tile, int m, int group) const {
-    constexpr int USED = COLUMNS / 64 < PARTS ? COLUMNS / 64 : PARTS;  // in turn, from tile to tile
-    static_assert(COLUMNS / 64 % USED == 0, "every tile begins with the first part");
-    const unsigned char* const parts = memory.part(group);
+  static constexpr int SECOND = GATED ? SHARE / 8 : 0;                          // where the sums of `up` begin
+  static constexpr int USED = WIDTH / 64 < PARTS ? max(WIDTH / 64, 1) : PARTS;  // parts in turn, from tile to tile
+  BARACUDA_D void store_part(const float (&d)[8][4], int c, const Tile& tile, int m, int group) const {
+    const unsigned char* const part = memory.part(group) + c / 64 % USED * part_bytes;
+    if (lane_id() == 0) bulk_wait_read<USED - 1>();
+    __syncwarp();
+    put_part(smem_address(part), d);
+    bulk_fence();
+    __syncwarp();
+    if (lane_id() == 0) {
+      tensor_store(p.y_map, part, tile.n * WIDTH + c, m, tile.item);
+      bulk_commit();
+    }
+  }
+  // alpha times the sums.
+  BARACUDA_D void store(float (&d)[COLUMNS / 8][4], float alpha, const Tile& tile, int m, int group) const {
+    static_assert(WIDTH / 64 % USED == 0, "every tile begins with the first part");
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c += 64) {
-      const unsigned char* const part = parts + c / 64 % USED * part_bytes;
-      if (lane_id() == 0) bulk_wait_read<USED - 1>();
-      __syncwarp();
-      put_part(smem_address(part), reinterpret_cast<const float(&)[8][4]>(d[c / 8]), alpha);
-      bulk_fence();
-      __syncwarp();
-      if (lane_id() == 0) {
-        tensor_store(p.y_map, part, tile.n * COLUMNS + c, m, tile.item);
-        bulk_commit();
+    for (int c = 0; c < WIDTH; c += 64) {
+      auto& sums = reinterpret_cast<float(&)[8][4]>(d[c / 8]);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sums[n][k] *= alpha;
       }
+      store_part(sums, c, tile, m, group);
+    }
+  }
+  // What the epilogue makes of them.
+  BARACUDA_D void store_finished(float (&d)[COLUMNS / 8][4], const Tile& tile, int m, int group) const {
+    constexpr int N = USED * 8;  // quads in a step
+    const E epilogue(p, BatchOffsets(p, tile.item));
+    const i64 row = m + lane_id() / 4, column = static_cast<i64>(tile.n) * WIDTH + lane_id() % 4 * 2;
+#pragma unroll 1
+    for (int c = 0; c < WIDTH; c += 8 * N) {
+#pragma unroll
+      for (int n = 0; n < N; n += 8) {
+        auto& sums = reinterpret_cast<float(&)[8][4]>(d[n]);
+        epilogue.fragment(row, column + c + 8 * n, sums, reinterpret_cast<float(&)[8][4]>(d[SECOND + n]));
+        store_part(sums, c + 8 * n, tile, m, group);
+      }
+      shift<N>(d);
+    }
+  }
+  // The next columns take the place of N quads: registers have no index, and the code stands but once.
+  template <int N> static BARACUDA_D void shift(float (&d)[COLUMNS / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8 - N; ++n) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) d[n][k] = d[n + N][k];
     }
   }
 
@@ -230,7 +270,7 @@ struct Product {
   }
   BARACUDA_D void finish(float (&d)[COLUMNS / 8][4], const Tile& tile, int m, int group) const {
     static_assert(PARTS * part_bytes >= 16 * 64 * 4, "16 x 64 floats");
-    constexpr int N = PIECE / 8, SECOND = GATED ? SHARE / 8 : 0;
+    constexpr int N = PIECE / 8;
     const bool down = p.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
     const E epilogue(p, BatchOffsets(p, tile.item));
     float* const stage = reinterpret_cast<float*>(memory.part(group));
@@ -248,23 +288,24 @@ struct Product {
         const auto sum = get(stage, row, octet);
         epilogue.row(m + row, column, p.n - column, sum, GATED ? get(stage + 16 * PIECE, row, octet) : sum);
       }
-      // The next columns take the place of these: registers have no index, and the code above stands but once.
-#pragma unroll
-      for (int n = 0; n < COLUMNS / 8 - N; ++n) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) d[n][k] = d[n + N][k];
-      }
+      shift<N>(d);
     }
   }
 
   BARACUDA_D void consume(float alpha, int group) const {
     Stage<Ring::stages> at;
+    int lead = LEADS ? min(p.lead, slices) : 0;
+    if (group == 1 && lead != 0) memory.led->wait(0), lead = 0;
     for_tiles([&](const Tile& tile) {
       float d[COLUMNS / 8][4];
-      multiply(d, at, group);
+      multiply(d, at, group, lead);
+      lead = 0;
       const int m = row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of this warp
-      if constexpr (is_same<T, U> && sizeof(T) == 2 && !GATED) {
-        if (p.plain) return store(d, alpha, tile, m, group);
+      if constexpr (is_same<T, U> && sizeof(T) == 2) {
+        if (!GATED && p.plain == 1) return store(d, alpha, tile, m, group);
+        if constexpr (E::fragments) {
+          if (p.plain == 2) return store_finished(d, tile, m, group);
+        }
       }
       finish(d, tile, m, group);
     });

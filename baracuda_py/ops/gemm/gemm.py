@@ -8,7 +8,7 @@ used only where `math_precision="tf32"` asks for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, for_precision, gemm_params, gemm_values
-from ...schedules import gemm_wgmma
+from ...schedules import gemm_copied, gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses
 from . import mma
@@ -151,7 +151,10 @@ def _simt(p: Problem) -> Geometry | str:
 
 # A float32 sum of k products strays by about sqrt(k) ulp of the sum of magnitudes; tensor cores truncate partial sums.
 _STRICT = Guarantee(Forward(128))
-_TF32 = Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True)
+_MMA = Guarantee(Forward(128), batch_invariant=True, order="mma")
+_WGMMA = replace(_MMA, order="wgmma")
+_MMA_TF32 = Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True, order="mma")
+_WGMMA_TF32 = replace(_MMA_TF32, order="wgmma")
 
 
 def in_torch(torch: Any, desc: GemmDescriptor, **given: Any) -> Any:
@@ -203,30 +206,34 @@ class GemmPlan(Plan):
             guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
         ),
         Variant(
-            "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
-            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+            "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.HALF_KERNELS,
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=_WGMMA, first=gemm_wgmma.faster_than_cublas,
+        ),
+        Variant(
+            "wgmma_copied", gemm_copied.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_copied.KERNELS,
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=replace(_WGMMA, batch_invariant=False),
+            first=gemm_copied.first,
         ),
         Variant(
             "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
             elements=gemm_wgmma.TF32, design=ArchSku.SM90A,
-            guarantee=_TF32,
-            refuses=for_precision("tf32"),
+            guarantee=_WGMMA_TF32, refuses=for_precision("tf32"),
         ),
         Variant(
             "mma_split", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.HALVES,
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=_MMA,
         ),
         Variant(
             "mma", mma.tensor_cores, source="gemm/gemm_mma.cu", kernels=mma.KERNELS, elements=mma.HALVES,
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=_MMA,
         ),
         Variant(
             "mma_split_tf32", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.TF32,
-            guarantee=_TF32, refuses=for_precision("tf32"),
+            guarantee=_MMA_TF32, refuses=for_precision("tf32"),
         ),
         Variant(
             "mma_tf32", mma.tensor_cores, source="gemm/gemm_mma.cu", kernels=mma.KERNELS, elements=mma.TF32,
-            guarantee=_TF32, refuses=for_precision("tf32"),
+            guarantee=_MMA_TF32, refuses=for_precision("tf32"),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",

@@ -218,7 +218,8 @@ def _variants(rows: Iterable[Variant]) -> tuple[Variant, ...]:
             Variant(
                 row.name, _geometry(used), source=_SOURCE, kernels=(*_KERNELS, *kernels.values()),
                 elements=row.elements, design=row.design, backend=row.backend,
-                guarantee=Guarantee(_bound(depth), math=row.guarantee.math), refuses=_refuses(row),
+                guarantee=Guarantee(_bound(depth), math=row.guarantee.math, order=row.guarantee.order),
+                refuses=_refuses(row),
             )
         )  # fmt: skip
     return tuple(made)
@@ -239,7 +240,7 @@ class GemmBackwardPlan(Plan):
     descriptor = GemmBackwardDescriptor
     args = GemmBackwardArgs
     reference = staticmethod(reference)
-    variants = _variants(GemmPlan.variants)
+    variants = _variants(row for row in GemmPlan.variants if row.name != "wgmma_copied")
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(

@@ -130,7 +130,7 @@ class GemvPlan(_OfGemm, Plan):
             kernels=(
                 Kernel("gemv_mma", "gemv_mma<{T}, {OUT}, {GATED}, {ROWS}, {K_MAJOR}>", PARAMS, _tensor_core_axes),
             ),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
         ),
         Variant(
             "fused", _fused, source="gemm/gemv.cu", elements=_WIDE,

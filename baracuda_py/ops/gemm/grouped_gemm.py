@@ -102,7 +102,7 @@ class GroupedGemmPlan(Grouped, Plan):
     variants = (
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(ROWS_MMA,), elements=ELEMENTS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED,),

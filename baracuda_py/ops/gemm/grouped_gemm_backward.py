@@ -87,7 +87,7 @@ class GroupedGemmBackwardPlan(Grouped, Plan):
     variants = (
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_gemm.cu", kernels=(ROWS_MMA, PRODUCT_MMA, SUMS),
-            elements=ELEMENTS, guarantee=Guarantee(Forward(128), batch_invariant=True),
+            elements=ELEMENTS, guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED, PRODUCT, SUMS),

@@ -82,7 +82,7 @@ class GroupedInnerGemmPlan(Grouped, Plan):
     variants = (
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(PRODUCT_MMA,), elements=ELEMENTS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(PRODUCT,),

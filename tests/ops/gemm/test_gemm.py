@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,11 @@ import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import Problem
 from baracuda_py.core.element import ElementKind
+from baracuda_py.core.error_bound import Forward
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.tensor import View, dense_strides
+from baracuda_py.testing.draw import Case
+from baracuda_py.testing.gpu import Truth
 
 RNG = np.random.default_rng(0)
 H200 = fake_device(9.0)
@@ -120,3 +125,15 @@ def test_cublas_gets_the_pointers_of_its_operands(monkeypatch):
     (step,) = row.geometry(Problem(desc, H200, views)).steps
     step.prepare(H200)(tuple(map(ord, "".join(name[-1] for name in names))), ((0, 0.5), (0, 2.0)), 7, 8, 9)
     assert seen == [(*map(ord, "abcy"), 0.5, 2.0, 7, 8, 9)]
+
+
+def test_nan_serves_where_a_scaled_product_underflows_before_an_infinite_scale() -> None:
+    """The formula in float32 has 0 times infinity there; in float64 the product is not yet 0."""
+    desc = bc.GemmDescriptor(m=1, n=2, k=1, element="float32")
+    tiny = np.float32(2.0**-126)
+    given = {"a": [[tiny]], "b": [[0.5, 0.5]], "c": [[1, 1]], "scale_a": [tiny], "scale_b": [np.inf, 1]}
+    arrays: dict[str, Any] = dict.fromkeys(spec.name for spec in arrays_of(bc.GemmArgs))
+    arrays |= {name: np.array(values, np.float32) for name, values in given.items()} | {"alpha": 1.0, "beta": 1.0}
+    truth = Truth(Case(bc.GemmPlan, desc, arrays, frozenset({"y"})))
+    for y, right in (([np.nan, 1], True), ([np.inf, 1], True), ([np.nan, np.nan], False), ([0, 1], False)):
+        assert (truth.wrong({("y", 0): np.array([y], np.float32)}, Forward(128)) is None) is right
