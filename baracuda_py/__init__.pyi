@@ -269,6 +269,15 @@ from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLo
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardArgs as CrossEntropyLossBackwardArgs
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardPlan as CrossEntropyLossBackwardPlan
+from .ops.norm.batch_norm_inference import BatchNormInferenceArgs as BatchNormInferenceArgs
+from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as BatchNormInferenceDescriptor
+from .ops.norm.batch_norm_inference import BatchNormInferencePlan as BatchNormInferencePlan
+from .ops.norm.channel_norm import ChannelNormArgs as ChannelNormArgs
+from .ops.norm.channel_norm import ChannelNormDescriptor as ChannelNormDescriptor
+from .ops.norm.channel_norm import ChannelNormPlan as ChannelNormPlan
+from .ops.norm.channel_norm_backward import ChannelNormBackwardArgs as ChannelNormBackwardArgs
+from .ops.norm.channel_norm_backward import ChannelNormBackwardDescriptor as ChannelNormBackwardDescriptor
+from .ops.norm.channel_norm_backward import ChannelNormBackwardPlan as ChannelNormBackwardPlan
 from .ops.norm.layer_norm import LayerNormArgs as LayerNormArgs
 from .ops.norm.layer_norm import LayerNormDescriptor as LayerNormDescriptor
 from .ops.norm.layer_norm import LayerNormPlan as LayerNormPlan
@@ -281,6 +290,9 @@ from .ops.norm.rms_norm import RMSNormPlan as RMSNormPlan
 from .ops.norm.rms_norm_backward import RMSNormBackwardArgs as RMSNormBackwardArgs
 from .ops.norm.rms_norm_backward import RMSNormBackwardDescriptor as RMSNormBackwardDescriptor
 from .ops.norm.rms_norm_backward import RMSNormBackwardPlan as RMSNormBackwardPlan
+from .ops.norm.running_statistics import RunningStatisticsArgs as RunningStatisticsArgs
+from .ops.norm.running_statistics import RunningStatisticsDescriptor as RunningStatisticsDescriptor
+from .ops.norm.running_statistics import RunningStatisticsPlan as RunningStatisticsPlan
 from .ops.optimizer.adam_step import AdamStepArgs as AdamStepArgs
 from .ops.optimizer.adam_step import AdamStepDescriptor as AdamStepDescriptor
 from .ops.optimizer.adam_step import AdamStepPlan as AdamStepPlan
@@ -588,6 +600,20 @@ def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar =
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
 def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def batch_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias of each channel of x (batch, channels, …): torch's batch_norm."""
+def batch_norm_backward_elemt(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None, sum_dy: Array, sum_dy_xhat: Array, count: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = (dy - sum_dy / count - xhat · sum_dy_xhat / count) · rstd · weight, sums and count those of all devices."""
+def batch_norm_backward_reduce(dy: Array, x: Array, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(sum_dy, sum_dy_xhat) of each channel, xhat = (x - mean) · rstd: what devices add up, in float32 (float64)."""
+def batch_norm_elemt(x: Array, weight: Array | None, bias: Array | None, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) · rstd · weight + bias of each channel, statistics as gathered; weight and bias may be None."""
+def batch_norm_gather_stats_with_counts(mean: Array, rstd: Array, counts: Array, running_mean: Array | None = None, running_var: Array | None = None, *, momentum: Scalar = 0.1, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(mean, rstd) of all devices from those of each, (devices, channels), and the elements `counts` (devices) of each."""
+def batch_norm_inference(x: Array, running_mean: Array, running_var: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, eps: float = 1e-05, inverse: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (x - running_mean) / sqrt(running_var + eps) · weight + bias of each channel (torch's batch_norm)."""
+def batch_norm_stats(x: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(mean, rstd) of each channel of x (batch, channels, …), rstd = 1 / sqrt(var + eps), in float32 (float64)."""
 def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
 def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -692,6 +718,10 @@ def celu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def chain_matmul(*matrices: Any, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The product of matrices in the order of fewest multiplications (torch.chain_matmul); of one, a copy of it."""
+def channel_norm(x: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, eps: float = 1e-05, return_y: bool = True, return_mean: bool = False, return_rstd: bool = False, return_var: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (x - mean) / sqrt(var + eps) · weight + bias, mean and var of x itself: three norms, by `over`."""
+def channel_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, given: bool = False, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)), dweight = Σ dy·xhat, dbias = Σ dy; xhat = (x - mean)·rstd, g = dy·weight. The means are over what has one statistic; where that was `given` there are none: dx = rstd·g."""
 def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1053,6 +1083,8 @@ def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefe
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def greater_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels."""
 def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
 def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1151,6 +1183,8 @@ def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefere
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1465,6 +1499,8 @@ def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None, running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
 def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ndtr(x) element by element; see `UnaryPlan`."""
 def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1675,6 +1711,8 @@ def rsqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy rsqrt'(x) element by element; see `UnaryBackwardPlan`."""
 def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
+def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
 def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised."""
 scaled_add: Expression  # x + alpha * y

@@ -85,6 +85,13 @@ from baracuda_py import avg_pool3d as avg_pool3d
 from baracuda_py import axpby as axpby
 from baracuda_py import baddbmm as baddbmm
 from baracuda_py import batch_matmul as batch_matmul
+from baracuda_py import batch_norm as batch_norm
+from baracuda_py import batch_norm_backward_elemt as batch_norm_backward_elemt
+from baracuda_py import batch_norm_backward_reduce as batch_norm_backward_reduce
+from baracuda_py import batch_norm_elemt as batch_norm_elemt
+from baracuda_py import batch_norm_gather_stats_with_counts as batch_norm_gather_stats_with_counts
+from baracuda_py import batch_norm_inference as batch_norm_inference
+from baracuda_py import batch_norm_stats as batch_norm_stats
 from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
@@ -136,6 +143,8 @@ from baracuda_py import celu_backward as celu_backward
 from baracuda_py import celu_glu as celu_glu
 from baracuda_py import celu_glu_backward as celu_glu_backward
 from baracuda_py import chain_matmul as chain_matmul
+from baracuda_py import channel_norm as channel_norm
+from baracuda_py import channel_norm_backward as channel_norm_backward
 from baracuda_py import chebyshev_polynomial_t as chebyshev_polynomial_t
 from baracuda_py import chebyshev_polynomial_u as chebyshev_polynomial_u
 from baracuda_py import chebyshev_polynomial_v as chebyshev_polynomial_v
@@ -313,6 +322,7 @@ from baracuda_py import gradient as gradient
 from baracuda_py import gradient_backward as gradient_backward
 from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
+from baracuda_py import group_norm as group_norm
 from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
 from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
@@ -361,6 +371,7 @@ from baracuda_py import imag_backward as imag_backward
 from baracuda_py import index_select as index_select
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
+from baracuda_py import instance_norm as instance_norm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
 from baracuda_py import invert as invert
@@ -517,6 +528,7 @@ from baracuda_py import nansum as nansum
 from baracuda_py import nansum_backward as nansum_backward
 from baracuda_py import nanvar as nanvar
 from baracuda_py import nanvar_backward as nanvar_backward
+from baracuda_py import native_batch_norm as native_batch_norm
 from baracuda_py import ndtr as ndtr
 from baracuda_py import ndtr_backward as ndtr_backward
 from baracuda_py import ndtri as ndtri
@@ -618,6 +630,7 @@ from baracuda_py import rrelu_backward as rrelu_backward
 from baracuda_py import rsqrt as rsqrt
 from baracuda_py import rsqrt_backward as rsqrt_backward
 from baracuda_py import rsub as rsub
+from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add
 from baracuda_py import scaled_modified_bessel_k0 as scaled_modified_bessel_k0
