@@ -153,6 +153,22 @@ mean, rstd = bc.batch_norm_gather_stats_with_counts(mean, rstd, np.array([16, 16
     "group_norm": f"{_IMAGES}y = bc.group_norm(x, 2)",
     "instance_norm": f"{_IMAGES}y = bc.instance_norm(x)",
     "native_batch_norm": f"{_IMAGES}y, mean, rstd = bc.native_batch_norm(x)",
+    "dropout_add_layer_norm": f"{_ROWS}y, h = bc.dropout_add_layer_norm(x1, x2, p=0.25, seed=7)",
+    "dropout_add_rms_norm": f"{_ROWS}y, h = bc.dropout_add_rms_norm(x1, x2, p=0.25, seed=7)",
+    "gated_rms_norm": f"{_ROWS}y = bc.gated_rms_norm(x1, x2)",
+    "layer_norm_quantize": f"{_X}y, scales = bc.layer_norm_quantize(x)",
+    "local_response_norm": f"{_IMAGES}y = bc.local_response_norm(x, 3)",
+    "local_response_norm_backward": f"{_IMAGES}dx = bc.local_response_norm_backward(np.ones_like(x), x, 3)",
+    "modulated_layer_norm": f"{_ROWS}y = bc.modulated_layer_norm(x1, x2[:1], x2[1:2])",
+    "rms_norm_quantize": f"{_X}y, scales = bc.rms_norm_quantize(x)",
+    "spectral_norm": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
+y = bc.spectral_norm(x, u, v)""",
+    "spectral_norm_backward": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
+dx = bc.spectral_norm_backward(np.ones_like(x), x, u, v)""",
+    "spectral_norm_step": f"{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32))",
+    "weight_norm": f"{_X}y = bc.weight_norm(x, np.ones((3, 1), np.float32))",
+    "weight_norm_backward": f"""{_X}g = np.ones((3, 1), np.float32)
+dx, dg = bc.weight_norm_backward(np.ones_like(x), x, g)""",
     "poly_norm": f"{_X}y = bc.poly_norm(x, np.ones(3, np.float32), np.zeros(1, np.float32))",
     "poly_norm_backward": f"""{_X}dy = np.ones((3, 4), np.float32)
 dx, dweight, dbias = bc.poly_norm_backward(dy, x, np.ones(3, np.float32))""",

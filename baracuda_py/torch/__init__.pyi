@@ -215,6 +215,8 @@ from baracuda_py import dropout as dropout
 from baracuda_py import dropout1d as dropout1d
 from baracuda_py import dropout2d as dropout2d
 from baracuda_py import dropout3d as dropout3d
+from baracuda_py import dropout_add_layer_norm as dropout_add_layer_norm
+from baracuda_py import dropout_add_rms_norm as dropout_add_rms_norm
 from baracuda_py import dropout_backward as dropout_backward
 from baracuda_py import dynamic_tanh as dynamic_tanh
 from baracuda_py import ediff1d as ediff1d
@@ -299,6 +301,7 @@ from baracuda_py import gated_activation as gated_activation
 from baracuda_py import gated_activation_backward as gated_activation_backward
 from baracuda_py import gated_linear as gated_linear
 from baracuda_py import gated_quantize as gated_quantize
+from baracuda_py import gated_rms_norm as gated_rms_norm
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
 from baracuda_py import gcd as gcd
@@ -398,6 +401,7 @@ from baracuda_py import l2_norm_backward as l2_norm_backward
 from baracuda_py import laguerre_polynomial_l as laguerre_polynomial_l
 from baracuda_py import layer_norm as layer_norm
 from baracuda_py import layer_norm_backward as layer_norm_backward
+from baracuda_py import layer_norm_quantize as layer_norm_quantize
 from baracuda_py import lcm as lcm
 from baracuda_py import ldexp as ldexp
 from baracuda_py import ldexp_backward as ldexp_backward
@@ -418,6 +422,8 @@ from baracuda_py import linear as linear
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward
 from baracuda_py import linear_swiglu as linear_swiglu
+from baracuda_py import local_response_norm as local_response_norm
+from baracuda_py import local_response_norm_backward as local_response_norm_backward
 from baracuda_py import log as log
 from baracuda_py import log10 as log10
 from baracuda_py import log10_backward as log10_backward
@@ -498,6 +504,7 @@ from baracuda_py import modified_bessel_k0 as modified_bessel_k0
 from baracuda_py import modified_bessel_k0_backward as modified_bessel_k0_backward
 from baracuda_py import modified_bessel_k1 as modified_bessel_k1
 from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backward
+from baracuda_py import modulated_layer_norm as modulated_layer_norm
 from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
@@ -621,6 +628,7 @@ from baracuda_py import right_shift as right_shift
 from baracuda_py import rint as rint
 from baracuda_py import rms_norm as rms_norm
 from baracuda_py import rms_norm_backward as rms_norm_backward
+from baracuda_py import rms_norm_quantize as rms_norm_quantize
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_kv_append as rope_kv_append
@@ -702,6 +710,9 @@ from baracuda_py import softsign_glu_backward as softsign_glu_backward
 from baracuda_py import spacing as spacing
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
+from baracuda_py import spectral_norm as spectral_norm
+from baracuda_py import spectral_norm_backward as spectral_norm_backward
+from baracuda_py import spectral_norm_step as spectral_norm_step
 from baracuda_py import spence as spence
 from baracuda_py import spence_backward as spence_backward
 from baracuda_py import sph_harm_y as sph_harm_y
@@ -766,6 +777,8 @@ from baracuda_py import vecdot as vecdot
 from baracuda_py import vecdot_backward as vecdot_backward
 from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
+from baracuda_py import weight_norm as weight_norm
+from baracuda_py import weight_norm_backward as weight_norm_backward
 from baracuda_py import where as where
 from baracuda_py import where_backward as where_backward
 from baracuda_py import xlog1py as xlog1py
