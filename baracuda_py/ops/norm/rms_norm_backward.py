@@ -75,7 +75,7 @@ def reference(
 
 PARAMS = backward_params("RMSNormBackwardParams", weight_offset="f64")
 COMBINE = combine_params("RMSNormCombineParams", dweight="ptr")
-SPILLS = {"loop_any": where(element=(*HALVES, ElementKind.F64))}
+SPILLS = {"loop": where(element=ElementKind.F64), "loop_any": where(element=(*HALVES, ElementKind.F64))}
 
 
 class RMSNormBackwardPlan(Plan):
