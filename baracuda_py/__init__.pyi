@@ -106,6 +106,12 @@ from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Plan 
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillArgs as BatchPagedPrefillArgs
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor as BatchPagedPrefillDescriptor
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillPlan as BatchPagedPrefillPlan
+from .ops.attention.rope.qk_norm_rope import QkNormRopeArgs as QkNormRopeArgs
+from .ops.attention.rope.qk_norm_rope import QkNormRopeDescriptor as QkNormRopeDescriptor
+from .ops.attention.rope.qk_norm_rope import QkNormRopePlan as QkNormRopePlan
+from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardArgs as QkNormRopeBackwardArgs
+from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardDescriptor as QkNormRopeBackwardDescriptor
+from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardPlan as QkNormRopeBackwardPlan
 from .ops.attention.rope.rope import RopeArgs as RopeArgs
 from .ops.attention.rope.rope import RopeDescriptor as RopeDescriptor
 from .ops.attention.rope.rope import RopePlan as RopePlan
@@ -1621,6 +1627,10 @@ def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
 def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
+def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""

@@ -586,6 +586,8 @@ from baracuda_py import prod_backward as prod_backward
 from baracuda_py import psi as psi
 from baracuda_py import ptp as ptp
 from baracuda_py import ptp_backward as ptp_backward
+from baracuda_py import qk_norm_rope as qk_norm_rope
+from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
