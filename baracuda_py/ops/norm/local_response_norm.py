@@ -37,7 +37,7 @@ def _spread(x: Any, size: int, alpha: float, k: float, options: Any) -> Any:
     size = whole("size", size, 1)
     squares = _formula(f"square({view.element.acc}(x))")(x=x, **options)
     sums = _window(squares, rank, size // 2, (size - 1) // 2, options)
-    return _formula("k + a * s")(s=sums, k=real("k", k), a=real("alpha", alpha) / size, out=sums, **options)
+    return _formula("k + a * s")(s=sums, k=real("k", k), a=real("alpha", alpha) / size, **options)
 
 
 @composed("local_response_norm_backward", "x")

@@ -7,15 +7,18 @@ Forward: `batch_norm_stats` on each device, `batch_norm_gather_stats_with_counts
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Any
 
 from ...core import Array, Scalar
+from ...core.errors import UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
 from ...interop.arrays import read
+from ...interop.torch_rules import requires_grad
 from .batch_norm import planes
 from .batch_norm_inference import BatchNormInferencePlan, batch_norm_inference
 from .channel_norm import ChannelNormPlan, channel_norm
@@ -46,6 +49,11 @@ def batch_norm_stats(
     if unknown:
         raise unexpected(batch_norm_stats, unknown)
     planes(x, "batch_norm_stats")
+    if requires_grad((x,)) and sys.modules["torch"].is_grad_enabled():
+        raise UnsupportedError(
+            "batch_norm_stats: x requires grad, and no gradient comes through statistics alone; give its .detach(), or "
+            "call under torch.no_grad()"
+        )
     made: tuple[Any, Any] = channel_norm(
         x, eps=eps, return_y=False, return_mean=True, return_rstd=True, out=out, stream=stream, preference=preference
     )

@@ -108,7 +108,8 @@ def spectral_norm_step(
     """(u, v) after steps of power iteration, u = W v / ‖W v‖ and v = Wᵀ u / ‖Wᵀ u‖, W the weight as a matrix.
 
     Its rows are the slices along `axis`, its columns all other axes: u has shape (rows,), v (columns,). A step reads
-    the weight twice, eight launches. As in torch.nn.utils.parametrizations.spectral_norm; there is no gradient.
+    the weight twice, eight launches. torch.nn.utils.parametrizations.spectral_norm takes its steps on the detached
+    weight, as u and v are constants to `spectral_norm`.
     """
     if unknown:
         raise unexpected(spectral_norm_step, unknown)
