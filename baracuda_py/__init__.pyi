@@ -106,6 +106,12 @@ from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Plan 
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillArgs as BatchPagedPrefillArgs
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor as BatchPagedPrefillDescriptor
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillPlan as BatchPagedPrefillPlan
+from .ops.attention.rope.qk_norm_rope import QkNormRopeArgs as QkNormRopeArgs
+from .ops.attention.rope.qk_norm_rope import QkNormRopeDescriptor as QkNormRopeDescriptor
+from .ops.attention.rope.qk_norm_rope import QkNormRopePlan as QkNormRopePlan
+from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardArgs as QkNormRopeBackwardArgs
+from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardDescriptor as QkNormRopeBackwardDescriptor
+from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardPlan as QkNormRopeBackwardPlan
 from .ops.attention.rope.rope import RopeArgs as RopeArgs
 from .ops.attention.rope.rope import RopeDescriptor as RopeDescriptor
 from .ops.attention.rope.rope import RopePlan as RopePlan
@@ -269,18 +275,34 @@ from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLo
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardArgs as CrossEntropyLossBackwardArgs
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardPlan as CrossEntropyLossBackwardPlan
+from .ops.norm.batch_norm_inference import BatchNormInferenceArgs as BatchNormInferenceArgs
+from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as BatchNormInferenceDescriptor
+from .ops.norm.batch_norm_inference import BatchNormInferencePlan as BatchNormInferencePlan
+from .ops.norm.channel_norm import ChannelNormArgs as ChannelNormArgs
+from .ops.norm.channel_norm import ChannelNormDescriptor as ChannelNormDescriptor
+from .ops.norm.channel_norm import ChannelNormPlan as ChannelNormPlan
+from .ops.norm.channel_norm_backward import ChannelNormBackwardArgs as ChannelNormBackwardArgs
+from .ops.norm.channel_norm_backward import ChannelNormBackwardDescriptor as ChannelNormBackwardDescriptor
+from .ops.norm.channel_norm_backward import ChannelNormBackwardPlan as ChannelNormBackwardPlan
 from .ops.norm.layer_norm import LayerNormArgs as LayerNormArgs
 from .ops.norm.layer_norm import LayerNormDescriptor as LayerNormDescriptor
 from .ops.norm.layer_norm import LayerNormPlan as LayerNormPlan
 from .ops.norm.layer_norm_backward import LayerNormBackwardArgs as LayerNormBackwardArgs
 from .ops.norm.layer_norm_backward import LayerNormBackwardDescriptor as LayerNormBackwardDescriptor
 from .ops.norm.layer_norm_backward import LayerNormBackwardPlan as LayerNormBackwardPlan
+from .ops.norm.norm_quantize import NormQuantizeArgs as NormQuantizeArgs
+from .ops.norm.norm_quantize import NormQuantizeDescriptor as NormQuantizeDescriptor
+from .ops.norm.norm_quantize import NormQuantizeKind as NormQuantizeKind
+from .ops.norm.norm_quantize import NormQuantizePlan as NormQuantizePlan
 from .ops.norm.rms_norm import RMSNormArgs as RMSNormArgs
 from .ops.norm.rms_norm import RMSNormDescriptor as RMSNormDescriptor
 from .ops.norm.rms_norm import RMSNormPlan as RMSNormPlan
 from .ops.norm.rms_norm_backward import RMSNormBackwardArgs as RMSNormBackwardArgs
 from .ops.norm.rms_norm_backward import RMSNormBackwardDescriptor as RMSNormBackwardDescriptor
 from .ops.norm.rms_norm_backward import RMSNormBackwardPlan as RMSNormBackwardPlan
+from .ops.norm.running_statistics import RunningStatisticsArgs as RunningStatisticsArgs
+from .ops.norm.running_statistics import RunningStatisticsDescriptor as RunningStatisticsDescriptor
+from .ops.norm.running_statistics import RunningStatisticsPlan as RunningStatisticsPlan
 from .ops.optimizer.adam_step import AdamStepArgs as AdamStepArgs
 from .ops.optimizer.adam_step import AdamStepDescriptor as AdamStepDescriptor
 from .ops.optimizer.adam_step import AdamStepPlan as AdamStepPlan
@@ -588,6 +610,20 @@ def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar =
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
 def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def batch_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias of each channel of x (batch, channels, …): torch's batch_norm."""
+def batch_norm_backward_elemt(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None, sum_dy: Array, sum_dy_xhat: Array, count: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = (dy - sum_dy / count - xhat · sum_dy_xhat / count) · rstd · weight, sums and count those of all devices."""
+def batch_norm_backward_reduce(dy: Array, x: Array, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(sum_dy, sum_dy_xhat) of each channel, xhat = (x - mean) · rstd: what devices add up, in float32 (float64)."""
+def batch_norm_elemt(x: Array, weight: Array | None, bias: Array | None, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) · rstd · weight + bias of each channel, statistics as gathered; weight and bias may be None."""
+def batch_norm_gather_stats_with_counts(mean: Array, rstd: Array, counts: Array, running_mean: Array | None = None, running_var: Array | None = None, *, momentum: Scalar = 0.1, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(mean, rstd) of all devices from those of each, (devices, channels), and the elements `counts` (devices) of each."""
+def batch_norm_inference(x: Array, running_mean: Array, running_var: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, eps: float = 1e-05, inverse: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (x - running_mean) / sqrt(running_var + eps) · weight + bias of each channel (torch's batch_norm)."""
+def batch_norm_stats(x: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(mean, rstd) of each channel of x (batch, channels, …), rstd = 1 / sqrt(var + eps), in float32 (float64)."""
 def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
 def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -692,6 +728,10 @@ def celu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def chain_matmul(*matrices: Any, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The product of matrices in the order of fewest multiplications (torch.chain_matmul); of one, a copy of it."""
+def channel_norm(x: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, eps: float = 1e-05, return_y: bool = True, return_mean: bool = False, return_rstd: bool = False, return_var: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (x - mean) / sqrt(var + eps) · weight + bias, mean and var of x itself: three norms, by `over`."""
+def channel_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, given: bool = False, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)), dweight = Σ dy·xhat, dbias = Σ dy; xhat = (x - mean)·rstd, g = dy·weight. The means are over what has one statistic; where that was `given` there are none: dx = rstd·g."""
 def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -832,6 +872,10 @@ def dropout2d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar =
     """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 2 axes after the channels (torch.nn.functional.dropout2d). Keywords as of `dropout`."""
 def dropout3d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 3 axes after the channels (torch.nn.functional.dropout3d). Keywords as of `dropout`."""
+def dropout_add_layer_norm(x: Array, residual: Array, weight: Array | None = None, bias: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, h): h = dropout(x, p) + residual, y = layer_norm(h) · weight + bias. Two launches."""
+def dropout_add_rms_norm(x: Array, residual: Array, weight: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-06, weight_offset: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
 def dropout_backward(dy: Array, *, shape: int | Sequence[int] = ..., p: float = 0.5, axis: int | Sequence[int] | None = None, alpha: bool = False, seed: Scalar, offset: Scalar = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = the forward's scale times dy where it kept x, else 0; which that was is drawn again from seed and offset."""
 dynamic_tanh: Expression  # tanh(alpha * x) * weight + bias
@@ -1005,6 +1049,8 @@ def gated_linear(x: Array, gate_weight: Array, up_weight: Array, gate_bias: Arra
     """act(x @ gate_weightᵀ + gate_bias) · (x @ up_weightᵀ + up_bias) + residual (Shazeer 2020): x [*, in]."""
 def gated_quantize(gate: Array, up: Array | None = None, *, kind: GatedActivationKind | str = 'swiglu', to_element: DType = 'float8_e4m3fn', order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`."""
+def gated_rms_norm(x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight; two launches."""
 def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1053,6 +1099,8 @@ def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefe
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def greater_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels."""
 def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
 def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1151,6 +1199,8 @@ def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefere
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1207,6 +1257,8 @@ def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None,
     """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm)."""
 def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat, dbias = Σ rows dy."""
+def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): layer_norm(x + residual) in 8 bits with a scale for each row; see `rms_norm_quantize`."""
 def lcm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lcm(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ldexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1247,6 +1299,10 @@ def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = 
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
 def linear_swiglu(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out]."""
+def local_response_norm(x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, of x (batch, channels, …); zeros beyond."""
+def local_response_norm_backward(dy: Array, x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `local_response_norm`: dy / s^beta - 2 alpha beta / size · x · t, s being k + alpha · mean."""
 def log(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log(x) element by element; see `UnaryPlan`."""
 def log10(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1405,6 +1461,8 @@ def modified_bessel_k1(x: Array, *, shape: int | Sequence[int] = ..., element: D
     """y = modified_bessel_k1(x) element by element; see `UnaryPlan`."""
 def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
+def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
 def mul(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1465,6 +1523,8 @@ def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None, running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
 def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ndtr(x) element by element; see `UnaryPlan`."""
 def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1567,6 +1627,10 @@ def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
 def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
+def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
@@ -1651,10 +1715,12 @@ def right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, p
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def rint(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
-def rms_norm(x: Array, weight: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-06, weight_element: DType | None = None, return_h: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def rms_norm(x: Array, weight: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, return_h: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm)."""
-def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·weight."""
+def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_offset: float = 0.0, weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
+def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`."""
 def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
 def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1675,6 +1741,8 @@ def rsqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy rsqrt'(x) element by element; see `UnaryBackwardPlan`."""
 def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
+def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
 def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised."""
 scaled_add: Expression  # x + alpha * y
@@ -1816,6 +1884,12 @@ def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
+def spectral_norm(weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight / σ with σ = uᵀ W v: the weight over its largest singular value, as far as u and v are its vectors."""
+def spectral_norm_backward(dy: Array, weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dweight of `spectral_norm`: dy / σ - (Σ dy weight) / σ² · u vᵀ. Three launches."""
+def spectral_norm_step(weight: Array, u: Array, v: Array, n_power_iterations: int = 1, axis: int = 0, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(u, v) after steps of power iteration, u = W v / ‖W v‖ and v = Wᵀ u / ‖Wᵀ u‖, W the weight as a matrix."""
 def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = spence(x) element by element; see `UnaryPlan`."""
 def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1949,6 +2023,10 @@ def view_as_real(z: Any) -> Any:
     """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
+def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None."""
+def weight_norm_backward(dy: Array, v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dv, dg) of `weight_norm`: dg = Σ dy v / ‖v‖, dv = g / ‖v‖ (dy - v Σ dy v / ‖v‖²). Four launches."""
 def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
 def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _RNG = "rng = np.random.default_rng(0)\n"
 _X = f"{_RNG}x = rng.standard_normal((3, 4), dtype=np.float32)\n"
+_IMAGES = f"{_RNG}x = rng.standard_normal((2, 4, 4, 4), dtype=np.float32)\n"
 _AB = f"{_RNG}a = rng.standard_normal((3, 4), dtype=np.float32)\nb = rng.standard_normal(4, dtype=np.float32)\n"
 _ROWS = (
     f"{_RNG}x1 = rng.standard_normal((3, 4), dtype=np.float32)\nx2 = rng.standard_normal((3, 4), dtype=np.float32)\n"
@@ -136,6 +137,38 @@ dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
     "jn": f"{_X}y = bc.jn(2, x)",
     "jn_backward": f"{_X}dx = bc.jn_backward(np.ones((3, 4), np.float32), 2, x)",
+    "batch_norm": f"{_IMAGES}mean, var = np.zeros(4, np.float32), np.ones(4, np.float32)\n"
+    "y = bc.batch_norm(x, mean, var, training=True)  # which moves mean and var",
+    "batch_norm_backward_elemt": f"""{_IMAGES}mean, rstd = bc.batch_norm_stats(x)
+sum_dy, sum_dy_xhat = bc.batch_norm_backward_reduce(x, x, mean, rstd)  # to be added up over devices
+dx = bc.batch_norm_backward_elemt(x, x, mean, rstd, None, sum_dy, sum_dy_xhat, 32)""",
+    "batch_norm_backward_reduce": f"""{_IMAGES}mean, rstd = bc.batch_norm_stats(x)
+sum_dy, sum_dy_xhat = bc.batch_norm_backward_reduce(x, x, mean, rstd)""",
+    "batch_norm_elemt": f"""{_IMAGES}mean, rstd = bc.batch_norm_stats(x)
+y = bc.batch_norm_elemt(x, None, None, mean, rstd)""",
+    "batch_norm_gather_stats_with_counts": f"""{_IMAGES}stats = [bc.batch_norm_stats(part) for part in (x[:1], x[1:])]
+mean, rstd = (np.stack(one) for one in zip(*stats))
+mean, rstd = bc.batch_norm_gather_stats_with_counts(mean, rstd, np.array([16, 16]))""",
+    "batch_norm_stats": f"{_IMAGES}mean, rstd = bc.batch_norm_stats(x)",
+    "group_norm": f"{_IMAGES}y = bc.group_norm(x, 2)",
+    "instance_norm": f"{_IMAGES}y = bc.instance_norm(x)",
+    "native_batch_norm": f"{_IMAGES}y, mean, rstd = bc.native_batch_norm(x)",
+    "dropout_add_layer_norm": f"{_ROWS}y, h = bc.dropout_add_layer_norm(x1, x2, p=0.25, seed=7)",
+    "dropout_add_rms_norm": f"{_ROWS}y, h = bc.dropout_add_rms_norm(x1, x2, p=0.25, seed=7)",
+    "gated_rms_norm": f"{_ROWS}y = bc.gated_rms_norm(x1, x2)",
+    "layer_norm_quantize": f"{_X}y, scales = bc.layer_norm_quantize(x)",
+    "local_response_norm": f"{_IMAGES}y = bc.local_response_norm(x, 3)",
+    "local_response_norm_backward": f"{_IMAGES}dx = bc.local_response_norm_backward(np.ones_like(x), x, 3)",
+    "modulated_layer_norm": f"{_ROWS}y = bc.modulated_layer_norm(x1, x2[:1], x2[1:2])",
+    "rms_norm_quantize": f"{_X}y, scales = bc.rms_norm_quantize(x)",
+    "spectral_norm": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
+y = bc.spectral_norm(x, u, v)""",
+    "spectral_norm_backward": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
+dx = bc.spectral_norm_backward(np.ones_like(x), x, u, v)""",
+    "spectral_norm_step": f"{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32))",
+    "weight_norm": f"{_X}y = bc.weight_norm(x, np.ones((3, 1), np.float32))",
+    "weight_norm_backward": f"""{_X}g = np.ones((3, 1), np.float32)
+dx, dg = bc.weight_norm_backward(np.ones_like(x), x, g)""",
     "poly_norm": f"{_X}y = bc.poly_norm(x, np.ones(3, np.float32), np.zeros(1, np.float32))",
     "poly_norm_backward": f"""{_X}dy = np.ones((3, 4), np.float32)
 dx, dweight, dbias = bc.poly_norm_backward(dy, x, np.ones(3, np.float32))""",

@@ -28,6 +28,11 @@ index_select: input dim index:indices
 scatter scatter_add: input dim index src
 embedding: input:indices weight padding_idx
 layer_norm: input normalized_shape weight bias eps
+batch_norm: input running_mean running_var weight bias training momentum eps
+native_batch_norm: input weight bias running_mean running_var training momentum eps
+local_response_norm: input size alpha beta k
+group_norm: input num_groups weight bias eps
+instance_norm: input running_mean running_var weight bias use_input_stats momentum eps
 cross_entropy: input:logits target:targets weight size_average ignore_index reduce reduction label_smoothing
 elu celu: input alpha inplace
 leaky_relu: input negative_slope inplace

@@ -89,6 +89,11 @@ def _row_view(view: View | None, shape: tuple[int, ...]) -> View | None:
     return None if view is None else view.broadcast_to(shape)
 
 
+def _offset(desc: Any) -> Mapping[str, float]:
+    """The constant parameter of a norm that adds a number to its weights."""
+    return {"weight_offset": desc.weight_offset} if hasattr(desc, "weight_offset") else {}
+
+
 def _wide(rows: Rows, desc: Any) -> bool:
     """Whole aligned 16-byte chunks everywhere, and rows along at most two axes (`rows.cuh`)."""
     width = 16 // desc.element.itemsize
@@ -209,7 +214,7 @@ def forward_geometry(p: Problem, streams: bool = False) -> Geometry | str:
         return rows
     axes = {"W": desc.weight_element}
     suffix = "_any" if not _wide(rows, desc) else "" if p.residual is None else "_add"
-    params = {**rows.params(), "eps": desc.eps}
+    params = {**rows.params(), "eps": desc.eps, **_offset(desc)}
     chunks = _chunks(desc, rows.cols)
     rung = next((r for r in LADDER if chunks <= r.lanes * r.chunks), None)
     if rung is None:
@@ -334,7 +339,7 @@ def backward_geometry(p: Problem) -> Geometry | str:
         parts = max(1, min(rows.rows, p.device.sms * _COLUMN_BLOCKS // tiles, 65535))
     nbytes = aligned(parts * pitch * desc.acc.itemsize)
     sums = {"dweight_sums": 0, "dbias_sums": nbytes if want == 3 else 0, "pitch": pitch}
-    params = {**rows.params(), **sums, "want": want}
+    params = {**rows.params(), **sums, "want": want, **_offset(desc)}
     steps: list[Step] = []
     if pipe is not None:
         steps.append(Step(_named(pipe.name, wide), (parts, 1, 1), params, axes, pipe.threads, pipe.smem(operands)))

@@ -85,6 +85,13 @@ from baracuda_py import avg_pool3d as avg_pool3d
 from baracuda_py import axpby as axpby
 from baracuda_py import baddbmm as baddbmm
 from baracuda_py import batch_matmul as batch_matmul
+from baracuda_py import batch_norm as batch_norm
+from baracuda_py import batch_norm_backward_elemt as batch_norm_backward_elemt
+from baracuda_py import batch_norm_backward_reduce as batch_norm_backward_reduce
+from baracuda_py import batch_norm_elemt as batch_norm_elemt
+from baracuda_py import batch_norm_gather_stats_with_counts as batch_norm_gather_stats_with_counts
+from baracuda_py import batch_norm_inference as batch_norm_inference
+from baracuda_py import batch_norm_stats as batch_norm_stats
 from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
@@ -136,6 +143,8 @@ from baracuda_py import celu_backward as celu_backward
 from baracuda_py import celu_glu as celu_glu
 from baracuda_py import celu_glu_backward as celu_glu_backward
 from baracuda_py import chain_matmul as chain_matmul
+from baracuda_py import channel_norm as channel_norm
+from baracuda_py import channel_norm_backward as channel_norm_backward
 from baracuda_py import chebyshev_polynomial_t as chebyshev_polynomial_t
 from baracuda_py import chebyshev_polynomial_u as chebyshev_polynomial_u
 from baracuda_py import chebyshev_polynomial_v as chebyshev_polynomial_v
@@ -206,6 +215,8 @@ from baracuda_py import dropout as dropout
 from baracuda_py import dropout1d as dropout1d
 from baracuda_py import dropout2d as dropout2d
 from baracuda_py import dropout3d as dropout3d
+from baracuda_py import dropout_add_layer_norm as dropout_add_layer_norm
+from baracuda_py import dropout_add_rms_norm as dropout_add_rms_norm
 from baracuda_py import dropout_backward as dropout_backward
 from baracuda_py import dynamic_tanh as dynamic_tanh
 from baracuda_py import ediff1d as ediff1d
@@ -290,6 +301,7 @@ from baracuda_py import gated_activation as gated_activation
 from baracuda_py import gated_activation_backward as gated_activation_backward
 from baracuda_py import gated_linear as gated_linear
 from baracuda_py import gated_quantize as gated_quantize
+from baracuda_py import gated_rms_norm as gated_rms_norm
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
 from baracuda_py import gcd as gcd
@@ -313,6 +325,7 @@ from baracuda_py import gradient as gradient
 from baracuda_py import gradient_backward as gradient_backward
 from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
+from baracuda_py import group_norm as group_norm
 from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
 from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
@@ -361,6 +374,7 @@ from baracuda_py import imag_backward as imag_backward
 from baracuda_py import index_select as index_select
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
+from baracuda_py import instance_norm as instance_norm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
 from baracuda_py import invert as invert
@@ -387,6 +401,7 @@ from baracuda_py import l2_norm_backward as l2_norm_backward
 from baracuda_py import laguerre_polynomial_l as laguerre_polynomial_l
 from baracuda_py import layer_norm as layer_norm
 from baracuda_py import layer_norm_backward as layer_norm_backward
+from baracuda_py import layer_norm_quantize as layer_norm_quantize
 from baracuda_py import lcm as lcm
 from baracuda_py import ldexp as ldexp
 from baracuda_py import ldexp_backward as ldexp_backward
@@ -407,6 +422,8 @@ from baracuda_py import linear as linear
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward
 from baracuda_py import linear_swiglu as linear_swiglu
+from baracuda_py import local_response_norm as local_response_norm
+from baracuda_py import local_response_norm_backward as local_response_norm_backward
 from baracuda_py import log as log
 from baracuda_py import log10 as log10
 from baracuda_py import log10_backward as log10_backward
@@ -487,6 +504,7 @@ from baracuda_py import modified_bessel_k0 as modified_bessel_k0
 from baracuda_py import modified_bessel_k0_backward as modified_bessel_k0_backward
 from baracuda_py import modified_bessel_k1 as modified_bessel_k1
 from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backward
+from baracuda_py import modulated_layer_norm as modulated_layer_norm
 from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
@@ -517,6 +535,7 @@ from baracuda_py import nansum as nansum
 from baracuda_py import nansum_backward as nansum_backward
 from baracuda_py import nanvar as nanvar
 from baracuda_py import nanvar_backward as nanvar_backward
+from baracuda_py import native_batch_norm as native_batch_norm
 from baracuda_py import ndtr as ndtr
 from baracuda_py import ndtr_backward as ndtr_backward
 from baracuda_py import ndtri as ndtri
@@ -567,6 +586,8 @@ from baracuda_py import prod_backward as prod_backward
 from baracuda_py import psi as psi
 from baracuda_py import ptp as ptp
 from baracuda_py import ptp_backward as ptp_backward
+from baracuda_py import qk_norm_rope as qk_norm_rope
+from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
@@ -609,6 +630,7 @@ from baracuda_py import right_shift as right_shift
 from baracuda_py import rint as rint
 from baracuda_py import rms_norm as rms_norm
 from baracuda_py import rms_norm_backward as rms_norm_backward
+from baracuda_py import rms_norm_quantize as rms_norm_quantize
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_kv_append as rope_kv_append
@@ -618,6 +640,7 @@ from baracuda_py import rrelu_backward as rrelu_backward
 from baracuda_py import rsqrt as rsqrt
 from baracuda_py import rsqrt_backward as rsqrt_backward
 from baracuda_py import rsub as rsub
+from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add
 from baracuda_py import scaled_modified_bessel_k0 as scaled_modified_bessel_k0
@@ -689,6 +712,9 @@ from baracuda_py import softsign_glu_backward as softsign_glu_backward
 from baracuda_py import spacing as spacing
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
+from baracuda_py import spectral_norm as spectral_norm
+from baracuda_py import spectral_norm_backward as spectral_norm_backward
+from baracuda_py import spectral_norm_step as spectral_norm_step
 from baracuda_py import spence as spence
 from baracuda_py import spence_backward as spence_backward
 from baracuda_py import sph_harm_y as sph_harm_y
@@ -753,6 +779,8 @@ from baracuda_py import vecdot as vecdot
 from baracuda_py import vecdot_backward as vecdot_backward
 from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
+from baracuda_py import weight_norm as weight_norm
+from baracuda_py import weight_norm_backward as weight_norm_backward
 from baracuda_py import where as where
 from baracuda_py import where_backward as where_backward
 from baracuda_py import xlog1py as xlog1py

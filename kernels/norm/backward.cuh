@@ -96,10 +96,14 @@ BARACUDA_D void add_columns(Vec<A, N>& dw, Vec<A, N>& db, const Vec<A, N>& dy, c
   }
 }
 
-template <class T, class W, bool WIDE, class P, class L>
+template <class T, class W, bool CENTER, bool WIDE, class P, class L>
 BARACUDA_D Vec<acc_t<T>, vec_elems<T>> weights_or_ones(const P& p, i64 col, L left) {
   using V = Vec<acc_t<T>, vec_elems<T>>;
-  if (p.weight != nullptr) return load_weights<T, W, WIDE>(p, WEIGHT, p.weight, col, left);
+  if (p.weight != nullptr) {
+    V weights = load_weights<T, W, WIDE>(p, WEIGHT, p.weight, col, left);
+    shift_weights<CENTER>(p, weights);
+    return weights;
+  }
   V ones;
 #pragma unroll
   for (int k = 0; k < V::size; ++k) ones[k] = 1;
@@ -157,7 +161,7 @@ BARACUDA_D void pipe(const P& p) {
     return ring[((stage * operands + operand) * HELD + i) * THREADS + threadIdx.x];
   };
   auto left_at = [&](int c) { return cols - (c * LANES + lane) * VEC; };
-  auto weights = [&](int c) { return weights_or_ones<T, W, WIDE>(p, (c * LANES + lane) * VEC, left_at(c)); };
+  auto weights = [&](int c) { return weights_or_ones<T, W, CENTER, WIDE>(p, (c * LANES + lane) * VEC, left_at(c)); };
 
   auto request = [&](i64 tile, int stage) {  // always commits a group, possibly empty: waits count groups
     constexpr int UR = WIDE ? ROWS : 1, UC = WIDE ? CHUNKS : 1;
@@ -316,7 +320,7 @@ template <class T, class W, int THREADS, bool CENTER, bool WIDE, class P> BARACU
         for (int i = 0; i < BATCH; ++i) {
           const i64 col = start + i * STEP, left = p.cols - col;
           if (left > 0)
-            f(col, left, widen_chunk<T>(a[i]), widen_chunk<T>(b[i]), weights_or_ones<T, W, WIDE>(p, col, left));
+            f(col, left, widen_chunk<T>(a[i]), widen_chunk<T>(b[i]), weights_or_ones<T, W, CENTER, WIDE>(p, col, left));
         }
       }
     };

@@ -85,7 +85,10 @@ template <class T, class W, bool CENTER, bool WIDE> struct Affine {
   V weight, bias;
 
   template <class P, class L> BARACUDA_D void load(const P& p, i64 col, L left) {
-    if (p.weight != nullptr) weight = load_weights<T, W, WIDE>(p, WEIGHT, p.weight, col, left);
+    if (p.weight != nullptr) {
+      weight = load_weights<T, W, WIDE>(p, WEIGHT, p.weight, col, left);
+      shift_weights<CENTER>(p, weight);
+    }
     if constexpr (CENTER) {
       if (p.bias != nullptr) bias = load_weights<T, W, WIDE>(p, BIAS, p.bias, col, left);
     }

@@ -95,7 +95,11 @@ static __device__ __noinline__ void rescue_row(const P& p, i64 row, int lane, bo
   T* const out = static_cast<T*>(p.y) + at.offset(p, Y);
   each([&](i64 col, double z) {
     A y = static_cast<A>((z - mean - low) * rstd);
-    if (p.weight != nullptr) y *= to_acc(static_cast<const W*>(p.weight)[column<WIDE>(p, WEIGHT, col)]);
+    if (p.weight != nullptr) {
+      Vec<A, 16 / sizeof(A)> weight{to_acc(static_cast<const W*>(p.weight)[column<WIDE>(p, WEIGHT, col)])};
+      shift_weights<CENTER>(p, weight);
+      y *= weight[0];
+    }
     if constexpr (CENTER) {
       if (p.bias != nullptr) y += to_acc(static_cast<const W*>(p.bias)[column<WIDE>(p, BIAS, col)]);
     }

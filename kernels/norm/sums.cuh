@@ -39,4 +39,13 @@ BARACUDA_D Vec<acc_t<T>, vec_elems<T>> load_weights(const P& p, int n, const voi
   return {};
 }
 
+// What is added to every weight: rms_norm may have weights that are learned as differences from 1.
+template <bool CENTER, class P, class A, int N> BARACUDA_D void shift_weights(const P& p, Vec<A, N>& weight) {
+  if constexpr (!CENTER) {
+    const A offset = static_cast<A>(p.weight_offset);
+#pragma unroll
+    for (int k = 0; k < N; ++k) weight[k] += offset;
+  }
+}
+
 }  // namespace baracuda::norm

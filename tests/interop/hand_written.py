@@ -55,6 +55,10 @@ def _of_norm(function: str, *shapes: tuple[int, ...], **facts: Any) -> Call:
     return [made(*np.shape(y), seed=7), *operands, y], facts
 
 
+def _statistics() -> list[Any]:
+    return [made(4), np.abs(made(4, seed=1)) + 0.5]
+
+
 _MATRIX, _BF16 = (4, 6), ElementKind.BF16.dtype
 
 
@@ -140,6 +144,24 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "batch_paged_decode_fp8": _fp8_pages,
     "batch_paged_prefill": lambda: _pages(3),
     "batch_ragged_prefill": lambda: (_packed(), {}),
+    "batch_norm": lambda: ([made(2, 4, 4, 4)], {"training": True}),
+    "batch_norm_backward_elemt": lambda: ([*[made(2, 4, 4)] * 2, *_statistics(), None, *_statistics(), 8.0], {}),
+    "batch_norm_backward_reduce": lambda: ([*[made(2, 4, 4)] * 2, *_statistics()], {}),
+    "batch_norm_elemt": lambda: ([made(2, 4, 4), None, None, *_statistics()], {}),
+    "batch_norm_gather_stats_with_counts": lambda: (
+        [made(2, 4), np.abs(made(2, 4)) + 0.5, np.array([16, 8], np.int32)],
+        {},
+    ),
+    "dropout_add_layer_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
+    "dropout_add_rms_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
+    "local_response_norm": lambda: ([made(2, 4, 4), 3], {}),
+    "local_response_norm_backward": lambda: ([made(2, 4, 4), made(2, 4, 4, seed=1), 3], {}),
+    "spectral_norm": lambda: ([made(4, 6), made(4, seed=1), made(6, seed=2)], {}),
+    "spectral_norm_backward": lambda: ([made(4, 6), made(4, 6, seed=3), made(4, seed=1), made(6, seed=2)], {}),
+    "spectral_norm_step": lambda: ([made(4, 6), made(4, seed=1), made(6, seed=2)], {}),
+    "weight_norm": lambda: ([made(4, 6), made(4, 1, seed=1)], {}),
+    "weight_norm_backward": lambda: ([made(4, 6), made(4, 6, seed=2), made(4, 1, seed=1)], {}),
+    "group_norm": lambda: ([made(2, 4, 4), 2], {}),
     "cdist_backward": lambda: _of_norm("cdist", _MATRIX, (3, 6)),
     "cosine_similarity_backward": lambda: ([made(4, seed=2), made(4, 6), made(4, 6, seed=1)], {}),
     "dist_backward": lambda: _of_norm("dist", _MATRIX, _MATRIX),

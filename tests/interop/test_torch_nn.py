@@ -381,3 +381,30 @@ def test_a_decoder_learns(device: str) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.2 < 1.5 < losses[0]
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_and_instance_norm(axes: int, affine: bool) -> None:
+    x = torch.randn((4, 6, 5, 4, 3)[: axes + 2], dtype=F64)
+    for kind in ("BatchNorm", "InstanceNorm"):
+        for facts in ({}, {"momentum": None, "track_running_stats": True}, {"track_running_stats": False}):
+            if kind == "InstanceNorm" and facts.get("momentum", 0) is None:
+                continue
+            made = [getattr(m, f"{kind}{axes}d")(6, affine=affine, dtype=F64, **facts) for m in (nn, torch.nn)]
+            for p in made[0].parameters():
+                torch.nn.init.normal_(p)
+            same_as(*made, x)
+            same_as(*made, 2 * x)
+            for m in made:
+                m(x + 1)
+            for a, b in zip(made[0].buffers(), made[1].buffers(), strict=True):
+                torch.testing.assert_close(a, b)
+            same_as(*(m.eval() for m in made), x)
+    alone = nn.InstanceNorm1d(6, dtype=F64)(x.reshape(4, 6, -1)[0])
+    torch.testing.assert_close(alone, F.instance_norm(x.reshape(4, 6, -1)[:1])[0])
+
+
+def test_group_norm() -> None:
+    x = torch.randn(4, 6, 5, dtype=F64)
+    same_as(nn.GroupNorm(3, 6, dtype=F64), torch.nn.GroupNorm(3, 6, dtype=F64), x)

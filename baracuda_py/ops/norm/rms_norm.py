@@ -26,12 +26,14 @@ _X = "*batch_shape *normalized_shape"
 class RMSNormDescriptor(Descriptor):
     """x has shape (*batch_shape, *normalized_shape); the mean is over normalized_shape.
 
-    weight_element: the element (default), or float32 beside float16 and bfloat16 activations.
+    weight_element: the element (default), or float32 beside float16 and bfloat16 activations. weight_offset is added to
+    every weight, in the accumulator: 1 where weights are learned as differences from 1 (Gemma).
     """
 
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
     eps: float = number(1e-6, minimum=0.0)
+    weight_offset: float = number(0.0)
     weight_element: ElementKind = affine_element()
     element: ElementKind = element()
 
@@ -66,11 +68,13 @@ def reference(desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wa
         z = h * scale
         eps = h.dtype.type(desc.eps) * scale * scale
         rstd = 1 / np.sqrt(np.sum(z * z, axis=axes, keepdims=True) / count + eps)
-        y = z * rstd if weight is None else z * rstd * weight
+        y = z * rstd if weight is None else z * rstd * (weight + h.dtype.type(desc.weight_offset))
     return {"y": y, "h": h, "rstd": (rstd * scale).reshape(desc.batch_shape)}
 
 
-PARAMS = forward_params("RMSNormParams", x="ptr", weight="ptr", residual="ptr", y="ptr", h="ptr", rstd="ptr")
+PARAMS = forward_params(
+    "RMSNormParams", x="ptr", weight="ptr", residual="ptr", y="ptr", h="ptr", rstd="ptr", weight_offset="f64"
+)
 
 
 def in_torch(torch: Any, desc: RMSNormDescriptor, *, x: Any, weight: Any, residual: Any, wanted: set[str]) -> Any:
@@ -78,6 +82,7 @@ def in_torch(torch: Any, desc: RMSNormDescriptor, *, x: Any, weight: Any, residu
     if not desc.normalized_shape:
         return NotImplemented
     h = x if residual is None else x + residual
+    weight = None if weight is None else weight + desc.weight_offset
     made = {"y": torch.nn.functional.rms_norm(h, desc.normalized_shape, weight, desc.eps), "h": h}
     if "rstd" in wanted:
         wide, axes = h.to(torch.promote_types(h.dtype, torch.float32)), tuple(range(len(desc.batch_shape), h.ndim))
@@ -88,8 +93,9 @@ def in_torch(torch: Any, desc: RMSNormDescriptor, *, x: Any, weight: Any, residu
 class RMSNormPlan(Plan):
     """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm).
 
-    x, residual, y, h (*batch_shape, *normalized_shape); weight (*normalized_shape); rstd (*batch_shape). Float16 and
-    bfloat16 rows take float32 weights too. y may be written over x or residual, and h over the other.
+    The weight may be weight + weight_offset. x, residual, y, h (*batch_shape, *normalized_shape); weight
+    (*normalized_shape); rstd (*batch_shape). Float16 and bfloat16 rows take float32 weights too. y may be written over
+    x or residual, and h over the other.
     """
 
     op = "norm.rms_norm"
@@ -118,6 +124,7 @@ class RMSNormPlan(Plan):
         batch, normalized = norm_case(draw)
         return RMSNormDescriptor(
             batch_shape=batch, normalized_shape=normalized, eps=draw.number(1e-8, 1e-2), element=draw.element,
+            weight_offset=draw.choice((0.0, 1.0)),
             weight_element=draw.choice(affine_elements(draw.element)),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional, number,
     operand, output, where,
 )  # fmt: skip
 from ...schedules.norms import (
@@ -26,6 +26,7 @@ class RMSNormBackwardDescriptor(Descriptor):
 
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
+    weight_offset: float = number(0.0)
     weight_element: ElementKind = affine_element()
     element: ElementKind = element()
 
@@ -63,7 +64,7 @@ def reference(
     with np.errstate(all="ignore"):
         xhat = x * scale
         if "dx" in wanted:
-            g = dy if weight is None else dy * weight
+            g = dy if weight is None else dy * (weight + x.dtype.type(desc.weight_offset))
             count = x.dtype.type(int(np.prod(desc.normalized_shape)))
             dx = scale * (g - xhat * (np.sum(g * xhat, axis=axes, keepdims=True) / count))
             results["dx"] = dx if dh is None else dx + dh
@@ -72,13 +73,13 @@ def reference(
     return results
 
 
-PARAMS = backward_params("RMSNormBackwardParams")
+PARAMS = backward_params("RMSNormBackwardParams", weight_offset="f64")
 COMBINE = combine_params("RMSNormCombineParams", dweight="ptr")
-SPILLS = {"loop_any": where(element=(*HALVES, ElementKind.F64))}
+SPILLS = {"loop": where(element=ElementKind.F64), "loop_any": where(element=(*HALVES, ElementKind.F64))}
 
 
 class RMSNormBackwardPlan(Plan):
-    """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·weight.
+    """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset).
 
     dy, x, dh, dx (*batch_shape, *normalized_shape); weight, dweight (*normalized_shape); rstd (*batch_shape), float32
     (float64 for float64). dweight is summed in a fixed order: the rows a block takes, then the blocks.
@@ -102,6 +103,7 @@ class RMSNormBackwardPlan(Plan):
         batch, normalized = norm_case(draw)
         return RMSNormBackwardDescriptor(
             batch_shape=batch, normalized_shape=normalized, element=draw.element,
+            weight_offset=draw.choice((0.0, 1.0)),
             weight_element=draw.choice(affine_elements(draw.element)),
         )  # fmt: skip
 

@@ -48,7 +48,7 @@ def _axis(axis: Any, rank: int) -> int:
     return whole("axis", axis, -rank, rank - 1) % rank
 
 
-def _kept_norm(x: Any, p: float, axis: Any, options: Any) -> Any:
+def kept_norm(x: Any, p: float, axis: Any, options: Any) -> Any:
     """The norm along `axis`, which stays with extent 1; in float32 of 16-bit floats where the order allows it."""
     p = real("p", p)
     if p in (1, 2) and read(x, "x").element in HALVES:
@@ -217,7 +217,7 @@ def _cosine_axis(x1: Any, x2: Any, axis: int) -> int:
 
 
 def _norms(x1: Any, x2: Any, axis: int, options: Any) -> dict[str, Any]:
-    return {"m": _kept_norm(x1, 2, axis, options), "n": _kept_norm(x2, 2, axis, options)}
+    return {"m": kept_norm(x1, 2, axis, options), "n": kept_norm(x2, 2, axis, options)}
 
 
 @composed("cosine_similarity_backward", "x1", "x2")
@@ -291,7 +291,7 @@ def _scaled_backward(
     if real("p", p) == 0:
         raise InvalidProblemError("p must not be 0: a norm of order 0 counts, and its gradient is 0 or is none")
     element = read(x, "x").element
-    n = _kept_norm(x, p, axis, options)
+    n = kept_norm(x, p, axis, options)
     s = vecdot(dy, x, axis=axis, **options)
     dn = _formula(f"{element}({slope})")(s=s.reshape(_shape(n, "n")), n=n, **numbers, **options)
     through = norm_backward(dn, x, _as(n, element, options), p, axis=axis, keepdims=True, **options)
@@ -310,7 +310,7 @@ def normalize(
     if unknown:
         raise unexpected(normalize, unknown)
     options = {"stream": stream, "preference": preference}
-    n = _kept_norm(x, p, axis, options)
+    n = kept_norm(x, p, axis, options)
     return _scaled(x, n, "x / maximum(n, eps)", out, options, eps=real("eps", eps))
 
 
@@ -350,7 +350,7 @@ def renorm(
     if unknown:
         raise unexpected(renorm, unknown)
     options = {"stream": stream, "preference": preference}
-    n = _kept_norm(x, p, _others(x, axis), options)
+    n = kept_norm(x, p, _others(x, axis), options)
     return _scaled(x, n, "where(n > most, x * (most / (n + 1e-7)), x)", out, options, most=real("maxnorm", maxnorm))
 
 

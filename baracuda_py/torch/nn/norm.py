@@ -1,4 +1,4 @@
-"""RMS and layer norm, which add a residual in the same launch."""
+"""RMS and layer norm, which add a residual in the same launch, and batch, group and instance norm."""
 
 from __future__ import annotations
 
@@ -28,3 +28,68 @@ class LayerNorm(torch.nn.LayerNorm):  # type: ignore[misc]
             x, self.weight, self.bias, residual, normalized_shape=self.normalized_shape, eps=self.eps,
             return_h=residual is not None,
         )  # fmt: skip
+
+
+class _BatchNorm:
+    """The forward of batch norms; the rest is torch.nn's, and so are parameters, buffers and state_dict."""
+
+    def forward(self: Any, x: Any) -> Any:
+        """y, of x's shape; in training the running statistics are moved."""
+        self._check_input_dim(x)
+        momentum, tracked = self.momentum or 0.0, self.training and self.track_running_stats
+        if tracked and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the average of all batches; a number on the device, so that nothing waits
+                momentum = 1.0 / self.num_batches_tracked.float()
+        running = (self.running_mean, self.running_var)
+        training = self.training or running == (None, None)
+        kept = running if tracked or not self.training else (None, None)
+        mean, var = kept
+        return bct.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)
+
+
+class BatchNorm1d(_BatchNorm, torch.nn.BatchNorm1d):  # type: ignore[misc]
+    """torch.nn.BatchNorm1d, of x (batch, channels) or (batch, channels, length)."""
+
+
+class BatchNorm2d(_BatchNorm, torch.nn.BatchNorm2d):  # type: ignore[misc]
+    """torch.nn.BatchNorm2d, of x (batch, channels, height, width), channels first or last."""
+
+
+class BatchNorm3d(_BatchNorm, torch.nn.BatchNorm3d):  # type: ignore[misc]
+    """torch.nn.BatchNorm3d, of x (batch, channels, depth, height, width), channels first or last."""
+
+
+class GroupNorm(torch.nn.GroupNorm):  # type: ignore[misc]
+    """torch.nn.GroupNorm, of x (batch, channels, …), channels first or last."""
+
+    def forward(self, x: Any) -> Any:
+        """y, of x's shape."""
+        return bct.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class _InstanceNorm:
+    """The forward of instance norms, as `_BatchNorm`."""
+
+    def forward(self: Any, x: Any) -> Any:
+        """y, of x's shape, which may lack the batch; in training the running statistics are moved."""
+        self._check_input_dim(x)
+        alone = x.dim() == self._get_no_batch_dim()
+        of_input = self.training or not self.track_running_stats
+        y = bct.instance_norm(
+            x[None] if alone else x, self.running_mean, self.running_var, self.weight, self.bias, of_input,
+            self.momentum or 0.0, self.eps,
+        )  # fmt: skip
+        return y[0] if alone else y
+
+
+class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):  # type: ignore[misc]
+    """torch.nn.InstanceNorm1d, of x (batch, channels, length) or (channels, length)."""
+
+
+class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):  # type: ignore[misc]
+    """torch.nn.InstanceNorm2d, of x (batch, channels, height, width) or one sample."""
+
+
+class InstanceNorm3d(_InstanceNorm, torch.nn.InstanceNorm3d):  # type: ignore[misc]
+    """torch.nn.InstanceNorm3d, of x (batch, channels, depth, height, width) or one sample."""

@@ -1,0 +1,237 @@
+"""qk_norm_rope: the RMS norm of every head of queries and keys and their rotary embedding, in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar, Step,
+    Variant, Vjp, choice, element, extent, functional, integer, number, operand, output, scalar,
+)  # fmt: skip
+from ....core.benchmark import Benchmark
+from ....schedules.norms import affine_element, affine_elements
+from ..layouts import Layouts
+from .rope import is_wide, rotation, rotation_params
+from .rotary import (
+    TABLES, Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, positions_operand, rotate,
+    rotate_in_torch, settle_angles, table_operand, tables_field,
+)  # fmt: skip
+
+Q = "batch_size num_heads seq_len head_dim"
+K = "batch_size num_kv_heads seq_len head_dim"
+THREADS = 256
+HELD = 2  # units a lane holds
+_TOKENS = 8  # a block makes the angles of, at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class QkNormRopeDescriptor(Rotary, Descriptor):
+    """q is [batch_size, num_heads, seq_len, head_dim], k the same with num_kv_heads heads.
+
+    rotary_dim, pairing, base and table_shape are those of `RopeDescriptor`; eps, weight_offset and weight_element those
+    of `RMSNormDescriptor`.
+    """
+
+    batch_size: int = extent()
+    num_heads: int = extent()
+    num_kv_heads: int = extent()
+    seq_len: int = extent()
+    head_dim: int = extent()
+    rotary_dim: int | None = integer(None, minimum=0)
+    pairing: str = choice(("half", "interleaved"), "half")
+    base: float = number(10000.0, above=0.0)
+    table_shape: tuple[int, ...] = tables_field()
+    eps: float = number(1e-6, minimum=0.0)
+    weight_offset: float = number(0.0)
+    weight_element: ElementKind = affine_element()
+    element: ElementKind = element()
+
+    @property
+    def aux_element(self) -> ElementKind | None:
+        """The weights' element where it is another one."""
+        return None if self.weight_element is self.element else self.weight_element
+
+
+@dataclass(slots=True, kw_only=True)
+class QkNormRopeArgs(Args):
+    """Any strides. positions, inv_freq, cos, sin, offset and scale are those of `RopeArgs`; yq may be q, yk be k."""
+
+    q: Array = operand(Q)
+    k: Array = operand(K)
+    q_weight: Array | None = operand("head_dim", element="weight_element", optional=True)
+    k_weight: Array | None = operand("head_dim", element="weight_element", optional=True)
+    positions: Array | None = positions_operand()
+    inv_freq: Array | None = frequencies_operand()
+    cos: Array | None = table_operand()
+    sin: Array | None = table_operand()
+    yq: Array = output(Q, inplace=("q",))
+    yk: Array = output(K, inplace=("k",))
+    offset: Scalar = scalar(0, integer=True)
+    scale: Scalar = scalar(1.0)
+
+
+def normalized(desc: QkNormRopeDescriptor, x: Any) -> tuple[Any, Any]:
+    """x / rms, and 1 / rms."""
+    rstd = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + x.dtype.type(desc.eps)) if desc.head_dim else x
+    return x * rstd, rstd
+
+
+def weighted(desc: QkNormRopeDescriptor, x: Any, weight: Any) -> Any:
+    """x times the weights, which have an offset."""
+    return x if weight is None else x * (weight + x.dtype.type(desc.weight_offset))
+
+
+def reference(
+    desc: QkNormRopeDescriptor, *, q: Any, k: Any, q_weight: Any, k_weight: Any, **turn: Any
+) -> Mapping[str, Any]:
+    """NumPy in the dtype q comes in."""
+    cos, sin = angles(desc, q.dtype, **turn)
+    with np.errstate(all="ignore"):
+        sides = (weighted(desc, normalized(desc, x)[0], w) for x, w in ((q, q_weight), (k, k_weight)))
+        return {name: rotate(desc, x, cos, sin) for name, x in zip(("yq", "yk"), sides, strict=True)}
+
+
+OWN = {
+    "weight": "ptr", "weight2": "ptr", "offset": "iscalar", "eps": "f64", "weight_stride": "i64",
+    "weight_stride2": "i64", "wide": "i32", "weight_offset": "f64",
+}  # fmt: skip
+PARAMS = Params("QkNormRopeParams", **OWN, **rotation_params(4))
+AXES = {"INTERLEAVED": (False, True), "WIDE": (True, False)}
+
+
+def units(desc: Any) -> tuple[int, int]:
+    """Units of a head that turn, and that do not: two chunks of 16 bytes each."""
+    width, half = 16 // desc.element.itemsize, desc.rotary // 2
+    turning = half if desc.pairing == "half" else -(-half // 2) * 2
+    return -(-turning // width), -(-(desc.head_dim - desc.rotary) // (2 * width))
+
+
+def common(p: Problem, views: list[Any], heads: tuple[int, int]) -> tuple[dict[str, Any], bool] | str:
+    """The parameters of both directions, and whether chunks are whole; `views` as `rotation` takes them."""
+    desc, counts = p.desc, units(p.desc)
+    if sum(counts) > HELD * 32:
+        most = HELD * 32 * 2 * 16 // desc.element.itemsize
+        return f"head_dim must be at most {most} of {desc.element}, got {desc.head_dim}"
+    wide = is_wide(desc, [v for v in views if v is not None])
+    lanes = min(32, 1 << max(sum(counts) - 1, 0).bit_length())
+    shown = [views[0] if v is None else v for v in views]
+    values = rotation(p, shown, heads, wide)
+    groups, most_heads = THREADS // lanes, max(*heads, 1)
+    tile = max(1, min(groups // most_heads, _TOKENS))
+    stride = {f"weight_stride{n}": 0 if w is None else w.strides[0] for n, w in (("", p.q_weight), ("2", p.k_weight))}
+    return {
+        **values, **stride, "rotary_units": counts[0], "copy_units": counts[1], "units": sum(counts), "lanes": lanes,
+        "tile_rows": tile, "tiles": -(-values["rows"] // tile), "head_counts": heads, "eps": desc.eps,
+        "weight_offset": desc.weight_offset, "wide": desc.weight_element is not desc.element, "weight": "q_weight",
+        "weight2": "k_weight",
+    }, wide  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc, views = p.desc, [p.q, p.yq, p.k, p.yk]
+    heads = (desc.num_heads, desc.num_kv_heads)
+    found = common(p, views, heads)
+    if isinstance(found, str):
+        return found
+    values, wide = found
+    values |= {"x": "q", "y": "yq", "x2": "k", "y2": "yk"}
+    tiles, groups = values["tiles"], THREADS // values["lanes"]
+    passes = -(-values["tile_rows"] * sum(heads) // groups)
+    split = max(1, min(passes, -(-4 * p.device.sms // max(tiles, 1)), 65535))
+    smem = (values["tile_rows"] * desc.rotary + 2 * desc.head_dim) * desc.acc.itemsize
+    axes = {"INTERLEAVED": desc.pairing == "interleaved", "WIDE": wide}
+    step = Step("heads", (max(1, tiles), split, 1), values, axes, THREADS, smem=smem)
+    return Geometry((step,), layout=layout_of(views, wide))
+
+
+def layout_of(views: list[Any], wide: bool) -> str:
+    """The layout class for the SKU."""
+    return "contiguous" if all(v is None or v.dense for v in views) else "inner_contiguous" if wide else "strided"
+
+
+def in_torch(
+    torch: Any, desc: QkNormRopeDescriptor, *, q: Any, k: Any, q_weight: Any, k_weight: Any, **turn: Any
+) -> Any:
+    """torch's rms_norm and the rotation."""
+    if not desc.head_dim:
+        return NotImplemented
+    cos, sin = angles_in_torch(torch, desc, q, **turn)
+    made = []
+    for x, weight in ((q, q_weight), (k, k_weight)):
+        w = None if weight is None else weight + desc.weight_offset
+        made.append(
+            rotate_in_torch(torch, desc, torch.nn.functional.rms_norm(x, (desc.head_dim,), w, desc.eps), cos, sin)
+        )
+    return {"yq": made[0], "yk": made[1]}
+
+
+def random_case(draw: Any, descriptor: type[QkNormRopeDescriptor]) -> QkNormRopeDescriptor:
+    """A descriptor for tests: whole and partial rotation, vector and odd head sizes."""
+    head_dim = draw.sizes(2, 6, 20, 64, 80, 127, 128, 200)
+    partial = 2 * draw.integer(0, head_dim // 2) if draw.flag() or head_dim % 2 else None
+    seq_len, rotary = draw.integer(0, 17), head_dim if partial is None else partial
+    tables = (None, (seq_len, rotary), (1, 1, seq_len, rotary), (1, 1, seq_len, rotary // 2))
+    return descriptor(
+        batch_size=draw.integer(0, 3), num_heads=draw.integer(0, 5), num_kv_heads=draw.integer(0, 3), seq_len=seq_len,
+        head_dim=head_dim, rotary_dim=partial, pairing=draw.choice(("half", "interleaved")),
+        base=float(draw.sizes(10000, 500, 1000000)), table_shape=draw.choice(tables), element=draw.element,
+        weight_offset=draw.choice((0.0, 1.0)), weight_element=draw.choice(affine_elements(draw.element)),
+    )  # fmt: skip
+
+
+def qk_benchmarks(*also: str) -> tuple[Benchmark, ...]:
+    """The queries and keys of a large model."""
+    return (
+        Benchmark("[8, 32 + 8, 4096, 128] bf16", also=("q_weight", "k_weight", *also), batch_size=8, num_heads=32,
+                  num_kv_heads=8, seq_len=4096, head_dim=128, element="bfloat16"),
+    )  # fmt: skip
+
+
+class QkNormRopePlan(Plan):
+    """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch.
+
+    As Qwen 3, Gemma 3 and others have it before attention (Henry et al. 2020, query-key normalisation). q, yq
+    [batch_size, num_heads, seq_len, head_dim], k, yk with num_kv_heads heads, any strides; weights [head_dim], with
+    weight_offset added. Positions, frequencies, tables, pairing and partial rotation are those of `RopePlan`. head_dim
+    is at most 1024 of 16-bit floats, 512 of float32, 256 of float64. The functional layer takes layout "bshd", too.
+    """
+
+    op = "attention.qk_norm_rope"
+    descriptor = QkNormRopeDescriptor
+    args = QkNormRopeArgs
+    autocast = "widest"
+    reference = staticmethod(reference)
+    value_policy = "any position is legal: a negative one turns backwards"
+    variants = (
+        Variant(
+            "heads", _geometry, source="attention/rope/qk_norm_rope.cu",
+            kernels=(Kernel("heads", "qk_norm_rope<{T}, {INTERLEAVED}, {WIDE}>", PARAMS, AXES, THREADS),),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    vjp = Vjp("QkNormRopeBackwardPlan", grads={"q": "dq", "k": "dk", "q_weight": "dq_weight", "k_weight": "dk_weight"})
+    torch = staticmethod(in_torch)
+    benchmarks = qk_benchmarks()
+
+    @staticmethod
+    def case(draw: Any) -> QkNormRopeDescriptor:
+        return random_case(draw, QkNormRopeDescriptor)
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        check_angles(views)
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        settle_angles(desc, arrays)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        check_tokens(shapes, "q", ("k",), facts)
+
+
+qk_norm_rope = functional(QkNormRopePlan, layouts=Layouts(("q", "k", *TABLES, "yq", "yk")))

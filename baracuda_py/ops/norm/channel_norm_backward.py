@@ -1,0 +1,181 @@
+"""channel_norm_backward: the gradients of batch, group and instance norm in x, weight and bias."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, element, flag, functional,
+    operand, output,
+)  # fmt: skip
+from ...core.tensor import View
+from ...schedules.channels import (
+    Channels, channel_case, fold_step, map_step, of_channels, of_statistics, part_launches, single_kernel, split,
+)  # fmt: skip
+from ...schedules.map import map_kernels, map_params
+from ...schedules.norms import affine_elements
+from ...schedules.reduce import reduce_kernels, reduce_params
+from .channel_norm import ChannelNormDescriptor, across, applied, channel_benchmarks
+from .channel_norm import in_torch as forward_in_torch
+
+_X = "batch channels *spatial"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelNormBackwardDescriptor(Channels):
+    """As `Channels`. given: the statistics were not those of x, so that they do not move with it."""
+
+    given: bool = flag(False)
+    element: ElementKind = element()
+
+
+@dataclass(slots=True, kw_only=True)
+class ChannelNormBackwardArgs(Args):
+    """Any strides. mean and rstd are what the forward saved; each output may be None."""
+
+    dy: Array = operand(_X)
+    x: Array = operand(_X)
+    mean: Array = operand("*statistic_shape", element="acc", layout="dense")
+    rstd: Array = operand("*statistic_shape", element="acc", layout="dense")
+    weight: Array | None = operand("channels", element="weight_element", optional=True)
+    dx: Array | None = output(_X, optional=True, inplace=("dy", "x"))
+    dweight: Array | None = output("channels", element="weight_element", optional=True)
+    dbias: Array | None = output("channels", element="weight_element", optional=True)
+
+
+def reference(
+    desc: ChannelNormBackwardDescriptor, *, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any, wanted: set[str]
+) -> Mapping[str, Any]:
+    """NumPy in the dtype x comes in."""
+    d, axes = dy.reshape(desc.split_shape), desc.averaged
+    with np.errstate(all="ignore"):
+        xhat = (x.reshape(desc.split_shape) - across(desc, mean)) * across(desc, rstd)
+        g = d if weight is None else d * across(desc, weight)
+        if not desc.given:
+            count = g.dtype.type(desc.count)
+            shift, slope = (np.sum(v, axis=axes, keepdims=True) / count for v in (g, g * xhat))
+            g = g - shift - xhat * slope
+        made = {"dx": (g * across(desc, rstd)).reshape(x.shape)}
+        samples = (0, *range(3, d.ndim))
+        made |= {"dweight": np.sum(d * xhat, axis=samples).reshape(-1), "dbias": np.sum(d, axis=samples).reshape(-1)}
+    return {name: value for name, value in made.items() if name in wanted}
+
+
+def in_torch(
+    torch: Any, desc: ChannelNormBackwardDescriptor, *, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any,
+    wanted: set[str],
+) -> Any:  # fmt: skip
+    """Autograd of torch's norm, or of the formula where the statistics were given."""
+    with torch.enable_grad():
+        gamma = torch.ones(desc.channels, dtype=x.dtype) if weight is None else weight
+        leaves = [t.detach().requires_grad_() for t in (x, gamma, torch.zeros_like(gamma))]
+        if desc.given:
+            xhat = (leaves[0].reshape(desc.split_shape) - across(desc, mean)) * across(desc, rstd)
+            made = {"y": applied(desc, xhat, *leaves[1:])}
+        else:
+            fields = {f.name: getattr(desc, f.name) for f in dataclasses.fields(Channels)}
+            forward = ChannelNormDescriptor(**fields, element=desc.element)
+            made = forward_in_torch(torch, forward, x=leaves[0], weight=leaves[1], bias=leaves[2], wanted={"y"})
+        if made is NotImplemented or "y" not in made:
+            return NotImplemented
+        return dict(zip(("dx", "dweight", "dbias"), torch.autograd.grad(made["y"], leaves, dy), strict=True))
+
+
+SUMS = reduce_params("ChannelSumsParams", ("dy", "x", "mean"), rstd="ptr")
+FOLD = Params(
+    "ChannelFoldBackwardParams", parts="workspace", table="workspace", mean="ptr", rstd="ptr", weight="ptr",
+    dweight="ptr", dbias="ptr", rows="i64", groups="i64", members="i64", summed="i64", samples="i64", affine="i64",
+    weight_stride="i64", dweight_stride="i64", dbias_stride="i64", inverse="f64", lanes="i32", wide="i32",
+)  # fmt: skip
+APPLY = Params(
+    "ChannelNormBackwardParams", dx="ptr", dy="ptr", x="ptr", table="workspace", weight="ptr", wide="i32",
+    **map_params(5),
+)  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    affine = p.dweight is not None or p.dbias is not None
+    rows = desc.batch * desc.num_groups if desc.over != "batch" else desc.channels
+    views = tuple(split(v, desc) for v in (p.dy, p.x))
+    place = of_statistics(desc)
+    parts = part_launches(p, (*views, place), whole=False, mapped=True)  # type: ignore[arg-type]
+    if isinstance(parts, str):
+        return parts
+    summed = affine or not desc.given
+    wide = desc.weight_element is not desc.element
+    samples = 1 if desc.over == "batch" else desc.batch
+
+    def step_of(view: View | None) -> int:
+        return 0 if view is None else view.strides[0]
+
+    values = {
+        "parts": 0, "table": parts.table, "rows": rows if p.dx is not None else 0, "groups": max(desc.num_groups, 1),
+        "members": parts.members, "summed": 0 if desc.given else parts.members, "samples": samples,
+        "affine": desc.channels if affine else 0, "weight_stride": step_of(p.weight),
+        "dweight_stride": step_of(p.dweight), "dbias_stride": step_of(p.dbias), "inverse": 1.0 / max(desc.count, 1),
+        "wide": wide,
+    }  # fmt: skip
+    jobs = values["rows"] + values["affine"]
+    most = max(values["summed"], samples if affine else 1, 1)
+    steps: list[Any] = [*(parts.steps if summed else ()), fold_step("fold", jobs, most, values)]
+    layout = "strided"
+    if p.dx is not None:
+        shown = (split(p.dx, desc), *views, place, of_channels(p.weight, desc))
+        last = map_step(p, shown, {"table": parts.table, "wide": wide})
+        if isinstance(last, str):
+            return last
+        steps, layout = [*steps, *last.steps], last.layout
+    return Geometry(tuple(steps), parts.used, layout)
+
+
+class ChannelNormBackwardPlan(Plan):
+    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)), dweight = Σ dy·xhat, dbias = Σ dy; xhat = (x - mean)·rstd,
+    g = dy·weight. The means are over what has one statistic; where that was `given` there are none: dx = rstd·g.
+
+    dy, x, dx (batch, channels, *spatial); weight, dweight, dbias (channels); mean, rstd (channels) over the batch, else
+    (batch, num_groups). Sums are in float32 (float64), of channels and samples in double, in an order that shapes alone
+    fix.
+    """
+
+    op = "norm.channel_norm_backward"
+    direction = "backward"
+    descriptor = ChannelNormBackwardDescriptor
+    args = ChannelNormBackwardArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "sums", _geometry, source="norm/channel_norm_backward.cu",
+            kernels=(
+                *reduce_kernels("kinds::Sum<complex<{A}>>", SUMS, source="norm::Slopes<{T}>"),
+                single_kernel("fold", "channel_norm_fold_backward<{T}>", FOLD),
+                *map_kernels("channel_norm_apply_backward<{T}, {LAYOUT}>", APPLY),
+            ),
+            guarantee=Guarantee(Relative(2)),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = channel_benchmarks("weight", "dx", "dweight", "dbias", "dy")
+
+    @staticmethod
+    def case(draw: Any) -> ChannelNormBackwardDescriptor:
+        return ChannelNormBackwardDescriptor(
+            **channel_case(draw), given=draw.flag(), element=draw.element,
+            weight_element=draw.choice(affine_elements(draw.element)),
+        )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        if desc.count and arrays["x"].size:
+            x = arrays["x"].astype(np.float64).reshape(desc.split_shape)
+            mean, var = x.mean(desc.averaged), x.var(desc.averaged)
+            arrays["mean"] = mean.reshape(desc.statistic_shape).astype(desc.acc.dtype)
+            arrays["rstd"] = (1 / np.sqrt(var + 1e-5)).reshape(desc.statistic_shape).astype(desc.acc.dtype)
+
+
+channel_norm_backward = functional(ChannelNormBackwardPlan, follows="x")

@@ -1,0 +1,207 @@
+"""The schedule of norms over channels: x is (batch, channels, *spatial), in any strides, channels last among them.
+
+Three steps, of which the first and the last read x: the schedule *reduce* makes a part of every channel (of one sample,
+or of the whole batch), one launch makes the statistics of all parts, the schedule *map* writes. Channels that lie last
+are read across, others along space, with the same sums.
+
+A statistic belongs to a group of channels. x is looked at as (batch, groups, members, *spatial); a batch norm and an
+instance norm have groups of one channel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..core import (
+    Descriptor,
+    ElementKind,
+    Geometry,
+    InvalidProblemError,
+    Params,
+    Problem,
+    Step,
+    choice,
+    derived,
+    extent,
+    extents,
+    integer,
+)
+from ..core.tensor import Shape, View, dense_strides
+from ..core.variant import Kernel, aligned
+from .map import map_geometry
+from .norms import affine_element
+from .reduce import STATE, lanes_of, reduce_launches
+
+OVER = ("batch", "group", "instance")
+THREADS = 256
+ROW = 32  # bytes of what the map takes of a statistic, at most
+FEW = 16  # elements of a channel, below which a group is reduced at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planes(Descriptor):
+    """x has shape (batch, channels, *spatial); what belongs to a channel has an axis of them.
+
+    weight_element, of weight and bias: the element (default), or float32 beside float16 and bfloat16 activations.
+    """
+
+    batch: int = extent()
+    channels: int = extent()
+    spatial: tuple[int, ...] = extents()
+    weight_element: ElementKind = affine_element()
+
+    @property
+    def over(self) -> str:
+        """What has one mean and variance: each channel of the batch."""
+        return "batch"
+
+    @property
+    def num_groups(self) -> int:
+        """Every channel is a group."""
+        return self.channels
+
+    def validate(self) -> None:
+        """The groups are of as many channels each, and there is one a channel unless `over` is "group"."""
+        if self.over != "group" and self.num_groups != self.channels:
+            raise InvalidProblemError(
+                f"num_groups is of group norm; over {self.over!r} it must be {self.channels}, got {self.num_groups}"
+            )
+        if self.channels and (not self.num_groups or self.channels % self.num_groups):
+            raise InvalidProblemError(
+                f"num_groups must divide the {self.channels} channels of x, got {self.num_groups}"
+            )
+        if len(self.spatial) > 5:
+            raise InvalidProblemError(f"x must have at most 7 axes, got {len(self.spatial) + 2}")
+
+    @property
+    def aux_element(self) -> ElementKind | None:
+        """The element of weight and bias where it is another one."""
+        return None if self.weight_element is self.element else self.weight_element
+
+    @property
+    def members(self) -> int:
+        """Channels of a group."""
+        return self.channels // self.num_groups if self.num_groups else 1
+
+    @property
+    def statistic_shape(self) -> Shape:
+        """The shape of mean and rstd."""
+        return (self.channels,) if self.over == "batch" else (self.batch, self.num_groups)
+
+    @cached_property
+    def count(self) -> int:
+        """Elements that have one mean."""
+        return math.prod(self.spatial) * (self.batch if self.over == "batch" else self.members)
+
+    @property
+    def split_shape(self) -> Shape:
+        """(batch, groups, members, *spatial)."""
+        return (self.batch, self.num_groups, self.members, *self.spatial)
+
+    @property
+    def averaged(self) -> tuple[int, ...]:
+        """The axes of `split_shape` that a statistic is over."""
+        return (*((0, 2) if self.over == "batch" else (2,)), *range(3, 3 + len(self.spatial)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channels(Planes):
+    """As `Planes`. over: what has one mean and variance: each channel of the whole "batch", or in each sample each
+    "group" of channels, or each channel ("instance"). num_groups: as many groups; by default every channel is one.
+    """
+
+    over: str = choice(OVER, "batch")
+    num_groups: int = integer(derived(lambda desc: desc.channels), minimum=0)
+
+
+def split(view: View | None, desc: Planes) -> View | None:
+    """x, or what is like it, as `split_shape`."""
+    if view is None:
+        return None
+    n, c, *rest = view.strides
+    return View(view.ptr, desc.split_shape, (n, desc.members * c, c, *rest), view.element)
+
+
+def of_channels(view: View | None, desc: Planes) -> View | None:
+    """Weight or bias broadcast to `split_shape`; elements are loaded alone, so no pointer is looked at."""
+    if view is None:
+        return None
+    step = view.strides[0]
+    strides = (0, desc.members * step, step, *(0 for _ in desc.spatial))
+    return View(0, desc.split_shape, strides, desc.element)
+
+
+def of_statistics(desc: Planes) -> View:
+    """A dense array of one item a statistic, broadcast to `split_shape`."""
+    first = 0 if desc.over == "batch" else desc.num_groups
+    return View(0, desc.split_shape, (first, 1, 0, *(0 for _ in desc.spatial)), desc.element)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The first step: its launches, where its results and the table of statistics are, and the end of the workspace."""
+
+    steps: tuple[Any, ...]
+    members: int  # parts of a statistic
+    table: int
+    used: int
+
+
+def part_launches(
+    p: Problem, operands: tuple[View, ...], whole: bool, mapped: bool = False, values: Mapping[str, Any] | None = None
+) -> Parts | str:
+    """A part of every channel at byte 0 of the workspace: of a sample, or of the batch where statistics are of that.
+
+    whole: groups of few elements have one part each. The operands have `split_shape`.
+    """
+    desc: Planes = p.desc
+    at_once = whole and math.prod(desc.spatial) < FEW
+    reduced = desc.averaged if desc.over == "batch" or at_once else tuple(range(3, 3 + len(desc.spatial)))
+    kept = tuple(n for a, n in enumerate(desc.split_shape) if a not in reduced)
+    count, rows = math.prod(kept), math.prod(desc.statistic_shape)
+    table = aligned(count * STATE)
+    result = View(0, kept, dense_strides(kept), ElementKind.F64)
+    found = reduce_launches(
+        p.device, operands, (result,), reduced, mapped=mapped, values={"y": ("@workspace", 0), **(values or {})},
+        base=table + aligned(rows * ROW), width=16 // desc.element.itemsize,
+    )  # fmt: skip
+    if isinstance(found, str):
+        return found
+    members = 1 if desc.over == "batch" or at_once else desc.members
+    return Parts(found.steps, members, table, found.used)
+
+
+def fold_step(kernel: str, jobs: int, most: int, values: Mapping[str, Any]) -> Step:
+    """A launch of a group of lanes for each of `jobs`, which adds up at most `most` parts."""
+    lanes = lanes_of(4 * most)  # a part a lane, up to a warp
+    grid = (max(1, -(-jobs * lanes // THREADS)), 1, 1)
+    return Step(kernel, grid, {**values, "lanes": lanes}, {}, THREADS)
+
+
+def map_step(p: Problem, views: tuple[View | None, ...], values: Mapping[str, Any]) -> Geometry | str:
+    """The launch that writes, of views of `split_shape`, the output first."""
+    return map_geometry(p, views, values)
+
+
+def single_kernel(name: str, template: str, params: Params) -> Kernel:
+    """A kernel of one instance an element."""
+    return Kernel(name, template, params, threads=THREADS)
+
+
+def channel_case(draw: Any, over: str | None = None) -> dict[str, Any]:
+    """Tests: 2-D to 5-D, groups of one to all channels, planes from one element to several segments."""
+    over = over or draw.choice(OVER)
+    groups = draw.sizes(2, 1, 3, 8)
+    channels = groups * (draw.sizes(1, 2, 3, 8, 40) if over == "group" else 1)
+    spatial: tuple[int, ...] = draw.choice(
+        ((), (draw.integer(0, 40),), draw.shape(2, 2, 1, 9), draw.shape(3, 3, 1, 5), (draw.sizes(16, 64, 1000),))
+    )
+    if draw.rarely():
+        spatial = (draw.sizes(4099, 9000),)
+    batch = draw.integer(0, 5) if over != "batch" else draw.sizes(3, 1, 2, 0, 40)
+    return {"over": over, "batch": batch, "channels": channels, "spatial": spatial,
+            **({"num_groups": groups} if over == "group" else {})}  # fmt: skip

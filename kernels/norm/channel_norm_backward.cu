@@ -1,0 +1,144 @@
+// channel_norm_backward   dx = rstd (g - mean(g) - xhat mean(g xhat)), dweight = sum of dy xhat, dbias = sum of dy;
+// g = dy weight, xhat = (x - mean) rstd, the means over what a statistic was of (none where it was given).
+//
+// Three steps, as the forward's: the schedule reduce makes the sums of dy and of dy xhat of every channel (of one sample,
+// or of the whole batch), in the order of reduce_axes.cuh; `fold` adds those of a group's channels for dx, and those of the
+// samples for dweight and dbias, lane by lane in order and the lanes as a tree; a map writes dx.
+#include <baracuda/reduce_axes.cuh>
+#include "norm/channel.cuh"
+#include "reduce/sums.cuh"
+
+namespace baracuda {
+
+namespace norm {
+
+// Of dy and x; the statistics belong to a row of the reduction, or to each of neighbouring rows.
+template <class T> struct Product {
+  using Value = complex<acc_t<T>>;
+  template <class P> BARACUDA_D explicit Product(const P&) {}
+  template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[2]) { x[0] = p.dy, x[1] = p.x; }
+};
+
+// The source of the reduction: (dy, dy xhat) as the parts of a complex number.
+template <class T> struct Slopes : Mapped<Product<T>, T, T> {
+  using A = acc_t<T>;
+  using Base = Mapped<Product<T>, T, T>;
+  using typename Base::Value;
+  static constexpr int operands = 3;  // dy, x, and where the statistics are
+  const A* mean;
+  const A* rstd;
+  i64 step;  // from the statistics of a row to those of the next
+
+  template <class P>
+  BARACUDA_D Slopes(const P& p, const i64* at)
+      : Base(p, at), mean(static_cast<const A*>(p.mean) + at[2]), rstd(static_cast<const A*>(p.rstd) + at[2]),
+        step(p.outer_rank == 0 ? 0 : p.outer[2][p.outer_rank - 1]) {}
+
+  BARACUDA_D Value slope(T dy, T x, i64 at) const {
+    const A d = to_acc(dy);
+    return {d, d * ((to_acc(x) - mean[at]) * rstd[at])};
+  }
+  template <class C> BARACUDA_D Vec<Value, Base::width> values(const C& x, i64 left, Value fill) const {
+    Vec<Value, Base::width> out;
+#pragma unroll
+    for (int k = 0; k < Base::width; ++k) out[k] = k < left ? slope(x.first[k], x.rest.first[k], 0) : fill;
+    return out;
+  }
+  template <int N> BARACUDA_D Value value(const Chunks<N, T, T>& x, int k, bool exists, Value fill) const {
+    return exists ? slope(x.first[k], x.rest.first[k], k * step) : fill;
+  }
+};
+
+// A statistic and what dx takes of its row: shift = mean(g), slope = mean(g xhat).
+template <class A> struct alignas(16) Row {
+  A mean, rstd, shift, slope;
+};
+
+// Over the aligned groups of `lanes` lanes, as a tree.
+BARACUDA_D double lanes_sum(double x, int lanes) {
+#pragma unroll 1
+  for (int mask = 1; mask < lanes; mask *= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+
+}  // namespace norm
+
+// A group of `lanes` lanes for each of `rows` statistics, then for each of `affine` channels.
+template <class T, class P> BARACUDA_D void channel_norm_fold_backward(const P& p) {
+  using A = acc_t<T>;
+  const complex<A>* const parts = static_cast<const complex<A>*>(p.parts);
+  const int lanes = log2_of(p.lanes), first = lane_id() & (p.lanes - 1);
+  const i64 job = (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x) >> lanes;
+  const bool of_row = job < p.rows;
+  const i64 channel = of_row ? job % p.groups * p.members : job - p.rows;
+  double a = 0, b = 0;
+  if (of_row) {
+    for (i64 k = first; k < p.summed; k += p.lanes) {
+      const complex<A> part = parts[job * p.members + k];
+      const double w =
+          p.weight == nullptr ? 1.0 : norm::affine_at<T>(p.weight, (channel + k) * p.weight_stride, p.wide);
+      a += w * static_cast<double>(part.re), b += w * static_cast<double>(part.im);
+    }
+  } else if (channel < p.affine) {
+    for (i64 n = first; n < p.samples; n += p.lanes) {
+      const complex<A> part = parts[n * p.affine + channel];
+      a += static_cast<double>(part.re), b += static_cast<double>(part.im);
+    }
+  }
+  a = norm::lanes_sum(a, p.lanes), b = norm::lanes_sum(b, p.lanes);
+  if (first != 0) return;
+  if (of_row) {
+    static_cast<norm::Row<A>*>(p.table)[job] = {static_cast<const A*>(p.mean)[job], static_cast<const A*>(p.rstd)[job],
+                                                static_cast<A>(a * p.inverse), static_cast<A>(b * p.inverse)};
+  } else if (channel < p.affine) {
+    if (p.dweight != nullptr) norm::put_affine<T>(p.dweight, channel * p.dweight_stride, p.wide, b);
+    if (p.dbias != nullptr) norm::put_affine<T>(p.dbias, channel * p.dbias_stride, p.wide, a);
+  }
+}
+
+namespace norm {
+
+enum BackwardOperand { AT_DX, AT_DY, AT_INPUT, AT_ROW, AT_GAMMA, BACKWARD_OPERANDS };
+
+template <class T, class P> struct Gradient {
+  using A = acc_t<T>;
+  const P& p;
+
+  template <int V> struct Chunk {
+    Vec<T, V> dy, x;
+    Row<A> row;  // of the first element, and of all that share it
+    A weight;
+  };
+  BARACUDA_D Row<A> row(i64 at) const { return static_cast<const Row<A>*>(p.table)[at]; }
+  BARACUDA_D A weight(i64 at) const { return p.weight == nullptr ? A(1) : affine_at<T>(p.weight, at, p.wide); }
+
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, BACKWARD_OPERANDS>& place) const {
+    return {place.load(static_cast<const T*>(p.dy), AT_DY), place.load(static_cast<const T*>(p.x), AT_INPUT),
+            row(place.at[AT_ROW]), weight(place.at[AT_GAMMA])};
+  }
+  template <int V>
+  BARACUDA_D void write(const MapPlace<V, BACKWARD_OPERANDS>& place, const Chunk<V>& in, bool wanted) const {
+    Row<A> r = in.row;
+    A w = in.weight;
+    const Vec<A, V> dy = to_acc(in.dy), x = to_acc(in.x);
+    Vec<A, V> dx;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      if (k > 0) {
+        if (moves(place, AT_ROW)) r = row(beside(place, AT_ROW, k));
+        if (moves(place, AT_GAMMA)) w = weight(beside(place, AT_GAMMA, k));
+      }
+      const A g = dy[k] * w - r.shift;  // the difference comes first: it is exact where g equals its mean
+      dx[k] = math::fma(-((x[k] - r.mean) * r.rstd), r.slope, g) * r.rstd;
+    }
+    if (wanted) place.store(static_cast<T*>(p.dx), AT_DX, from_acc<T>(dx));
+  }
+};
+
+}  // namespace norm
+
+template <class T, class L, class P> BARACUDA_D void channel_norm_apply_backward(const P& p) {
+  map_chunks<L, norm::BACKWARD_OPERANDS>(p, norm::Gradient<T, P>{p});
+}
+
+}  // namespace baracuda
