@@ -108,6 +108,10 @@ from baracuda_py import betaln_backward as betaln_backward
 from baracuda_py import bilinear as bilinear
 from baracuda_py import bilinear_glu as bilinear_glu
 from baracuda_py import bilinear_glu_backward as bilinear_glu_backward
+from baracuda_py import binary_cross_entropy as binary_cross_entropy
+from baracuda_py import binary_cross_entropy_backward as binary_cross_entropy_backward
+from baracuda_py import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from baracuda_py import binary_cross_entropy_with_logits_backward as binary_cross_entropy_with_logits_backward
 from baracuda_py import bitwise_and as bitwise_and
 from baracuda_py import bitwise_count as bitwise_count
 from baracuda_py import bitwise_invert as bitwise_invert
@@ -163,6 +167,7 @@ from baracuda_py import cos as cos
 from baracuda_py import cos_backward as cos_backward
 from baracuda_py import cosh as cosh
 from baracuda_py import cosh_backward as cosh_backward
+from baracuda_py import cosine_embedding_loss_backward as cosine_embedding_loss_backward
 from baracuda_py import cosine_integral as cosine_integral
 from baracuda_py import cosine_integral_backward as cosine_integral_backward
 from baracuda_py import cosine_similarity as cosine_similarity
@@ -292,6 +297,8 @@ from baracuda_py import gated_linear as gated_linear
 from baracuda_py import gated_quantize as gated_quantize
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
+from baracuda_py import gaussian_nll_loss as gaussian_nll_loss
+from baracuda_py import gaussian_nll_loss_backward as gaussian_nll_loss_backward
 from baracuda_py import gcd as gcd
 from baracuda_py import ge as ge
 from baracuda_py import geglu as geglu
@@ -305,6 +312,8 @@ from baracuda_py import gelu_tanh_backward as gelu_tanh_backward
 from baracuda_py import gemm as gemm
 from baracuda_py import gemm_backward as gemm_backward
 from baracuda_py import gemv as gemv
+from baracuda_py import generalized_jsd_loss as generalized_jsd_loss
+from baracuda_py import generalized_jsd_loss_backward as generalized_jsd_loss_backward
 from baracuda_py import ger as ger
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
@@ -343,6 +352,10 @@ from baracuda_py import hardtanh_glu_backward as hardtanh_glu_backward
 from baracuda_py import heaviside as heaviside
 from baracuda_py import hermite_polynomial_h as hermite_polynomial_h
 from baracuda_py import hermite_polynomial_he as hermite_polynomial_he
+from baracuda_py import hinge_embedding_loss as hinge_embedding_loss
+from baracuda_py import hinge_embedding_loss_backward as hinge_embedding_loss_backward
+from baracuda_py import huber_loss as huber_loss
+from baracuda_py import huber_loss_backward as huber_loss_backward
 from baracuda_py import hypot as hypot
 from baracuda_py import hypot_backward as hypot_backward
 from baracuda_py import i0 as i0
@@ -377,9 +390,13 @@ from baracuda_py import jn as jn
 from baracuda_py import jn_backward as jn_backward
 from baracuda_py import kl_div as kl_div
 from baracuda_py import kl_div_backward as kl_div_backward
+from baracuda_py import kl_div_loss as kl_div_loss
+from baracuda_py import kl_div_loss_backward as kl_div_loss_backward
 from baracuda_py import kron as kron
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import l0_norm as l0_norm
+from baracuda_py import l1_loss as l1_loss
+from baracuda_py import l1_loss_backward as l1_loss_backward
 from baracuda_py import l1_norm as l1_norm
 from baracuda_py import l1_norm_backward as l1_norm_backward
 from baracuda_py import l2_norm as l2_norm
@@ -447,6 +464,8 @@ from baracuda_py import lp_pool3d as lp_pool3d
 from baracuda_py import lt as lt
 from baracuda_py import mac as mac
 from baracuda_py import mac_backward as mac_backward
+from baracuda_py import margin_ranking_loss as margin_ranking_loss
+from baracuda_py import margin_ranking_loss_backward as margin_ranking_loss_backward
 from baracuda_py import masked_fill as masked_fill
 from baracuda_py import matmul as matmul
 from baracuda_py import matmul_tc as matmul_tc
@@ -487,13 +506,18 @@ from baracuda_py import modified_bessel_k0 as modified_bessel_k0
 from baracuda_py import modified_bessel_k0_backward as modified_bessel_k0_backward
 from baracuda_py import modified_bessel_k1 as modified_bessel_k1
 from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backward
+from baracuda_py import mse_loss as mse_loss
+from baracuda_py import mse_loss_backward as mse_loss_backward
 from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
 from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multi_gemm as multi_gemm
+from baracuda_py import multi_margin_loss_backward as multi_margin_loss_backward
 from baracuda_py import multigammaln as multigammaln
 from baracuda_py import multigammaln_backward as multigammaln_backward
+from baracuda_py import multilabel_margin_loss_backward as multilabel_margin_loss_backward
+from baracuda_py import multilabel_soft_margin_loss_backward as multilabel_soft_margin_loss_backward
 from baracuda_py import multiply as multiply
 from baracuda_py import mv as mv
 from baracuda_py import mvlgamma as mvlgamma
@@ -527,6 +551,8 @@ from baracuda_py import neg_backward as neg_backward
 from baracuda_py import negative as negative
 from baracuda_py import nextafter as nextafter
 from baracuda_py import nextafter_backward as nextafter_backward
+from baracuda_py import nll_loss as nll_loss
+from baracuda_py import nll_loss_backward as nll_loss_backward
 from baracuda_py import norm as norm
 from baracuda_py import norm_backward as norm_backward
 from baracuda_py import norm_except_dim as norm_except_dim
@@ -546,6 +572,8 @@ from baracuda_py import pdist_backward as pdist_backward
 from baracuda_py import piecewise as piecewise
 from baracuda_py import poch as poch
 from baracuda_py import poch_backward as poch_backward
+from baracuda_py import poisson_nll_loss as poisson_nll_loss
+from baracuda_py import poisson_nll_loss_backward as poisson_nll_loss_backward
 from baracuda_py import polar as polar
 from baracuda_py import polar_backward as polar_backward
 from baracuda_py import poly_norm as poly_norm
@@ -659,6 +687,8 @@ from baracuda_py import shifted_chebyshev_polynomial_w as shifted_chebyshev_poly
 from baracuda_py import sici as sici
 from baracuda_py import sigmoid as sigmoid
 from baracuda_py import sigmoid_backward as sigmoid_backward
+from baracuda_py import sigmoid_focal_loss as sigmoid_focal_loss
+from baracuda_py import sigmoid_focal_loss_backward as sigmoid_focal_loss_backward
 from baracuda_py import sign as sign
 from baracuda_py import signbit as signbit
 from baracuda_py import silu as silu
@@ -671,6 +701,10 @@ from baracuda_py import sine_integral as sine_integral
 from baracuda_py import sine_integral_backward as sine_integral_backward
 from baracuda_py import sinh as sinh
 from baracuda_py import sinh_backward as sinh_backward
+from baracuda_py import smooth_l1_loss as smooth_l1_loss
+from baracuda_py import smooth_l1_loss_backward as smooth_l1_loss_backward
+from baracuda_py import soft_margin_loss as soft_margin_loss
+from baracuda_py import soft_margin_loss_backward as soft_margin_loss_backward
 from baracuda_py import soft_sign as soft_sign
 from baracuda_py import softmax as softmax
 from baracuda_py import softmax_backward as softmax_backward
@@ -739,6 +773,7 @@ from baracuda_py import trace_backward as trace_backward
 from baracuda_py import trapezoid as trapezoid
 from baracuda_py import trapezoid_backward as trapezoid_backward
 from baracuda_py import trapz as trapz
+from baracuda_py import triplet_margin_loss_backward as triplet_margin_loss_backward
 from baracuda_py import true_divide as true_divide
 from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide
